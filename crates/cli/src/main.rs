@@ -1,0 +1,2 @@
+//! The `gradwire` command line.
+fn main() {}

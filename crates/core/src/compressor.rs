@@ -1,0 +1,110 @@
+//! The contract of a compressor.
+
+use std::fmt::Debug;
+
+use gradwire_bits::DecodeError;
+
+use crate::{Rng, Source};
+
+/// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
+///
+/// Laws, checked over the whole registry:
+/// - `corrected == decoded + residual` elementwise, to float rounding;
+/// - the same (seed, tensor, rank, step) gives the same bytes;
+/// - decoding depends on the bytes, the [`Context`] and the configuration alone;
+/// - malformed bytes give an error and leave the output as it was.
+pub trait Compressor: Debug + Send + Sync {
+    /// Appends the message for `source` to `message`, and leaves in the source's residual exactly
+    /// what the message fails to carry.
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent;
+
+    /// Adds `weight` times the decoded message to `out`, whose length is the tensor's.
+    ///
+    /// The message is checked before the first element of `out` is touched. Sparse messages touch
+    /// only their own positions.
+    fn decode_add(
+        &self,
+        message: &[u8],
+        context: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError>;
+
+    /// The longest message a tensor of so many elements can have, in bytes. Buffers are reserved
+    /// by it once; a received message that claims more is refused unread.
+    fn max_len(&self, elements: usize) -> usize;
+
+    /// For a linear compressor, the element type its whole message consists of: the elementwise
+    /// mean of messages is then the message of the mean. `None` where messages do not add.
+    fn linear(&self) -> Option<Element> {
+        None
+    }
+}
+
+/// What both ends know of a message beside its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The run's seed.
+    pub seed: u64,
+    /// The tensor's [id](crate::Tensor::id).
+    pub tensor: u64,
+    /// The tensor's dimensions.
+    pub shape: &'a [usize],
+    /// The training step.
+    pub step: u64,
+    /// The rank that sent the message.
+    pub rank: u32,
+}
+
+impl Context<'_> {
+    /// The generator of this sender's draws for this tensor and step. `stream` separates
+    /// independent uses within one compressor.
+    pub fn rng(&self, stream: u32) -> Rng {
+        Rng::new(self.seed, self.tensor, self.rank, self.step, stream)
+    }
+
+    /// A generator that gives every rank the same draws.
+    pub fn shared_rng(&self, stream: u32) -> Rng {
+        Rng::new(self.seed, self.tensor, u32::MAX, self.step, stream)
+    }
+}
+
+/// The element type of a linear message, little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+/// Which elements of a tensor a message carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// All, each to some accuracy.
+    All,
+    /// Those in [`Workspace::positions`], in increasing order; of the rest, nothing.
+    Positions,
+}
+
+/// Buffers that compressors reuse, so that a steady state allocates nothing.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    /// Flat positions, increasing.
+    pub positions: Vec<u32>,
+    /// Values at those positions, or samples.
+    pub values: Vec<f32>,
+    /// Bytes on their way to or from a message.
+    pub bytes: Vec<u8>,
+    /// Random words, or bit patterns.
+    pub words: Vec<u32>,
+}

@@ -1,0 +1,79 @@
+//! Borrowed tensors in the floating-point types that training uses.
+
+use gradwire_bits::kernels;
+
+/// The element type of a tensor at the edge of the library; inside, everything is `f32`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16: the upper half of a binary32.
+    Bf16,
+}
+
+impl Dtype {
+    /// Bytes an element takes.
+    pub fn size(self) -> usize {
+        match self {
+            Dtype::F32 => 4,
+            Dtype::F16 | Dtype::Bf16 => 2,
+        }
+    }
+}
+
+/// A borrowed, flattened tensor. The 16-bit types are given as their bit patterns.
+#[derive(Debug, Clone, Copy)]
+pub enum Floats<'a> {
+    /// `f32` values.
+    F32(&'a [f32]),
+    /// Bit patterns of IEEE binary16 values.
+    F16(&'a [u16]),
+    /// Bit patterns of bfloat16 values.
+    Bf16(&'a [u16]),
+}
+
+impl<'a> Floats<'a> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Floats::F32(x) => x.len(),
+            Floats::F16(x) | Floats::Bf16(x) => x.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        match self {
+            Floats::F32(_) => Dtype::F32,
+            Floats::F16(_) => Dtype::F16,
+            Floats::Bf16(_) => Dtype::Bf16,
+        }
+    }
+
+    /// Elements `start .. start + scratch.len()` as `f32`: borrowed where they are `f32` already,
+    /// else converted into `scratch`.
+    pub(crate) fn block<'b>(&self, start: usize, scratch: &'b mut [f32]) -> &'b [f32]
+    where
+        'a: 'b,
+    {
+        let range = start..start + scratch.len();
+        match self {
+            Floats::F32(x) => &x[range],
+            Floats::F16(x) => {
+                kernels::f16_to_f32(&x[range], scratch);
+                scratch
+            }
+            Floats::Bf16(x) => {
+                kernels::bf16_to_f32(&x[range], scratch);
+                scratch
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Compressors for what the workers of distributed training exchange: gradients, weight updates and
+//! model deltas.
+//!
+//! A [`Compressor`] turns a tensor into a message and a message back into a tensor; it does no I/O
+//! and keeps no state. An [`Encoder`] holds the state one sender needs (residuals, by tensor name)
+//! and a [`Decoder`] what a receiver needs (working memory only). Both are made from a [`Spec`], the
+//! typed form of one string such as `3lc:s=1.75`.
+//!
+//! ```
+//! use gradwire::{Decoder, Encoder, Floats, Spec, Tensor};
+//!
+//! let spec: Spec = "3lc:s=1.5".parse()?;
+//! let tensor = Tensor::new("fc.weight", &[2, 3]);
+//! let gradient = [0.5, -0.25, 0.0, 1.0, -1.0, 0.125];
+//!
+//! let mut message = Vec::new();
+//! Encoder::new(&spec, 0, 0).encode(&tensor, 0, Floats::F32(&gradient), &mut message)?;
+//!
+//! let mut sum = [0.0; 6];
+//! Decoder::new(&spec, 0).decode_add(&tensor, 0, 0, &message, 1.0, &mut sum)?;
+//! assert_eq!(sum, [0.0, 0.0, 0.0, 1.5, -1.5, 0.0]);
+//! # Ok::<(), gradwire::Error>(())
+//! ```
+
+pub mod compressors;
+mod compressor;
+mod decoder;
+mod encoder;
+mod error;
+mod floats;
+pub mod frame;
+mod memory;
+pub mod numeric;
+pub mod registry;
+mod rng;
+mod source;
+mod spec;
+mod state;
+mod tensor;
+
+pub use compressor::{Compressor, Context, Element, Sent, Workspace};
+pub use decoder::Decoder;
+pub use encoder::Encoder;
+pub use error::{Error, SpecError, StateError};
+pub use floats::{Dtype, Floats};
+pub use gradwire_bits::DecodeError;
+pub use memory::Memory;
+pub use registry::{Aggregation, Entry, Family};
+pub use rng::Rng;
+pub use source::{BLOCK, NonFinite, Source};
+pub use spec::Spec;
+pub use state::State;
+pub use tensor::Tensor;
