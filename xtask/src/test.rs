@@ -1,0 +1,127 @@
+//! `cargo xtask test`: the checks that a change must pass, cheapest first.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+/// A named cargo invocation.
+struct Step {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "format", arguments: &["fmt", "--all", "--check"] },
+    Step {
+        name: "lints",
+        arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    },
+    Step {
+        name: "tests",
+        arguments: &["test", "--workspace", "--no-fail-fast", "--", "--show-output"],
+    },
+    Step {
+        name: "codes without the standard library",
+        arguments: &["test", "-p", "gradwire-bits", "--no-default-features", "--lib", "--", "--show-output"],
+    },
+];
+
+/// What the test runner's closing lines add up to, and the tests that found no data.
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    skipped: Vec<String>,
+}
+
+impl Counts {
+    /// Reads one line of output.
+    fn read(&mut self, line: &str) {
+        if let Some(rest) = line.trim().strip_prefix("test result: ") {
+            self.passed += count_before(rest, " passed");
+            self.failed += count_before(rest, " failed");
+            self.ignored += count_before(rest, " ignored");
+        }
+        if let Some(reason) = line.trim().strip_prefix("skipped: ") {
+            self.skipped.push(reason.to_owned());
+        }
+    }
+}
+
+/// The number that stands before `word` in a line such as `ok. 12 passed; 0 failed`.
+fn count_before(line: &str, word: &str) -> u64 {
+    line.find(word)
+        .and_then(|end| line[..end].rsplit([' ', ';']).next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Runs every step, also those after one that fails, and sums up.
+pub(crate) fn run() -> ExitCode {
+    let mut counts = Counts::default();
+    let mut broken = Vec::new();
+    for step in STEPS {
+        let start = Instant::now();
+        eprintln!("== {}: cargo {}", step.name, step.arguments.join(" "));
+        if !run_step(step, &mut counts) {
+            broken.push(step.name);
+        }
+        eprintln!("== {}: {:.0} s", step.name, start.elapsed().as_secs_f64());
+    }
+    for reason in &counts.skipped {
+        println!("skipped: {reason}");
+    }
+    for step in &broken {
+        println!("broken: {step}");
+    }
+    println!(
+        "{} passed, {} failed, {} skipped",
+        counts.passed,
+        counts.failed,
+        counts.skipped.len() as u64 + counts.ignored
+    );
+    let incomplete = std::env::var_os("CI").is_some() && !counts.skipped.is_empty();
+    if incomplete {
+        println!("broken: tests were skipped; set GRADWIRE_DATA to the folder that holds the data sets");
+    }
+    if broken.is_empty() && !incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs one step, passing its output on; whether it succeeded.
+fn run_step(step: &Step, counts: &mut Counts) -> bool {
+    let child = Command::new(env!("CARGO"))
+        .args(step.arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("error: cargo does not start: {error}");
+            return false;
+        }
+    };
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            counts.read(&line);
+            println!("{line}");
+        }
+    }
+    child.wait().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_are_added_up() {
+        let mut counts = Counts::default();
+        counts.read("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s");
+        counts.read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        counts.read("test reads_mnist ... ok");
+        counts.read("skipped: no MNIST under GRADWIRE_DATA");
+        assert_eq!((counts.passed, counts.failed, counts.ignored), (15, 2, 1));
+        assert_eq!(counts.skipped, ["no MNIST under GRADWIRE_DATA"]);
+    }
+}
