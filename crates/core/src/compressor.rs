@@ -16,6 +16,9 @@ use crate::{Rng, Source};
 pub trait Compressor: Debug + Send + Sync {
     /// Appends the message for `source` to `message`, and leaves in the source's residual exactly
     /// what the message fails to carry.
+    ///
+    /// The tensor has at most `max_elements(usize::MAX)` elements; an [`Encoder`](crate::Encoder)
+    /// sees to it.
     fn encode(
         &self,
         source: &mut Source<'_>,
@@ -40,6 +43,11 @@ pub trait Compressor: Debug + Send + Sync {
     /// The longest message a tensor of so many elements can have, in bytes. Buffers are reserved
     /// by it once; a received message that claims more is refused unread.
     fn max_len(&self, elements: usize) -> usize;
+
+    /// The most elements a tensor whose message has so many bytes can have: the inverse bound of
+    /// [`max_len`](Self::max_len). It keeps a short message of unknown origin from asking for a huge
+    /// tensor; at `usize::MAX` it is the largest tensor the compressor takes at all.
+    fn max_elements(&self, message_len: usize) -> usize;
 
     /// For a linear compressor, the element type its whole message consists of: the elementwise
     /// mean of messages is then the message of the mean. `None` where messages do not add.

@@ -22,8 +22,8 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
-pub mod compressors;
 mod compressor;
+pub mod compressors;
 mod decoder;
 mod encoder;
 mod error;

@@ -21,16 +21,33 @@ impl Rng {
     /// so that streams of one run never overlap within 2^34 draws.
     pub fn new(seed: u64, tensor: u64, rank: u32, step: u64, stream: u32) -> Self {
         let key = mix(seed ^ mix(tensor ^ mix((step >> 32) ^ (u64::from(stream) << 32))));
-        Self {
-            key: [key as u32, (key >> 32) as u32],
-            counter: [0, stream, rank, step as u32],
-        }
+        Self { key: [key as u32, (key >> 32) as u32], counter: [0, stream, rank, step as u32] }
     }
 
     /// Fills `out` with uniform 32-bit words. The next call continues at the next block of four.
     pub fn fill(&mut self, out: &mut [u32]) {
         kernels::philox4x32(self.key, self.counter, out);
         self.counter[0] = self.counter[0].wrapping_add(out.len().div_ceil(4) as u32);
+    }
+
+    /// Fills `out` with the words of the stream from index `first` on, so that draw i belongs to
+    /// element i however a tensor is cut into blocks. What [`fill`](Self::fill) yields next is
+    /// unaffected.
+    pub fn fill_from(&self, first: usize, out: &mut [u32]) {
+        let mut counter = self.counter;
+        let block = (u64::from(counter[1]) << 32 | u64::from(counter[0])) + first as u64 / 4;
+        counter[0] = block as u32;
+        counter[1] = (block >> 32) as u32;
+        let (skipped, mut edge) = (first % 4, [0; 4]);
+        if skipped == 0 {
+            return kernels::philox4x32(self.key, counter, out);
+        }
+        kernels::philox4x32(self.key, counter, &mut edge);
+        let (head, rest) = out.split_at_mut(out.len().min(4 - skipped));
+        head.copy_from_slice(&edge[skipped..skipped + head.len()]);
+        counter[0] = counter[0].wrapping_add(1);
+        counter[1] = counter[1].wrapping_add(u32::from(counter[0] == 0));
+        kernels::philox4x32(self.key, counter, rest);
     }
 
     /// A uniform 64-bit word.

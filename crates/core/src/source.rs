@@ -63,11 +63,7 @@ impl<'a> Source<'a> {
         let mut largest = 0;
         source.peek_blocks(|_, block| largest = largest.max(kernels::abs_max_bits(block)));
         source.abs_max = f32::from_bits(largest);
-        if source.abs_max.is_finite() {
-            Ok(source)
-        } else {
-            Err(source.first_non_finite())
-        }
+        if source.abs_max.is_finite() { Ok(source) } else { Err(source.first_non_finite()) }
     }
 
     /// The number of elements.
@@ -96,9 +92,8 @@ impl<'a> Source<'a> {
                     let gradient = &gradient[start..start + len];
                     kernels::accumulate_to(scratch, memory, gradient, f.beta, f.gamma);
                 } else {
-                    let gradient = self.gradient.block(start, scratch);
-                    debug_assert_eq!(gradient.len(), len);
-                    kernels::accumulate_from(scratch, memory, f.beta, f.gamma);
+                    self.gradient.block(start, scratch);
+                    kernels::accumulate(scratch, memory, f.gamma, f.beta);
                 }
                 look(scratch)
             }

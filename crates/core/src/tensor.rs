@@ -22,12 +22,7 @@ impl Tensor {
             .iter()
             .try_fold(1usize, |product, &dim| product.checked_mul(dim))
             .expect("the number of elements of a tensor fits in usize");
-        Self {
-            id: fnv1a(name.as_bytes()),
-            name,
-            shape: shape.to_vec(),
-            elements,
-        }
+        Self { id: fnv1a(name.as_bytes()), name, shape: shape.to_vec(), elements }
     }
 
     /// The tensor's name, unique in its model.

@@ -1,0 +1,150 @@
+//! One number, or a few, from a whole slice.
+
+use super::vectorised;
+
+vectorised! {
+    /// The largest absolute value, as its bit pattern; 0 for an empty slice.
+    ///
+    /// Bit patterns of absolute values order as the numbers do, with infinity (`0x7f80_0000`) above
+    /// the finite ones and NaN above infinity: one maximum both finds the scale and reveals a
+    /// non-finite element.
+    pub fn abs_max_bits / abs_max_bits_scalar(values: &[f32]) -> u32 {
+        values.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
+    }
+}
+
+vectorised! {
+    /// The largest byte; 0 for an empty slice.
+    pub fn max_byte / max_byte_scalar(bytes: &[u8]) -> u8 {
+        bytes.iter().fold(0, |largest, &byte| largest.max(byte))
+    }
+}
+
+/// The sums of the negative elements, and of the others.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SignSums {
+    /// Sum of the elements below zero.
+    pub negative_sum: f64,
+    /// Sum of the elements at or above zero (−0 is at zero).
+    pub positive_sum: f64,
+    /// Number of elements below zero.
+    pub negative_count: u64,
+}
+
+const LANES: usize = 16;
+
+/// The sums of one kind of elements, by lane.
+type Lanes = [f64; LANES];
+
+/// Sums by sign, in double precision: element i is added in lane i mod 16, then the lanes from first
+/// to last, so that the result does not depend on the processor.
+pub fn sums_by_sign(values: &[f32]) -> SignSums {
+    let (groups, rest) = values.as_chunks::<LANES>();
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::has_avx512() {
+        // SAFETY: the processor has the features the function is compiled for.
+        let (negative, positive, count) = unsafe { avx512::sums(groups) };
+        return finish(negative, positive, count, rest);
+    }
+    sums_scalar(groups, rest)
+}
+
+fn sums_scalar(groups: &[[f32; LANES]], rest: &[f32]) -> SignSums {
+    let (mut negative, mut positive, mut count) = ([0.0; LANES], [0.0; LANES], 0);
+    for group in groups {
+        add_group(&mut negative, &mut positive, &mut count, group);
+    }
+    finish(negative, positive, count, rest)
+}
+
+#[inline(always)]
+fn add_group(negative: &mut Lanes, positive: &mut Lanes, count: &mut u64, group: &[f32]) {
+    for (lane, &x) in group.iter().enumerate() {
+        let below = x < 0.0;
+        negative[lane] += f64::from(if below { x } else { 0.0 });
+        positive[lane] += f64::from(if below { 0.0 } else { x });
+        *count += u64::from(below);
+    }
+}
+
+/// Adds the last elements, fewer than there are lanes, and then the lanes.
+fn finish(mut negative: Lanes, mut positive: Lanes, mut count: u64, rest: &[f32]) -> SignSums {
+    add_group(&mut negative, &mut positive, &mut count, rest);
+    SignSums {
+        negative_sum: negative.iter().sum(),
+        positive_sum: positive.iter().sum(),
+        negative_count: count,
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx512 {
+    use core::arch::x86_64::*;
+
+    use super::{LANES, Lanes};
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn sums(groups: &[[f32; LANES]]) -> (Lanes, Lanes, u64) {
+        let zero = _mm512_setzero_ps();
+        let mut halves = [_mm512_setzero_pd(); 4];
+        let mut count = 0;
+        for group in groups {
+            // SAFETY: the group holds the sixteen floats that are read.
+            let x = unsafe { _mm512_loadu_ps(group.as_ptr()) };
+            let below = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, zero);
+            count += u64::from(below.count_ones());
+            let signed = [_mm512_maskz_mov_ps(below, x), _mm512_maskz_mov_ps(!below, x)];
+            for (sign, x) in signed.into_iter().enumerate() {
+                let low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+                let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
+                halves[2 * sign] = _mm512_add_pd(halves[2 * sign], low);
+                halves[2 * sign + 1] = _mm512_add_pd(halves[2 * sign + 1], high);
+            }
+        }
+        let (mut negative, mut positive) = ([0.0; LANES], [0.0; LANES]);
+        // SAFETY: each array holds the sixteen doubles that are written.
+        unsafe {
+            _mm512_storeu_pd(negative.as_mut_ptr(), halves[0]);
+            _mm512_storeu_pd(negative.as_mut_ptr().add(8), halves[1]);
+            _mm512_storeu_pd(positive.as_mut_ptr(), halves[2]);
+            _mm512_storeu_pd(positive.as_mut_ptr().add(8), halves[3]);
+        }
+        (negative, positive, count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::sweep;
+
+    #[test]
+    fn the_maximum_reveals_what_is_not_finite() {
+        assert_eq!(abs_max_bits(&[]), 0);
+        assert_eq!(abs_max_bits(&[-3.5, 2.0, -0.0]), 3.5f32.to_bits());
+        assert_eq!(abs_max_bits(&[-1e-45]), 1);
+        assert_eq!(abs_max_bits(&[f32::MAX, f32::NEG_INFINITY]), 0x7f80_0000);
+        assert!(abs_max_bits(&[f32::INFINITY, -f32::NAN, 1.0]) > 0x7f80_0000);
+    }
+
+    #[test]
+    fn sums_by_hand() {
+        let sums = sums_by_sign(&[1.0, -2.0, -0.0, 0.25, -0.5]);
+        let expected = SignSums { negative_sum: -2.5, positive_sum: 1.25, negative_count: 2 };
+        assert_eq!(sums, expected);
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        sweep(|x| {
+            assert_eq!(abs_max_bits(x), abs_max_bits_scalar(x));
+            let (groups, rest) = x.as_chunks();
+            assert_eq!(sums_by_sign(x), sums_scalar(groups, rest));
+            let largest = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+            assert_eq!(f32::from_bits(abs_max_bits(x)), largest);
+            let bytes: alloc::vec::Vec<u8> = x.iter().map(|v| v.to_bits() as u8).collect();
+            assert_eq!(max_byte(&bytes), bytes.iter().copied().max().unwrap_or(0));
+            assert_eq!(max_byte_scalar(&bytes), max_byte(&bytes));
+        });
+    }
+}

@@ -1,0 +1,125 @@
+//! One bit an element: the sign, bit i mod 8 of byte i / 8.
+
+/// Packs the signs of `values` (bit 1 where the value is at or above zero) and leaves
+/// `value − level of its side` behind. Bits past the end are 0.
+///
+/// # Panics
+/// If `bits` is not of `values.len().div_ceil(8)` bytes.
+pub fn sign_residual(values: &mut [f32], negative: f32, positive: f32, bits: &mut [u8]) {
+    assert_eq!(bits.len(), values.len().div_ceil(8));
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::has_avx512() {
+        let (groups, rest) = values.as_chunks_mut::<16>();
+        let (packed, last) = bits.split_at_mut(2 * groups.len());
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::residual(groups, negative, positive, packed) };
+        return sign_residual_scalar(rest, negative, positive, last);
+    }
+    sign_residual_scalar(values, negative, positive, bits);
+}
+
+fn sign_residual_scalar(values: &mut [f32], negative: f32, positive: f32, bits: &mut [u8]) {
+    for (values, packed) in values.chunks_mut(8).zip(bits) {
+        let mut byte = 0;
+        for (i, x) in values.iter_mut().enumerate() {
+            let above = *x >= 0.0;
+            byte |= u8::from(above) << i;
+            *x -= if above { positive } else { negative };
+        }
+        *packed = byte;
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx512 {
+    use core::arch::x86_64::*;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn residual(groups: &mut [[f32; 16]], negative: f32, positive: f32, bits: &mut [u8]) {
+        let zero = _mm512_setzero_ps();
+        let (below, above) = (_mm512_set1_ps(negative), _mm512_set1_ps(positive));
+        for (group, bits) in groups.iter_mut().zip(bits.as_chunks_mut::<2>().0) {
+            // SAFETY: the group holds the sixteen floats that are read, and then written.
+            unsafe {
+                let x = _mm512_loadu_ps(group.as_ptr());
+                let mask = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, zero);
+                let level = _mm512_mask_blend_ps(mask, below, above);
+                _mm512_storeu_ps(group.as_mut_ptr(), _mm512_sub_ps(x, level));
+                *bits = mask.to_le_bytes();
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn add(bits: &[u8], negative: f32, positive: f32, groups: &mut [[f32; 16]]) {
+        let (below, above) = (_mm512_set1_ps(negative), _mm512_set1_ps(positive));
+        for (group, bits) in groups.iter_mut().zip(bits.as_chunks::<2>().0) {
+            let level = _mm512_mask_blend_ps(u16::from_le_bytes(*bits), below, above);
+            // SAFETY: the group holds the sixteen floats that are read, and then written.
+            unsafe {
+                let sum = _mm512_add_ps(_mm512_loadu_ps(group.as_ptr()), level);
+                _mm512_storeu_ps(group.as_mut_ptr(), sum);
+            }
+        }
+    }
+}
+
+/// Adds `positive` where the bit is 1 and `negative` where it is 0, for as many elements as `out`
+/// has.
+///
+/// # Panics
+/// If `bits` is not of `out.len().div_ceil(8)` bytes.
+pub fn sign_add(bits: &[u8], negative: f32, positive: f32, out: &mut [f32]) {
+    assert_eq!(bits.len(), out.len().div_ceil(8));
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::has_avx512() {
+        let (groups, rest) = out.as_chunks_mut::<16>();
+        let (packed, last) = bits.split_at(2 * groups.len());
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::add(packed, negative, positive, groups) };
+        return sign_add_scalar(last, negative, positive, rest);
+    }
+    sign_add_scalar(bits, negative, positive, out);
+}
+
+fn sign_add_scalar(bits: &[u8], negative: f32, positive: f32, out: &mut [f32]) {
+    for (out, &byte) in out.chunks_mut(8).zip(bits) {
+        for (i, out) in out.iter_mut().enumerate() {
+            *out += if byte & 1 << i != 0 { positive } else { negative };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, sweep};
+    use alloc::vec;
+
+    #[test]
+    fn bits_by_hand() {
+        let mut values = [1.0, -1.0, 0.0, -0.0, 3.0, -2.0, -2.0, 1.0, -5.0];
+        let mut bits = [0xff; 2];
+        sign_residual(&mut values, -2.0, 1.0, &mut bits);
+        assert_eq!(bits, [0b1001_1101, 0]);
+        assert_eq!(values, [0.0, 1.0, -1.0, -1.0, 2.0, 0.0, 0.0, 0.0, -3.0]);
+        let mut out = [10.0; 9];
+        sign_add(&bits, -2.0, 1.0, &mut out);
+        assert_eq!(out, [11.0, 8.0, 11.0, 11.0, 11.0, 8.0, 8.0, 11.0, 8.0]);
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        sweep(|x| {
+            let (mut a, mut b) = (x.to_vec(), x.to_vec());
+            let n = x.len().div_ceil(8);
+            let (mut bits, mut twin) = (vec![0xaa; n], vec![0x55; n]);
+            sign_residual(&mut a, -0.7, 0.4, &mut bits);
+            sign_residual_scalar(&mut b, -0.7, 0.4, &mut twin);
+            assert!(same(&a, &b) && bits == twin);
+            sign_add(&bits, -0.7, 0.4, &mut a);
+            sign_add_scalar(&bits, -0.7, 0.4, &mut b);
+            assert!(same(&a, &b));
+        });
+    }
+}

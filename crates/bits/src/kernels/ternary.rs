@@ -1,0 +1,205 @@
+//! Three-valued quantization, accumulated as base-3 digits.
+//!
+//! Five calls build the bytes of the [quartic code](crate::quartic): each multiplies the bytes by
+//! three and adds the digit `1 + q` of its fifth of the tensor.
+
+use super::vectorised;
+
+/// Quantizes `values` to `q` = +1 above `scale / 2`, −1 below `−scale / 2`, else 0 (a half goes to
+/// 0, as it does where ties round to even), leaves `value − q·scale` behind, and appends the base-3
+/// digit `1 + q` to each byte of `digits`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn ternary_residual(values: &mut [f32], scale: f32, digits: &mut [u8]) {
+    assert_eq!(values.len(), digits.len());
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::has_avx512() {
+        let (groups, rest) = values.as_chunks_mut::<64>();
+        let (bytes, last) = digits.as_chunks_mut::<64>();
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::residual(groups, scale, bytes) };
+        return ternary_residual_scalar(rest, scale, last);
+    }
+    ternary_residual_scalar(values, scale, digits);
+}
+
+#[inline(always)]
+fn append(digits: &mut u8, above: bool, below: bool) {
+    *digits = digits.wrapping_mul(3).wrapping_add(1 + u8::from(above)).wrapping_sub(u8::from(below));
+}
+
+fn ternary_residual_scalar(values: &mut [f32], scale: f32, digits: &mut [u8]) {
+    let half = scale * 0.5;
+    for (x, digit) in values.iter_mut().zip(digits) {
+        let (above, below) = (*x > half, *x < -half);
+        if above {
+            *x -= scale;
+        } else if below {
+            *x += scale;
+        }
+        append(digit, above, below);
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx512 {
+    use core::arch::x86_64::*;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn residual(groups: &mut [[f32; 64]], scale: f32, digits: &mut [[u8; 64]]) {
+        let (high, low) = (_mm512_set1_ps(scale * 0.5), _mm512_set1_ps(scale * -0.5));
+        let scale = _mm512_set1_ps(scale);
+        let one = _mm512_set1_epi8(1);
+        for (group, digits) in groups.iter_mut().zip(digits) {
+            let (mut above, mut below) = (0u64, 0u64);
+            for quarter in 0..4 {
+                let lanes = &mut group[16 * quarter..16 * quarter + 16];
+                // SAFETY: the slice holds the sixteen floats that are read, and then written.
+                unsafe {
+                    let x = _mm512_loadu_ps(lanes.as_ptr());
+                    let over = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, high);
+                    let under = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, low);
+                    let x = _mm512_mask_sub_ps(x, over, x, scale);
+                    let x = _mm512_mask_add_ps(x, under, x, scale);
+                    _mm512_storeu_ps(lanes.as_mut_ptr(), x);
+                    above |= u64::from(over) << (16 * quarter);
+                    below |= u64::from(under) << (16 * quarter);
+                }
+            }
+            // SAFETY: the array holds the 64 bytes that are read, and then written.
+            unsafe {
+                let d = _mm512_loadu_si512(digits.as_ptr().cast());
+                let d = _mm512_add_epi8(_mm512_add_epi8(d, d), _mm512_add_epi8(d, one));
+                let d = _mm512_mask_add_epi8(d, above, d, one);
+                let d = _mm512_mask_sub_epi8(d, below, d, one);
+                _mm512_storeu_si512(digits.as_mut_ptr().cast(), d);
+            }
+        }
+    }
+}
+
+vectorised! {
+    /// Quantizes at random: q = sign(value) with probability |value| / scale (1 beyond the scale),
+    /// else 0; appends the base-3 digit `1 + q` to each byte of `digits`. Element i compares with
+    /// the upper 24 bits of `random[i]`. Works up to the shortest length.
+    pub fn stochastic_ternary / stochastic_ternary_scalar(
+        values: &[f32],
+        scale: f32,
+        random: &[u32],
+        digits: &mut [u8],
+    ) {
+        for ((x, word), digit) in values.iter().zip(random).zip(digits) {
+            let threshold = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0) * scale;
+            let (above, below) = (*x > threshold, *x < -threshold);
+            append(digit, above, below);
+        }
+    }
+}
+
+/// Adds `scale·(digit − 1)` to `out`, where the digit is that of 3^(4 − part) in each byte: the
+/// value of the elements of fifth `part`. Works up to the shorter length.
+///
+/// # Panics
+/// If `part` is above 4.
+pub fn ternary_add(digits: &[u8], part: usize, scale: f32, out: &mut [f32]) {
+    match part {
+        0 => add_81(digits, scale, out),
+        1 => add_27(digits, scale, out),
+        2 => add_9(digits, scale, out),
+        3 => add_3(digits, scale, out),
+        4 => add_1(digits, scale, out),
+        _ => panic!("a quartic byte holds five trits, and {part} is none of 0 to 4"),
+    }
+}
+
+#[inline(always)]
+fn add_digit<const POWER: u32>(digits: &[u8], scale: f32, out: &mut [f32]) {
+    for (&digit, out) in digits.iter().zip(out) {
+        let trit = (u32::from(digit) / POWER % 3) as i32 - 1;
+        *out += scale * trit as f32;
+    }
+}
+
+vectorised! { fn add_81 / add_81_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<81>(d, scale, out); } }
+vectorised! { fn add_27 / add_27_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<27>(d, scale, out); } }
+vectorised! { fn add_9 / add_9_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<9>(d, scale, out); } }
+vectorised! { fn add_3 / add_3_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<3>(d, scale, out); } }
+vectorised! { fn add_1 / add_1_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<1>(d, scale, out); } }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, sweep};
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn trits_by_hand() {
+        let mut values = [0.5, 0.500_001, -0.5, -0.75, 1.0, 0.0, -0.0];
+        let mut digits = [0, 1, 2, 3, 80, 40, 10];
+        ternary_residual(&mut values, 1.0, &mut digits);
+        // 3·digit + 1 + q with q = 0, 1, 0, −1, 1, 0, 0.
+        assert_eq!(digits, [1, 5, 7, 9, 242, 121, 31]);
+        assert_eq!(values[2..6], [-0.5, 0.25, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn the_least_scale_still_tells_zero_from_not() {
+        let tiny = f32::from_bits(1);
+        let mut values = [tiny, -tiny, 0.0];
+        let mut digits = [0; 3];
+        ternary_residual(&mut values, tiny, &mut digits);
+        assert_eq!(digits, [2, 0, 1]);
+        assert_eq!(values, [0.0; 3]);
+    }
+
+    #[test]
+    fn each_part_finds_its_digit() {
+        // 193 = 2·81 + 1·27 + 0·9 + 1·3 + 1.
+        let trits: Vec<f32> = (0..5)
+            .map(|part| {
+                let mut out = [100.0];
+                ternary_add(&[193], part, 8.0, &mut out);
+                out[0] - 100.0
+            })
+            .collect();
+        assert_eq!(trits, [8.0, 0.0, -8.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn chance_decides_by_the_upper_24_bits() {
+        let words = [0, 1 << 31, (1 << 31) - 1, u32::MAX, 0, 0];
+        let values = [0.25, 0.5, 0.5, -1.0, 0.0, -0.1];
+        let mut digits = [0; 6];
+        stochastic_ternary(&values, 1.0, &words, &mut digits);
+        assert_eq!(digits, [2, 1, 2, 0, 1, 0]);
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        sweep(|x| {
+            let start: Vec<u8> = (0..x.len()).map(|i| (i * 37 % 81) as u8).collect();
+            let (mut a, mut b) = (x.to_vec(), x.to_vec());
+            let (mut da, mut db) = (start.clone(), start.clone());
+            ternary_residual(&mut a, 0.9, &mut da);
+            ternary_residual_scalar(&mut b, 0.9, &mut db);
+            assert!(same(&a, &b) && da == db);
+            for part in 0..5 {
+                let mut expected = a.clone();
+                for (out, &digit) in expected.iter_mut().zip(&da) {
+                    let trit = i32::from(digit) / 3i32.pow(4 - part as u32) % 3 - 1;
+                    *out += 0.3 * trit as f32;
+                }
+                ternary_add(&da, part, 0.3, &mut a);
+                assert!(same(&a, &expected));
+            }
+            let words: Vec<u32> = x.iter().map(|v| v.to_bits().wrapping_mul(2_654_435_761)).collect();
+            let (mut da, mut db) = (start.clone(), vec![0; x.len()]);
+            db.copy_from_slice(&start);
+            stochastic_ternary(x, 0.9, &words, &mut da);
+            stochastic_ternary_scalar(x, 0.9, &words, &mut db);
+            assert_eq!(da, db);
+        });
+    }
+}

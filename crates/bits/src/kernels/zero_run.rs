@@ -1,0 +1,136 @@
+//! The inner loops of the [zero-run code](crate::zero_run).
+
+use alloc::vec::Vec;
+
+use super::vectorised;
+
+vectorised! {
+    /// How many bytes coded bytes expand to.
+    pub(crate) fn expanded_len / expanded_len_scalar(coded: &[u8]) -> usize {
+        let mut total = coded.len();
+        // A run byte stands for 2 to 14 bytes, so 2^20 of them fit in 32 bits.
+        for stretch in coded.chunks(1 << 20) {
+            let extra = |&byte: &u8| u32::from(byte.saturating_sub(242));
+            total += stretch.iter().map(extra).sum::<u32>() as usize;
+        }
+        total
+    }
+}
+
+/// Encodes as many whole words of 64 bytes as the processor has a fast way for, and returns how
+/// many bytes those were. `pending` zeros (up to 14) precede them; afterwards it holds the run that
+/// ends them and is not yet written.
+pub(crate) fn encode_words(digits: &[u8], pending: &mut usize, out: &mut Vec<u8>) -> usize {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::has_vbmi2() {
+        let words = digits.as_chunks::<64>().0;
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::encode(words, pending, out) };
+        return 64 * words.len();
+    }
+    let _ = (digits, pending, out);
+    0
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx512 {
+    use alloc::vec::Vec;
+    use core::arch::x86_64::*;
+
+    use crate::zero_run::{LONGEST, ZEROS, code};
+
+    /// Codes a word of 64 bytes at once: the byte at the end of each run becomes the run's code, and
+    /// the others of the run are left out by one compression of the register. A run that touches the
+    /// end of the word is left pending; words with runs beyond the longest go run by run.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+    pub(super) fn encode(words: &[[u8; 64]], pending: &mut usize, out: &mut Vec<u8>) {
+        for word in words {
+            // SAFETY: the word holds the 64 bytes that are read.
+            let bytes = unsafe { _mm512_loadu_si512(word.as_ptr().cast()) };
+            let zeros = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(ZEROS as i8));
+            // One byte may be flushed before the word, and a whole register is stored.
+            out.reserve(1 + 64);
+            let leading = zeros.trailing_ones() as usize;
+            if has_long_run(zeros) || *pending + leading > LONGEST {
+                encode_runs(word, zeros, pending, out);
+            } else {
+                if leading == 0 && *pending > 0 {
+                    out.push(code(*pending));
+                    *pending = 0;
+                }
+                let trailing = zeros.leading_ones();
+                let lead = if leading == 0 { 0 } else { (1u64 << leading) - 1 };
+                let lengths = _mm512_mask_add_epi8(
+                    run_lengths(zeros),
+                    lead,
+                    run_lengths(zeros),
+                    _mm512_set1_epi8(*pending as i8),
+                );
+                let ends = zeros & !(zeros >> 1) & !(u64::from(trailing > 0) << 63);
+                let codes = _mm512_add_epi8(lengths, _mm512_set1_epi8(241u8 as i8));
+                let long = _mm512_mask_cmpgt_epu8_mask(ends, lengths, _mm512_set1_epi8(1));
+                let coded = _mm512_mask_mov_epi8(bytes, long, codes);
+                let keep = !zeros | ends;
+                // SAFETY: 64 bytes of capacity are reserved behind the length; a whole register is
+                // stored there, and the length grows by the bytes that are meant.
+                unsafe {
+                    let end = out.as_mut_ptr().add(out.len());
+                    _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi8(keep, coded));
+                    out.set_len(out.len() + keep.count_ones() as usize);
+                }
+                *pending = trailing as usize;
+            }
+        }
+    }
+
+    /// Whether more than [`LONGEST`] bits in a row are set.
+    fn has_long_run(zeros: u64) -> bool {
+        let two = zeros & zeros << 1;
+        let four = two & two << 2;
+        let eight = four & four << 4;
+        eight & eight << 7 != 0
+    }
+
+    /// For each set bit, how many bits up to and including it are set in a row, up to 16.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn run_lengths(zeros: u64) -> __m512i {
+        let index: [u8; 64] = core::array::from_fn(|i| i as u8);
+        // SAFETY: the array holds the 64 bytes that are read.
+        let index = unsafe { _mm512_loadu_si512(index.as_ptr().cast()) };
+        let mut lengths = _mm512_maskz_set1_epi8(zeros, 1);
+        // Where the last `step` bytes are all zeros, their count adds to that of the ones before.
+        for step in [1i8, 2, 4, 8] {
+            let full = _mm512_cmpeq_epi8_mask(lengths, _mm512_set1_epi8(step));
+            let before = _mm512_sub_epi8(index, _mm512_set1_epi8(step));
+            let inside = !0u64 << step;
+            let earlier = _mm512_maskz_permutexvar_epi8(inside, before, lengths);
+            lengths = _mm512_mask_add_epi8(lengths, full, lengths, earlier);
+        }
+        lengths
+    }
+
+    /// Codes a word run by run, which is quick where runs are long.
+    fn encode_runs(word: &[u8; 64], zeros: u64, pending: &mut usize, out: &mut Vec<u8>) {
+        let mut at = 0;
+        while at < 64 {
+            let rest = zeros >> at;
+            let run = (rest.trailing_ones() as usize).min(64 - at);
+            *pending += run;
+            at += run;
+            while *pending > LONGEST {
+                out.push(code(LONGEST));
+                *pending -= LONGEST;
+            }
+            if at == 64 {
+                break;
+            }
+            if *pending > 0 {
+                out.push(code(*pending));
+                *pending = 0;
+            }
+            let literals = ((zeros >> at).trailing_zeros() as usize).min(64 - at);
+            out.extend_from_slice(&word[at..at + literals]);
+            at += literals;
+        }
+    }
+}

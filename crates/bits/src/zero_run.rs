@@ -1,0 +1,249 @@
+//! Zero-run code: runs of the byte for five zeros become one byte.
+//!
+//! [Quartic](crate::quartic) bytes are 0 to 242, and 121 stands for five zeros. This code passes
+//! bytes through, except that `k` consecutive bytes 121, 2 ≤ k ≤ 14, become the one byte
+//! `243 + (k − 2)`. A longer run is cut, from its start, into runs of 14 and a remainder; a
+//! remainder of one is the byte 121 itself. A coded sequence is thus at most as long as its input,
+//! and at least 1/14 of it.
+//!
+//! Decoding is total: any sequence of bytes expands to some input, of [`decoded_len`] bytes.
+//!
+//! Source: Lim, Andersen, Kaminsky: "3LC", MLSys 2019, §3.3.
+
+use alloc::vec::Vec;
+
+use crate::kernels;
+
+/// The byte whose runs are coded: five zeros in the quartic code.
+pub const ZEROS: u8 = 121;
+/// The longest run that one byte stands for.
+pub const LONGEST: usize = 14;
+/// The byte of a run of two; that of `k` is `RUN + (k − 2)`.
+const RUN: u8 = 243;
+/// Bytes that [`Decoder::fill`] writes at once, of which only as many count as the code says.
+const SPLAT: usize = 16;
+
+/// The byte of a run of 1 to 14.
+#[inline]
+pub(crate) fn code(run: usize) -> u8 {
+    debug_assert!((1..=LONGEST).contains(&run));
+    if run == 1 { ZEROS } else { RUN + (run as u8 - 2) }
+}
+
+/// Codes a sequence that comes in pieces; runs may cross them.
+#[derive(Debug, Clone, Default)]
+pub struct Encoder {
+    /// Zeros seen and not yet written, up to [`LONGEST`].
+    pending: usize,
+}
+
+impl Encoder {
+    /// Appends the code of `bytes`, but for a run that ends them. Bytes above 242 have no code of
+    /// their own, and would be read as runs.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        out.reserve(bytes.len() + 1);
+        let done = kernels::encode_words(bytes, &mut self.pending, out);
+        for &byte in &bytes[done..] {
+            if byte == ZEROS {
+                if self.pending == LONGEST {
+                    out.push(code(LONGEST));
+                    self.pending = 0;
+                }
+                self.pending += 1;
+            } else {
+                self.finish(out);
+                out.push(byte);
+            }
+        }
+    }
+
+    /// Appends the run still pending, if any.
+    #[inline]
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.pending > 0 {
+            out.push(code(self.pending));
+            self.pending = 0;
+        }
+    }
+}
+
+/// Appends the code of `bytes`.
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    let mut encoder = Encoder::default();
+    encoder.push(bytes, out);
+    encoder.finish(out);
+}
+
+/// The length of the code of `bytes`, without coding.
+pub fn len(bytes: &[u8]) -> usize {
+    let (mut coded, mut run) = (0, 0usize);
+    for &byte in bytes {
+        if byte == ZEROS {
+            run += 1;
+        } else {
+            coded += 1 + run.div_ceil(LONGEST);
+            run = 0;
+        }
+    }
+    coded + run.div_ceil(LONGEST)
+}
+
+/// How many bytes `coded` expands to.
+pub fn decoded_len(coded: &[u8]) -> usize {
+    kernels::expanded_len(coded)
+}
+
+/// Expands coded bytes piece by piece.
+#[derive(Debug, Clone)]
+pub struct Decoder<'a> {
+    coded: &'a [u8],
+    /// Zeros of the last run not yet written.
+    pending: usize,
+}
+
+impl<'a> Decoder<'a> {
+    /// Starts at the first of the coded bytes.
+    pub fn new(coded: &'a [u8]) -> Self {
+        Self { coded, pending: 0 }
+    }
+
+    /// Whether all has been expanded.
+    pub fn is_done(&self) -> bool {
+        self.pending == 0 && self.coded.is_empty()
+    }
+
+    /// Writes the next bytes to `out`, as many as it holds or as are left, and returns how many.
+    pub fn fill(&mut self, out: &mut [u8]) -> usize {
+        let mut at = self.pending.min(out.len());
+        out[..at].fill(ZEROS);
+        self.pending -= at;
+        at += self.fill_freely(&mut out[at..]);
+        while at < out.len() {
+            let Some((&byte, rest)) = self.coded.split_first() else { break };
+            self.coded = rest;
+            let (value, run) = expand(byte);
+            let fits = run.min(out.len() - at);
+            out[at..at + fits].fill(value);
+            self.pending = run - fits;
+            at += fits;
+        }
+        at
+    }
+
+    /// Expands while a whole run fits with room to spare: each byte writes [`SPLAT`] copies of its
+    /// value, whatever its run, which needs no branch.
+    fn fill_freely(&mut self, out: &mut [u8]) -> usize {
+        let (mut at, mut read) = (0, 0);
+        for &byte in self.coded {
+            let Some(place) = out.get_mut(at..at + SPLAT) else { break };
+            let (value, run) = expand(byte);
+            place.copy_from_slice(&[value; SPLAT]);
+            at += run;
+            read += 1;
+        }
+        self.coded = &self.coded[read..];
+        at
+    }
+}
+
+/// The byte that a coded byte repeats, and how often.
+#[inline]
+fn expand(byte: u8) -> (u8, usize) {
+    if byte >= RUN { (ZEROS, usize::from(byte - RUN) + 2) } else { (byte, 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn coded(bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(bytes, &mut out);
+        out
+    }
+
+    fn expanded(coded: &[u8], piece: usize) -> Vec<u8> {
+        let mut decoder = Decoder::new(coded);
+        let (mut all, mut buffer) = (Vec::new(), vec![0; piece]);
+        while !decoder.is_done() {
+            let n = decoder.fill(&mut buffer);
+            all.extend_from_slice(&buffer[..n]);
+        }
+        assert_eq!(decoder.fill(&mut buffer), 0);
+        all
+    }
+
+    /// The code by its definition: the longest run from the left, one at a time.
+    fn naive(mut bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(&first) = bytes.first() {
+            let run = bytes.iter().take(14).take_while(|&&byte| byte == 121).count();
+            out.push(if run < 2 { first } else { 243 + (run as u8 - 2) });
+            bytes = &bytes[run.max(1)..];
+        }
+        out
+    }
+
+    #[test]
+    fn runs_by_hand() {
+        assert_eq!(coded(&[]), []);
+        assert_eq!(coded(&[121]), [121]);
+        for k in 2..=14 {
+            assert_eq!(coded(&vec![121; k]), [243 + (k as u8 - 2)]);
+        }
+        assert_eq!(coded(&[121; 15]), [255, 121]);
+        assert_eq!(coded(&[121; 16]), [255, 243]);
+        assert_eq!(coded(&[121; 280]), [255; 20]);
+        assert_eq!(coded(&[0, 121, 242, 121, 121, 7]), [0, 121, 242, 243, 7]);
+    }
+
+    #[test]
+    fn every_length_of_run_at_every_place_of_a_word() {
+        for run in 0..160 {
+            for before in 0..70 {
+                let mut bytes = vec![5; before];
+                bytes.resize(before + run, 121);
+                bytes.extend_from_slice(&[9; 70]);
+                assert_eq!(coded(&bytes), naive(&bytes), "run of {run} after {before}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_expand() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(decoded_len(&all), 243 + (2..=14).sum::<usize>());
+        for piece in [1, 3, 14, 16, 17, 64, 1000] {
+            assert_eq!(expanded(&all, piece).len(), decoded_len(&all));
+        }
+        assert_eq!(expanded(&[255, 121], 4), [121; 15]);
+    }
+
+    /// Bytes as quantized gradients have them: `sparsity` out of 8 are zeros.
+    fn digits() -> impl Strategy<Value = Vec<u8>> {
+        (0u8..=8).prop_flat_map(|sparsity| {
+            let digit = (0u8..8, 0u8..243)
+                .prop_map(move |(chance, byte)| if chance < sparsity { ZEROS } else { byte });
+            proptest::collection::vec(digit, 0..600)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn codes_are_the_naive_ones_and_return(bytes in digits(), piece in 1usize..200) {
+            let code = coded(&bytes);
+            prop_assert_eq!(&code, &naive(&bytes));
+            prop_assert_eq!(code.len(), len(&bytes));
+            prop_assert_eq!(decoded_len(&code), bytes.len());
+            prop_assert_eq!(expanded(&code, piece), &bytes[..]);
+            let (mut pieces, mut encoder) = (Vec::new(), Encoder::default());
+            for part in bytes.chunks(piece) {
+                encoder.push(part, &mut pieces);
+            }
+            encoder.finish(&mut pieces);
+            prop_assert_eq!(pieces, code);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! How a command ends when it does not end well.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use gradwire_exchange::ExchangeError;
+use gradwire_testbed::TestbedError;
+use gradwire_train::TrainError;
+
+/// Why a command stopped. Messages name the thing and the remedy.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Bad usage or bad input.
+    Input(String),
+    /// Something failed on the way.
+    Run(String),
+    /// Ctrl-C.
+    Interrupted(String),
+    /// Whoever read the output has left; nothing is wrong.
+    Closed,
+}
+
+impl Failure {
+    /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after Ctrl-C.
+    pub(crate) fn code(&self) -> ExitCode {
+        match self {
+            Failure::Input(_) => ExitCode::from(2),
+            Failure::Run(_) => ExitCode::from(1),
+            Failure::Interrupted(_) => ExitCode::from(130),
+            Failure::Closed => ExitCode::SUCCESS,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Input(text) | Failure::Run(text) => write!(f, "error: {text}"),
+            Failure::Interrupted(text) => write!(f, "interrupted: {text}"),
+            Failure::Closed => Ok(()),
+        }
+    }
+}
+
+/// For writing to standard output.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == ErrorKind::BrokenPipe {
+            Failure::Closed
+        } else {
+            Failure::Run(format!("standard output: {error}"))
+        }
+    }
+}
+
+impl From<gradwire::Error> for Failure {
+    fn from(error: gradwire::Error) -> Self {
+        Failure::Input(error.to_string())
+    }
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Self {
+        match error {
+            TrainError::Stopped { .. } => Failure::Interrupted(error.to_string()),
+            ref bad if is_input(bad) => Failure::Input(error.to_string()),
+            _ => Failure::Run(error.to_string()),
+        }
+    }
+}
+
+impl From<TestbedError> for Failure {
+    fn from(error: TestbedError) -> Self {
+        let input = match &error {
+            TestbedError::Run { source, .. } => is_input(source),
+            TestbedError::Write { .. } => false,
+            _ => true,
+        };
+        if input { Failure::Input(error.to_string()) } else { Failure::Run(error.to_string()) }
+    }
+}
+
+/// Whether a run never began because of what it was given.
+fn is_input(error: &TrainError) -> bool {
+    matches!(
+        error,
+        TrainError::Config(_)
+            | TrainError::Model(_)
+            | TrainError::Resume { .. }
+            | TrainError::Servers(ExchangeError::Config(_))
+            | TrainError::Exchange { source: ExchangeError::Config(_), .. }
+    )
+}

@@ -1,0 +1,101 @@
+//! Progress on standard error: a bar on a terminal, plain lines elsewhere.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use gradwire_testbed::runner::Progress;
+use gradwire_train::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::interrupt;
+
+const TEMPLATE: &str = "{prefix} {wide_bar} {pos}/{len} steps, {per_sec}, {eta} left  {msg}";
+
+/// Shows the runs of a command, one after the other.
+pub(crate) struct Bars {
+    terminal: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    bar: ProgressBar,
+    name: String,
+    steps: u64,
+}
+
+impl Bars {
+    /// Nothing is shown before the first run starts.
+    pub(crate) fn new() -> Self {
+        let state = State { bar: ProgressBar::hidden(), name: String::new(), steps: 0 };
+        Self { terminal: stderr().is_terminal(), state: Mutex::new(state) }
+    }
+
+    /// Removes the bar, if one is left from a run that did not finish.
+    pub(crate) fn clear(&self) {
+        self.state().bar.finish_and_clear();
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Observer for Bars {
+    fn step(&self, step: &StepRecord, total: u64) {
+        let state = self.state();
+        if state.bar.length() != Some(total) {
+            state.bar.set_length(total);
+        }
+        // A resumed run begins in the middle: what was done before is no part of the rate.
+        if state.bar.position() == 0 && step.step > 0 {
+            state.bar.set_position(step.step);
+            state.bar.reset_eta();
+        }
+        state.bar.set_position(step.step + 1);
+    }
+
+    fn evaluated(&self, evaluation: &Evaluation) {
+        let state = self.state();
+        let accuracy = format!("accuracy {:.2} %", evaluation.quality * 100.0);
+        if self.terminal {
+            state.bar.set_message(accuracy);
+        } else {
+            eprintln!("{}: step {}/{}, {accuracy}", state.name, evaluation.step, state.steps);
+        }
+    }
+
+    fn stop(&self) -> bool {
+        interrupt::asked()
+    }
+}
+
+impl Progress for Bars {
+    fn started(&self, at: usize, of: usize, run: &RunConfig) {
+        let name = format!("[{}/{of}] {}, seed {}", at + 1, run.compressor, run.seed);
+        let mut state = self.state();
+        state.steps = run.steps;
+        if self.terminal {
+            let style = ProgressStyle::with_template(TEMPLATE).expect("the template is valid");
+            state.bar = ProgressBar::with_draw_target(Some(run.steps), ProgressDrawTarget::stderr())
+                .with_style(style)
+                .with_prefix(name.clone());
+            state.bar.enable_steady_tick(Duration::from_millis(500));
+        } else {
+            eprintln!("{name}: {} steps", run.steps);
+        }
+        state.name = name;
+    }
+
+    fn finished(&self, run: &RunRecord) {
+        let state = self.state();
+        state.bar.finish_and_clear();
+        eprintln!(
+            "{}: accuracy {:.2} %, {:.3} bits/parameter, {:.1} s",
+            state.name,
+            run.quality * 100.0,
+            run.bits_per_parameter(),
+            run.seconds
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! The settings of training that several verbs share.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use gradwire::Spec;
+use gradwire_exchange::Strategy;
+use gradwire_testbed::experiment::Experiment;
+use gradwire_train::{LearningRate, ModelKind, OptimizerKind};
+
+use crate::failure::Failure;
+
+/// What is not given comes from the experiment file, else from the defaults.
+#[derive(Debug, Args)]
+pub(crate) struct Settings {
+    /// Take settings from a TOML file; flags given beside it win
+    #[arg(long, value_name = "FILE")]
+    pub(crate) experiment: Option<PathBuf>,
+    /// The model: mlp, lenet5, resnet20 (or any 6n+2) [default: lenet5]
+    #[arg(long)]
+    model: Option<ModelKind>,
+    /// A folder with MNIST, CIFAR-10 or class folders of images, or the name of a known data set
+    /// [default: digits, which is generated]
+    #[arg(long, value_name = "DIR|NAME")]
+    data: Option<String>,
+    /// Number of workers [default: 4]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// How workers exchange tensors: all-reduce, all-gather, scatter-reduce,
+    /// server[:servers=N,backup=N] [default: server]
+    #[arg(long, value_name = "STRATEGY")]
+    exchange: Option<Strategy>,
+    /// Training steps [default: 800]
+    #[arg(long, value_name = "N", conflicts_with = "epochs")]
+    pub(crate) steps: Option<u64>,
+    /// Passes over the training set, instead of steps
+    #[arg(long, value_name = "N")]
+    epochs: Option<f64>,
+    /// Examples per worker and step [default: 32]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999] [default: momentum]
+    #[arg(long, value_name = "NAME")]
+    optimizer: Option<OptimizerKind>,
+    /// A number, or a schedule such as cosine:from=0.1,to=0.001,scale=on or
+    /// step:from=0.1,factor=0.1,at=0.5+0.75 [default: a cosine that suits the model]
+    #[arg(long = "lr", value_name = "RATE")]
+    learning_rate: Option<LearningRate>,
+    /// Weight of the ℓ2 penalty [default: 0.0001]
+    #[arg(long, value_name = "W")]
+    weight_decay: Option<f32>,
+    /// Random crops and flips of training images [default: on for colour images]
+    #[arg(long, value_name = "on|off")]
+    augment: Option<Switch>,
+    /// Tensors with fewer elements travel uncompressed [default: 256]
+    #[arg(long, value_name = "N")]
+    raw_below: Option<usize>,
+    /// Evaluations on the test set during a run [default: 10]
+    #[arg(long, value_name = "N")]
+    evaluations: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl Settings {
+    /// The experiment these settings describe, on top of the file's or of `base`.
+    pub(crate) fn experiment(&self, base: Experiment) -> Result<Experiment, Failure> {
+        let mut experiment = match &self.experiment {
+            Some(path) => Experiment::read(path)?,
+            None => base,
+        };
+        if let (Some(model), None) = (self.model, &self.experiment) {
+            experiment.learning_rate = Experiment::learning_rate_for(model);
+        }
+        set(&mut experiment.model, self.model);
+        set(&mut experiment.data, self.data.clone());
+        set(&mut experiment.workers, self.workers);
+        set(&mut experiment.exchange, self.exchange);
+        set(&mut experiment.batch, self.batch);
+        set(&mut experiment.optimizer, self.optimizer);
+        set(&mut experiment.learning_rate, self.learning_rate.clone());
+        set(&mut experiment.weight_decay, self.weight_decay);
+        set(&mut experiment.raw_below, self.raw_below);
+        set(&mut experiment.evaluations, self.evaluations);
+        if let Some(switch) = self.augment {
+            experiment.augment = Some(matches!(switch, Switch::On));
+        }
+        if let Some(steps) = self.steps {
+            experiment.steps = steps;
+            experiment.epochs = None;
+        }
+        if self.epochs.is_some() {
+            experiment.epochs = self.epochs;
+        }
+        Ok(experiment)
+    }
+}
+
+/// Compressors and seeds, for verbs that take several.
+#[derive(Debug, Args)]
+pub(crate) struct Several {
+    /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several
+    #[arg(long = "compressor", value_name = "SPEC")]
+    compressors: Vec<Spec>,
+    /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
+    #[arg(long = "seed", value_name = "S")]
+    seeds: Vec<u64>,
+    /// Model times for links of so many Mbit/s, instead of 10, 100, 1000 and 10000; repeatable
+    #[arg(long = "link", value_name = "MBIT")]
+    links_mbit: Vec<f64>,
+    /// Modelled latency of a message, in milliseconds [default: 0]
+    #[arg(long, value_name = "MS")]
+    latency_ms: Option<f64>,
+}
+
+impl Several {
+    /// Lays what was given over an experiment.
+    pub(crate) fn apply(&self, experiment: &mut Experiment) {
+        set(&mut experiment.compressors, given(&self.compressors));
+        set(&mut experiment.seeds, given(&self.seeds));
+        set(&mut experiment.links_mbit, given(&self.links_mbit));
+        set(&mut experiment.latency_ms, self.latency_ms);
+    }
+}
+
+fn given<T: Clone>(values: &[T]) -> Option<Vec<T>> {
+    (!values.is_empty()).then(|| values.to_vec())
+}
+
+fn set<T>(setting: &mut T, given: Option<T>) {
+    if let Some(value) = given {
+        *setting = value;
+    }
+}
+
+/// The command as it was given, quoted for a shell.
+pub(crate) fn command_line() -> String {
+    let words: Vec<String> = std::env::args().skip(1).map(|word| quoted(&word)).collect();
+    format!("gradwire {}", words.join(" "))
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_split_them() {
+        assert_eq!(quoted("3lc:s=1.75"), "3lc:s=1.75");
+        assert_eq!(quoted("my data"), "'my data'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,95 @@
+//! `bf16`: every element rounded to bfloat16.
+//!
+//! - **Message**: d little-endian 16-bit patterns, 16·d bits.
+//! - **Rounding**: to nearest, ties to even; values beyond its largest finite number become that number instead of infinity.
+//! - **Aggregation**: linear; the mean of messages, taken in f32 and rounded once, is the message of
+//!   the mean to rounding.
+//! - **Error feedback**: off. With it, the residual holds the rounding errors.
+//! - **Cost**: one pass, 6 bytes an element.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, kernels};
+
+use super::half::Half;
+use crate::registry::Guarantees;
+use crate::{Aggregation, Compressor, Context, Element, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "bf16",
+    summary: "16-bit floats with the range of 32-bit ones",
+    family: Family::Baseline,
+    aggregation: Aggregation::Linear,
+    error_feedback: false,
+    parameters: &[],
+    reference: "bfloat16: the upper half of IEEE 754 binary32",
+    payload: "d × bf16",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |_| Arc::new(Bf16),
+};
+
+const FORMAT: Half = Half { narrow: kernels::f32_to_bf16, widen: kernels::bf16_to_f32 };
+
+/// Rounding to bfloat16.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bf16;
+
+impl Compressor for Bf16 {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        FORMAT.encode(source, workspace, message);
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        FORMAT.decode_add(message, weight, workspace, out)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        elements.saturating_mul(2)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len / 2
+    }
+
+    fn linear(&self) -> Option<Element> {
+        Some(Element::Bf16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compressors::testing::{encode, residual};
+
+    #[test]
+    fn patterns_are_the_upper_halves() {
+        let message = encode("bf16", &[1.0, -2.0, f32::MAX, f32::MIN]);
+        assert_eq!(message, [0x80, 0x3f, 0, 0xc0, 0x7f, 0x7f, 0x7f, 0xff]);
+    }
+
+    #[test]
+    fn ties_round_to_even() {
+        let tie = |pattern: u32| f32::from_bits(pattern << 16 | 0x8000);
+        assert_eq!(encode("bf16", &[tie(0x3f80), tie(0x3f81)]), [0x80, 0x3f, 0x82, 0x3f]);
+    }
+
+    #[test]
+    fn the_residual_is_the_rounding_error() {
+        let error = 2f32.powi(-9);
+        assert_eq!(residual("bf16:ef=on", &[1.0 + error, -1.0]), [error, 0.0]);
+    }
+}

@@ -1,0 +1,104 @@
+//! `fp16`: every element rounded to IEEE binary16.
+//!
+//! - **Message**: d little-endian 16-bit patterns, 16·d bits.
+//! - **Rounding**: to nearest, ties to even; values beyond ±65504 become ±65504 instead of infinity, those below 2⁻²⁵ zero.
+//! - **Aggregation**: linear; the mean of messages, taken in f32 and rounded once, is the message of
+//!   the mean to rounding.
+//! - **Error feedback**: off. With it, the residual holds the rounding errors.
+//! - **Cost**: one pass, 6 bytes an element.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, kernels};
+
+use super::half::Half;
+use crate::registry::Guarantees;
+use crate::{Aggregation, Compressor, Context, Element, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "fp16",
+    summary: "16-bit IEEE floats",
+    family: Family::Baseline,
+    aggregation: Aggregation::Linear,
+    error_feedback: false,
+    parameters: &[],
+    reference: "IEEE 754-2019, binary16",
+    payload: "d × f16",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |_| Arc::new(Fp16),
+};
+
+const FORMAT: Half = Half { narrow: kernels::f32_to_f16, widen: kernels::f16_to_f32 };
+
+/// Rounding to IEEE binary16.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fp16;
+
+impl Compressor for Fp16 {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        FORMAT.encode(source, workspace, message);
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        FORMAT.decode_add(message, weight, workspace, out)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        elements.saturating_mul(2)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len / 2
+    }
+
+    fn linear(&self) -> Option<Element> {
+        Some(Element::F16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compressors::testing::{decode, encode, residual};
+
+    #[test]
+    fn patterns_are_ieee_binary16() {
+        // 1 = 0x3c00; -2 = 0xc000; the largest finite is 0x7bff; 2^-24 is the least subnormal.
+        let message = encode("fp16", &[1.0, -2.0, 1e9, -1e9, 2f32.powi(-24), 2f32.powi(-26)]);
+        assert_eq!(message, [0, 0x3c, 0, 0xc0, 0xff, 0x7b, 0xff, 0xfb, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn ties_round_to_even() {
+        // Between 1 and 1 + 2^-10 the even pattern is that of 1; one step further, the upper one.
+        let tie = |step: f32| 1.0 + (step + 0.5) * 2f32.powi(-10);
+        assert_eq!(encode("fp16", &[tie(0.0), tie(1.0)]), [0x00, 0x3c, 0x02, 0x3c]);
+    }
+
+    #[test]
+    fn the_residual_is_the_rounding_error() {
+        let error = 2f32.powi(-12);
+        assert_eq!(residual("fp16:ef=on", &[1.0 + error, 70_000.0]), [error, 4496.0]);
+    }
+
+    #[test]
+    fn decoding_scales_and_adds() {
+        let mut out = [1.0; 2];
+        decode("fp16", &[0, 0x3c, 0, 0xc0], 0.25, &mut out).unwrap();
+        assert_eq!(out, [1.25, 0.5]);
+    }
+}

@@ -1,0 +1,57 @@
+//! What `fp16` and `bf16` share: a dense message of 16-bit patterns.
+
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::compressors::fields;
+use crate::{BLOCK, Source, Workspace};
+
+/// One 16-bit format, as conversions of whole blocks.
+pub(super) struct Half {
+    /// Rounds to nearest even and saturates.
+    pub(super) narrow: fn(&[f32], &mut [u16]),
+    /// Exact.
+    pub(super) widen: fn(&[u16], &mut [f32]),
+}
+
+impl Half {
+    pub(super) fn encode(
+        &self,
+        source: &mut Source<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) {
+        workspace.values.resize(BLOCK, 0.0);
+        let keeps_residual = source.keeps_residual();
+        let mut patterns = [0; BLOCK];
+        source.take_blocks(|_, block| {
+            let patterns = &mut patterns[..block.len()];
+            (self.narrow)(block, patterns);
+            fields::put_u16s(patterns, message);
+            if keeps_residual {
+                let decoded = &mut workspace.values[..block.len()];
+                (self.widen)(patterns, decoded);
+                kernels::add_scaled(block, decoded, -1.0);
+            }
+        });
+    }
+
+    pub(super) fn decode_add(
+        &self,
+        message: &[u8],
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        fields::expect_len(message, out.len().saturating_mul(2))?;
+        workspace.values.resize(BLOCK, 0.0);
+        let mut patterns = [0; BLOCK];
+        for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(2 * BLOCK)) {
+            let (patterns, values) =
+                (&mut patterns[..out.len()], &mut workspace.values[..out.len()]);
+            fields::read_u16s(bytes, patterns);
+            (self.widen)(patterns, values);
+            kernels::add_scaled(out, values, weight);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,9 @@
+//! The compressors, one a file, by family. The [registry](crate::registry) lists them.
+
+pub mod baseline;
+mod fields;
+pub mod quantization;
+pub mod sparsification;
+
+#[cfg(test)]
+mod testing;

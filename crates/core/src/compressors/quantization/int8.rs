@@ -1,0 +1,144 @@
+//! `int8`: 255 evenly spaced levels, symmetric around zero.
+//!
+//! `step = max|c| / 127`, `q = round(c / step)` in [−127, 127] (ties to even), decoded as `q·step`.
+//!
+//! - **Message**: `step` as f32, then d signed bytes: 8·d + 32 bits. The byte −128 is never used.
+//! - **Error**: at most half a step an element.
+//! - **Error feedback**: on.
+//! - **Limits**: where `1 / step` overflows (max|c| below about 4·10⁻³⁷) the step is sent as zero and
+//!   everything stays in the residual.
+//! - **Cost**: 8 bytes an element for the maximum, 13 for the levels.
+//!
+//! Reference: the "8-bit int" of Lim, Andersen, Kaminsky: "3LC: Lightweight and Effective Traffic
+//! Compression for Distributed Machine Learning", MLSys 2019, §5.1, after Jouppi et al., ISCA 2017.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::compressors::fields;
+use crate::registry::Guarantees;
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "int8",
+    summary: "255 evenly spaced levels up to the largest absolute value",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[],
+    reference: "Lim et al., MLSys 2019, §5.1 (\"8-bit int\")",
+    payload: "step f32, d × i8",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |_| Arc::new(Int8),
+};
+
+const LEVELS: f32 = 127.0;
+const HEADER: usize = 4;
+
+/// 8-bit quantization.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Int8;
+
+/// The step and its inverse; both zero where the inverse would overflow.
+fn step(abs_max: f32) -> (f32, f32) {
+    let mut step = abs_max / LEVELS;
+    if !(step * LEVELS).is_finite() {
+        step = step.next_down();
+    }
+    let inverse = 1.0 / step;
+    if inverse.is_finite() { (step, inverse) } else { (0.0, 0.0) }
+}
+
+impl Compressor for Int8 {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        _: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let (step, inverse) = step(source.abs_max());
+        fields::put_f32(step, message);
+        let mut levels = [0; BLOCK];
+        source.take_blocks(|_, block| {
+            let levels = &mut levels[..block.len()];
+            kernels::int8_residual(block, inverse, step, levels);
+            message.extend(levels.iter().map(|&level| level as u8));
+        });
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        _: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let step = fields::take_scale(&mut message)?;
+        fields::expect_len(message, out.len())?;
+        if message.contains(&0x80) {
+            return Err(DecodeError::Corrupt("a level is -128"));
+        }
+        let mut levels = [0; BLOCK];
+        for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(BLOCK)) {
+            let levels = &mut levels[..out.len()];
+            for (level, &byte) in levels.iter_mut().zip(bytes) {
+                *level = byte as i8;
+            }
+            kernels::int8_add(levels, weight * step, out);
+        }
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        elements.saturating_add(HEADER)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len.saturating_sub(HEADER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+
+    #[test]
+    fn levels_are_whole_steps_from_zero() {
+        // max 127, so the step is 1: halves go to the even level.
+        let gradient = [127.0, -127.0, 0.5, 1.5, -2.25, 0.0];
+        let message = encode("int8", &gradient);
+        assert_eq!(message, [0, 0, 0x80, 0x3f, 127, 129, 0, 2, 254, 0]);
+        assert_eq!(residual("int8", &gradient), [0.0, 0.0, 0.5, -0.5, -0.25, 0.0]);
+    }
+
+    #[test]
+    fn decoding_scales_and_adds() {
+        let mut out = [1.0, 1.0];
+        decode("int8", &[0, 0, 0x80, 0x3f, 127, 254], 0.5, &mut out).unwrap();
+        assert_eq!(out, [64.5, 0.0]);
+    }
+
+    #[test]
+    fn the_unused_level_and_bad_steps_are_corrupt() {
+        let mut out = [0.0];
+        for bytes in [[0, 0, 0x80, 0x3f, 0x80], [0, 0, 0x80, 0xbf, 1], [0, 0, 0x80, 0x7f, 1]] {
+            assert!(matches!(decode("int8", &bytes, 1.0, &mut out), Err(DecodeError::Corrupt(_))));
+        }
+        assert_eq!(out, [0.0]);
+    }
+
+    #[test]
+    fn the_ends_of_the_range_stay_finite() {
+        assert!(round_trip("int8", &[f32::MAX, f32::MIN]).iter().all(|x| x.is_finite()));
+        let tiny = [f32::from_bits(1), -f32::from_bits(9)];
+        assert_eq!(round_trip("int8", &tiny), [0.0, 0.0]);
+        assert_eq!(residual("int8", &tiny), tiny);
+        assert_eq!(step(0.0), (0.0, 0.0));
+    }
+}

@@ -1,0 +1,7 @@
+//! Every element, in fewer bits.
+
+pub mod int8;
+pub mod onebit;
+mod ternary;
+pub mod terngrad;
+pub mod three_lc;

@@ -1,0 +1,140 @@
+//! `onebit`: the sign of every element, decoded to the mean of the elements on its side.
+//!
+//! `bit = (c ≥ 0)`; 1 decodes to the mean of the elements ≥ 0, 0 to the mean of those below. For these
+//! two sets the two means minimise the squared error.
+//!
+//! - **Message**: mean of the negative side f32, mean of the other side f32, then d bits, least
+//!   significant first, the last byte padded with zeros: 1·d + 64 bits. The mean of an empty side is 0.
+//! - **Error feedback**: on; without it the method diverges.
+//! - **Deviations**: one pair of means for a tensor, where the paper has one for each column of a
+//!   matrix; the threshold is fixed at 0, as the paper recommends.
+//! - **Cost**: 8 bytes an element for the maximum, 8 for the means, 12 for the signs.
+//!
+//! Reference: Seide, Fu, Droppo, Li, Yu: "1-Bit Stochastic Gradient Descent and its Application to
+//! Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::compressors::fields;
+use crate::registry::Guarantees;
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "onebit",
+    summary: "the sign, decoded to the mean of its side",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[],
+    reference: "Seide et al., Interspeech 2014 (3LC's \"MQE 1-bit int\")",
+    payload: "two means f32, d bits",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |_| Arc::new(OneBit),
+};
+
+const HEADER: usize = 8;
+
+/// 1-bit quantization with two means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OneBit;
+
+/// The means of the elements below zero and of the others.
+fn means(source: &mut Source<'_>) -> (f32, f32) {
+    let (mut negative, mut positive, mut below) = (0.0, 0.0, 0);
+    source.peek_blocks(|_, block| {
+        let sums = kernels::sums_by_sign(block);
+        negative += sums.negative_sum;
+        positive += sums.positive_sum;
+        below += sums.negative_count;
+    });
+    let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { (sum / count as f64) as f32 };
+    (mean(negative, below), mean(positive, source.len() as u64 - below))
+}
+
+impl Compressor for OneBit {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let (negative, positive) = means(source);
+        fields::put_f32(negative, message);
+        fields::put_f32(positive, message);
+        // A block is a whole number of bytes, so that blocks join without shifting.
+        const { assert!(BLOCK.is_multiple_of(8)) };
+        workspace.bytes.resize(BLOCK / 8, 0);
+        source.take_blocks(|_, block| {
+            let bits = &mut workspace.bytes[..block.len().div_ceil(8)];
+            kernels::sign_residual(block, negative, positive, bits);
+            message.extend_from_slice(bits);
+        });
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        _: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let negative = fields::take_finite(&mut message)?;
+        let positive = fields::take_finite(&mut message)?;
+        fields::expect_len(message, out.len().div_ceil(8))?;
+        let used = out.len() % 8;
+        if used != 0 && message.last().is_some_and(|last| last >> used != 0) {
+            return Err(DecodeError::Corrupt("a padding bit is set"));
+        }
+        kernels::sign_add(message, weight * negative, weight * positive, out);
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        elements.div_ceil(8) + HEADER
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len.saturating_sub(HEADER).saturating_mul(8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual};
+
+    #[test]
+    fn bits_and_means_are_those_worked_by_hand() {
+        // Below zero: -1, -3, mean -2 (0xc0000000). Others: 0, 2, 4, mean 2 (0x40000000).
+        let gradient = [0.0, -1.0, 2.0, -3.0, 4.0];
+        let message = encode("onebit", &gradient);
+        assert_eq!(message, [0, 0, 0, 0xc0, 0, 0, 0, 0x40, 0b10101]);
+        assert_eq!(residual("onebit", &gradient), [-2.0, 1.0, 0.0, -1.0, 2.0]);
+    }
+
+    #[test]
+    fn an_empty_side_has_mean_zero() {
+        assert_eq!(encode("onebit", &[1.0; 9]), [0, 0, 0, 0, 0, 0, 0x80, 0x3f, 0xff, 1]);
+        assert_eq!(encode("onebit", &[]), [0; 8]);
+    }
+
+    #[test]
+    fn decoding_scales_and_adds() {
+        let mut out = [1.0; 3];
+        decode("onebit", &[0, 0, 0, 0xc0, 0, 0, 0, 0x40, 0b101], 0.5, &mut out).unwrap();
+        assert_eq!(out, [2.0, 0.0, 2.0]);
+    }
+
+    #[test]
+    fn padding_bits_must_be_zero() {
+        let message = [0, 0, 0, 0xc0, 0, 0, 0, 0x40, 0b1101];
+        let corrupt = decode("onebit", &message, 1.0, &mut [0.0; 3]);
+        assert_eq!(corrupt, Err(DecodeError::Corrupt("a padding bit is set")));
+    }
+}

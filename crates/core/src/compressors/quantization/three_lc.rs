@@ -1,0 +1,244 @@
+//! `3lc`: three values, five to a byte, runs of zeros in one byte.
+//!
+//! `M = s·max|c|`, `q = round(c / M)` in {−1, 0, 1} (halves go to 0), decoded as `M·q`. The trits are
+//! packed by the [quartic](gradwire_bits::quartic) code, 1.6 bits each, and runs of the byte for five
+//! zeros by the [zero-run](gradwire_bits::zero_run) code. A larger sparsity multiplier `s` leaves more
+//! zeros, hence fewer bytes, and decodes the rest to a larger magnitude.
+//!
+//! - **Message**: `M` as f32, then the coded trits: from 0.11 to 1.6 bits an element, + 32. With
+//!   `zre=off` the runs stay uncoded: 1.6 bits always. An all-zero tensor takes 1/280 of its size.
+//! - **Range**: s in \[1, 2); below 2, M / 2 stays below max|c|, so that something is always sent.
+//! - **Error**: at most M / 2 an element, which error feedback sends later.
+//! - **Error feedback**: on, β = γ = 1.
+//! - **Deviations**: padding to a multiple of five adds zero trits, where the paper pads with the
+//!   digit 0, which stands for −1 and would spoil the last run of zeros; runs longer than 14 bytes,
+//!   which the paper leaves open, are cut from the left into runs of 14; M saturates at the largest
+//!   finite number.
+//! - **Cost**: 8 bytes an element for the maximum, 12 for the rest, beside the message.
+//!
+//! Reference: Lim, Andersen, Kaminsky: "3LC: Lightweight and Effective Traffic Compression for
+//! Distributed Machine Learning", MLSys 2019, §3.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, kernels, zero_run};
+
+use super::ternary::{Fifths, last_bytes};
+use crate::compressors::fields;
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "3lc",
+    summary: "three values with sparsity multiplication, quartic and zero-run coded",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[
+        Param {
+            key: "s",
+            kind: Kind::Real { min: 1.0, max: 2.0, ends: Ends::Lower, default: 1.0 },
+            help: "sparsity multiplier: more gives more zeros and fewer bytes",
+        },
+        Param {
+            key: "zre",
+            kind: Kind::Choice { options: &["on", "off"], default: 0 },
+            help: "zero-run encoding after quartic encoding",
+        },
+    ],
+    reference: "Lim et al., MLSys 2019",
+    payload: "M f32, trits five to a byte with runs of zeros coded",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(ThreeLc::new(values.real("s"), values.choice("zre") == "on")),
+};
+
+const HEADER: usize = 4;
+/// The most bytes of five zero trits that one byte stands for.
+const LONGEST_RUN: usize = 14;
+const LARGEST_DIGIT: u8 = 242;
+
+/// 3-value quantization with sparsity multiplication and its two lossless codes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ThreeLc {
+    sparsity: f32,
+    zero_runs: bool,
+}
+
+impl ThreeLc {
+    /// With sparsity multiplier `sparsity` in \[1, 2), and zero-run encoding or not.
+    pub fn new(sparsity: f64, zero_runs: bool) -> Self {
+        // The nearest f32 of a number just below 2 is 2, at which nothing would ever be sent.
+        Self { sparsity: (sparsity as f32).min(2f32.next_down()), zero_runs }
+    }
+
+    fn check(&self, coded: &[u8], fifths: Fifths) -> Result<(), DecodeError> {
+        if self.zero_runs {
+            match zero_run::decoded_len(coded) {
+                len if len < fifths.len => return Err(DecodeError::Truncated),
+                len if len > fifths.len => {
+                    return Err(DecodeError::Trailing { extra: len - fifths.len });
+                }
+                _ => {}
+            }
+        } else {
+            fields::expect_len(coded, fifths.len)?;
+            if kernels::max_byte(coded) > LARGEST_DIGIT {
+                return Err(DecodeError::Corrupt("a byte is no five trits"));
+            }
+        }
+        let (last, count) = last_bytes(coded, fifths.len);
+        if fifths.padding_is_zero(&last[..count]) {
+            Ok(())
+        } else {
+            Err(DecodeError::Corrupt("padding is not zero"))
+        }
+    }
+}
+
+impl Compressor for ThreeLc {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
+        fields::put_f32(scale, message);
+        let mut runs = zero_run::Encoder::default();
+        let quantize = |_, piece: &mut [f32], digits: &mut [u8]| {
+            kernels::ternary_residual(piece, scale, digits);
+        };
+        Fifths::new(source.len()).encode(source, &mut workspace.bytes, quantize, |digits| {
+            if self.zero_runs {
+                runs.push(digits, message);
+            } else {
+                message.extend_from_slice(digits);
+            }
+        });
+        runs.finish(message);
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let scale = weight * fields::take_scale(&mut message)?;
+        let fifths = Fifths::new(out.len());
+        self.check(message, fifths)?;
+        if scale == 0.0 {
+            return Ok(());
+        }
+        if self.zero_runs {
+            let mut runs = zero_run::Decoder::new(message);
+            fifths.decode_add(workspace, scale, out, |digits| {
+                runs.fill(digits);
+            });
+        } else {
+            fifths.decode_add(workspace, scale, out, |digits| {
+                let (head, rest) = message.split_at(digits.len());
+                digits.copy_from_slice(head);
+                message = rest;
+            });
+        }
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        elements.div_ceil(5) + HEADER
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        let run = if self.zero_runs { LONGEST_RUN } else { 1 };
+        message_len.saturating_sub(HEADER).saturating_mul(5 * run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+
+    /// 1.0 as the bytes of M.
+    const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
+
+    fn message(scale: [u8; 4], coded: &[u8]) -> Vec<u8> {
+        [&scale[..], coded].concat()
+    }
+
+    #[test]
+    fn five_elements_make_one_byte() {
+        assert_eq!(encode("3lc", &[1.0; 5]), message(ONE, &[242]));
+        assert_eq!(encode("3lc", &[-1.0; 5]), message(ONE, &[0]));
+        // Digits 2 1 0 1 1 (0.5 is a half, and goes to zero): 162 + 27 + 0 + 3 + 1.
+        assert_eq!(encode("3lc", &[1.0, 0.5, -0.75, 0.0, -0.5]), message(ONE, &[193]));
+    }
+
+    #[test]
+    fn the_residual_is_what_was_not_sent() {
+        let kept = residual("3lc:s=1.5", &[1.0, 0.5, -1.0, 0.75, -0.25]);
+        assert_eq!(kept, [-0.5, 0.5, 0.5, 0.75, -0.25]);
+    }
+
+    #[test]
+    fn elements_of_a_byte_are_a_fifth_apart() {
+        // Seven elements in parts of two: 0 1 | 2 3 | 4 5 | 6 . | . .
+        // Byte 0: digits of 0, 2, 4, 6, padding = 2 0 1 2 1; byte 1: of 1, 3, 5 = 1 1 2 1 1.
+        let gradient = [1.0, 0.0, -1.0, 0.0, 0.0, 1.0, 1.0];
+        let expected = [162 + 9 + 6 + 1, 81 + 27 + 18 + 3 + 1];
+        assert_eq!(encode("3lc", &gradient), message(ONE, &expected));
+        assert_eq!(round_trip("3lc", &gradient), gradient);
+    }
+
+    #[test]
+    fn zeros_compress_280_times() {
+        assert_eq!(encode("3lc", &[0.0; 75]), message([0; 4], &[255, 121]));
+        let zeros = vec![0.0; 5 * 280];
+        assert_eq!(encode("3lc", &zeros), message([0; 4], &[255; 20]));
+        assert_eq!((4 * zeros.len()) / 20, 280);
+        assert_eq!(encode("3lc:zre=off", &[0.0; 75]), message([0; 4], &[121; 15]));
+        assert_eq!(encode("3lc", &[]), [0; 4]);
+    }
+
+    #[test]
+    fn runs_cross_blocks() {
+        let elements = 5 * (3 * crate::BLOCK + 17);
+        let mut gradient = vec![0.0; elements];
+        gradient[0] = 1.0;
+        let runs = (elements / 5 - 1) / LONGEST_RUN;
+        let mut expected = message(ONE, &[202]);
+        expected.resize(5 + runs, 255);
+        let left = (elements / 5 - 1) % LONGEST_RUN;
+        assert!(left >= 2);
+        expected.push(243 + (left as u8 - 2));
+        assert_eq!(encode("3lc", &gradient), expected);
+        assert_eq!(round_trip("3lc", &gradient), gradient);
+    }
+
+    #[test]
+    fn malformed_messages_are_told_apart() {
+        let mut out = [7.0; 6];
+        let mut result = |coded: &[u8]| decode("3lc", &message(ONE, coded), 1.0, &mut out);
+        assert_eq!(result(&[121]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[244]), Err(DecodeError::Trailing { extra: 1 }));
+        assert_eq!(result(&[121, 122]), Err(DecodeError::Corrupt("padding is not zero")));
+        assert_eq!(result(&[243]), Ok(()));
+        let long = decode("3lc:zre=off", &message(ONE, &[121, 243]), 1.0, &mut out);
+        assert_eq!(long, Err(DecodeError::Corrupt("a byte is no five trits")));
+        let negative = decode("3lc", &message([0, 0, 0x80, 0xbf], &[243]), 1.0, &mut out);
+        assert_eq!(negative, Err(DecodeError::Corrupt("the scale is negative")));
+        assert_eq!(out, [7.0; 6]);
+    }
+
+    #[test]
+    fn the_scale_saturates_and_the_multiplier_stays_below_two() {
+        assert_eq!(round_trip("3lc:s=1.75", &[f32::MAX, f32::MIN]), [f32::MAX, f32::MIN]);
+        assert_eq!(ThreeLc::new(1.999_999_999_999, true).sparsity, 2f32.next_down());
+    }
+}

@@ -1,0 +1,235 @@
+//! `randomk`: elements at random positions that every rank draws alike.
+//!
+//! - **Selection**: k = max(1, round(ratio·d)) positions without replacement, uniform over all sets of
+//!   k. Positions are drawn from the generator that all ranks share, keyed by (seed, tensor, step),
+//!   until k different ones have come; what comes first k times is a uniform set. Above one half, it is
+//!   the left-out positions that are drawn.
+//! - **Message**: the values in order of position, k × f32. Positions do not travel.
+//! - **Aggregation**: linear, since all ranks send the same positions.
+//! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. With `unbiased=on` values are multiplied by
+//!   d / k (saturating at the largest finite number), so that the expectation is the gradient, with
+//!   variance (d / k − 1)·c²; switch error feedback off with it.
+//! - **Error feedback**: on, without that factor: error feedback sends the rest later, and the factor
+//!   would send it twice.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take, d bits of scratch, and a cache miss for
+//!   each position.
+//!
+//! Reference: Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+
+use super::fraction;
+use super::positions::MOST_ELEMENTS;
+use crate::compressors::fields;
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{
+    Aggregation, Compressor, Context, Element, Entry, Family, Rng, Sent, Source, Workspace,
+};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "randomk",
+    summary: "elements at random positions that all ranks share",
+    family: Family::Sparsification,
+    aggregation: Aggregation::Linear,
+    error_feedback: true,
+    parameters: &[
+        Param {
+            key: "ratio",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
+            help: "fraction of elements to send",
+        },
+        Param {
+            key: "unbiased",
+            kind: Kind::Choice { options: &["off", "on"], default: 0 },
+            help: "multiply by d / k, so that the expectation is the gradient",
+        },
+    ],
+    reference: "Stich, Cordonnier, Jaggi, NeurIPS 2018",
+    payload: "k × f32",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| {
+        let unbiased = values.choice("unbiased") == "on";
+        Arc::new(RandomK { ratio: values.real("ratio"), unbiased })
+    },
+};
+
+/// Random sparsification.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RandomK {
+    /// The fraction of elements to send.
+    pub ratio: f64,
+    /// Whether values are multiplied by the inverse of that fraction.
+    pub unbiased: bool,
+}
+
+impl RandomK {
+    /// Draws the positions of a tensor and step, in increasing order.
+    fn draw(&self, context: &Context<'_>, elements: usize, workspace: &mut Workspace) {
+        let Workspace { positions, words, .. } = workspace;
+        draw_set(context.shared_rng(0), fraction::kept(self.ratio, elements), elements, words);
+        positions.clear();
+        positions.reserve(fraction::kept(self.ratio, elements));
+        for (at, &word) in words.iter().enumerate() {
+            let mut left = word;
+            while left != 0 {
+                positions.push(32 * at as u32 + left.trailing_zeros());
+                left &= left - 1;
+            }
+        }
+    }
+
+    fn factor(&self, count: usize, elements: usize) -> f32 {
+        if self.unbiased { (elements as f64 / count as f64) as f32 } else { 1.0 }
+    }
+}
+
+/// A uniform set of `count` numbers below `elements`, as a bitmap.
+fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) {
+    bitmap.clear();
+    bitmap.resize(elements.div_ceil(32), 0);
+    let inverted = count > elements / 2;
+    let mut missing = if inverted { elements - count } else { count };
+    let mut words = [0; 512];
+    while missing > 0 {
+        // Two words a draw. No more are taken up than are missing, so the last ones all count.
+        let draws = &mut words[..2 * missing.min(256)];
+        rng.fill(draws);
+        for draw in draws.as_chunks::<2>().0 {
+            let draw = u64::from(draw[0]) | u64::from(draw[1]) << 32;
+            let at = ((u128::from(draw) * elements as u128) >> 64) as usize;
+            let (word, bit) = (&mut bitmap[at / 32], 1 << (at % 32));
+            missing -= usize::from(*word & bit == 0);
+            *word |= bit;
+        }
+    }
+    if inverted {
+        bitmap.iter_mut().for_each(|word| *word = !*word);
+        if let (Some(last), used @ 1..) = (bitmap.last_mut(), elements % 32) {
+            *last &= (1 << used) - 1;
+        }
+    }
+}
+
+impl Compressor for RandomK {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        self.draw(context, source.len(), workspace);
+        let Workspace { positions, values, .. } = workspace;
+        let factor = self.factor(positions.len(), source.len());
+        let mut left = &positions[..];
+        source.take_blocks(|offset, block| {
+            let here = left.partition_point(|&position| (position as usize) < offset + block.len());
+            let (taken, rest) = left.split_at(here);
+            left = rest;
+            values.clear();
+            for &position in taken {
+                let element = &mut block[position as usize - offset];
+                let value = (*element * factor).clamp(f32::MIN, f32::MAX);
+                *element -= value;
+                values.push(value);
+            }
+            fields::put_f32s(values, message);
+        });
+        Sent::Positions
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        context: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        fields::expect_len(message, self.max_len(out.len()))?;
+        self.draw(context, out.len(), workspace);
+        for (&position, value) in workspace.positions.iter().zip(message.as_chunks::<4>().0) {
+            out[position as usize] += weight * f32::from_le_bytes(*value);
+        }
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        fraction::kept(self.ratio, elements).saturating_mul(4)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        if message_len < 4 {
+            return 0;
+        }
+        fraction::largest(self.ratio, message_len / 4).min(MOST_ELEMENTS)
+    }
+
+    fn linear(&self) -> Option<Element> {
+        Some(Element::F32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+
+    fn set(seed: u64, count: usize, elements: usize) -> Vec<usize> {
+        let mut bitmap = Vec::new();
+        draw_set(Rng::new(seed, 0, 0, 0, 0), count, elements, &mut bitmap);
+        (0..32 * bitmap.len()).filter(|at| bitmap[at / 32] >> (at % 32) & 1 == 1).collect()
+    }
+
+    #[test]
+    fn sets_have_the_size_and_the_range_asked_for() {
+        for (count, elements) in
+            [(0, 0), (1, 1), (1, 33), (16, 33), (17, 33), (33, 33), (900, 1000)]
+        {
+            let set = set(7, count, elements);
+            assert_eq!(set.len(), count);
+            assert!(set.iter().all(|&at| at < elements));
+        }
+    }
+
+    #[test]
+    fn every_set_is_equally_likely() {
+        // Of the 15 pairs among 6, 30 000 draws give each 2 000, ± 43 a standard deviation.
+        let mut seen = std::collections::HashMap::new();
+        for seed in 0..30_000 {
+            *seen.entry(set(seed, 2, 6)).or_insert(0i32) += 1;
+        }
+        assert_eq!(seen.len(), 15);
+        assert!(seen.values().all(|&times| (times - 2_000).abs() < 220), "{seen:?}");
+    }
+
+    #[test]
+    fn a_full_ratio_sends_everything_in_order() {
+        let expected = [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0];
+        assert_eq!(encode("randomk:ratio=1", &[1.0, -2.0]), expected);
+        assert_eq!(residual("randomk:ratio=1", &[1.0, -2.0]), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn the_factor_is_the_inverse_of_the_fraction_sent() {
+        // Two of eight: each value sent is four times its element, and the residual owes -3 of it.
+        let spec = "randomk:ratio=0.25,unbiased=on";
+        assert_eq!(encode(spec, &[1.0; 8]), [0, 0, 0x80, 0x40, 0, 0, 0x80, 0x40]);
+        let kept = residual(spec, &[1.0; 8]);
+        assert_eq!(kept.iter().filter(|&&x| x == -3.0).count(), 2);
+        assert_eq!(kept.iter().filter(|&&x| x == 1.0).count(), 6);
+        assert_eq!(round_trip(spec, &[f32::MAX; 8]).iter().filter(|&&x| x == f32::MAX).count(), 2);
+    }
+
+    #[test]
+    fn a_message_of_another_length_is_refused() {
+        let mut out = [0.0; 300];
+        let mut result = |len: usize| decode("randomk", &vec![0; len], 1.0, &mut out);
+        assert_eq!(result(12), Ok(()));
+        assert_eq!(result(11), Err(DecodeError::Truncated));
+        assert_eq!(result(16), Err(DecodeError::Trailing { extra: 4 }));
+    }
+}

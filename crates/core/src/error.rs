@@ -1,0 +1,166 @@
+//! Errors, each naming the thing that is wrong and what to do about it.
+
+use std::path::PathBuf;
+
+use gradwire_bits::DecodeError;
+
+use crate::NonFinite;
+
+/// Why a spec string does not name a compressor.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SpecError {
+    /// The part before the colon names no registered compressor.
+    #[error("unknown compressor '{id}'; known ones: {known}")]
+    UnknownCompressor {
+        /// The id given.
+        id: String,
+        /// The ids registered, separated by commas.
+        known: String,
+    },
+    /// A key that the compressor does not have.
+    #[error("'{id}' has no parameter '{key}'; it has: {known}")]
+    UnknownKey {
+        /// The compressor.
+        id: &'static str,
+        /// The key given.
+        key: String,
+        /// The keys it has, separated by commas.
+        known: String,
+    },
+    /// A key given more than once.
+    #[error("'{id}': parameter '{key}' is given twice; give it once")]
+    DuplicateKey {
+        /// The compressor.
+        id: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// An item that is not of the form `key=value`.
+    #[error("'{id}': '{item}' is not of the form key=value")]
+    NotAPair {
+        /// The compressor.
+        id: &'static str,
+        /// The item given.
+        item: String,
+    },
+    /// A value that does not parse or lies outside the parameter's range.
+    #[error("'{id}': {key}={value} is not allowed; give {expected}")]
+    BadValue {
+        /// The compressor.
+        id: &'static str,
+        /// The parameter.
+        key: String,
+        /// The value given.
+        value: String,
+        /// The values allowed, in words.
+        expected: String,
+    },
+}
+
+/// Why saved state cannot be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The bytes are not a state file, or are damaged.
+    #[error("the state is damaged or of another kind: {0}; resume from an earlier copy")]
+    Damaged(String),
+    /// The state file cannot be read or written.
+    #[error("the state file {}: {source}; check the path, the rights and the free space", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// An entry the receiver needs is absent.
+    #[error("the state has no entry '{0}'; it belongs to another model or configuration")]
+    Missing(String),
+    /// An entry has another size than the receiver's.
+    #[error(
+        "state entry '{entry}' has {found} elements where {expected} belong; it is of another model"
+    )]
+    WrongSize {
+        /// The entry's name.
+        entry: String,
+        /// Elements in the state.
+        found: usize,
+        /// Elements the receiver has.
+        expected: usize,
+    },
+    /// A setting in the state differs from the receiver's.
+    #[error("the state was saved with {key} = {found}, and is being restored with {expected}")]
+    Mismatch {
+        /// The setting.
+        key: String,
+        /// Its value in the state.
+        found: String,
+        /// The receiver's.
+        expected: String,
+    },
+}
+
+/// Anything that can go wrong between a tensor and its message.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A spec string does not parse.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A tensor holds NaN or infinity. The sender's state is as it was.
+    #[error(
+        "tensor '{tensor}' has {value} at element {index}; gradients must be finite: lower the \
+             learning rate, clip the gradient or skip the step"
+    )]
+    NonFinite {
+        /// The tensor's name.
+        tensor: String,
+        /// Flat index of the first such element.
+        index: usize,
+        /// The value there.
+        value: f32,
+    },
+    /// A buffer does not have the tensor's number of elements.
+    #[error("tensor '{tensor}' has {expected} elements, the buffer given has {found}")]
+    WrongLength {
+        /// The tensor's name.
+        tensor: String,
+        /// Elements of the tensor.
+        expected: usize,
+        /// Elements of the buffer.
+        found: usize,
+    },
+    /// A tensor is larger than the compressor's positions can say.
+    #[error(
+        "tensor '{tensor}' has {elements} elements; '{id}' takes at most {limit}: split the tensor"
+    )]
+    TooLarge {
+        /// The tensor's name.
+        tensor: String,
+        /// Elements of the tensor.
+        elements: usize,
+        /// The compressor.
+        id: &'static str,
+        /// The most elements it takes.
+        limit: usize,
+    },
+    /// A received message is malformed.
+    #[error("the message for tensor '{tensor}' from rank {rank} is malformed: {source}")]
+    Message {
+        /// The tensor's name.
+        tensor: String,
+        /// The sender.
+        rank: u32,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A frame cannot be read.
+    #[error("the frame cannot be read: {0}")]
+    Frame(#[from] crate::frame::FrameError),
+    /// Saved state cannot be restored.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl Error {
+    pub(crate) fn non_finite(tensor: &str, at: NonFinite) -> Self {
+        Error::NonFinite { tensor: tensor.to_owned(), index: at.index, value: at.value }
+    }
+}

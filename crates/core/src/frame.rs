@@ -1,0 +1,283 @@
+//! Self-describing frames: a message with all that its decoding needs.
+//!
+//! Peers that agreed on a configuration exchange bare messages. Files, and whatever outlives a
+//! connection, hold frames: one after the other, each with its compressor, its tensor's name and shape,
+//! the key of its random draws, and a checksum. `docs/format.md` specifies every byte.
+
+use gradwire_bits::{DecodeError, varint};
+
+use crate::{Context, Dtype, Spec, SpecError, Tensor, Workspace};
+
+/// The first bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"GWFR";
+/// The version written, and the only one read.
+pub const VERSION: u8 = 1;
+/// The most dimensions a tensor has.
+pub const MAX_DIMENSIONS: usize = 64;
+
+/// One message and its description.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame<'a> {
+    /// The compressor's configuration.
+    pub spec: Spec,
+    /// The tensor's name and shape.
+    pub tensor: Tensor,
+    /// The element type of the original.
+    pub dtype: Dtype,
+    /// The seed of the run.
+    pub seed: u64,
+    /// The training step.
+    pub step: u64,
+    /// The sender.
+    pub rank: u32,
+    /// The bare message.
+    pub message: &'a [u8],
+}
+
+/// Why bytes are not a frame, or its message not a tensor.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum FrameError {
+    /// The bytes do not start as a frame does.
+    #[error("it does not start with the bytes 'GWFR'; this is no .gw file")]
+    NotAFrame,
+    /// A version this library does not know.
+    #[error(
+        "it is of format version {0}, and this library reads version {VERSION}; update gradwire"
+    )]
+    Version(u8),
+    /// The bytes end within the frame.
+    #[error("it ends too early; copy the file again")]
+    Truncated,
+    /// The bytes were changed on their way.
+    #[error("its checksum is {found:08x} where {expected:08x} is written; copy the file again")]
+    Checksum {
+        /// The checksum in the frame.
+        expected: u32,
+        /// The checksum of its bytes.
+        found: u32,
+    },
+    /// A field has a value it cannot have.
+    #[error("{0}; it was not written by gradwire, or by a later version")]
+    Malformed(&'static str),
+    /// The configuration does not parse.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The shape stands for more elements than the message can, or than the caller takes.
+    #[error("tensor '{tensor}' of shape {shape:?} exceeds the limit of {limit} elements")]
+    TooLarge {
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The most elements possible.
+        limit: usize,
+    },
+    /// The message is malformed.
+    #[error("the message of tensor '{tensor}' is malformed: {source}")]
+    Message {
+        /// The tensor's name.
+        tensor: String,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+}
+
+impl<'a> Frame<'a> {
+    /// Appends the frame to `out`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[VERSION, dtype_tag(self.dtype), 0, 0]);
+        varint::write(self.tensor.shape().len() as u64, out);
+        for &dimension in self.tensor.shape() {
+            varint::write(dimension as u64, out);
+        }
+        put_bytes(self.spec.to_string().as_bytes(), out);
+        put_bytes(self.tensor.name().as_bytes(), out);
+        out.extend_from_slice(&self.seed.to_le_bytes());
+        varint::write(self.step, out);
+        varint::write(self.rank.into(), out);
+        put_bytes(self.message, out);
+        let checksum = crc32fast::hash(&out[start..]);
+        out.extend_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Reads the frame at the front of `input`, and moves `input` past it. Nothing of the message is
+    /// decoded, and nothing larger than the frame's own header allocated.
+    ///
+    /// # Errors
+    /// Any but [`FrameError::Message`]; `input` is then where it was.
+    pub fn read(input: &mut &'a [u8]) -> Result<Frame<'a>, FrameError> {
+        let all = *input;
+        let mut rest = all;
+        let header = Header::read(&mut rest)?;
+        let body = &all[..all.len() - rest.len()];
+        let expected = u32::from_le_bytes(take_array(&mut rest)?);
+        let found = crc32fast::hash(body);
+        if expected != found {
+            return Err(FrameError::Checksum { expected, found });
+        }
+        let frame = header.check()?;
+        *input = rest;
+        Ok(frame)
+    }
+
+    /// The decoded tensor, flattened, if it has at most `limit` elements.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLarge`] or [`FrameError::Message`].
+    pub fn decode(&self, limit: usize) -> Result<Vec<f32>, FrameError> {
+        if self.tensor.elements() > limit {
+            return Err(too_large(self.tensor.name(), self.tensor.shape(), limit));
+        }
+        let mut values = vec![0.0; self.tensor.elements()];
+        let context = Context {
+            seed: self.seed,
+            tensor: self.tensor.id(),
+            shape: self.tensor.shape(),
+            step: self.step,
+            rank: self.rank,
+        };
+        self.spec
+            .compressor()
+            .decode_add(self.message, &context, 1.0, &mut Workspace::default(), &mut values)
+            .map_err(|source| FrameError::Message {
+                tensor: self.tensor.name().to_owned(),
+                source,
+            })?;
+        Ok(values)
+    }
+}
+
+/// The fields as they are on the wire.
+struct Header<'a> {
+    dtype: u8,
+    reserved: [u8; 2],
+    shape: Vec<u64>,
+    spec: &'a [u8],
+    name: &'a [u8],
+    seed: u64,
+    step: u64,
+    rank: u64,
+    message: &'a [u8],
+}
+
+impl<'a> Header<'a> {
+    fn read(rest: &mut &'a [u8]) -> Result<Self, FrameError> {
+        let magic = rest.get(..4).unwrap_or(rest);
+        if magic != &MAGIC[..magic.len()] {
+            return Err(FrameError::NotAFrame);
+        }
+        let [.., version, dtype, zero, zero_too] = take_array::<8>(rest)?;
+        if version != VERSION {
+            return Err(FrameError::Version(version));
+        }
+        let dimensions = take_varint(rest)?;
+        if dimensions > MAX_DIMENSIONS as u64 {
+            return Err(FrameError::Malformed("a tensor has more than 64 dimensions"));
+        }
+        Ok(Header {
+            dtype,
+            reserved: [zero, zero_too],
+            shape: (0..dimensions).map(|_| take_varint(rest)).collect::<Result<_, _>>()?,
+            spec: take_bytes(rest)?,
+            name: take_bytes(rest)?,
+            seed: u64::from_le_bytes(take_array(rest)?),
+            step: take_varint(rest)?,
+            rank: take_varint(rest)?,
+            message: take_bytes(rest)?,
+        })
+    }
+
+    /// Gives the fields their meaning, once the checksum has shown that they are as written.
+    fn check(self) -> Result<Frame<'a>, FrameError> {
+        if self.reserved != [0, 0] {
+            return Err(FrameError::Malformed("the reserved bytes are not zero"));
+        }
+        let name = text(self.name)?.to_owned();
+        let spec: Spec = text(self.spec)?.parse()?;
+        let shape = self
+            .shape
+            .iter()
+            .map(|&dimension| usize::try_from(dimension))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| {
+                FrameError::Malformed("a dimension exceeds this machine's address space")
+            })?;
+        let compressor = spec.compressor();
+        let limit = compressor.max_elements(self.message.len());
+        let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+        match elements {
+            Some(0) => {}
+            Some(elements) if elements <= limit => {}
+            _ => return Err(too_large(&name, &shape, limit)),
+        }
+        if self.message.len() > compressor.max_len(elements.unwrap_or(0)) {
+            return Err(FrameError::Malformed("the message is longer than any of its tensor"));
+        }
+        Ok(Frame {
+            spec,
+            tensor: Tensor::new(name, &shape),
+            dtype: dtype(self.dtype)?,
+            seed: self.seed,
+            step: self.step,
+            rank: u32::try_from(self.rank)
+                .map_err(|_| FrameError::Malformed("the rank exceeds 32 bits"))?,
+            message: self.message,
+        })
+    }
+}
+
+fn dtype_tag(dtype: Dtype) -> u8 {
+    match dtype {
+        Dtype::F32 => 0,
+        Dtype::F16 => 1,
+        Dtype::Bf16 => 2,
+    }
+}
+
+fn dtype(tag: u8) -> Result<Dtype, FrameError> {
+    match tag {
+        0 => Ok(Dtype::F32),
+        1 => Ok(Dtype::F16),
+        2 => Ok(Dtype::Bf16),
+        _ => Err(FrameError::Malformed("the element type is none of f32, f16 and bf16")),
+    }
+}
+
+fn too_large(tensor: &str, shape: &[usize], limit: usize) -> FrameError {
+    FrameError::TooLarge { tensor: tensor.to_owned(), shape: shape.to_vec(), limit }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, FrameError> {
+    std::str::from_utf8(bytes).map_err(|_| FrameError::Malformed("a text is not UTF-8"))
+}
+
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    varint::write(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+fn take_bytes<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], FrameError> {
+    let len = take_varint(rest)?;
+    let len = usize::try_from(len).map_err(|_| FrameError::Truncated)?;
+    let (bytes, after) = rest.split_at_checked(len).ok_or(FrameError::Truncated)?;
+    *rest = after;
+    Ok(bytes)
+}
+
+fn take_array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], FrameError> {
+    let (array, after) = rest.split_first_chunk().ok_or(FrameError::Truncated)?;
+    *rest = after;
+    Ok(*array)
+}
+
+fn take_varint(rest: &mut &[u8]) -> Result<u64, FrameError> {
+    varint::read(rest).map_err(|error| match error {
+        DecodeError::Truncated => FrameError::Truncated,
+        _ => FrameError::Malformed("a varint is longer than its value needs"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+//! Statistics and selections that compressors share.
+
+pub mod moments;
+pub mod selection;

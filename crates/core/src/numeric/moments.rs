@@ -1,0 +1,84 @@
+//! Mean and standard deviation of a tensor that is seen a block at a time.
+
+const LANES: usize = 8;
+
+/// Sums of values and of squares, in f64 and in an order that does not depend on the processor.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Moments {
+    count: u64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Moments {
+    /// Adds a block of values.
+    pub fn add(&mut self, block: &[f32]) {
+        let (mut sums, mut squares) = ([0.0; LANES], [0.0; LANES]);
+        let (rows, tail) = block.as_chunks::<LANES>();
+        for row in rows {
+            for lane in 0..LANES {
+                let x = f64::from(row[lane]);
+                sums[lane] += x;
+                squares[lane] += x * x;
+            }
+        }
+        for (lane, &x) in tail.iter().enumerate() {
+            let x = f64::from(x);
+            sums[lane] += x;
+            squares[lane] += x * x;
+        }
+        self.count += block.len() as u64;
+        self.sum += sums.iter().sum::<f64>();
+        self.squares += squares.iter().sum::<f64>();
+    }
+
+    /// The mean; 0 of nothing.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
+    }
+
+    /// The root of the mean squared deviation from the mean; 0 of nothing, and 0 where it is too
+    /// small beside the mean to be told from the rounding of the sums.
+    pub fn standard_deviation(&self) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        let square = self.squares / self.count as f64;
+        let variance = square - self.mean() * self.mean();
+        if variance > 1e-12 * square { variance.sqrt() } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moments(blocks: &[&[f32]]) -> Moments {
+        let mut moments = Moments::default();
+        blocks.iter().for_each(|block| moments.add(block));
+        moments
+    }
+
+    #[test]
+    fn of_a_textbook_set() {
+        // 2 4 4 4 5 5 7 9: mean 5, deviation 2.
+        let m = moments(&[&[2.0, 4.0, 4.0], &[4.0, 5.0, 5.0, 7.0, 9.0]]);
+        assert_eq!((m.mean(), m.standard_deviation()), (5.0, 2.0));
+    }
+
+    #[test]
+    fn every_lane_and_the_tail_count() {
+        // 1 to 19: mean 10, variance (19² − 1) / 12 = 30.
+        let values: Vec<f32> = (1..20).map(|x| x as f32).collect();
+        let m = moments(&[&values]);
+        assert_eq!(m.mean(), 10.0);
+        assert!((m.standard_deviation() - 30f64.sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn constants_do_not_deviate() {
+        assert_eq!(moments(&[&[0.1; 1000], &[0.1; 77]]).standard_deviation(), 0.0);
+        assert_eq!(moments(&[]).standard_deviation(), 0.0);
+        assert!(moments(&[&[f32::MAX, f32::MIN]]).standard_deviation().is_finite());
+    }
+}

@@ -1,0 +1,272 @@
+//! One string configures one compressor: `3lc:s=1.75`, `topk:ratio=0.01,ef=off`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::registry::{self, Ends, Entry, Kind, Param, Value, Values};
+use crate::{Compressor, Memory, SpecError};
+
+/// The parameters that every compressor has.
+const COMMON: &[Param] = &[
+    Param {
+        key: "ef",
+        kind: Kind::Choice { options: &["off", "on"], default: 0 },
+        help: "error feedback: keep what a message leaves out and add it to the next gradient",
+    },
+    Param {
+        key: "beta",
+        kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Both, default: 1.0 },
+        help: "weight of the residual when it is fed back",
+    },
+    Param {
+        key: "gamma",
+        kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Upper, default: 1.0 },
+        help: "weight of the gradient when the residual is fed back",
+    },
+    Param {
+        key: "every",
+        kind: Kind::Whole { min: 1, max: 1_000_000, default: 1 },
+        help: "local steps: communicate the accumulated change every so many steps",
+    },
+];
+
+/// A compressor with the value of every parameter, its memory and its schedule.
+///
+/// Parses from `id[:key=value,…]`, and prints what differs from the defaults, in the registry's
+/// order; both ways round give an equal spec.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    entry: &'static Entry,
+    values: Vec<Value>,
+    memory: Memory,
+    every: u64,
+}
+
+impl PartialEq for Spec {
+    fn eq(&self, other: &Self) -> bool {
+        self.entry.id == other.entry.id
+            && self.values == other.values
+            && self.memory == other.memory
+            && self.every == other.every
+    }
+}
+
+impl Spec {
+    /// An entry with its defaults.
+    pub fn of(entry: &'static Entry) -> Self {
+        Self {
+            entry,
+            values: entry.parameters.iter().map(|p| p.kind.default()).collect(),
+            memory: if entry.error_feedback { Memory::RESIDUAL } else { Memory::None },
+            every: 1,
+        }
+    }
+
+    /// The registry entry.
+    pub fn entry(&self) -> &'static Entry {
+        self.entry
+    }
+
+    /// The error-feedback memory.
+    pub fn memory(&self) -> Memory {
+        self.memory
+    }
+
+    /// The same compressor with another memory.
+    pub fn with_memory(mut self, memory: Memory) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// Local steps: how many training steps pass from one exchange to the next.
+    pub fn every(&self) -> u64 {
+        self.every
+    }
+
+    /// The compressor itself.
+    pub fn compressor(&self) -> Arc<dyn Compressor> {
+        (self.entry.build)(&Values { parameters: self.entry.parameters, values: &self.values })
+    }
+
+    /// The parameters that every compressor has beside its own.
+    pub fn common_parameters() -> &'static [Param] {
+        COMMON
+    }
+}
+
+impl Kind {
+    /// The value where none is given.
+    pub fn default(&self) -> Value {
+        match *self {
+            Kind::Real { default, .. } => Value::Real(default),
+            Kind::Whole { default, .. } => Value::Whole(default),
+            Kind::Choice { default, .. } => Value::Choice(default),
+        }
+    }
+
+    /// The allowed values in words, as an error message or a list shows them.
+    pub fn expected(&self) -> String {
+        match *self {
+            Kind::Real { min, max, ends, .. } => {
+                let open = if matches!(ends, Ends::Both | Ends::Lower) { '[' } else { '(' };
+                let close = if matches!(ends, Ends::Both | Ends::Upper) { ']' } else { ')' };
+                format!("a number in {open}{min}, {max}{close}")
+            }
+            Kind::Whole { min, max, .. } => format!("a whole number from {min} to {max}"),
+            Kind::Choice { options, .. } => options.join(" or "),
+        }
+    }
+
+    /// A value as a spec string writes it.
+    pub fn print(&self, value: Value) -> String {
+        match (self, value) {
+            (_, Value::Real(x)) => x.to_string(),
+            (_, Value::Whole(n)) => n.to_string(),
+            (Kind::Choice { options, .. }, Value::Choice(at)) => options[at].to_owned(),
+            (_, Value::Choice(at)) => at.to_string(),
+        }
+    }
+
+    fn parse(&self, text: &str) -> Option<Value> {
+        match *self {
+            Kind::Real { min, max, ends, .. } => {
+                let x: f64 = text.parse().ok()?;
+                let above =
+                    if matches!(ends, Ends::Both | Ends::Lower) { x >= min } else { x > min };
+                let below =
+                    if matches!(ends, Ends::Both | Ends::Upper) { x <= max } else { x < max };
+                (above && below).then_some(Value::Real(x))
+            }
+            Kind::Whole { min, max, .. } => {
+                let n: u64 = text.parse().ok()?;
+                (min..=max).contains(&n).then_some(Value::Whole(n))
+            }
+            Kind::Choice { options, .. } => {
+                options.iter().position(|option| *option == text).map(Value::Choice)
+            }
+        }
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (id, items) = match text.trim().split_once(':') {
+            Some((id, items)) => (id, items),
+            None => (text.trim(), ""),
+        };
+        let entry = registry::find(id).ok_or_else(|| SpecError::UnknownCompressor {
+            id: id.to_owned(),
+            known: join(registry::REGISTRY.iter().map(|entry| entry.id)),
+        })?;
+        let mut given = Given::new(entry);
+        for item in items.split(',').filter(|item| !item.trim().is_empty()) {
+            given.read(item.trim())?;
+        }
+        Ok(given.into_spec())
+    }
+}
+
+/// The values given so far: the entry's own parameters, then the common ones.
+struct Given {
+    entry: &'static Entry,
+    values: Vec<Option<Value>>,
+}
+
+impl Given {
+    fn new(entry: &'static Entry) -> Self {
+        Self { entry, values: vec![None; entry.parameters.len() + COMMON.len()] }
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = &'static Param> + use<> {
+        self.entry.parameters.iter().chain(COMMON)
+    }
+
+    fn read(&mut self, item: &str) -> Result<(), SpecError> {
+        let id = self.entry.id;
+        let (key, value) = item
+            .split_once('=')
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .ok_or_else(|| SpecError::NotAPair { id, item: item.to_owned() })?;
+        let (at, parameter) =
+            self.parameters().enumerate().find(|(_, parameter)| parameter.key == key).ok_or_else(
+                || SpecError::UnknownKey {
+                    id,
+                    key: key.to_owned(),
+                    known: join(self.parameters().map(|parameter| parameter.key)),
+                },
+            )?;
+        if self.values[at].is_some() {
+            return Err(SpecError::DuplicateKey { id, key: key.to_owned() });
+        }
+        let parsed = parameter.kind.parse(value).ok_or_else(|| SpecError::BadValue {
+            id,
+            key: key.to_owned(),
+            value: value.to_owned(),
+            expected: parameter.kind.expected(),
+        })?;
+        self.values[at] = Some(parsed);
+        Ok(())
+    }
+
+    fn into_spec(self) -> Spec {
+        let mut spec = Spec::of(self.entry);
+        let own = self.entry.parameters.len();
+        for (value, given) in spec.values.iter_mut().zip(&self.values[..own]) {
+            *value = given.unwrap_or(*value);
+        }
+        let common = |at: usize| self.values[own + at];
+        let on = match common(0) {
+            Some(Value::Choice(at)) => at == 1,
+            // Weights for a residual ask for one.
+            _ => self.entry.error_feedback || common(1).is_some() || common(2).is_some(),
+        };
+        let weight = |at: usize| match common(at) {
+            Some(Value::Real(x)) => x as f32,
+            _ => 1.0,
+        };
+        spec.memory =
+            if on { Memory::Residual { beta: weight(1), gamma: weight(2) } } else { Memory::None };
+        if let Some(Value::Whole(every)) = common(3) {
+            spec.every = every;
+        }
+        spec
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.entry.id)?;
+        let mut separator = ':';
+        let mut item = |key: &str, value: String| {
+            let written = write!(f, "{separator}{key}={value}");
+            separator = ',';
+            written
+        };
+        for (parameter, &value) in self.entry.parameters.iter().zip(&self.values) {
+            if value != parameter.kind.default() {
+                item(parameter.key, parameter.kind.print(value))?;
+            }
+        }
+        if self.memory.is_on() != self.entry.error_feedback {
+            item("ef", if self.memory.is_on() { "on" } else { "off" }.to_owned())?;
+        }
+        if let Memory::Residual { beta, gamma } = self.memory {
+            for (key, weight) in [("beta", beta), ("gamma", gamma)] {
+                if weight != 1.0 {
+                    item(key, weight.to_string())?;
+                }
+            }
+        }
+        if self.every != 1 {
+            item("every", self.every.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.collect::<Vec<_>>().join(", ")
+}

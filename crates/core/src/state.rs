@@ -1,0 +1,317 @@
+//! What a resumed run needs: named arrays, numbers and settings, and their file.
+//!
+//! The file is in the safetensors format, so that other tools can look at the arrays. Numbers, settings
+//! and a checksum over everything are in its metadata.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, View, serialize};
+
+use crate::StateError;
+
+/// Saved state: arrays, whole numbers and text settings, each by name.
+///
+/// Names are paths like `worker0/residual/fc.weight`; a prefix selects one owner's part.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct State {
+    floats: BTreeMap<String, Vec<f32>>,
+    numbers: BTreeMap<String, u64>,
+    settings: BTreeMap<String, String>,
+}
+
+impl State {
+    /// Nothing saved yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets an array.
+    pub fn set_floats(&mut self, name: &str, values: Vec<f32>) {
+        self.floats.insert(name.to_owned(), values);
+    }
+
+    /// An array.
+    ///
+    /// # Errors
+    /// [`StateError::Missing`] where there is none of that name.
+    pub fn floats(&self, name: &str) -> Result<&[f32], StateError> {
+        self.floats.get(name).map(Vec::as_slice).ok_or_else(|| missing(name))
+    }
+
+    /// The arrays whose names start with `prefix`, in order, by the rest of their names.
+    pub fn floats_under<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a [f32])> + use<'a> {
+        under(&self.floats, prefix).map(|(rest, values)| (rest, values.as_slice()))
+    }
+
+    /// Sets a number.
+    pub fn set_number(&mut self, name: &str, value: u64) {
+        self.numbers.insert(name.to_owned(), value);
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// [`StateError::Missing`] where there is none of that name.
+    pub fn number(&self, name: &str) -> Result<u64, StateError> {
+        self.numbers.get(name).copied().ok_or_else(|| missing(name))
+    }
+
+    /// Sets a setting.
+    pub fn set_setting(&mut self, key: &str, value: impl Into<String>) {
+        self.settings.insert(key.to_owned(), value.into());
+    }
+
+    /// A setting.
+    ///
+    /// # Errors
+    /// [`StateError::Missing`] where there is none of that name.
+    pub fn setting(&self, key: &str) -> Result<&str, StateError> {
+        self.settings.get(key).map(String::as_str).ok_or_else(|| missing(key))
+    }
+
+    /// Checks that a setting has the value the receiver has.
+    ///
+    /// # Errors
+    /// [`StateError::Mismatch`] where it has another, [`StateError::Missing`] where it is absent.
+    pub fn expect_setting(&self, key: &str, expected: &str) -> Result<(), StateError> {
+        let found = self.setting(key)?;
+        if found == expected {
+            return Ok(());
+        }
+        Err(StateError::Mismatch {
+            key: key.to_owned(),
+            found: found.to_owned(),
+            expected: expected.to_owned(),
+        })
+    }
+
+    /// Adds all of `other`, with `prefix` before every name.
+    pub fn merge(&mut self, prefix: &str, other: State) {
+        let name = |name: String| format!("{prefix}{name}");
+        self.floats.extend(other.floats.into_iter().map(|(key, value)| (name(key), value)));
+        self.numbers.extend(other.numbers.into_iter().map(|(key, value)| (name(key), value)));
+        self.settings.extend(other.settings.into_iter().map(|(key, value)| (name(key), value)));
+    }
+
+    /// A copy of what has `prefix` before its name, without the prefix.
+    pub fn extract(&self, prefix: &str) -> State {
+        fn copy<V: Clone>(map: &BTreeMap<String, V>, prefix: &str) -> BTreeMap<String, V> {
+            under(map, prefix).map(|(rest, value)| (rest.to_owned(), value.clone())).collect()
+        }
+        State {
+            floats: copy(&self.floats, prefix),
+            numbers: copy(&self.numbers, prefix),
+            settings: copy(&self.settings, prefix),
+        }
+    }
+
+    /// The file's bytes; equal states give equal bytes.
+    ///
+    /// # Errors
+    /// [`StateError::Damaged`] where the names alone exceed the 100 MB that the format allows.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
+        let entries = self.entries();
+        let notes = format!("{}checksum\t{:08x}\n", entries, self.checksum(&entries));
+        let metadata = HashMap::from([(METADATA_KEY.to_owned(), notes)]);
+        let arrays = self.floats.iter().map(|(name, values)| (name, Array::new(values)));
+        serialize(arrays, Some(metadata)).map_err(damaged)
+    }
+
+    /// Reads a file's bytes.
+    ///
+    /// # Errors
+    /// [`StateError::Damaged`] where they are no state, or differ in a single bit from what was
+    /// written.
+    pub fn from_bytes(bytes: &[u8]) -> Result<State, StateError> {
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
+        let notes = metadata
+            .metadata()
+            .as_ref()
+            .and_then(|metadata| metadata.get(METADATA_KEY))
+            .ok_or_else(|| damaged("it has no gradwire metadata"))?;
+        let (entries, checksum) =
+            notes.rsplit_once("checksum\t").ok_or_else(|| damaged("it has no checksum"))?;
+        let mut state = State::new();
+        state.read_entries(entries)?;
+        for (name, view) in SafeTensors::deserialize(bytes).map_err(damaged)?.tensors() {
+            if view.dtype() != Dtype::F32 {
+                return Err(damaged(format_args!("array '{name}' is not of 32-bit floats")));
+            }
+            let chunks = view.data().as_chunks::<4>().0;
+            state.floats.insert(name, chunks.iter().map(|b| f32::from_le_bytes(*b)).collect());
+        }
+        if checksum.trim_end() != format!("{:08x}", state.checksum(entries)) {
+            return Err(damaged("its checksum does not match its content"));
+        }
+        Ok(state)
+    }
+
+    /// Writes the file under a temporary name beside `path`, and renames it when it is safely on
+    /// disk: under the final name there is the old file or the whole new one.
+    ///
+    /// # Errors
+    /// Those of the file system, and of [`to_bytes`](Self::to_bytes).
+    pub fn write_atomic(&self, path: impl AsRef<Path>) -> Result<(), StateError> {
+        let path = path.as_ref();
+        let bytes = self.to_bytes()?;
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}.tmp", std::process::id()));
+        let written = File::create(&temporary)
+            .and_then(|mut file| {
+                file.write_all(&bytes)?;
+                file.sync_all()
+            })
+            .and_then(|()| fs::rename(&temporary, path));
+        written.map_err(|source| {
+            // Best effort: the error to report is the first one.
+            let _ = fs::remove_file(&temporary);
+            StateError::File { path: path.to_owned(), source }
+        })
+    }
+
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// [`StateError::File`] where it cannot be read, and those of [`from_bytes`](Self::from_bytes).
+    pub fn read(path: impl AsRef<Path>) -> Result<State, StateError> {
+        let path = path.as_ref();
+        let bytes =
+            fs::read(path).map_err(|source| StateError::File { path: path.to_owned(), source })?;
+        State::from_bytes(&bytes)
+    }
+
+    /// Numbers and settings, one a line: kind, name and value, separated by tabs.
+    fn entries(&self) -> String {
+        let mut lines = String::from(FORMAT_LINE);
+        for (name, value) in &self.numbers {
+            lines += &format!("number\t{}\t{value}\n", escape(name));
+        }
+        for (name, value) in &self.settings {
+            lines += &format!("setting\t{}\t{}\n", escape(name), escape(value));
+        }
+        lines
+    }
+
+    fn read_entries(&mut self, entries: &str) -> Result<(), StateError> {
+        let lines = entries
+            .strip_prefix(FORMAT_LINE)
+            .ok_or_else(|| damaged("it is of another format version"))?;
+        for line in lines.lines() {
+            self.read_entry(line)
+                .ok_or_else(|| damaged(format_args!("metadata line '{line}' is malformed")))?;
+        }
+        Ok(())
+    }
+
+    fn read_entry(&mut self, line: &str) -> Option<()> {
+        match line.split('\t').collect::<Vec<_>>()[..] {
+            ["number", name, value] => {
+                self.numbers.insert(unescape(name)?, value.parse().ok()?);
+            }
+            ["setting", name, value] => {
+                self.settings.insert(unescape(name)?, unescape(value)?);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// CRC-32 of the entries and, in order, of every array's name, length and values.
+    fn checksum(&self, entries: &str) -> u32 {
+        let mut crc = crc32fast::Hasher::new();
+        let mut add = |bytes: &[u8]| {
+            crc.update(&(bytes.len() as u64).to_le_bytes());
+            crc.update(bytes);
+        };
+        add(entries.as_bytes());
+        for (name, values) in &self.floats {
+            add(name.as_bytes());
+            add(&Array::new(values).bytes());
+        }
+        crc.finalize()
+    }
+}
+
+const METADATA_KEY: &str = "gradwire";
+const FORMAT_LINE: &str = "state\t1\n";
+
+/// An array as safetensors sees it.
+struct Array<'a> {
+    values: &'a [f32],
+    shape: [usize; 1],
+}
+
+impl<'a> Array<'a> {
+    fn new(values: &'a [f32]) -> Self {
+        Self { values, shape: [values.len()] }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+}
+
+impl View for Array<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        self.bytes().into()
+    }
+
+    fn data_len(&self) -> usize {
+        4 * self.values.len()
+    }
+}
+
+fn under<'a, V>(
+    map: &'a BTreeMap<String, V>,
+    prefix: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a V)> + use<'a, V> {
+    map.range(prefix.to_owned()..)
+        .map_while(move |(name, value)| name.strip_prefix(prefix).map(|rest| (rest, value)))
+}
+
+fn missing(name: &str) -> StateError {
+    StateError::Missing(name.to_owned())
+}
+
+fn damaged(why: impl ToString) -> StateError {
+    StateError::Damaged(why.to_string())
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r")
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let (mut plain, mut rest) = (String::new(), text.chars());
+    while let Some(character) = rest.next() {
+        plain.push(match character {
+            '\\' => match rest.next()? {
+                '\\' => '\\',
+                't' => '\t',
+                'n' => '\n',
+                'r' => '\r',
+                _ => return None,
+            },
+            other => other,
+        });
+    }
+    Some(plain)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Specs and tensors that the law tests share.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use gradwire::registry::REGISTRY;
+use gradwire::{Decoder, Encoder, Error, Floats, Rng, Spec, Tensor};
+
+pub const SEED: u64 = 11;
+pub const RANK: u32 = 2;
+
+/// Every registered compressor with its defaults and with error feedback switched, and what else
+/// takes another path through the code.
+pub fn specs() -> Vec<Spec> {
+    let variants = [
+        "3lc:s=1.75",
+        "3lc:zre=off",
+        "3lc:beta=0.5,gamma=0.25",
+        "terngrad:clip=0",
+        "topk:ratio=0.25,select=sampled,positions=bitmap",
+        "topk:ratio=0.05,select=sampled",
+        "topk:positions=rice",
+        "topk:positions=raw",
+        "topk:ratio=1",
+        "randomk:ratio=0.6",
+        "randomk:unbiased=on,ef=off",
+    ];
+    let switched =
+        |id| ["on", "off"].into_iter().map(move |ef| format!("{id}:ef={ef}").parse().unwrap());
+    let defaults = REGISTRY.iter().flat_map(|entry| switched(entry.id));
+    defaults.chain(variants.iter().map(|text| text.parse().unwrap())).collect()
+}
+
+pub const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 100_000];
+
+/// Finite tensors of every kind that has ever been trouble.
+pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let noise = gaussian(elements, elements as u64);
+    let map = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
+        noise.iter().enumerate().map(|(i, &x)| f(i, x)).collect()
+    };
+    vec![
+        ("gaussian", noise.clone()),
+        ("zeros", vec![0.0; elements]),
+        ("negative zeros", map(&|i, _| if i % 2 == 0 { -0.0 } else { 0.0 })),
+        ("constant", vec![0.1; elements]),
+        ("one hot", map(&|i, _| if i == elements / 2 { -3.0 } else { 0.0 })),
+        ("subnormal", map(&|_, x| f32::from_bits((x.abs() * 100.0) as u32).copysign(x))),
+        ("huge", map(&|i, x| if i % 3 == 0 { f32::MAX.copysign(x) } else { x * 1e37 })),
+        ("sparse", map(&|_, x| if x.abs() > 2.0 { x * 1e-3 } else { 0.0 })),
+    ]
+}
+
+/// Normal values by sums of twelve uniform ones: enough tail for tests, and the same everywhere.
+pub fn gaussian(elements: usize, seed: u64) -> Vec<f32> {
+    let mut words = vec![0; 12 * elements];
+    Rng::new(seed, 1, 2, 3, 4).fill(&mut words);
+    let uniform = |&word: &u32| word as f32 / 4_294_967_296.0;
+    words.chunks(12).map(|twelve| twelve.iter().map(uniform).sum::<f32>() - 6.0).collect()
+}
+
+pub fn encoder(spec: &Spec) -> Encoder {
+    Encoder::new(spec, SEED, RANK)
+}
+
+pub fn encode(
+    encoder: &mut Encoder,
+    tensor: &Tensor,
+    step: u64,
+    gradient: &[f32],
+) -> Result<Vec<u8>, Error> {
+    let mut message = Vec::new();
+    encoder.encode(tensor, step, Floats::F32(gradient), &mut message)?;
+    Ok(message)
+}
+
+pub fn decode(spec: &Spec, tensor: &Tensor, step: u64, message: &[u8]) -> Result<Vec<f32>, Error> {
+    let mut out = vec![0.0; tensor.elements()];
+    Decoder::new(spec, SEED).decode_add(tensor, step, RANK, message, 1.0, &mut out)?;
+    Ok(out)
+}
+
+pub fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}

@@ -1,0 +1,104 @@
+//! Spec strings: what parses, what it prints as, and what errors say.
+
+use gradwire::registry::REGISTRY;
+use gradwire::{Memory, Spec, SpecError};
+
+fn parse(text: &str) -> Spec {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn error(text: &str) -> SpecError {
+    text.parse::<Spec>().expect_err(text)
+}
+
+#[test]
+fn only_what_differs_from_the_defaults_is_printed() {
+    for (text, printed) in [
+        ("3lc", "3lc"),
+        ("3lc:", "3lc"),
+        (" 3lc : ", "3lc"),
+        ("3lc:s=1", "3lc"),
+        ("3lc:s=1.0,ef=on,beta=1", "3lc"),
+        ("3lc:s=1.75", "3lc:s=1.75"),
+        ("3lc: zre = off , s = 1.5", "3lc:s=1.5,zre=off"),
+        ("topk:ratio=0.01,ef=off", "topk:ef=off"),
+        ("topk:positions=rice,ratio=1e-3", "topk:ratio=0.001,positions=rice"),
+        ("terngrad:clip=0", "terngrad:clip=0"),
+        ("none:every=2", "none:every=2"),
+        ("fp16:beta=0.5", "fp16:ef=on,beta=0.5"),
+        ("3lc:gamma=0.25", "3lc:gamma=0.25"),
+    ] {
+        let Ok(spec) = text.replace(" :", ":").parse::<Spec>() else { panic!("{text}") };
+        assert_eq!(spec.to_string(), printed);
+        assert_eq!(parse(printed), spec);
+    }
+}
+
+#[test]
+fn the_memory_is_the_entrys_unless_given() {
+    for entry in REGISTRY {
+        assert_eq!(parse(entry.id).memory().is_on(), entry.error_feedback, "{}", entry.id);
+        assert_eq!(parse(&format!("{}:ef=on", entry.id)).memory(), Memory::RESIDUAL);
+        assert_eq!(parse(&format!("{}:ef=off", entry.id)).memory(), Memory::None);
+        assert_eq!(parse(entry.id), Spec::of(entry));
+    }
+    let weighted = Memory::Residual { beta: 0.9, gamma: 0.5 };
+    assert_eq!(parse("3lc:beta=0.9,gamma=0.5").memory(), weighted);
+    assert_eq!(parse("none:every=4").every(), 4);
+}
+
+#[test]
+fn every_parameter_can_be_given_its_default() {
+    for entry in REGISTRY {
+        for parameter in entry.parameters {
+            let value = parameter.kind.print(parameter.kind.default());
+            assert_eq!(parse(&format!("{}:{}={value}", entry.id, parameter.key)), Spec::of(entry));
+        }
+    }
+}
+
+#[test]
+fn errors_name_the_known_ones() {
+    let unknown = error("3lcc").to_string();
+    assert!(REGISTRY.iter().all(|entry| unknown.contains(entry.id)), "{unknown}");
+    let key = error("topk:ration=0.1").to_string();
+    for known in ["topk", "ration", "ratio", "select", "positions", "ef", "beta", "gamma", "every"]
+    {
+        assert!(key.contains(known), "{key}");
+    }
+    assert!(matches!(error(""), SpecError::UnknownCompressor { .. }));
+    assert!(matches!(error("3lc:s"), SpecError::NotAPair { .. }));
+    assert!(matches!(error("3lc:s=1,s=1"), SpecError::DuplicateKey { .. }));
+    let choice = error("topk:select=random").to_string();
+    assert!(choice.contains("exact or sampled"), "{choice}");
+}
+
+#[test]
+fn values_outside_their_range_are_refused() {
+    for text in [
+        "3lc:s=2",
+        "3lc:s=0.99",
+        "3lc:s=nan",
+        "3lc:s=inf",
+        "3lc:s=",
+        "3lc:s=1,5",
+        "topk:ratio=0",
+        "topk:ratio=1.5",
+        "topk:ratio=-0.1",
+        "randomk:ratio=0",
+        "randomk:ratio=1.01",
+        "terngrad:clip=-1",
+        "3lc:beta=1.1",
+        "3lc:gamma=0",
+        "none:every=0",
+        "none:every=1.5",
+    ] {
+        assert!(text.parse::<Spec>().is_err(), "{text}");
+    }
+    for text in ["3lc:s=1", "3lc:s=1.999", "topk:ratio=1", "topk:ratio=1e-9", "3lc:beta=0"] {
+        parse(text);
+    }
+    assert_eq!(error("3lc:s=2").to_string(), "'3lc': s=2 is not allowed; give a number in [1, 2)");
+    let ratio = error("topk:ratio=0").to_string();
+    assert!(ratio.contains("(0, 1]"), "{ratio}");
+}

@@ -1,0 +1,103 @@
+//! Whether ranks agree: on the configuration at the start, on the parameters later.
+//!
+//! Every rank sends what it holds to rank 0, which compares and sends its verdict to all: empty if
+//! they agree, else the reason with which all of them fail.
+
+use crate::{ExchangeError, Operation, Phase, Transport};
+
+/// Fails on every rank unless all were started with the same `description`, a fact a line.
+pub(crate) fn on_configuration(
+    transport: &mut dyn Transport,
+    description: &str,
+) -> Result<(), ExchangeError> {
+    let operation = Operation::whole(Phase::Handshake, 0);
+    let ranks = transport.size();
+    settle(transport, ranks, operation, description.as_bytes(), |all| {
+        all.iter().enumerate().skip(1).find_map(|(rank, theirs)| difference(&all[0], theirs, rank))
+    })
+}
+
+/// Fails on each of the first `workers` ranks unless all hold parameters of the same digest.
+pub(crate) fn on_parameters(
+    transport: &mut dyn Transport,
+    workers: usize,
+    step: u64,
+    digest: u64,
+) -> Result<(), ExchangeError> {
+    let operation = Operation::whole(Phase::Check, step);
+    settle(transport, workers, operation, &digest.to_le_bytes(), |all| {
+        let differ: Vec<_> = (1..workers)
+            .filter(|&rank| all[rank] != all[0])
+            .map(|rank| rank.to_string())
+            .collect();
+        (!differ.is_empty()).then(|| {
+            format!(
+                "after step {step} the parameters of rank {} differ from those of rank 0; ranks run \
+                 different builds, or their parameters were changed outside of the exchange",
+                differ.join(", ")
+            )
+        })
+    })
+}
+
+fn settle(
+    transport: &mut dyn Transport,
+    ranks: usize,
+    operation: Operation<'_>,
+    own: &[u8],
+    compare: impl FnOnce(&[Vec<u8>]) -> Option<String>,
+) -> Result<(), ExchangeError> {
+    let mut verdict = Vec::new();
+    if transport.rank() == 0 {
+        let mut all = vec![Vec::new(); ranks];
+        all[0] = own.to_vec();
+        for from in 1..ranks {
+            transport.recv(from, operation, &mut all[from])?;
+        }
+        verdict = compare(&all).unwrap_or_default().into_bytes();
+        for to in 1..ranks {
+            transport.send(to, operation, &verdict)?;
+        }
+    } else {
+        transport.send(0, operation, own)?;
+        transport.recv(0, operation, &mut verdict)?;
+    }
+    if verdict.is_empty() {
+        return Ok(());
+    }
+    Err(ExchangeError::Config(String::from_utf8_lossy(&verdict).into_owned()))
+}
+
+/// The first line in which two descriptions differ, as an error message.
+fn difference(first: &[u8], theirs: &[u8], rank: usize) -> Option<String> {
+    if first == theirs {
+        return None;
+    }
+    let (first, theirs) = (String::from_utf8_lossy(first), String::from_utf8_lossy(theirs));
+    let (mut ours, mut others) = (first.lines(), theirs.lines());
+    loop {
+        let (a, b) = (ours.next(), others.next());
+        if a != b || a.is_none() {
+            return Some(format!(
+                "rank {rank} was started with {}, rank 0 with {}; start all ranks with the same \
+                 configuration and build",
+                b.unwrap_or("no more tensors"),
+                a.unwrap_or("no more tensors"),
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_different_line_is_named_with_both_ranks() {
+        assert_eq!(difference(b"a\nb\n", b"a\nb\n", 3), None);
+        let message = difference(b"seed 1\nworkers 2\n", b"seed 2\nworkers 3\n", 3).unwrap();
+        assert!(message.starts_with("rank 3 was started with seed 2, rank 0 with seed 1;"));
+        let message = difference(b"a\ntensor 'w' [2]\n", b"a\n", 1).unwrap();
+        assert!(message.contains("rank 1 was started with no more tensors, rank 0 with tensor 'w'"));
+    }
+}

@@ -1,0 +1,98 @@
+//! All-gather: every rank gets every message, and decodes and averages by itself.
+//!
+//! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
+//! decodes `n` messages a tensor. Raw tensors are gathered like the others, as `none`.
+
+use gradwire::State;
+
+use crate::codec::{Receiver, Sender, raw_tensors};
+use crate::exchange::timed;
+use crate::{
+    Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused,
+};
+
+/// Averages by all-gather; see the [module](self).
+pub struct AllGather {
+    raw: Vec<bool>,
+    sender: Sender,
+    receiver: Receiver,
+    /// Of each rank, one step's messages.
+    gathered: Vec<Vec<u8>>,
+    cursors: Vec<usize>,
+    message: Vec<u8>,
+    mean: Vec<f32>,
+}
+
+impl Average for AllGather {
+    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+        let spec = &setup.policy.push;
+        Self {
+            raw: raw_tensors(setup.policy, setup.tensors),
+            sender: Sender::new(spec, setup.seed, rank),
+            receiver: Receiver::new(spec, setup.seed),
+            gathered: vec![Vec::new(); setup.workers],
+            cursors: vec![0; setup.workers],
+            message: Vec::new(),
+            mean: Vec::new(),
+        }
+    }
+
+    fn average(
+        &mut self,
+        transport: &mut dyn Transport,
+        round: Round<'_>,
+        report: &mut StepReport,
+        mean: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), ExchangeError> {
+        let operation = Operation::whole(Phase::Gather, round.step);
+        timed(&mut report.compress, || self.encode(transport.rank(), round))?;
+        timed(&mut report.wire, || transport.all_gather_v(operation, &mut self.gathered))?;
+        self.cursors.fill(0);
+        for index in 0..round.tensors.len() {
+            timed(&mut report.decompress, || self.decode(round, index))?;
+            mean(index, &self.mean);
+        }
+        for (rank, (fused, &at)) in self.gathered.iter().zip(&self.cursors).enumerate() {
+            fused::finish(rank, fused, at, operation)?;
+        }
+        Ok(())
+    }
+
+    fn save(&self, state: &mut State) {
+        self.sender.save("push/", state);
+    }
+
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        Ok(self.sender.restore("push/", state)?)
+    }
+}
+
+impl AllGather {
+    fn encode(&mut self, rank: usize, round: Round<'_>) -> Result<(), ExchangeError> {
+        let own = &mut self.gathered[rank];
+        own.clear();
+        for (index, tensor) in round.tensors.iter().enumerate() {
+            let gradient = &round.gradients[index];
+            let raw = self.raw[index];
+            self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
+            fused::append(&self.message, own);
+        }
+        Ok(())
+    }
+
+    /// Leaves the mean of one tensor's messages in `self.mean`.
+    fn decode(&mut self, round: Round<'_>, index: usize) -> Result<(), ExchangeError> {
+        let tensor = &round.tensors[index];
+        let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
+        let weight = 1.0 / self.gathered.len() as f32;
+        self.mean.clear();
+        self.mean.resize(tensor.elements(), 0.0);
+        for (rank, fused) in self.gathered.iter().enumerate() {
+            let message = fused::next(rank, fused, &mut self.cursors[rank], operation)?;
+            let from = (round.step, rank);
+            let raw = self.raw[index];
+            self.receiver.decode_add(tensor, raw, from, message, weight, &mut self.mean)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The strategies in which every worker updates its own parameters: they differ only in how the
+//! gradients are averaged.
+
+use std::time::Duration;
+
+use gradwire::{State, Tensor};
+
+use crate::exchange::timed;
+use crate::setup::check_lengths;
+use crate::transport::or_abort;
+use crate::{
+    Exchange, ExchangeError, Optimizer, Setup, StepReport, Transport, agreement, digest,
+};
+
+/// How a collective strategy averages gradients.
+pub trait Average: Send {
+    /// One rank's end.
+    fn new(setup: &Setup<'_>, rank: usize) -> Self
+    where
+        Self: Sized;
+
+    /// Averages one step's gradients over all ranks and hands every tensor's mean, in order, to
+    /// `mean`: the same bits on every rank. Adds the times of encoding, decoding and waiting to
+    /// `report`.
+    fn average(
+        &mut self,
+        transport: &mut dyn Transport,
+        round: Round<'_>,
+        report: &mut StepReport,
+        mean: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), ExchangeError>;
+
+    /// Adds the residuals to `state`.
+    fn save(&self, state: &mut State);
+
+    /// Takes back what [`save`](Self::save) wrote.
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
+}
+
+/// One step's input.
+#[derive(Debug, Clone, Copy)]
+pub struct Round<'a> {
+    /// The training step.
+    pub step: u64,
+    /// The tensors of the model.
+    pub tensors: &'a [Tensor],
+    /// This rank's gradients, one flat buffer a tensor.
+    pub gradients: &'a [Vec<f32>],
+}
+
+/// One rank's end of a strategy without servers: averages gradients, then runs its own optimizer.
+pub struct Collective<A> {
+    transport: Box<dyn Transport>,
+    average: A,
+    optimizer: Box<dyn Optimizer>,
+    tensors: Vec<Tensor>,
+    exchange: String,
+}
+
+impl<A: Average> Collective<A> {
+    /// Joins the other ranks, all of which call this at the same time.
+    ///
+    /// # Errors
+    /// `Config` if the setup cannot work or is not that of the other ranks.
+    pub fn new(
+        mut transport: Box<dyn Transport>,
+        setup: &Setup<'_>,
+        optimizer: Box<dyn Optimizer>,
+    ) -> Result<Self, ExchangeError> {
+        let joined = setup.join(&mut *transport);
+        or_abort(&mut *transport, joined)?;
+        Ok(Self {
+            average: A::new(setup, transport.rank()),
+            transport,
+            optimizer,
+            tensors: setup.tensors.to_vec(),
+            exchange: format!("{} with {} workers", setup.strategy, setup.workers),
+        })
+    }
+}
+
+impl<A: Average> Exchange for Collective<A> {
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn step(
+        &mut self,
+        step: u64,
+        learning_rate: f32,
+        gradients: &[Vec<f32>],
+        parameters: &mut [Vec<f32>],
+    ) -> Result<StepReport, ExchangeError> {
+        check_lengths(&self.tensors, gradients)?;
+        check_lengths(&self.tensors, parameters)?;
+        let before = self.transport.traffic();
+        let mut report = StepReport::default();
+        let mut update = Duration::ZERO;
+        let optimizer = &mut self.optimizer;
+        let result = self.average.average(
+            &mut *self.transport,
+            Round { step, tensors: &self.tensors, gradients },
+            &mut report,
+            &mut |index, mean| {
+                timed(&mut update, || {
+                    optimizer.update(index, learning_rate, mean, &mut parameters[index]);
+                });
+            },
+        );
+        or_abort(&mut *self.transport, result)?;
+        report.update = update;
+        report.traffic = self.transport.traffic() - before;
+        Ok(report)
+    }
+
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
+        Ok(None)
+    }
+
+    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+        state.set_setting("exchange", self.exchange.clone());
+        self.average.save(state);
+        self.optimizer.save("optimizer/", state);
+        Ok(())
+    }
+
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        state.expect_setting("exchange", &self.exchange)?;
+        self.average.restore(state)?;
+        Ok(self.optimizer.restore("optimizer/", state)?)
+    }
+
+    fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        let workers = self.transport.size();
+        let digest = digest(parameters);
+        let agreed = agreement::on_parameters(&mut *self.transport, workers, step, digest);
+        or_abort(&mut *self.transport, agreed)
+    }
+}

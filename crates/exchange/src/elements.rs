@@ -1,0 +1,69 @@
+//! Messages of linear compressors as numbers.
+
+use gradwire::Element;
+use gradwire_bits::kernels;
+
+/// Bytes of an element.
+pub(crate) fn size(element: Element) -> usize {
+    match element {
+        Element::F32 => 4,
+        Element::F16 | Element::Bf16 => 2,
+    }
+}
+
+/// Little-endian elements to `f32`; `bits` is working memory.
+pub(crate) fn widen(bytes: &[u8], element: Element, bits: &mut Vec<u16>, out: &mut Vec<f32>) {
+    out.clear();
+    if element == Element::F32 {
+        out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        return;
+    }
+    bits.clear();
+    bits.extend(bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])));
+    out.resize(bits.len(), 0.0);
+    match element {
+        Element::F16 => kernels::f16_to_f32(bits, out),
+        _ => kernels::bf16_to_f32(bits, out),
+    }
+}
+
+/// `f32` values to little-endian elements, to nearest even; 16-bit elements saturate.
+pub(crate) fn narrow(values: &[f32], element: Element, bits: &mut Vec<u16>, out: &mut [u8]) {
+    if element == Element::F32 {
+        for (bytes, value) in out.chunks_exact_mut(4).zip(values) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+        return;
+    }
+    bits.clear();
+    bits.resize(values.len(), 0);
+    match element {
+        Element::F16 => kernels::f32_to_f16(values, bits),
+        _ => kernels::f32_to_bf16(values, bits),
+    }
+    for (bytes, bits) in out.chunks_exact_mut(2).zip(bits.iter()) {
+        bytes.copy_from_slice(&bits.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_go_both_ways_through_their_known_bytes() {
+        let cases: [(Element, &[u8]); 3] = [
+            (Element::F32, &[0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0]),
+            (Element::F16, &[0x00, 0x3e, 0x00, 0xc0]),
+            (Element::Bf16, &[0xc0, 0x3f, 0x00, 0xc0]),
+        ];
+        let (mut bits, mut values) = (Vec::new(), Vec::new());
+        for (element, bytes) in cases {
+            widen(bytes, element, &mut bits, &mut values);
+            assert_eq!(values, [1.5, -2.0]);
+            let mut back = vec![0; 2 * size(element)];
+            narrow(&values, element, &mut bits, &mut back);
+            assert_eq!(back, bytes);
+        }
+    }
+}

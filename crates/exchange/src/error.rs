@@ -1,0 +1,57 @@
+//! What can go wrong between ranks.
+
+use std::time::Duration;
+
+/// An exchange that cannot go on. Names the rank and the operation.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// A peer is gone: its thread or process ended.
+    #[error("rank {peer} is gone (during {operation}); see its own message for the reason, and resume from the last checkpoint")]
+    PeerLost {
+        /// The peer.
+        peer: usize,
+        /// What this rank was doing.
+        operation: String,
+    },
+    /// A peer said nothing within the deadline.
+    #[error("no answer from rank {peer} within {deadline:?} (during {operation}); it is stuck or too slow: raise the deadline or look at that rank")]
+    Deadline {
+        /// The peer.
+        peer: usize,
+        /// What this rank was doing.
+        operation: String,
+        /// How long it waited.
+        deadline: Duration,
+    },
+    /// A peer sent something this rank did not expect.
+    #[error("rank {peer} sent something unexpected (during {operation}): {what}")]
+    Protocol {
+        /// The peer.
+        peer: usize,
+        /// What this rank was doing.
+        operation: String,
+        /// What came.
+        what: String,
+    },
+    /// A configuration that cannot work.
+    #[error("{0}")]
+    Config(String),
+    /// A tensor or message was refused.
+    #[error(transparent)]
+    Codec(#[from] gradwire::Error),
+    /// Saved state does not fit.
+    #[error(transparent)]
+    State(#[from] gradwire::StateError),
+}
+
+impl ExchangeError {
+    /// The rank to blame: the one named, or `own` where the fault is this rank's.
+    pub(crate) fn culprit(&self, own: usize) -> usize {
+        match self {
+            ExchangeError::PeerLost { peer, .. }
+            | ExchangeError::Deadline { peer, .. }
+            | ExchangeError::Protocol { peer, .. } => *peer,
+            _ => own,
+        }
+    }
+}

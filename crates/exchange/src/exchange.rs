@@ -1,0 +1,73 @@
+//! One rank's end of a strategy.
+
+use std::time::{Duration, Instant};
+
+use gradwire::{State, Tensor};
+
+use crate::{ExchangeError, Traffic};
+
+/// What a trainer needs of a strategy: gradients in, the same new parameters on every rank out.
+///
+/// Every rank calls the same operations in the same order with the same, increasing steps. An error
+/// ends the exchange: it names the rank and the operation, and the others stop as well. Dropping an
+/// exchange tells the others that this rank has left; those that still need it fail.
+pub trait Exchange: Send {
+    /// The tensors of the model, in the order of `gradients` and `parameters`.
+    fn tensors(&self) -> &[Tensor];
+
+    /// Exchanges one step's gradients and updates `parameters` in place.
+    ///
+    /// Strategies built on collectives average the gradients and run the optimizer on every rank;
+    /// the parameter server runs it once and hands back model deltas. With backup workers a rank
+    /// that comes late may find later steps done without it: see [`StepReport::skipped`].
+    fn step(
+        &mut self,
+        step: u64,
+        learning_rate: f32,
+        gradients: &[Vec<f32>],
+        parameters: &mut [Vec<f32>],
+    ) -> Result<StepReport, ExchangeError>;
+
+    /// The global model, where it differs from the ranks' parameters (a parameter server keeps the
+    /// full-precision one); `None` where it does not. Called by rank 0 only. With backup workers
+    /// it is the model of the moment, which the others may have taken further.
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError>;
+
+    /// Adds all state that a resumed run needs to `state`: residuals, optimizer, servers. Every
+    /// worker calls it after the same step; servers' state goes to worker 0.
+    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError>;
+
+    /// Takes back what the same rank's [`save`](Self::save) wrote. Every worker calls it before
+    /// its next step. Parameters are not in the state: the trainer keeps them.
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
+
+    /// Compares a [digest](crate::digest) of the workers' parameters and fails on every worker,
+    /// naming the ranks that differ. Every worker calls it after the same step.
+    fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError>;
+}
+
+/// What one step of an exchange cost this rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StepReport {
+    /// Time spent encoding.
+    pub compress: Duration,
+    /// Time spent decoding and adding.
+    pub decompress: Duration,
+    /// Time spent sending, and waiting for others.
+    pub wire: Duration,
+    /// Time spent in the optimizer.
+    pub update: Duration,
+    /// Bytes this rank sent and received, as counted by the transport.
+    pub traffic: Traffic,
+    /// Exchanges after this one that are in the parameters already, done without this late rank:
+    /// it goes on that many exchanges further. Always 0 without backup workers.
+    pub skipped: u64,
+}
+
+/// Runs `work` and adds the time it took to `total`.
+pub(crate) fn timed<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
+    let start = Instant::now();
+    let result = work();
+    *total += start.elapsed();
+    result
+}

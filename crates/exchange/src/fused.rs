@@ -1,0 +1,78 @@
+//! One step's messages for one peer as a single transport message: for each tensor in order, the
+//! length of its message as a varint and the message.
+
+use gradwire_bits::varint;
+
+use crate::{ExchangeError, Operation};
+
+/// Appends one tensor's message.
+pub(crate) fn append(message: &[u8], fused: &mut Vec<u8>) {
+    varint::write(message.len() as u64, fused);
+    fused.extend_from_slice(message);
+}
+
+/// Reads the next tensor's message of `peer` from byte `at` on, and moves `at` behind it.
+pub(crate) fn next<'a>(
+    peer: usize,
+    fused: &'a [u8],
+    at: &mut usize,
+    operation: Operation<'_>,
+) -> Result<&'a [u8], ExchangeError> {
+    let mut rest = &fused[*at..];
+    let length =
+        varint::read(&mut rest).map_err(|error| refuse(peer, operation, error.to_string()))?;
+    let message = usize::try_from(length).ok().and_then(|length| rest.get(..length));
+    let message = message.ok_or_else(|| {
+        let what = format!("a length of {length} bytes where {} are left", rest.len());
+        refuse(peer, operation, what)
+    })?;
+    *at = fused.len() - rest.len() + message.len();
+    Ok(message)
+}
+
+/// Refuses bytes of `peer` after its last message.
+pub(crate) fn finish(
+    peer: usize,
+    fused: &[u8],
+    at: usize,
+    operation: Operation<'_>,
+) -> Result<(), ExchangeError> {
+    match fused.len() - at {
+        0 => Ok(()),
+        extra => Err(refuse(peer, operation, format!("{extra} bytes too many"))),
+    }
+}
+
+fn refuse(peer: usize, operation: Operation<'_>, what: String) -> ExchangeError {
+    ExchangeError::Protocol { peer, operation: operation.to_string(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Phase;
+
+    #[test]
+    fn messages_are_read_as_written_and_truncation_is_refused() {
+        let operation = Operation::whole(Phase::Gather, 4);
+        let mut fused = Vec::new();
+        append(b"abc", &mut fused);
+        append(b"", &mut fused);
+        append(&[7; 130], &mut fused);
+        assert_eq!(fused.len(), 1 + 3 + 1 + 2 + 130);
+        assert_eq!(&fused[..5], b"\x03abc\x00");
+        let read = |bytes: &[u8]| {
+            let mut at = 0;
+            for expected in [&b"abc"[..], b"", &[7; 130]] {
+                assert_eq!(next(2, bytes, &mut at, operation)?, expected);
+            }
+            finish(2, bytes, at, operation)
+        };
+        read(&fused).unwrap();
+        for cut in 0..fused.len() {
+            assert!(matches!(read(&fused[..cut]), Err(ExchangeError::Protocol { peer: 2, .. })));
+        }
+        fused.push(0);
+        assert!(read(&fused).unwrap_err().to_string().contains("1 bytes too many"));
+    }
+}

@@ -1,0 +1,128 @@
+//! All ends of a run inside one process.
+
+use std::panic;
+use std::thread::{self, JoinHandle};
+
+use crate::in_process::{self, InProcess};
+use crate::{
+    AllGather, AllReduce, Collective, Exchange, ExchangeError, Optimizer, ScatterReduce, Server,
+    ServerReport, Setup, Strategy, Worker,
+};
+
+/// The ends of a run whose ranks are threads.
+pub struct Launched {
+    /// The workers' ends in rank order; each may move to a thread of its own.
+    pub workers: Vec<Box<dyn Exchange>>,
+    /// The servers, already running.
+    pub servers: Servers,
+}
+
+/// Servers running in threads of their own, until the workers' ends are dropped.
+pub struct Servers {
+    threads: Vec<JoinHandle<Result<ServerReport, ExchangeError>>>,
+}
+
+impl Servers {
+    /// Waits for the servers to end. Drop the workers' ends first.
+    ///
+    /// # Errors
+    /// The servers' first error that is not merely the loss of another rank, else their first. A
+    /// server's panic goes on in the caller.
+    pub fn join(self) -> Result<Vec<ServerReport>, ExchangeError> {
+        let joined = self.threads.into_iter().map(|thread| thread.join());
+        root_cause(joined.map(|result| result.unwrap_or_else(|panic| panic::resume_unwind(panic))))
+    }
+}
+
+/// Makes every rank of a run in this process and starts its servers.
+///
+/// `optimizer` is called once for each rank that runs one: each worker of a collective strategy,
+/// each server of a parameter server.
+///
+/// # Errors
+/// `Config` if the setup cannot work.
+pub fn launch(
+    setup: &Setup<'_>,
+    options: in_process::Options,
+    optimizer: impl Fn() -> Box<dyn Optimizer>,
+) -> Result<Launched, ExchangeError> {
+    setup.validate()?;
+    let transports = in_process::connect(setup.strategy.ranks(setup.workers), options);
+    // The ends shake hands while they are made, so they are made side by side.
+    let ends = thread::scope(|scope| {
+        let makers: Vec<_> = transports
+            .into_iter()
+            .enumerate()
+            .map(|(rank, transport)| {
+                let updates = setup.strategy.servers() == 0 || rank >= setup.workers;
+                let optimizer = updates.then(&optimizer);
+                scope.spawn(move || End::new(transport, setup, optimizer))
+            })
+            .collect();
+        let made = makers.into_iter().map(|maker| maker.join());
+        root_cause(made.map(|end| end.unwrap_or_else(|panic| panic::resume_unwind(panic))))
+    })?;
+    let mut launched =
+        Launched { workers: Vec::new(), servers: Servers { threads: Vec::new() } };
+    for end in ends {
+        match end {
+            End::Worker(worker) => launched.workers.push(worker),
+            End::Server(server) => {
+                let name = format!("server {}", launched.servers.threads.len());
+                let thread = thread::Builder::new().name(name).spawn(move || server.run());
+                launched.servers.threads.push(thread.map_err(|error| {
+                    ExchangeError::Config(format!("a server's thread cannot start: {error}"))
+                })?);
+            }
+        }
+    }
+    Ok(launched)
+}
+
+enum End {
+    Worker(Box<dyn Exchange>),
+    Server(Box<Server>),
+}
+
+impl End {
+    fn new(
+        transport: InProcess,
+        setup: &Setup<'_>,
+        optimizer: Option<Box<dyn Optimizer>>,
+    ) -> Result<Self, ExchangeError> {
+        let transport = Box::new(transport);
+        let Some(optimizer) = optimizer else {
+            return Ok(End::Worker(Box::new(Worker::new(transport, setup)?)));
+        };
+        Ok(End::Worker(match setup.strategy {
+            Strategy::AllReduce => {
+                Box::new(Collective::<AllReduce>::new(transport, setup, optimizer)?)
+            }
+            Strategy::AllGather => {
+                Box::new(Collective::<AllGather>::new(transport, setup, optimizer)?)
+            }
+            Strategy::ScatterReduce => {
+                Box::new(Collective::<ScatterReduce>::new(transport, setup, optimizer)?)
+            }
+            Strategy::ParameterServer { .. } => {
+                return Ok(End::Server(Box::new(Server::new(transport, setup, optimizer)?)));
+            }
+        }))
+    }
+}
+
+/// All results, or the first error that is not merely the loss of another rank.
+fn root_cause<R>(
+    results: impl Iterator<Item = Result<R, ExchangeError>>,
+) -> Result<Vec<R>, ExchangeError> {
+    let (mut values, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err(error) => errors.push(error),
+        }
+    }
+    let lost = |error: &ExchangeError| matches!(error, ExchangeError::PeerLost { .. });
+    let first = errors.iter().position(|error| !lost(error)).unwrap_or(0);
+    if errors.is_empty() { Ok(values) } else { Err(errors.swap_remove(first)) }
+}

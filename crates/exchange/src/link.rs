@@ -1,0 +1,124 @@
+//! The link model: what a network would make of measured bytes.
+//!
+//! Every rank hangs on the network by one full-duplex link; the network between the links is never
+//! the bottleneck. A phase takes as long as the busiest direction of the busiest link, and a phase
+//! that waits for another's result adds one latency.
+
+use std::time::Duration;
+
+use crate::Strategy;
+
+/// A full-duplex link between one rank and the network.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Link {
+    /// Bandwidth in each direction, in bits per second.
+    pub bits_per_second: f64,
+    /// Time from the last bit sent to its arrival.
+    pub latency: Duration,
+}
+
+/// What one step moves over the links, as a ledger measured it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepBytes {
+    /// Bytes a worker sends, headers included.
+    pub up: f64,
+    /// Bytes a worker receives, headers included.
+    pub down: f64,
+    /// The share of the largest tensor in these bytes, 0 to 1. Only a parameter server's time
+    /// depends on it; the share in the elements serves where bytes per tensor are not known.
+    pub largest_share: f64,
+}
+
+impl Link {
+    /// A link of so many megabits per second without latency.
+    pub fn mbit(megabits_per_second: f64) -> Self {
+        Self { bits_per_second: megabits_per_second * 1e6, latency: Duration::ZERO }
+    }
+
+    /// How long `bytes` occupy one direction, latency not included.
+    pub fn occupancy(&self, bytes: u64) -> Duration {
+        self.seconds(bytes as f64)
+    }
+
+    /// The time one step's bytes need over such links, computation not included.
+    ///
+    /// - all-gather: one phase.
+    /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
+    /// - parameter server: the servers' links carry what all `workers` send and receive, and push
+    ///   and pull run in opposite directions at the same time, but a tensor is pulled only after it
+    ///   was pushed. That is a flow shop of two machines, whose jobs (the tensors) take a fixed
+    ///   ratio of times on the two: the longer direction plus the largest tensor's share of the
+    ///   shorter one bounds it, and one tensor that is the whole model reaches the bound. With
+    ///   several servers the one that holds the most (the mean, or the largest tensor) decides.
+    ///
+    /// One worker alone needs no network in the collective strategies: the time is zero.
+    pub fn step_time(&self, strategy: Strategy, workers: usize, bytes: StepBytes) -> Duration {
+        let busiest = bytes.up.max(bytes.down);
+        match strategy {
+            Strategy::ParameterServer { servers, .. } => self.server_time(servers, workers, bytes),
+            _ if workers == 1 => Duration::ZERO,
+            Strategy::AllGather => self.seconds(busiest) + self.latency,
+            Strategy::AllReduce | Strategy::ScatterReduce => {
+                self.seconds(busiest) + 2 * self.latency
+            }
+        }
+    }
+
+    fn server_time(&self, servers: usize, workers: usize, bytes: StepBytes) -> Duration {
+        let largest = bytes.largest_share.clamp(0.0, 1.0);
+        let held = largest.max(1.0 / servers.max(1) as f64);
+        // The busiest link is a server's, unless many servers share what one worker sends.
+        let push = bytes.up.max(bytes.up * held * workers as f64);
+        let pull = bytes.down.max(bytes.down * held * workers as f64);
+        let tail = largest / held * push.min(pull);
+        self.seconds(push.max(pull) + tail) + 2 * self.latency
+    }
+
+    fn seconds(&self, bytes: f64) -> Duration {
+        Duration::from_secs_f64(bytes * 8.0 / self.bits_per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: Strategy = Strategy::ParameterServer { servers: 1, backups: 0 };
+
+    fn bytes(up: f64, down: f64, largest_share: f64) -> StepBytes {
+        StepBytes { up, down, largest_share }
+    }
+
+    #[test]
+    fn a_megabyte_occupies_a_ten_megabit_link_for_800_ms() {
+        assert_eq!(Link::mbit(10.0).occupancy(1_000_000), Duration::from_millis(800));
+    }
+
+    #[test]
+    fn collectives_take_the_busier_direction_and_a_latency_for_each_phase() {
+        let link = Link { latency: Duration::from_millis(5), ..Link::mbit(8.0) };
+        let step = bytes(1e6, 3e6, 1.0);
+        let ms = Duration::from_millis;
+        assert_eq!(link.step_time(Strategy::AllGather, 4, step), ms(3005));
+        assert_eq!(link.step_time(Strategy::AllReduce, 4, step), ms(3010));
+        assert_eq!(link.step_time(Strategy::ScatterReduce, 4, step), ms(3010));
+        assert_eq!(link.step_time(Strategy::AllReduce, 1, bytes(0.0, 0.0, 1.0)), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_servers_link_is_the_bottleneck() {
+        let link = Link::mbit(8.0);
+        let seconds = Duration::from_secs_f64;
+        // Ten workers, 1 MB up and 0.5 MB down: 10 s of pushes, 5 s of pulls beside them.
+        assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 0.0)), seconds(10.0));
+        // A model of one tensor: nothing overlaps.
+        assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 1.0)), seconds(15.0));
+        // A fifth of the bytes in one tensor: its pull comes after all pushes.
+        assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 0.2)), seconds(11.0));
+        // Two servers halve it; four do no better than the largest tensor's holder: 0.5 of all.
+        let two = Strategy::ParameterServer { servers: 2, backups: 0 };
+        let four = Strategy::ParameterServer { servers: 4, backups: 0 };
+        assert_eq!(link.step_time(two, 10, bytes(1e6, 5e5, 0.0)), seconds(5.0));
+        assert_eq!(link.step_time(four, 10, bytes(1e6, 5e5, 0.5)), seconds(7.5));
+    }
+}

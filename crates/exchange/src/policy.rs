@@ -1,0 +1,61 @@
+//! Which tensors travel compressed, and how.
+
+use gradwire::{Spec, Tensor};
+
+/// The compressors of a run, and the tensors that bypass them.
+///
+/// Small tensors (biases, the scales of normalisation layers) gain nothing from compression and
+/// suffer from it; they travel as `none`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Compresses gradients.
+    pub push: Spec,
+    /// Compresses the model deltas of a parameter server; `None`: like gradients.
+    pub pull: Option<Spec>,
+    /// Tensors with fewer elements travel uncompressed.
+    pub raw_below: usize,
+    /// Tensors whose name contains one of these words travel uncompressed.
+    pub raw_names: Vec<String>,
+}
+
+impl Policy {
+    /// Elements below which a tensor travels uncompressed, unless a policy says otherwise.
+    pub const RAW_BELOW: usize = 256;
+
+    /// One compressor for everything of [`RAW_BELOW`](Self::RAW_BELOW) elements or more.
+    pub fn new(spec: &Spec) -> Self {
+        Self {
+            push: spec.clone(),
+            pull: None,
+            raw_below: Self::RAW_BELOW,
+            raw_names: Vec::new(),
+        }
+    }
+
+    /// Whether a tensor bypasses compression.
+    pub fn is_raw(&self, tensor: &Tensor) -> bool {
+        tensor.elements() < self.raw_below
+            || self.raw_names.iter().any(|word| tensor.name().contains(word.as_str()))
+    }
+
+    /// The compressor of model deltas.
+    pub fn pull(&self) -> &Spec {
+        self.pull.as_ref().unwrap_or(&self.push)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_tensors_and_named_ones_are_raw() {
+        let mut policy = Policy::new(&"3lc".parse().unwrap());
+        policy.raw_names = vec!["norm".to_owned()];
+        let raw = |name: &str, elements| policy.is_raw(&Tensor::new(name, &[elements]));
+        assert!(raw("fc.bias", 255));
+        assert!(!raw("fc.bias", 256));
+        assert!(raw("norm1.scale", 512));
+        assert!(raw("empty", 0));
+    }
+}

@@ -1,0 +1,256 @@
+//! Scatter-reduce: every rank averages one slice of the model, and compresses the average for all.
+//!
+//! The tensors, one behind the other, are cut in `n` runs of equal length; what a cut leaves of a
+//! tensor is a tensor of its own, `name[a..b]`, to which residuals and random draws belong. Every
+//! rank compresses each owner's slices for that owner; the owner decodes and averages them,
+//! compresses the averages again, with a second residual, and sends them to all. Two phases; with
+//! messages of `b` bytes in all, a rank sends and receives about `2·b·(n − 1)/n` bytes. The owner
+//! too goes on with what it sent, not with its exact mean.
+
+use std::ops::Range;
+
+use gradwire::{State, Tensor};
+
+use crate::codec::{Receiver, Sender};
+use crate::exchange::timed;
+use crate::{
+    Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused,
+};
+
+/// Averages by scatter-reduce; see the [module](self).
+pub struct ScatterReduce {
+    slices: Vec<Slice>,
+    first: Sender,
+    second: Sender,
+    receiver: Receiver,
+    /// Messages for each owner.
+    outbox: Vec<Vec<u8>>,
+    /// Of each rank, its messages for this owner.
+    inbox: Vec<Vec<u8>>,
+    /// Of each owner, its averages.
+    gathered: Vec<Vec<u8>>,
+    cursors: Vec<usize>,
+    message: Vec<u8>,
+    mean: Vec<f32>,
+}
+
+/// A tensor, or the part of one between two cuts.
+#[derive(Debug, Clone)]
+struct Slice {
+    whole: usize,
+    range: Range<usize>,
+    tensor: Tensor,
+    raw: bool,
+    owner: usize,
+}
+
+impl Average for ScatterReduce {
+    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+        let (spec, n) = (&setup.policy.push, setup.workers);
+        let mut slices = cut(setup.tensors, n);
+        for slice in &mut slices {
+            slice.raw = setup.policy.is_raw(&setup.tensors[slice.whole]);
+        }
+        Self {
+            slices,
+            first: Sender::new(spec, setup.seed, rank),
+            // Another rank in the draws: both stages of an owner see the same tensor and step.
+            second: Sender::new(spec, setup.seed, n + rank),
+            receiver: Receiver::new(spec, setup.seed),
+            outbox: vec![Vec::new(); n],
+            inbox: vec![Vec::new(); n],
+            gathered: vec![Vec::new(); n],
+            cursors: vec![0; n],
+            message: Vec::new(),
+            mean: Vec::new(),
+        }
+    }
+
+    fn average(
+        &mut self,
+        transport: &mut dyn Transport,
+        round: Round<'_>,
+        report: &mut StepReport,
+        mean: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), ExchangeError> {
+        let rank = transport.rank();
+        timed(&mut report.compress, || self.encode(round))?;
+        timed(&mut report.wire, || self.scatter(transport, round.step))?;
+        self.reduce(rank, round.step, report)?;
+        let gather = Operation::whole(Phase::Gather, round.step);
+        timed(&mut report.wire, || transport.all_gather_v(gather, &mut self.gathered))?;
+        self.decode(round, report, mean)
+    }
+
+    fn save(&self, state: &mut State) {
+        self.first.save("push/", state);
+        self.second.save("reduce/", state);
+    }
+
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        self.first.restore("push/", state)?;
+        Ok(self.second.restore("reduce/", state)?)
+    }
+}
+
+impl ScatterReduce {
+    fn encode(&mut self, round: Round<'_>) -> Result<(), ExchangeError> {
+        self.outbox.iter_mut().for_each(Vec::clear);
+        for slice in &self.slices {
+            let values = &round.gradients[slice.whole][slice.range.clone()];
+            self.first.encode(&slice.tensor, slice.raw, round.step, values, &mut self.message)?;
+            fused::append(&self.message, &mut self.outbox[slice.owner]);
+        }
+        Ok(())
+    }
+
+    fn scatter(&mut self, transport: &mut dyn Transport, step: u64) -> Result<(), ExchangeError> {
+        let operation = Operation::whole(Phase::Scatter, step);
+        let (rank, size) = (transport.rank(), transport.size());
+        for to in (rank + 1..size).chain(0..rank) {
+            transport.send(to, operation, &self.outbox[to])?;
+        }
+        self.inbox[rank].clone_from(&self.outbox[rank]);
+        for from in (0..size).filter(|&from| from != rank) {
+            transport.recv(from, operation, &mut self.inbox[from])?;
+        }
+        Ok(())
+    }
+
+    /// Averages this rank's slices and compresses the averages.
+    fn reduce(
+        &mut self,
+        rank: usize,
+        step: u64,
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        let weight = 1.0 / self.inbox.len() as f32;
+        self.cursors.fill(0);
+        self.gathered[rank].clear();
+        for slice in self.slices.iter().filter(|slice| slice.owner == rank) {
+            let Slice { tensor, raw, .. } = slice;
+            let operation = Operation::tensor(Phase::Scatter, slice.whole, tensor.name(), step);
+            self.mean.clear();
+            self.mean.resize(tensor.elements(), 0.0);
+            timed(&mut report.decompress, || {
+                for (from, fused) in self.inbox.iter().enumerate() {
+                    let message = fused::next(from, fused, &mut self.cursors[from], operation)?;
+                    let mean = &mut self.mean;
+                    self.receiver.decode_add(tensor, *raw, (step, from), message, weight, mean)?;
+                }
+                Ok::<(), ExchangeError>(())
+            })?;
+            timed(&mut report.compress, || {
+                self.second.encode(tensor, *raw, step, &self.mean, &mut self.message)
+            })?;
+            fused::append(&self.message, &mut self.gathered[rank]);
+        }
+        let operation = Operation::whole(Phase::Scatter, step);
+        for (from, (fused, &at)) in self.inbox.iter().zip(&self.cursors).enumerate() {
+            fused::finish(from, fused, at, operation)?;
+        }
+        Ok(())
+    }
+
+    /// Puts every tensor together from the owners' averages.
+    fn decode(
+        &mut self,
+        round: Round<'_>,
+        report: &mut StepReport,
+        ready: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), ExchangeError> {
+        let n = self.gathered.len();
+        self.cursors.fill(0);
+        for slice in &self.slices {
+            let Slice { tensor, raw, owner, range, whole } = slice;
+            let operation = Operation::tensor(Phase::Gather, *whole, tensor.name(), round.step);
+            if range.start == 0 {
+                self.mean.clear();
+                self.mean.resize(round.tensors[*whole].elements(), 0.0);
+            }
+            timed(&mut report.decompress, || {
+                let cursor = &mut self.cursors[*owner];
+                let message = fused::next(*owner, &self.gathered[*owner], cursor, operation)?;
+                let (from, out) = ((round.step, n + owner), &mut self.mean[range.clone()]);
+                Ok::<(), ExchangeError>(
+                    self.receiver.decode_add(tensor, *raw, from, message, 1.0, out)?,
+                )
+            })?;
+            if range.end == self.mean.len() {
+                ready(*whole, &self.mean);
+            }
+        }
+        let operation = Operation::whole(Phase::Gather, round.step);
+        for (owner, (fused, &at)) in self.gathered.iter().zip(&self.cursors).enumerate() {
+            fused::finish(owner, fused, at, operation)?;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts a model's elements in `parts` runs of equal length, in order; an empty tensor stays whole.
+fn cut(tensors: &[Tensor], parts: usize) -> Vec<Slice> {
+    let total: usize = tensors.iter().map(Tensor::elements).sum();
+    let border = |part: usize| (total as u128 * part as u128 / parts as u128) as usize;
+    let mut slices = Vec::new();
+    let (mut owner, mut offset) = (0, 0);
+    for (whole, tensor) in tensors.iter().enumerate() {
+        let mut start = 0;
+        loop {
+            while owner + 1 < parts && border(owner + 1) <= offset + start {
+                owner += 1;
+            }
+            let end = tensor.elements().min(border(owner + 1) - offset);
+            let tensor_of_slice = if end - start == tensor.elements() {
+                tensor.clone()
+            } else {
+                Tensor::new(format!("{}[{start}..{end}]", tensor.name()), &[end - start])
+            };
+            slices.push(Slice {
+                whole,
+                range: start..end,
+                tensor: tensor_of_slice,
+                raw: false,
+                owner,
+            });
+            start = end;
+            if start == tensor.elements() {
+                break;
+            }
+        }
+        offset += tensor.elements();
+    }
+    slices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cuts(sizes: &[usize], parts: usize) -> Vec<(String, usize)> {
+        let tensors: Vec<_> = sizes
+            .iter()
+            .enumerate()
+            .map(|(at, &size)| Tensor::new(format!("t{at}"), &[size]))
+            .collect();
+        let slices = cut(&tensors, parts);
+        slices.iter().map(|slice| (slice.tensor.name().to_owned(), slice.owner)).collect()
+    }
+
+    fn named(slices: &[(&str, usize)]) -> Vec<(String, usize)> {
+        slices.iter().map(|&(name, owner)| (name.to_owned(), owner)).collect()
+    }
+
+    #[test]
+    fn slices_are_equal_runs_of_the_whole_model() {
+        assert_eq!(cuts(&[4, 2], 1), named(&[("t0", 0), ("t1", 0)]));
+        assert_eq!(cuts(&[4, 2], 2), named(&[("t0[0..3]", 0), ("t0[3..4]", 1), ("t1", 1)]));
+        assert_eq!(
+            cuts(&[0, 5, 0, 1], 3),
+            named(&[("t0", 0), ("t1[0..2]", 0), ("t1[2..4]", 1), ("t1[4..5]", 2), ("t2", 2), ("t3", 2)])
+        );
+        // Fewer elements than ranks: some own nothing.
+        assert_eq!(cuts(&[2], 4), named(&[("t0[0..1]", 1), ("t0[1..2]", 3)]));
+        assert_eq!(cuts(&[0, 0], 2), named(&[("t0", 1), ("t1", 1)]));
+    }
+}

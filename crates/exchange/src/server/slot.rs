@@ -1,0 +1,143 @@
+//! One tensor on its server: the global parameters and the pushes of the step in progress.
+
+use std::time::Instant;
+
+use gradwire::Tensor;
+
+/// A tensor that a server holds.
+pub(super) struct Slot {
+    /// Its position in the model.
+    pub(super) index: usize,
+    pub(super) tensor: Tensor,
+    pub(super) raw: bool,
+    pub(super) parameters: Vec<f32>,
+    /// The last step that is in the parameters.
+    done: Option<u64>,
+    /// Since when pushes of the next step have been coming.
+    since: Option<Instant>,
+    pushes: Vec<Push>,
+}
+
+#[derive(Default)]
+struct Push {
+    arrived: bool,
+    message: Vec<u8>,
+}
+
+/// What became of a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// More are needed.
+    Waiting,
+    /// It was the last one needed.
+    Complete,
+    /// The step was done without it.
+    Late,
+    /// The worker had pushed for this step already.
+    Repeated,
+}
+
+impl Slot {
+    pub(super) fn new(
+        index: usize,
+        tensor: Tensor,
+        raw: bool,
+        parameters: Vec<f32>,
+        workers: usize,
+    ) -> Self {
+        let pushes = (0..workers).map(|_| Push::default()).collect();
+        Self { index, tensor, raw, parameters, done: None, since: None, pushes }
+    }
+
+    /// Keeps a worker's push for `step` if it is still wanted; `message` is swapped for a used
+    /// buffer then. `needed` pushes complete the step.
+    pub(super) fn push(
+        &mut self,
+        worker: usize,
+        step: u64,
+        message: &mut Vec<u8>,
+        needed: usize,
+    ) -> Outcome {
+        if self.done.is_some_and(|done| step <= done) {
+            return Outcome::Late;
+        }
+        let push = &mut self.pushes[worker];
+        if push.arrived {
+            return Outcome::Repeated;
+        }
+        push.arrived = true;
+        std::mem::swap(&mut push.message, message);
+        self.since.get_or_insert_with(Instant::now);
+        if self.arrived() == needed { Outcome::Complete } else { Outcome::Waiting }
+    }
+
+    /// The pushes of the step in progress, in rank order.
+    pub(super) fn accepted(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let arrived = self.pushes.iter().enumerate().filter(|(_, push)| push.arrived);
+        arrived.map(|(worker, push)| (worker, push.message.as_slice()))
+    }
+
+    /// Forgets the pushes: their step is in the parameters now.
+    pub(super) fn finish(&mut self, step: u64) {
+        self.done = Some(step);
+        self.clear();
+    }
+
+    /// Starts over from restored parameters.
+    pub(super) fn rewind(&mut self) {
+        self.done = None;
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.since = None;
+        self.pushes.iter_mut().for_each(|push| push.arrived = false);
+    }
+
+    /// Since when a step has been in progress, if one is.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// The first worker whose push is missing.
+    pub(super) fn missing(&self) -> Option<usize> {
+        self.pushes.iter().position(|push| !push.arrived)
+    }
+
+    /// Whether a step is in progress that the `present` workers cannot complete.
+    pub(super) fn is_stuck(&self, present: &[usize], needed: usize) -> bool {
+        let to_come = present.iter().filter(|&&worker| !self.pushes[worker].arrived).count();
+        self.since.is_some() && self.arrived() + to_come < needed
+    }
+
+    fn arrived(&self) -> usize {
+        self.pushes.iter().filter(|push| push.arrived).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_takes_the_first_pushes_and_drops_the_rest() {
+        let mut slot = Slot::new(0, Tensor::new("w", &[1]), false, vec![0.0], 3);
+        let push = |slot: &mut Slot, worker, step| {
+            slot.push(worker, step, &mut vec![worker as u8, step as u8], 2)
+        };
+        assert_eq!(slot.missing(), Some(0));
+        assert_eq!(push(&mut slot, 2, 5), Outcome::Waiting);
+        assert!(!slot.is_stuck(&[0], 2));
+        assert!(slot.is_stuck(&[2], 2));
+        assert_eq!(push(&mut slot, 2, 5), Outcome::Repeated);
+        assert_eq!(push(&mut slot, 0, 5), Outcome::Complete);
+        assert_eq!(slot.missing(), Some(1));
+        let accepted: Vec<_> = slot.accepted().collect();
+        assert_eq!(accepted, [(0, &[0, 5][..]), (2, &[2, 5])]);
+        slot.finish(5);
+        assert!(slot.since().is_none());
+        assert_eq!(push(&mut slot, 1, 5), Outcome::Late);
+        assert_eq!(push(&mut slot, 1, 7), Outcome::Waiting);
+        assert_eq!(slot.accepted().count(), 1);
+    }
+}

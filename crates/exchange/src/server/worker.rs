@@ -1,0 +1,337 @@
+//! The worker's end.
+
+use std::time::Instant;
+
+use gradwire::{State, Tensor};
+
+use super::end::encode_begin;
+use super::pulls::Pulls;
+use super::{assign, unexpected};
+use crate::codec::{Receiver, Sender, raw_tensors};
+use crate::exchange::timed;
+use crate::setup::check_lengths;
+use crate::transport::or_abort;
+use crate::{
+    Exchange, ExchangeError, Header, Operation, Phase, Setup, StepReport, Strategy, Transport,
+    agreement, digest,
+};
+
+/// A worker's end of the parameter server.
+pub struct Worker {
+    transport: Box<dyn Transport>,
+    tensors: Vec<Tensor>,
+    raw: Vec<bool>,
+    /// Of each tensor, the rank of its server.
+    homes: Vec<usize>,
+    /// The servers' ranks, in any order.
+    servers: Vec<usize>,
+    workers: usize,
+    backups: usize,
+    sender: Sender,
+    receiver: Receiver,
+    pulls: Pulls,
+    /// Of each tensor, whether the step's pull is in the parameters.
+    applied: Vec<bool>,
+    message: Vec<u8>,
+    /// The last step, for error messages.
+    step: u64,
+    exchange: String,
+}
+
+impl Worker {
+    /// Joins the other ranks, all of which make their ends at the same time.
+    ///
+    /// # Errors
+    /// `Config` if the setup cannot work or is not that of the other ranks.
+    pub fn new(
+        mut transport: Box<dyn Transport>,
+        setup: &Setup<'_>,
+    ) -> Result<Self, ExchangeError> {
+        let joined = setup.join(&mut *transport);
+        or_abort(&mut *transport, joined)?;
+        let Strategy::ParameterServer { servers, backups } = setup.strategy else {
+            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
+        };
+        let (rank, workers) = (transport.rank(), setup.workers);
+        let homes = assign(setup.tensors, servers);
+        Ok(Self {
+            transport,
+            tensors: setup.tensors.to_vec(),
+            raw: raw_tensors(setup.policy, setup.tensors),
+            homes: homes.into_iter().map(|home| home + workers).collect(),
+            servers: (workers..workers + servers).collect(),
+            workers,
+            backups,
+            sender: Sender::new(&setup.policy.push, setup.seed, rank),
+            receiver: Receiver::new(setup.policy.pull(), setup.seed),
+            pulls: Pulls::new(setup.tensors.len()),
+            applied: vec![false; setup.tensors.len()],
+            message: Vec::new(),
+            step: 0,
+            exchange: format!("{} with {workers} workers", setup.strategy),
+        })
+    }
+
+    fn run_step(
+        &mut self,
+        learning_rate: f32,
+        gradients: &[Vec<f32>],
+        parameters: &mut [Vec<f32>],
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        let step = self.step;
+        self.poll()?;
+        if self.pulls.complete() != Some(step as u32) {
+            self.push(learning_rate, gradients, report)?;
+        }
+        self.pull(step, parameters, report)?;
+        self.poll()?;
+        while let Some(next) = self.pulls.complete() {
+            let next = step + u64::from(next.wrapping_sub(step as u32));
+            self.pull(next, parameters, report)?;
+            report.skipped += 1;
+            self.poll()?;
+        }
+        Ok(())
+    }
+
+    /// Pushes from the last tensor to the first what the servers still want.
+    fn push(
+        &mut self,
+        learning_rate: f32,
+        gradients: &[Vec<f32>],
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        let step = self.step;
+        let begin = encode_begin(step, learning_rate);
+        for &server in &self.servers {
+            self.transport.send(server, Operation::whole(Phase::Begin, step), &begin)?;
+        }
+        for index in (0..self.tensors.len()).rev() {
+            if self.pulls.has(index, step as u32) {
+                continue;
+            }
+            let (tensor, raw) = (&self.tensors[index], self.raw[index]);
+            timed(&mut report.compress, || {
+                self.sender.encode(tensor, raw, step, &gradients[index], &mut self.message)
+            })?;
+            let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
+            timed(&mut report.wire, || {
+                self.transport.send(self.homes[index], push, &self.message)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds all pulls of one step to the parameters.
+    fn pull(
+        &mut self,
+        step: u64,
+        parameters: &mut [Vec<f32>],
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        self.applied.fill(false);
+        for index in 0..self.tensors.len() {
+            if self.pulls.take(index, step as u32, &mut self.message) {
+                self.apply(index, step, parameters, report)?;
+            }
+        }
+        while let Some(missing) = self.applied.iter().position(|applied| !applied) {
+            let home = self.homes[missing];
+            let (from, header) = timed(&mut report.wire, || self.await_pull(missing, step))?;
+            let index = self.pulled(from, header)?;
+            if header.step == step as u32 && !self.applied[index] {
+                self.apply(index, step, parameters, report)?;
+            } else if self.backups > 0 {
+                self.pulls.keep(index, header.step, &mut self.message);
+            } else {
+                let operation =
+                    Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
+                return Err(unexpected(home, operation, header));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        index: usize,
+        step: u64,
+        parameters: &mut [Vec<f32>],
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        let from = (step, self.homes[index]);
+        let (tensor, raw) = (&self.tensors[index], self.raw[index]);
+        let out = &mut parameters[index];
+        timed(&mut report.decompress, || {
+            self.receiver.decode_add(tensor, raw, from, &self.message, 1.0, out)
+        })?;
+        self.applied[index] = true;
+        Ok(())
+    }
+
+    /// Waits for any server, but says that it waits for the one that holds tensor `missing`.
+    fn await_pull(
+        &mut self,
+        missing: usize,
+        step: u64,
+    ) -> Result<(usize, Header), ExchangeError> {
+        let home = self.homes[missing];
+        let at = self.servers.iter().position(|&server| server == home).unwrap_or(0);
+        self.servers.swap(0, at);
+        let operation = Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
+        let until = self.patience();
+        self.transport.recv_any(&self.servers, operation, until, &mut self.message)
+    }
+
+    /// A server knows which worker keeps everyone waiting; it gets to speak first.
+    fn patience(&self) -> Instant {
+        Instant::now() + self.transport.deadline() * 5 / 4
+    }
+
+    /// The tensor of a pull, which must come from that tensor's server.
+    fn pulled(&self, from: usize, header: Header) -> Result<usize, ExchangeError> {
+        header
+            .tensor
+            .filter(|&index| header.phase == Phase::Pull && self.homes.get(index) == Some(&from))
+            .ok_or_else(|| unexpected(from, Operation::whole(Phase::Pull, self.step), header))
+    }
+
+    /// Keeps the pulls that are here already. Without backup workers there are none.
+    fn poll(&mut self) -> Result<(), ExchangeError> {
+        if self.backups == 0 {
+            return Ok(());
+        }
+        let operation = Operation::whole(Phase::Pull, self.step);
+        loop {
+            let now = Instant::now();
+            match self.transport.recv_any(&self.servers, operation, now, &mut self.message) {
+                Ok((from, header)) => {
+                    let index = self.pulled(from, header)?;
+                    self.pulls.keep(index, header.step, &mut self.message);
+                }
+                Err(ExchangeError::Deadline { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits for a server's answer to a request, which is left in `self.message`.
+    fn answer(&mut self, server: usize, operation: Operation<'_>) -> Result<(), ExchangeError> {
+        loop {
+            let until = self.patience();
+            let (_, header) =
+                self.transport.recv_any(&[server], operation, until, &mut self.message)?;
+            if header.matches(operation) {
+                return Ok(());
+            }
+            let index = self.pulled(server, header)?;
+            self.pulls.keep(index, header.step, &mut self.message);
+        }
+    }
+
+    /// The rank of server `k`.
+    fn server(&self, k: usize) -> usize {
+        self.workers + k
+    }
+
+    fn fetch_model(&mut self) -> Result<Vec<Vec<f32>>, ExchangeError> {
+        let operation = Operation::whole(Phase::Model, self.step);
+        let mut model: Vec<Vec<f32>> = vec![Vec::new(); self.tensors.len()];
+        for k in 0..self.servers.len() {
+            let server = self.server(k);
+            self.transport.send(server, operation, &[])?;
+            self.answer(server, operation)?;
+            let mut values = self
+                .message
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            for (index, tensor) in self.tensors.iter().enumerate() {
+                if self.homes[index] == server {
+                    model[index].extend(values.by_ref().take(tensor.elements()));
+                }
+            }
+        }
+        check_lengths(&self.tensors, &model)?;
+        Ok(model)
+    }
+
+    fn save_all(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+        state.set_setting("exchange", self.exchange.clone());
+        self.sender.save("push/", state);
+        let operation = Operation::whole(Phase::Save, self.step);
+        for k in 0..self.servers.len() {
+            self.transport.send(self.server(k), operation, &[])?;
+        }
+        for k in 0..self.servers.len() {
+            self.answer(self.server(k), operation)?;
+            if self.transport.rank() == 0 {
+                state.merge(&format!("server{k}/"), State::from_bytes(&self.message)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_all(&mut self, state: &State) -> Result<(), ExchangeError> {
+        state.expect_setting("exchange", &self.exchange)?;
+        self.sender.restore("push/", state)?;
+        let operation = Operation::whole(Phase::Restore, self.step);
+        for k in 0..self.servers.len() {
+            let mut payload = Vec::new();
+            if self.transport.rank() == 0 {
+                payload = state.extract(&format!("server{k}/")).to_bytes()?;
+            }
+            self.transport.send(self.server(k), operation, &payload)?;
+        }
+        for k in 0..self.servers.len() {
+            self.answer(self.server(k), operation)?;
+        }
+        self.pulls = Pulls::new(self.tensors.len());
+        Ok(())
+    }
+}
+
+impl Exchange for Worker {
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn step(
+        &mut self,
+        step: u64,
+        learning_rate: f32,
+        gradients: &[Vec<f32>],
+        parameters: &mut [Vec<f32>],
+    ) -> Result<StepReport, ExchangeError> {
+        check_lengths(&self.tensors, gradients)?;
+        check_lengths(&self.tensors, parameters)?;
+        let before = self.transport.traffic();
+        let mut report = StepReport::default();
+        self.step = step;
+        let done = self.run_step(learning_rate, gradients, parameters, &mut report);
+        or_abort(&mut *self.transport, done)?;
+        report.traffic = self.transport.traffic() - before;
+        Ok(report)
+    }
+
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
+        let fetched = self.fetch_model();
+        or_abort(&mut *self.transport, fetched).map(Some)
+    }
+
+    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+        let saved = self.save_all(state);
+        or_abort(&mut *self.transport, saved)
+    }
+
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        let restored = self.restore_all(state);
+        or_abort(&mut *self.transport, restored)
+    }
+
+    fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        let digest = digest(parameters);
+        let agreed = agreement::on_parameters(&mut *self.transport, self.workers, step, digest);
+        or_abort(&mut *self.transport, agreed)
+    }
+}

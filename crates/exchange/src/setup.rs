@@ -1,0 +1,164 @@
+//! What every rank of a run must agree on.
+
+use std::collections::HashSet;
+
+use gradwire::registry::REGISTRY;
+use gradwire::{Aggregation, Tensor};
+
+use crate::{ExchangeError, Policy, Strategy, Transport, agreement, digest};
+
+/// The configuration that all ranks share, servers included.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// How the ranks exchange.
+    pub strategy: Strategy,
+    /// Ranks that compute gradients; servers come on top.
+    pub workers: usize,
+    /// What travels compressed.
+    pub policy: &'a Policy,
+    /// The tensors of the model; names are unique.
+    pub tensors: &'a [Tensor],
+    /// The run's seed.
+    pub seed: u64,
+    /// The parameters every rank starts from, one flat tensor each.
+    pub initial: &'a [Vec<f32>],
+}
+
+impl Setup<'_> {
+    /// Finds what cannot work before any rank starts.
+    ///
+    /// # Errors
+    /// `Config`, with the reason and the remedy.
+    pub fn validate(&self) -> Result<(), ExchangeError> {
+        if self.workers == 0 {
+            return refuse("there are no workers; give at least 1");
+        }
+        self.validate_tensors()?;
+        match self.strategy {
+            Strategy::AllReduce => self.validate_linear(),
+            Strategy::AllGather | Strategy::ScatterReduce => Ok(()),
+            Strategy::ParameterServer { servers, backups } => {
+                self.validate_servers(servers, backups)
+            }
+        }
+    }
+
+    fn validate_tensors(&self) -> Result<(), ExchangeError> {
+        let mut names = HashSet::new();
+        if let Some(twice) = self.tensors.iter().find(|tensor| !names.insert(tensor.name())) {
+            return refuse(format!(
+                "two tensors are called '{}'; state is kept by name, so names must differ",
+                twice.name()
+            ));
+        }
+        if self.initial.len() != self.tensors.len() {
+            return refuse(format!(
+                "there are {} tensors and initial parameters for {}; give one flat buffer a tensor",
+                self.tensors.len(),
+                self.initial.len()
+            ));
+        }
+        check_lengths(self.tensors, self.initial)
+    }
+
+    fn validate_linear(&self) -> Result<(), ExchangeError> {
+        if self.policy.push.compressor().linear().is_some() {
+            return Ok(());
+        }
+        let linear: Vec<_> = REGISTRY
+            .iter()
+            .filter(|entry| entry.aggregation == Aggregation::Linear)
+            .map(|entry| entry.id)
+            .collect();
+        refuse(format!(
+            "all-reduce adds messages on their way, and messages of '{}' do not add; use all-gather, \
+             scatter-reduce or server, or a linear compressor: {}",
+            self.policy.push,
+            linear.join(", ")
+        ))
+    }
+
+    fn validate_servers(&self, servers: usize, backups: usize) -> Result<(), ExchangeError> {
+        if servers == 0 {
+            return refuse("there are no servers; give servers=1 or more");
+        }
+        if servers > self.tensors.len() {
+            return refuse(format!(
+                "{servers} servers cannot share {} tensors, a server holds at least one; give at \
+                 most servers={}",
+                self.tensors.len(),
+                self.tensors.len()
+            ));
+        }
+        if backups >= self.workers {
+            return refuse(format!(
+                "{backups} backup workers of {} workers leave none to wait for; give at most \
+                 backup={}",
+                self.workers,
+                self.workers - 1
+            ));
+        }
+        Ok(())
+    }
+
+    /// Validates, and compares this rank's setup with that of all others.
+    pub(crate) fn join(&self, transport: &mut dyn Transport) -> Result<(), ExchangeError> {
+        self.validate()?;
+        let ranks = self.strategy.ranks(self.workers);
+        if transport.size() != ranks {
+            return refuse(format!(
+                "'{}' with {} workers needs {ranks} ranks; the transport connects {}",
+                self.strategy,
+                self.workers,
+                transport.size()
+            ));
+        }
+        agreement::on_configuration(transport, &self.describe())
+    }
+
+    /// Everything that must be equal, a fact a line.
+    fn describe(&self) -> String {
+        let policy = self.policy;
+        let mut text = format!(
+            "gradwire-exchange {}\nexchange {}\nworkers {}\nseed {}\ncompressor {}\npull compressor \
+             {}\nraw below {}\nraw names {:?}\n",
+            env!("CARGO_PKG_VERSION"),
+            self.strategy,
+            self.workers,
+            self.seed,
+            policy.push,
+            policy.pull(),
+            policy.raw_below,
+            policy.raw_names,
+        );
+        for tensor in self.tensors {
+            text += &format!("tensor '{}' {:?}\n", tensor.name(), tensor.shape());
+        }
+        text += &format!("initial parameters {:016x}\n", digest(self.initial));
+        text
+    }
+}
+
+/// Refuses buffers that are not the tensors'.
+pub(crate) fn check_lengths(
+    tensors: &[Tensor],
+    buffers: &[Vec<f32>],
+) -> Result<(), ExchangeError> {
+    if tensors.len() != buffers.len() {
+        return refuse(format!("{} buffers came for {} tensors", buffers.len(), tensors.len()));
+    }
+    for (tensor, buffer) in tensors.iter().zip(buffers) {
+        if tensor.elements() != buffer.len() {
+            return Err(ExchangeError::Codec(gradwire::Error::WrongLength {
+                tensor: tensor.name().to_owned(),
+                expected: tensor.elements(),
+                found: buffer.len(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+fn refuse<R>(reason: impl Into<String>) -> Result<R, ExchangeError> {
+    Err(ExchangeError::Config(reason.into()))
+}

@@ -1,0 +1,155 @@
+//! The strategies by name: `all-reduce`, `server:servers=2,backup=1`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How the ranks of a run exchange their tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// Messages are added on their way; for linear compressors only.
+    AllReduce,
+    /// Every rank gets every message and averages by itself.
+    AllGather,
+    /// Every rank averages one slice of the model and compresses the average for all.
+    ScatterReduce,
+    /// Workers push gradients to servers and pull model deltas.
+    ParameterServer {
+        /// Servers the tensors are spread over, at least 1.
+        servers: usize,
+        /// Backup workers: a step goes on without the last so many pushes.
+        backups: usize,
+    },
+}
+
+/// The names and what each takes, as error messages and help list them.
+const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, server[:servers=N,backup=N]";
+
+/// Why a text names no strategy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StrategyError {
+    /// No strategy has this name.
+    #[error("unknown exchange '{0}'; known ones: {KNOWN}")]
+    Unknown(String),
+    /// A parameter that the strategy does not have, or a value that it does not take.
+    #[error(
+        "exchange '{name}': '{item}' is not allowed; give servers=N (from 1) or backup=N (from 0) to \
+         server, and nothing to the others"
+    )]
+    BadItem {
+        /// The strategy.
+        name: String,
+        /// What was given.
+        item: String,
+    },
+}
+
+impl Strategy {
+    /// The names and parameters of all strategies, in one line.
+    pub const KNOWN: &'static str = KNOWN;
+
+    /// Ranks that are servers, not workers.
+    pub fn servers(&self) -> usize {
+        match self {
+            Strategy::ParameterServer { servers, .. } => *servers,
+            _ => 0,
+        }
+    }
+
+    /// Ranks of a run with so many workers: workers first, then servers.
+    pub fn ranks(&self, workers: usize) -> usize {
+        workers + self.servers()
+    }
+}
+
+/// One parameter server and no backup workers.
+impl Default for Strategy {
+    fn default() -> Self {
+        Strategy::ParameterServer { servers: 1, backups: 0 }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (servers, backups) = match *self {
+            Strategy::AllReduce => return f.write_str("all-reduce"),
+            Strategy::AllGather => return f.write_str("all-gather"),
+            Strategy::ScatterReduce => return f.write_str("scatter-reduce"),
+            Strategy::ParameterServer { servers, backups } => (servers, backups),
+        };
+        match (servers, backups) {
+            (1, 0) => f.write_str("server"),
+            (_, 0) => write!(f, "server:servers={servers}"),
+            (1, _) => write!(f, "server:backup={backups}"),
+            _ => write!(f, "server:servers={servers},backup={backups}"),
+        }
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = StrategyError;
+
+    fn from_str(text: &str) -> Result<Self, StrategyError> {
+        let (name, items) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
+        let mut strategy = match name {
+            "all-reduce" => Strategy::AllReduce,
+            "all-gather" => Strategy::AllGather,
+            "scatter-reduce" => Strategy::ScatterReduce,
+            "server" => Strategy::default(),
+            _ => return Err(StrategyError::Unknown(name.to_owned())),
+        };
+        for item in items.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            strategy.set(item).ok_or_else(|| StrategyError::BadItem {
+                name: name.to_owned(),
+                item: item.to_owned(),
+            })?;
+        }
+        Ok(strategy)
+    }
+}
+
+impl Strategy {
+    fn set(&mut self, item: &str) -> Option<()> {
+        let Strategy::ParameterServer { servers, backups } = self else { return None };
+        let (key, value) = item.split_once('=')?;
+        let value: usize = value.trim().parse().ok()?;
+        match key.trim() {
+            "servers" if value > 0 => *servers = value,
+            "backup" => *backups = value,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_both_ways() {
+        for text in [
+            "all-reduce",
+            "all-gather",
+            "scatter-reduce",
+            "server",
+            "server:servers=2",
+            "server:backup=1",
+            "server:servers=2,backup=1",
+        ] {
+            assert_eq!(text.parse::<Strategy>().unwrap().to_string(), text);
+        }
+        let strategy: Strategy = "server: backup = 3 , servers=2".parse().unwrap();
+        assert_eq!(strategy, Strategy::ParameterServer { servers: 2, backups: 3 });
+        assert_eq!(strategy.ranks(4), 6);
+    }
+
+    #[test]
+    fn what_is_unknown_is_named_with_what_is_known() {
+        let error = "ring".parse::<Strategy>().unwrap_err().to_string();
+        assert!(error.contains("'ring'") && error.contains("scatter-reduce"), "{error}");
+        for text in ["server:servers=0", "server:copies=2", "all-gather:servers=2", "server:backup"] {
+            let error = text.parse::<Strategy>().unwrap_err().to_string();
+            assert!(error.contains("servers=N"), "{error}");
+        }
+    }
+}

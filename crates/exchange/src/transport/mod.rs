@@ -1,0 +1,142 @@
+//! The transport: bytes between ranks, counted.
+
+pub mod in_process;
+mod inbox;
+mod operation;
+
+use std::time::{Duration, Instant};
+
+pub use operation::{HEADER_BYTES, Header, Operation, Phase};
+
+use crate::{ExchangeError, Traffic};
+
+/// One rank's access to the others.
+///
+/// Messages between two ranks arrive in the order in which they were sent. Sending does not wait
+/// for the receiver. Dropping a transport tells the others that this rank has left.
+pub trait Transport: Send {
+    /// This rank, from 0.
+    fn rank(&self) -> usize;
+
+    /// The number of ranks.
+    fn size(&self) -> usize;
+
+    /// How long this rank waits for another.
+    fn deadline(&self) -> Duration;
+
+    /// Everything sent and received so far.
+    fn traffic(&self) -> Traffic;
+
+    /// Sends `payload` under a header made of `operation` and its length.
+    ///
+    /// # Errors
+    /// `PeerLost` if the receiver has left, `Config` for a payload of 4 GiB or more or a rank that
+    /// does not exist.
+    fn send(
+        &mut self,
+        to: usize,
+        operation: Operation<'_>,
+        payload: &[u8],
+    ) -> Result<(), ExchangeError>;
+
+    /// Waits until `until` for the next message of any rank in `from`; its payload replaces what
+    /// `into` held. Messages of other ranks stay where they are.
+    ///
+    /// # Errors
+    /// `PeerLost` if no message is on its way and a rank of `from` has left, or some rank has
+    /// [aborted](Self::abort) the run; `Deadline`, naming the first of `from`.
+    fn recv_any(
+        &mut self,
+        from: &[usize],
+        during: Operation<'_>,
+        until: Instant,
+        into: &mut Vec<u8>,
+    ) -> Result<(usize, Header), ExchangeError>;
+
+    /// Tells every rank to stop waiting, because of what happened to `culprit`. The first call of
+    /// a run counts.
+    fn abort(&mut self, culprit: usize);
+
+    /// Waits for the message of `operation` from one rank, for as long as the deadline says.
+    ///
+    /// # Errors
+    /// Those of [`recv_any`](Self::recv_any); `Protocol` if another message comes.
+    fn recv(
+        &mut self,
+        from: usize,
+        operation: Operation<'_>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), ExchangeError> {
+        let until = Instant::now() + self.deadline();
+        let (_, header) = self.recv_any(&[from], operation, until, into)?;
+        if header.matches(operation) {
+            return Ok(());
+        }
+        Err(ExchangeError::Protocol {
+            peer: from,
+            operation: operation.to_string(),
+            what: format!("{header}; the ranks must call the same operations in the same order"),
+        })
+    }
+
+    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with theirs.
+    /// One phase; with messages of `b` bytes, `(n − 1)·b` bytes each way.
+    fn all_gather_v(
+        &mut self,
+        operation: Operation<'_>,
+        messages: &mut [Vec<u8>],
+    ) -> Result<(), ExchangeError> {
+        let (rank, size) = (self.rank(), self.size());
+        // Each rank starts with its neighbour, so that no receiver is everyone's first.
+        for to in (rank + 1..size).chain(0..rank) {
+            self.send(to, operation, &messages[rank])?;
+        }
+        for from in (0..size).filter(|&from| from != rank) {
+            self.recv(from, operation, &mut messages[from])?;
+        }
+        Ok(())
+    }
+
+    /// Gives every rank the `message` of rank `root`, which sends it `n − 1` times.
+    fn broadcast(
+        &mut self,
+        root: usize,
+        operation: Operation<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<(), ExchangeError> {
+        if self.rank() != root {
+            return self.recv(root, operation, message);
+        }
+        for to in (0..self.size()).filter(|&to| to != root) {
+            self.send(to, operation, message)?;
+        }
+        Ok(())
+    }
+
+    /// Returns once every rank has called it. Empty messages to rank 0 and back.
+    fn barrier(&mut self) -> Result<(), ExchangeError> {
+        let operation = Operation::whole(Phase::Barrier, 0);
+        let mut nothing = Vec::new();
+        if self.rank() == 0 {
+            for from in 1..self.size() {
+                self.recv(from, operation, &mut nothing)?;
+            }
+            nothing.clear();
+        } else {
+            self.send(0, operation, &[])?;
+        }
+        self.broadcast(0, operation, &mut nothing)
+    }
+}
+
+/// Passes a result on; on an error the other ranks are told to stop.
+pub(crate) fn or_abort<R>(
+    transport: &mut dyn Transport,
+    result: Result<R, ExchangeError>,
+) -> Result<R, ExchangeError> {
+    if let Err(error) = &result {
+        let own = transport.rank();
+        transport.abort(error.culprit(own));
+    }
+    result
+}

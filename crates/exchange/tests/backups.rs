@@ -1,0 +1,96 @@
+//! Backup workers: a step goes on without the last pushes, and who comes late catches up.
+
+mod common;
+
+use std::sync::Barrier;
+
+use common::{RATE, Run, bits, gradients, strategy};
+use gradwire::State;
+
+const STEPS: u64 = 6;
+
+#[test]
+fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
+    for text in ["3lc", "none", "topk:ratio=0.1", "terngrad", "randomk:ratio=0.2"] {
+        for servers in [1, 2] {
+            let name = format!("server:servers={servers},backup=1");
+            let run = Run::new(strategy(&name), 3, &text.parse().unwrap(), &[100, 0, 3, 900]);
+            let others_done = Barrier::new(3);
+            let (results, reports) = run.workers(|rank, exchange| {
+                let mut parameters = run.initial.clone();
+                let mut skipped = 0;
+                if rank == 1 {
+                    others_done.wait();
+                    let gradients = gradients(&run.tensors, rank, 0);
+                    let report = exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+                    assert_eq!(report.traffic.bytes_up, 0, "a push that nobody wants");
+                    skipped = report.skipped;
+                } else {
+                    for step in 0..STEPS {
+                        let gradients = gradients(&run.tensors, rank, step);
+                        exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                    }
+                    others_done.wait();
+                }
+                (parameters, skipped)
+            });
+            let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+            assert_eq!(results[1].1, STEPS - 1);
+            assert!(bits(&results[0].0) == bits(&results[1].0), "{text}");
+            assert!(bits(&results[0].0) == bits(&results[2].0), "{text}");
+            let updates: u64 = reports.unwrap().iter().map(|report| report.updates).sum();
+            assert_eq!(updates, STEPS * 4);
+        }
+    }
+}
+
+#[test]
+fn a_step_is_the_mean_of_those_who_were_in_time() {
+    let run = Run::new(strategy("server:backup=1"), 2, &"none".parse().unwrap(), &[50]);
+    let done = Barrier::new(2);
+    let (results, _) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        if rank == 0 {
+            done.wait();
+        }
+        let gradients = gradients(&run.tensors, rank, 0);
+        exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+        if rank == 1 {
+            done.wait();
+        }
+        parameters
+    });
+    let theirs = gradients(&run.tensors, 1, 0);
+    for result in results {
+        for ((w, w0), g) in result.unwrap()[0].iter().zip(&run.initial[0]).zip(&theirs[0]) {
+            assert_eq!(*w, w0 + ((w0 - RATE * g) - w0));
+        }
+    }
+}
+
+#[test]
+fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
+    for (workers, backups) in [(2, 1), (4, 1), (5, 3)] {
+        let name = format!("server:servers=2,backup={backups}");
+        let run = Run::new(strategy(&name), workers, &"3lc".parse().unwrap(), &[500, 0, 40, 3]);
+        let (results, reports) = run.workers(|rank, exchange| {
+            let mut parameters = run.initial.clone();
+            for half in [0, 1] {
+                let (mut step, end) = (half * 40, (half + 1) * 40);
+                while step < end {
+                    let gradients = gradients(&run.tensors, rank, step);
+                    let report = exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                    step += 1 + report.skipped;
+                }
+                assert_eq!(step, end);
+                exchange.check(step, &parameters).unwrap();
+                exchange.save(&mut State::new()).unwrap();
+            }
+            parameters
+        });
+        let results: Vec<_> = results.into_iter().map(|result| bits(&result.unwrap())).collect();
+        assert!(results.iter().all(|other| *other == results[0]));
+        let updates: u64 = reports.unwrap().iter().map(|report| report.updates).sum();
+        assert_eq!(updates, 80 * 4);
+    }
+}

@@ -1,0 +1,130 @@
+//! Without compression every strategy computes the mean, to the bit where its order of operations
+//! is known; with error feedback nothing is lost.
+
+mod common;
+
+use common::{RATE, Run, SIZES, bits, gradients, strategy, zeros};
+use gradwire::{Spec, State};
+
+const STEPS: u64 = 3;
+
+/// What one worker would hold that sees all gradients, with the mean computed by `mean`.
+fn reference(run: &Run, mean: impl Fn(&[f32]) -> f32, server: bool) -> Vec<Vec<f32>> {
+    let mut parameters = run.initial.clone();
+    let mut global = run.initial.clone();
+    for step in 0..STEPS {
+        let all: Vec<_> =
+            (0..run.workers).map(|rank| gradients(&run.tensors, rank, step)).collect();
+        for (index, tensor) in parameters.iter_mut().enumerate() {
+            for (at, w) in tensor.iter_mut().enumerate() {
+                let values: Vec<_> = all.iter().map(|gradients| gradients[index][at]).collect();
+                if server {
+                    let old = global[index][at];
+                    global[index][at] = old - RATE * mean(&values);
+                    *w += global[index][at] - old;
+                } else {
+                    *w -= RATE * mean(&values);
+                }
+            }
+        }
+    }
+    parameters
+}
+
+fn weighted_sum(values: &[f32]) -> f32 {
+    let weight = 1.0 / values.len() as f32;
+    values.iter().fold(0.0, |sum, value| sum + weight * value)
+}
+
+fn sum_divided(values: &[f32]) -> f32 {
+    values.iter().copied().reduce(|sum, value| sum + value).unwrap() / values.len() as f32
+}
+
+#[test]
+fn uncompressed_means_are_those_of_a_naive_loop() {
+    let none: Spec = "none".parse().unwrap();
+    for (name, mean) in [
+        ("all-reduce", sum_divided as fn(&[f32]) -> f32),
+        ("all-gather", weighted_sum),
+        ("scatter-reduce", weighted_sum),
+        ("server", weighted_sum),
+        ("server:servers=2", weighted_sum),
+    ] {
+        for workers in [1, 3, 4] {
+            let run = Run::new(strategy(name), workers, &none, &SIZES);
+            let expected = reference(&run, mean, name.starts_with("server"));
+            let found = run.steps(STEPS);
+            assert!(bits(&found[0].parameters) == bits(&expected), "{name}, {workers} workers");
+        }
+    }
+}
+
+/// The residuals under `prefix` as whole tensors; a slice's name ends in its range.
+fn residuals(run: &Run, state: &State, prefix: &str) -> Vec<Vec<f32>> {
+    let mut all = zeros(&run.tensors);
+    for (name, residual) in state.floats_under(prefix) {
+        let (whole, start) = match name.split_once('[') {
+            Some((whole, range)) => (whole, range.split_once("..").unwrap().0.parse().unwrap()),
+            None => (name, 0),
+        };
+        let index = run.tensors.iter().position(|tensor| tensor.name() == whole).unwrap();
+        all[index][start..start + residual.len()].copy_from_slice(residual);
+    }
+    all
+}
+
+fn add(sum: &mut [Vec<f32>], values: &[Vec<f32>], weight: f32) {
+    for (sum, values) in sum.iter_mut().flatten().zip(values.iter().flatten()) {
+        *sum += weight * values;
+    }
+}
+
+#[test]
+fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
+    for name in ["all-gather", "scatter-reduce", "server", "server:servers=2"] {
+        for text in ["3lc", "3lc:s=1.75", "onebit", "topk", "int8", "randomk", "terngrad:ef=on"] {
+            let run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
+            let steps = if text.starts_with("terngrad") { 1 } else { 5 };
+            let ranks = run.steps(steps);
+            // parameters = initial − rate · mean of (gradients − worker residuals) + kept by others.
+            let mut expected = run.initial.clone();
+            for (rank, end) in ranks.iter().enumerate() {
+                for step in 0..steps {
+                    add(&mut expected, &gradients(&run.tensors, rank, step), -RATE / 3.0);
+                }
+                let kept = residuals(&run, &end.state, "push/residual/");
+                assert!(kept.iter().flatten().any(|&x| x != 0.0), "{text} keeps nothing");
+                add(&mut expected, &kept, RATE / 3.0);
+                add(&mut expected, &residuals(&run, &end.state, "reduce/residual/"), RATE);
+            }
+            if let Some(global) = &ranks[0].global {
+                assert_close(name, text, global, &expected);
+            }
+            for server in 0..run.strategy.servers() {
+                let prefix = format!("server{server}/pull/residual/");
+                add(&mut expected, &residuals(&run, &ranks[0].state, &prefix), -1.0);
+            }
+            assert_close(name, text, &ranks[0].parameters, &expected);
+        }
+    }
+}
+
+fn assert_close(name: &str, text: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
+    for (at, (a, b)) in found.iter().flatten().zip(expected.iter().flatten()).enumerate() {
+        assert!((a - b).abs() < 1e-4, "{name}, {text}: element {at} is {a} where {b} is due");
+    }
+}
+
+#[test]
+fn a_server_keeps_the_full_precision_model() {
+    let run = Run::new(strategy("server:servers=2"), 2, &"3lc:s=1.9".parse().unwrap(), &SIZES);
+    let ranks = run.steps(2);
+    let global = ranks[0].global.as_ref().unwrap();
+    assert!(bits(global) != bits(&ranks[0].parameters));
+    for (index, tensor) in run.tensors.iter().enumerate() {
+        if run.policy.is_raw(tensor) {
+            let drift = global[index].iter().zip(&ranks[0].parameters[index]);
+            assert!(drift.clone().all(|(a, b)| (a - b).abs() <= 1e-6), "{}", tensor.name());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A run that was saved and resumed ends with the bits of one that was not.
+
+mod common;
+
+use common::{RATE, Run, bits, gradients, strategy};
+use gradwire::State;
+use gradwire_exchange::ExchangeError;
+
+const SIZES: [usize; 4] = [300, 3, 0, 2000];
+
+/// Every worker's parameters and state after `steps`, from those of an earlier part.
+fn continued(
+    run: &Run,
+    steps: std::ops::Range<u64>,
+    earlier: Option<&[(Vec<Vec<f32>>, Vec<u8>)]>,
+) -> Vec<(Vec<Vec<f32>>, Vec<u8>)> {
+    let (results, servers) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        if let Some(earlier) = earlier {
+            parameters.clone_from(&earlier[rank].0);
+            exchange.restore(&State::from_bytes(&earlier[rank].1).unwrap()).unwrap();
+        }
+        for step in steps.clone() {
+            let gradients = gradients(&run.tensors, rank, step);
+            exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+        }
+        let mut state = State::new();
+        exchange.save(&mut state).unwrap();
+        (parameters, state.to_bytes().unwrap())
+    });
+    servers.unwrap();
+    results.into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn a_resumed_run_is_bit_identical() {
+    for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
+        for text in ["none", "3lc", "topk:ratio=0.1", "terngrad", "randomk:ratio=0.2", "onebit"] {
+            let mut run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
+            run.momentum = true;
+            if name == "all-reduce" && run.policy.push.compressor().linear().is_none() {
+                continue;
+            }
+            let whole = continued(&run, 0..6, None);
+            let half = continued(&run, 0..3, None);
+            let resumed = continued(&run, 3..6, Some(&half));
+            for rank in 0..3 {
+                assert!(bits(&whole[rank].0) == bits(&resumed[rank].0), "{name}, {text}: {rank}");
+                assert!(whole[rank].1 == resumed[rank].1, "{name}, {text}: state of {rank}");
+            }
+            assert!(bits(&whole[0].0) != bits(&half[0].0));
+        }
+    }
+}
+
+#[test]
+fn another_configuration_is_refused() {
+    let saved = Run::new(strategy("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
+    let state = continued(&saved, 0..1, None);
+    for (name, workers, text) in
+        [("all-gather", 3, "3lc"), ("scatter-reduce", 2, "3lc"), ("all-gather", 2, "3lc:s=1.5")]
+    {
+        let run = Run::new(strategy(name), workers, &text.parse().unwrap(), &SIZES);
+        let (results, _) = run.workers(|_, exchange| {
+            exchange.restore(&State::from_bytes(&state[0].1).unwrap())
+        });
+        for result in results {
+            let error = result.unwrap().unwrap_err();
+            assert!(matches!(error, ExchangeError::State(_)), "{error}");
+            assert!(error.to_string().contains("saved with"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What cannot work is refused at the start, with the reason and the remedy.
+
+mod common;
+
+use std::thread;
+
+use common::{Run, Sgd, strategy};
+use gradwire::Tensor;
+use gradwire_exchange::{
+    AllGather, Collective, Exchange, Operation, Phase, Server, Transport, Worker, in_process,
+    launch,
+};
+
+fn refusal(run: &Run) -> String {
+    launch(&run.setup(), run.options, || Box::new(Sgd)).err().expect("refused").to_string()
+}
+
+fn run(name: &str, spec: &str) -> Run {
+    Run::new(strategy(name), 3, &spec.parse().unwrap(), &[10, 20])
+}
+
+#[test]
+fn all_reduce_refuses_what_does_not_add() {
+    let message = refusal(&run("all-reduce", "3lc:s=1.5"));
+    for part in ["3lc:s=1.5", "do not add", "all-gather", "scatter-reduce", "server", "fp16"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn impossible_numbers_are_refused_with_the_possible_ones() {
+    let message = refusal(&run("server:servers=3", "3lc"));
+    assert!(message.contains("3 servers") && message.contains("at most servers=2"), "{message}");
+    let message = refusal(&run("server:backup=3", "3lc"));
+    assert!(message.contains("at most backup=2"), "{message}");
+    let message = refusal(&Run { workers: 0, ..run("server", "3lc") });
+    assert!(message.contains("no workers"), "{message}");
+}
+
+#[test]
+fn tensors_need_names_and_parameters_of_their_own() {
+    let mut twins = run("all-gather", "none");
+    twins.tensors[1] = Tensor::new("t0.weight", &[20]);
+    assert!(refusal(&twins).contains("'t0.weight'"));
+    let mut short = run("all-gather", "none");
+    short.initial[1].pop();
+    assert!(refusal(&short).contains("'t1.weight' has 20 elements, the buffer given has 19"));
+}
+
+/// The errors of three ranks, of which rank 2 was started with another run.
+fn handshake(one: &Run, other: &Run) -> Vec<String> {
+    let transports =
+        in_process::connect(one.strategy.ranks(one.workers), in_process::Options::default());
+    thread::scope(|scope| {
+        let threads: Vec<_> = transports
+            .into_iter()
+            .enumerate()
+            .map(|(rank, transport)| {
+                let setup = if rank == 2 { other.setup() } else { one.setup() };
+                scope.spawn(move || {
+                    let transport = Box::new(transport);
+                    let made = match (one.strategy.servers(), rank) {
+                        (0, _) => Collective::<AllGather>::new(transport, &setup, Box::new(Sgd))
+                            .map(|_| ()),
+                        (_, 0..3) => Worker::new(transport, &setup).map(|_| ()),
+                        _ => Server::new(transport, &setup, Box::new(Sgd)).map(|_| ()),
+                    };
+                    made.expect_err("the setups differ").to_string()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_handshake_names_the_first_difference_and_both_ranks() {
+    for name in ["all-gather", "server"] {
+        let one = run(name, "topk:ratio=0.1");
+        let other = run(name, "topk:ratio=0.2");
+        for message in handshake(&one, &other) {
+            for part in ["rank 2 was", "topk:ratio=0.2", "rank 0 with", "topk:ratio=0.1"] {
+                assert!(message.contains(part), "{message}");
+            }
+        }
+        let mut reshaped = run(name, "topk:ratio=0.1");
+        reshaped.tensors[1] = Tensor::new("t1.weight", &[4, 5]);
+        for message in handshake(&one, &reshaped) {
+            assert!(message.contains("tensor 't1.weight' [4, 5]"), "{message}");
+        }
+        let mut moved = run(name, "topk:ratio=0.1");
+        moved.initial[0][0] += 1.0;
+        for message in handshake(&one, &moved) {
+            assert!(message.contains("initial parameters"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_transport_of_another_size_is_refused() {
+    let run = run("all-gather", "none");
+    let mut transports = in_process::connect(2, in_process::Options::default());
+    let transport = Box::new(transports.remove(0));
+    let made = Collective::<AllGather>::new(transport, &run.setup(), Box::new(Sgd));
+    let message = made.err().unwrap().to_string();
+    assert!(message.contains("needs 3 ranks; the transport connects 2"), "{message}");
+}
+
+#[test]
+fn broadcast_and_barrier_reach_every_rank() {
+    let transports = in_process::connect(4, in_process::Options::default());
+    thread::scope(|scope| {
+        for mut transport in transports {
+            scope.spawn(move || {
+                let mut message = vec![transport.rank() as u8; 3];
+                let broadcast = Operation::whole(Phase::Broadcast, 5);
+                transport.broadcast(2, broadcast, &mut message).unwrap();
+                assert_eq!(message, [2; 3]);
+                transport.barrier().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn ranks_out_of_step_are_told_what_came_instead() {
+    let run = run("all-gather", "none");
+    let (results, _) = run.workers(|rank, exchange: &mut dyn Exchange| {
+        let gradients = run.initial.clone();
+        let step = if rank == 1 { 4 } else { 3 };
+        exchange.step(step, 1.0, &gradients, &mut run.initial.clone()).unwrap_err().to_string()
+    });
+    let messages: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+    assert!(messages.iter().any(|message| message.contains("same operations")), "{messages:?}");
+}

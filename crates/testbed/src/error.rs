@@ -1,0 +1,79 @@
+//! What can go wrong in an experiment.
+
+use std::path::{Path, PathBuf};
+
+use gradwire_train::TrainError;
+use gradwire_train::data::DataError;
+
+/// An experiment that cannot be read, run or reported. Names the thing and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum TestbedError {
+    /// A file cannot be read.
+    #[error("cannot read '{}': {source}; check the path and its permissions", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write '{}': {source}; choose another place", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An experiment file does not parse.
+    #[error("{}: {message}", .path.display())]
+    Experiment {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with its line.
+        message: String,
+    },
+    /// A line of a result file is not a run.
+    #[error(
+        "{}, line {line}: not a run ({message}); remove the line, and the run will be repeated",
+        .path.display()
+    )]
+    Results {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A setting that cannot work.
+    #[error("{0}")]
+    Config(String),
+    /// A run failed.
+    #[error("{compressor}, seed {seed}: {source}")]
+    Run {
+        /// The compressor of the run.
+        compressor: String,
+        /// Its seed.
+        seed: u64,
+        /// What happened.
+        source: TrainError,
+    },
+    /// The data set cannot be loaded.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The message of a compressor was refused by its own decoder, or a tensor by its compressor.
+    #[error(transparent)]
+    Codec(#[from] gradwire::Error),
+}
+
+impl TestbedError {
+    pub(crate) fn read(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| TestbedError::Read { path, source }
+    }
+
+    pub(crate) fn write(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| TestbedError::Write { path, source }
+    }
+}

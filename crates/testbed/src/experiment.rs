@@ -1,0 +1,373 @@
+//! An experiment: one model and data set, several compressors and seeds.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gradwire::Spec;
+use gradwire_exchange::{Link, Policy, Strategy};
+use gradwire_train::data::{self, Dataset};
+use gradwire_train::{LearningRate, ModelKind, OptimizerKind, RunConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::TestbedError;
+
+/// An experiment, as a TOML file or the command line describes it. What is not given has the
+/// default of [`Experiment::default`], the comparison that `gradwire compare` runs on its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Experiment {
+    /// The model.
+    #[serde(with = "text")]
+    pub model: ModelKind,
+    /// A data set's name (`digits` is generated) or the folder that holds its files.
+    pub data: String,
+    /// The compressors to compare.
+    #[serde(with = "texts")]
+    pub compressors: Vec<Spec>,
+    /// How workers exchange tensors.
+    #[serde(with = "text")]
+    pub exchange: Strategy,
+    /// Number of workers.
+    pub workers: usize,
+    /// Training steps of each run; used where `epochs` is not given.
+    pub steps: u64,
+    /// Passes over the training set, instead of `steps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<f64>,
+    /// Examples per worker and step.
+    pub batch: usize,
+    /// The update rule.
+    #[serde(with = "text")]
+    pub optimizer: OptimizerKind,
+    /// The learning rate over steps.
+    #[serde(with = "text")]
+    pub learning_rate: LearningRate,
+    /// Weight of the ℓ2 penalty.
+    pub weight_decay: f32,
+    /// Random crops and flips; where not given, colour images are cropped and flipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub augment: Option<bool>,
+    /// Tensors with fewer elements travel uncompressed.
+    pub raw_below: usize,
+    /// One run for each compressor and seed.
+    pub seeds: Vec<u64>,
+    /// Evaluations during a run, the last step's included.
+    pub evaluations: u64,
+    /// The most test examples that evaluations before the last look at.
+    pub evaluate_at_most: usize,
+    /// Bandwidths that step times are modelled for, in Mbit/s.
+    pub links_mbit: Vec<f64>,
+    /// Modelled latency of a message, in milliseconds.
+    pub latency_ms: f64,
+}
+
+impl Default for Experiment {
+    fn default() -> Self {
+        let specs = [
+            "none",
+            "int8",
+            "terngrad:clip=0",
+            "onebit",
+            "topk:ratio=0.05,select=sampled,positions=bitmap",
+            "3lc",
+            "3lc:s=1.75",
+        ];
+        Self {
+            model: ModelKind::LeNet5,
+            data: "digits".to_owned(),
+            compressors: specs.map(|spec| known(spec)).to_vec(),
+            exchange: Strategy::default(),
+            workers: 4,
+            steps: 800,
+            epochs: None,
+            batch: 32,
+            optimizer: known("momentum"),
+            learning_rate: Self::learning_rate_for(ModelKind::LeNet5),
+            weight_decay: 1e-4,
+            augment: None,
+            raw_below: Policy::RAW_BELOW,
+            seeds: vec![0],
+            evaluations: 10,
+            evaluate_at_most: 1000,
+            links_mbit: vec![10.0, 100.0, 1_000.0, 10_000.0],
+            latency_ms: 0.0,
+        }
+    }
+}
+
+impl Experiment {
+    /// A cosine for a model: ResNets take the 3LC paper's, scaled by the number of workers and warmed
+    /// up; models without batch normalisation a smaller one.
+    pub fn learning_rate_for(model: ModelKind) -> LearningRate {
+        match model {
+            ModelKind::ResNet { .. } => known("cosine:from=0.1,to=0.001,scale=on,warmup=0.05"),
+            _ => known("cosine:from=0.05,to=0.0005"),
+        }
+    }
+
+    /// Reads an experiment file.
+    pub fn read(path: &Path) -> Result<Self, TestbedError> {
+        let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;
+        toml::from_str(&text).map_err(|error| TestbedError::Experiment {
+            path: path.to_owned(),
+            message: error.to_string(),
+        })
+    }
+
+    /// The experiment as a file that [`read`](Self::read) takes, every setting written out.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("an experiment is a table of plain values")
+    }
+
+    /// Refuses what cannot run, with the reason.
+    pub fn check(&self) -> Result<(), TestbedError> {
+        let positive = |what: &str, value: bool| {
+            let refused = TestbedError::Config(format!("{what} must be at least 1"));
+            if value { Ok(()) } else { Err(refused) }
+        };
+        positive("workers", self.workers > 0)?;
+        positive("batch", self.batch > 0)?;
+        positive("the number of compressors", !self.compressors.is_empty())?;
+        positive("the number of seeds", !self.seeds.is_empty())?;
+        positive("evaluations", self.evaluations > 0)?;
+        positive("evaluate_at_most", self.evaluate_at_most > 0)?;
+        match self.epochs {
+            None => positive("steps", self.steps > 0)?,
+            Some(epochs) if epochs.is_finite() && epochs > 0.0 => {}
+            Some(epochs) => {
+                let message = format!("epochs must be a positive number, not {epochs}");
+                return Err(TestbedError::Config(message));
+            }
+        }
+        if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
+            let message = format!("weight decay must not be negative: {}", self.weight_decay);
+            return Err(TestbedError::Config(message));
+        }
+        if let Some(bad) = self.links_mbit.iter().find(|mbit| !(mbit.is_finite() && **mbit > 0.0)) {
+            let message = format!("a link of {bad} Mbit/s carries nothing; give a positive number");
+            return Err(TestbedError::Config(message));
+        }
+        if !(self.latency_ms.is_finite() && self.latency_ms >= 0.0) {
+            let message = format!("latency must not be negative: {} ms", self.latency_ms);
+            return Err(TestbedError::Config(message));
+        }
+        self.distinct()
+    }
+
+    /// A compressor or seed given twice would be two runs of one name.
+    fn distinct(&self) -> Result<(), TestbedError> {
+        let twice = |what: &str, value: &dyn Display| {
+            Err(TestbedError::Config(format!("{what} {value} is given twice; give it once")))
+        };
+        for (at, spec) in self.compressors.iter().enumerate() {
+            if self.compressors[..at].contains(spec) {
+                return twice("compressor", spec);
+            }
+        }
+        for (at, seed) in self.seeds.iter().enumerate() {
+            if self.seeds[..at].contains(seed) {
+                return twice("seed", seed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads the data set: a folder if `data` is one or looks like one, else a known name.
+    pub fn load_data(&self) -> Result<Arc<Dataset>, TestbedError> {
+        let path = Path::new(&self.data);
+        let folder = path.exists() || path.components().count() != 1;
+        let data = if folder { data::load(path) } else { data::find(&self.data, None) };
+        Ok(Arc::new(data?))
+    }
+
+    /// Steps of each run on `data`.
+    pub fn steps_on(&self, data: &Dataset) -> u64 {
+        match self.epochs {
+            None => self.steps,
+            Some(epochs) => {
+                let a_step = (self.workers * self.batch) as f64;
+                ((epochs * data.train.len() as f64 / a_step).ceil() as u64).max(1)
+            }
+        }
+    }
+
+    /// The links that times are modelled for.
+    pub fn links(&self) -> Vec<Link> {
+        let latency = Duration::from_secs_f64(self.latency_ms / 1e3);
+        self.links_mbit.iter().map(|&mbit| Link { latency, ..Link::mbit(mbit) }).collect()
+    }
+
+    /// The runs on `data`: all compressors for the first seed, then for the next.
+    pub fn runs(&self, data: &Arc<Dataset>) -> Vec<RunConfig> {
+        let steps = self.steps_on(data);
+        let pairs = self.seeds.iter().flat_map(|&seed| {
+            self.compressors.iter().map(move |compressor| (seed, compressor))
+        });
+        pairs
+            .map(|(seed, compressor)| RunConfig {
+                model: self.model,
+                data: Arc::clone(data),
+                compressor: compressor.clone(),
+                strategy: self.exchange,
+                workers: self.workers,
+                steps,
+                batch: self.batch,
+                optimizer: self.optimizer,
+                weight_decay: self.weight_decay,
+                learning_rate: self.learning_rate.clone(),
+                augment: self.augment.unwrap_or(data.train.channels == 3),
+                seed,
+                raw_below: self.raw_below,
+                evaluate_every: steps.div_ceil(self.evaluations),
+                evaluate_at_most: self.evaluate_at_most,
+                deadline: DEADLINE,
+                check_every: CHECK_EVERY,
+            })
+            .collect()
+    }
+}
+
+/// How long a rank waits for another: no step of the models here takes nearly as long.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// Steps between two checks that all ranks hold the same bits; a check reads the whole model.
+const CHECK_EVERY: u64 = 100;
+
+/// A value this crate itself writes as text.
+fn known<T: FromStr<Err: Display>>(text: &str) -> T {
+    text.parse().unwrap_or_else(|error: T::Err| panic!("'{text}': {error}"))
+}
+
+/// Values that serde carries as the text they print to and parse from.
+mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Lists of such values.
+mod texts {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        values: &[T],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(values.iter().map(T::to_string))
+    }
+
+    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let texts = Vec::<String>::deserialize(from)?;
+        texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Experiment, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("experiment.toml");
+        std::fs::write(&path, text).unwrap();
+        Experiment::read(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_experiment_goes_through_toml_and_back() {
+        let mut experiment = Experiment::default();
+        assert_eq!(read(&experiment.to_toml()).unwrap(), experiment);
+        experiment.epochs = Some(1.5);
+        experiment.augment = Some(false);
+        experiment.seeds = vec![1, 2];
+        assert_eq!(read(&experiment.to_toml()).unwrap(), experiment);
+    }
+
+    #[test]
+    fn what_is_not_given_has_its_default() {
+        let experiment = read("model = \"resnet20\"\ncompressors = [\"none\", \"3lc:s=1.9\"]").unwrap();
+        assert_eq!(experiment.model.to_string(), "resnet20");
+        assert_eq!(experiment.compressors[1].to_string(), "3lc:s=1.9");
+        assert_eq!(experiment.workers, Experiment::default().workers);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_named() {
+        for (text, says) in [
+            ("compressors = [\"4lc\"]", "unknown compressor '4lc'"),
+            ("compressors = [\"3lc:s=2\"]", "s=2 is not allowed"),
+            ("model = \"vgg\"", "vgg"),
+            ("exchange = \"ring\"", "ring"),
+            ("steeps = 3", "steeps"),
+            ("steps = \"many\"", "steps"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains("experiment.toml"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused() {
+        let refused = |change: fn(&mut Experiment)| {
+            let mut experiment = Experiment::default();
+            change(&mut experiment);
+            experiment.check().unwrap_err().to_string()
+        };
+        assert!(Experiment::default().check().is_ok());
+        assert!(refused(|e| e.workers = 0).contains("workers"));
+        assert!(refused(|e| e.steps = 0).contains("steps"));
+        assert!(refused(|e| e.epochs = Some(-1.0)).contains("epochs"));
+        assert!(refused(|e| e.links_mbit = vec![0.0]).contains("link"));
+        assert!(refused(|e| e.seeds = vec![3, 3]).contains("seed 3"));
+        assert!(refused(|e| e.compressors.push(known("3lc"))).contains("3lc"));
+    }
+
+    #[test]
+    fn epochs_become_steps() {
+        let data = data::embedded_sized(0, 100, 10);
+        let mut experiment = Experiment { workers: 2, batch: 8, ..Experiment::default() };
+        experiment.epochs = Some(1.0);
+        // 100 examples, 16 a step.
+        assert_eq!(experiment.steps_on(&data), 7);
+        experiment.epochs = None;
+        assert_eq!(experiment.steps_on(&data), experiment.steps);
+    }
+
+    #[test]
+    fn each_seed_runs_every_compressor() {
+        let data = Arc::new(data::embedded_sized(0, 100, 10));
+        let experiment = Experiment {
+            compressors: vec![known("none"), known("3lc")],
+            seeds: vec![5, 6],
+            ..Experiment::default()
+        };
+        let runs: Vec<(String, u64)> =
+            experiment.runs(&data).iter().map(|r| (r.compressor.to_string(), r.seed)).collect();
+        let named = |spec: &str, seed| (spec.to_owned(), seed);
+        assert_eq!(runs, [named("none", 5), named("3lc", 5), named("none", 6), named("3lc", 6)]);
+    }
+}

@@ -1,0 +1,194 @@
+//! The charts of a comparison, after the figures of the 3LC paper (arXiv:1802.07389, section 5).
+
+use gradwire_exchange::Link;
+use gradwire_train::{RunRecord, StepRecord};
+
+use crate::TestbedError;
+use crate::format::bandwidth;
+use crate::plot::{Chart, Point, Scale, Series};
+use crate::results::thin;
+use crate::summary::{Spread, by_compressor, compute_seconds, step_seconds};
+
+/// The most points of a line over steps.
+const POINTS: usize = 60;
+
+/// Accuracy over modelled training time on `link`, from the evaluations of runs of one length.
+pub fn accuracy_over_time(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
+    let compute = compute_seconds(runs);
+    let mut series = Vec::new();
+    for (colour, group) in by_compressor(runs).iter().enumerate() {
+        let step = step_seconds(group[0], compute, link)?;
+        let points = evaluations(group).into_iter().map(|p| Point { x: p.x * step, ..p });
+        series.push(line(group[0], colour, points.collect()));
+    }
+    Ok(time_chart(link, series))
+}
+
+/// Final accuracy over modelled training time on `link`: one point for each number of steps, each a
+/// run of its own (Figures 4 to 6 and 8).
+pub fn accuracy_by_length(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
+    let compute = compute_seconds(runs);
+    let mut series = Vec::new();
+    for (colour, group) in by_compressor(runs).iter().enumerate() {
+        let mut lengths: Vec<u64> = group.iter().map(|run| run.steps).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        let mut points = Vec::new();
+        for steps in lengths {
+            let runs: Vec<_> = group.iter().filter(|run| run.steps == steps).collect();
+            let seconds = steps as f64 * step_seconds(runs[0], compute, link)?;
+            let qualities: Vec<f64> = runs.iter().map(|run| run.quality * 100.0).collect();
+            points.extend(Spread::of(&qualities).map(|spread| spread.at(seconds)));
+        }
+        series.push(line(group[0], colour, points));
+    }
+    Ok(time_chart(link, series))
+}
+
+/// Training loss over steps (Figure 7, left), averaged over seeds and over windows of steps.
+pub fn loss(runs: &[RunRecord]) -> Chart {
+    let series = by_compressor(runs)
+        .into_iter()
+        .enumerate()
+        .map(|(colour, group)| line(group[0], colour, over_steps(&group, |step| step.loss)));
+    Chart {
+        title: "Training loss".to_owned(),
+        x: ("step".to_owned(), Scale::Linear),
+        y: ("cross-entropy".to_owned(), Scale::Log),
+        series: series.collect(),
+    }
+}
+
+/// Test accuracy over steps (Figure 7, right): mean over seeds, bars from the least to the greatest.
+pub fn accuracy(runs: &[RunRecord]) -> Chart {
+    let series = by_compressor(runs)
+        .into_iter()
+        .enumerate()
+        .map(|(colour, group)| line(group[0], colour, evaluations(&group)));
+    Chart {
+        title: "Test accuracy".to_owned(),
+        x: ("step".to_owned(), Scale::Linear),
+        y: ("accuracy (%)".to_owned(), Scale::Linear),
+        series: series.collect(),
+    }
+}
+
+/// Bits per model parameter over steps: pushes solid, pulls dashed (Figure 9).
+pub fn bits_per_value(runs: &[RunRecord]) -> Chart {
+    let mut series = Vec::new();
+    for (colour, group) in by_compressor(runs).iter().enumerate() {
+        let bits = 8.0 / group[0].parameters as f64;
+        let sent = over_steps(group, |step| step.bytes_up);
+        let received = over_steps(group, |step| step.bytes_down);
+        let scale = |points: Vec<Point>| -> Vec<Point> {
+            points.into_iter().map(|p| Point::new(p.x, p.y * bits)).collect()
+        };
+        series.push(line(group[0], colour, scale(sent)));
+        series.push(Series {
+            label: String::new(),
+            dashed: true,
+            ..line(group[0], colour, scale(received))
+        });
+    }
+    Chart {
+        title: "Bits per parameter: sent (solid), received (dashed)".to_owned(),
+        x: ("step".to_owned(), Scale::Linear),
+        y: ("bits".to_owned(), Scale::Log),
+        series,
+    }
+}
+
+fn time_chart(link: Link, series: Vec<Series>) -> Chart {
+    Chart {
+        title: format!("Time and accuracy at {} (modelled)", bandwidth(link.bits_per_second)),
+        x: ("training time (s, modelled)".to_owned(), Scale::Log),
+        y: ("accuracy (%)".to_owned(), Scale::Linear),
+        series,
+    }
+}
+
+fn line(run: &RunRecord, colour: usize, points: Vec<Point>) -> Series {
+    Series { label: run.compressor.clone(), points, colour, dashed: false }
+}
+
+/// Accuracy in per cent at each evaluated step, over the seeds of one compressor.
+fn evaluations(group: &[&RunRecord]) -> Vec<Point> {
+    let steps = group[0].evaluations.iter().map(|evaluation| evaluation.step);
+    steps
+        .filter_map(|step| {
+            let qualities: Vec<f64> = group
+                .iter()
+                .flat_map(|run| &run.evaluations)
+                .filter(|evaluation| evaluation.step == step)
+                .map(|evaluation| evaluation.quality * 100.0)
+                .collect();
+            Spread::of(&qualities).map(|spread| spread.at(step as f64))
+        })
+        .collect()
+}
+
+/// A figure of each step, averaged over windows of steps and over the seeds of one compressor.
+fn over_steps(group: &[&RunRecord], figure: fn(&StepRecord) -> f64) -> Vec<Point> {
+    let traces: Vec<Vec<StepRecord>> = group.iter().map(|run| thin(run, POINTS).trace).collect();
+    let shortest = traces.iter().map(Vec::len).min().unwrap_or(0);
+    (0..shortest)
+        .map(|at| {
+            let sum: f64 = traces.iter().map(|trace| figure(&trace[at])).sum();
+            Point::new(traces[0][at].step as f64, sum / traces.len() as f64)
+        })
+        .collect()
+}
+
+impl Spread {
+    /// The mean as a point at `x`, with a bar from the least to the greatest.
+    fn at(&self, x: f64) -> Point {
+        Point { x, y: self.mean, low: self.min, high: self.max }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn lines_are_means_over_seeds() {
+        let runs = [synthetic::run("3lc", 1), synthetic::run("3lc", 3)];
+        let chart = accuracy(&runs);
+        assert_eq!(chart.series.len(), 1);
+        let last = chart.series[0].points[1];
+        assert_eq!(last.x, 10.0);
+        // 91 and 93 per cent.
+        assert!((last.y - 92.0).abs() < 1e-9);
+        assert!((last.low - 91.0).abs() < 1e-9 && (last.high - 93.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn bits_are_bytes_over_parameters() {
+        let chart = bits_per_value(&[synthetic::run("3lc", 1)]);
+        // 100 bytes up and 200 down over 1000 parameters.
+        assert!((chart.series[0].points[0].y - 0.8).abs() < 1e-12);
+        assert!((chart.series[1].points[0].y - 1.6).abs() < 1e-12);
+        assert!(chart.series[1].dashed);
+    }
+
+    #[test]
+    fn a_slower_link_moves_the_same_accuracy_to_the_right() {
+        let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
+        let at = |mbit: f64| accuracy_over_time(&runs, Link::mbit(mbit)).unwrap().series;
+        let (slow, fast) = (at(1.0), at(1000.0));
+        assert!(slow[0].points[1].x > 2.0 * fast[0].points[1].x);
+        assert!(slow[0].points[1].x > slow[1].points[1].x);
+        assert_eq!(slow[0].points[1].y, fast[0].points[1].y);
+    }
+
+    #[test]
+    fn each_length_of_run_is_a_point() {
+        let mut half = synthetic::run("3lc", 1);
+        half.steps = 5;
+        half.quality = 0.5;
+        let chart = accuracy_by_length(&[synthetic::run("3lc", 1), half], Link::mbit(10.0)).unwrap();
+        let qualities: Vec<f64> = chart.series[0].points.iter().map(|p| p.y.round()).collect();
+        assert_eq!(qualities, [50.0, 91.0]);
+    }
+}

@@ -1,0 +1,170 @@
+//! The report of a comparison: one HTML file.
+
+use gradwire_exchange::Link;
+use gradwire_train::RunRecord;
+
+use crate::format::{bandwidth, seconds};
+use crate::page::Page;
+use crate::summary::{Summary, summarize};
+use crate::{TestbedError, figures, table};
+
+/// Where a comparison comes from, for whoever wants to repeat it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provenance {
+    /// The command that made it.
+    pub command: String,
+    /// The experiment as TOML.
+    pub experiment: String,
+    /// Whether it was stopped before all runs were done.
+    pub interrupted: bool,
+}
+
+/// The report of `runs`, which differ in compressor and seed only, as an HTML page that needs
+/// nothing but itself.
+pub fn html(
+    runs: &[RunRecord],
+    links: &[Link],
+    provenance: &Provenance,
+) -> Result<String, TestbedError> {
+    let summary = summarize(runs, links)?;
+    let first = &runs[0];
+    let mut page = Page::new(&format!("{} on {}", first.model, first.data));
+    page.paragraph(&lead(runs, &summary)).facts(facts(runs));
+    if provenance.interrupted {
+        page.paragraph("The comparison was stopped before all of its runs were done.");
+    }
+    page.section("Quality and traffic").grid(&table::traffic(&summary));
+    page.section("Time a step").grid(&table::time(&summary)).notes(&table::notes(&summary));
+
+    let mut over_time = Vec::new();
+    for &link in links {
+        over_time.push(figures::accuracy_over_time(runs, link)?);
+    }
+    page.section("Training time against accuracy").charts(&over_time);
+    page.section("Over the steps of training").charts([
+        &figures::loss(runs),
+        &figures::accuracy(runs),
+        &figures::bits_per_value(runs),
+    ]);
+    page.section("To repeat it")
+        .code(&provenance.command)
+        .code(&provenance.experiment)
+        .paragraph(&format!(
+            "gradwire {}; {}, {} build; data {} with SHA-256 {}.",
+            first.version,
+            std::env::consts::ARCH,
+            if cfg!(debug_assertions) { "debug" } else { "release" },
+            first.data,
+            first.data_checksum,
+        ));
+    Ok(page.html())
+}
+
+/// What the comparison says, in a sentence a link: who is fastest among those that keep quality.
+pub fn verdict(summary: &Summary) -> Vec<String> {
+    let Some(none) = summary.rows.iter().find(|row| row.compressor == "none") else {
+        return Vec::new();
+    };
+    let floor = none.quality.mean - none.quality.sd.max(TOLERANCE);
+    let kept = || summary.rows.iter().filter(|row| row.quality.mean >= floor);
+    let fastest = |at: usize| {
+        kept().min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step))
+    };
+    (0..summary.links.len())
+        .filter_map(|at| {
+            let best = fastest(at)?;
+            let link = bandwidth(summary.links[at].bits_per_second);
+            let speedup = best.on_links[at].speedup?;
+            Some(if speedup < 1.05 {
+                format!("At {link}: nothing pays; stay with none.")
+            } else {
+                format!("At {link}: {}, {speedup:.1}× the speed of none.", best.compressor)
+            })
+        })
+        .collect()
+}
+
+/// How far below the baseline a quality may lie and still count as kept, where the spread over
+/// seeds is less or not known: half a point of a per cent.
+const TOLERANCE: f64 = 0.005;
+
+fn lead(runs: &[RunRecord], summary: &Summary) -> String {
+    let verdict = verdict(summary);
+    let total: f64 = runs.iter().map(|run| run.seconds).sum();
+    let took = format!("{} runs, {} in all.", runs.len(), seconds(total));
+    if verdict.is_empty() {
+        return took;
+    }
+    format!(
+        "Fastest of those that keep the accuracy of none, within its spread or half a point \
+         (modelled): {} {took}",
+        verdict.join(" ")
+    )
+}
+
+fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
+    let run = &runs[0];
+    let mut seeds: Vec<u64> = runs.iter().map(|run| run.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    vec![
+        ("parameters", format!("{} in {} tensors", run.parameters, run.tensors)),
+        ("compressed", format!("{} parameters", run.compressed_parameters)),
+        ("workers", run.workers.to_string()),
+        ("exchange", run.strategy.clone()),
+        ("steps", run.steps.to_string()),
+        ("batch per worker", run.batch.to_string()),
+        ("optimizer", run.optimizer.clone()),
+        ("learning rate", run.learning_rate.clone()),
+        ("weight decay", run.weight_decay.to_string()),
+        ("crop and flip", if run.augment { "yes" } else { "no" }.to_owned()),
+        ("seeds", seeds.join(", ")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::default_links;
+    use crate::synthetic;
+
+    fn provenance() -> Provenance {
+        Provenance {
+            command: "gradwire compare --data 'a & b'".to_owned(),
+            experiment: "model = \"lenet5\"\n".to_owned(),
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn the_report_holds_tables_charts_and_how_to_repeat_it() {
+        let runs = [synthetic::run("none", 1), synthetic::run("3lc:s=1.5", 1)];
+        let html = html(&runs, &default_links(), &provenance()).unwrap();
+        assert_eq!(html.matches("<svg").count(), 7);
+        assert_eq!(html.matches("<table").count(), 2);
+        assert!(html.contains("gradwire compare --data 'a &amp; b'"));
+        assert!(html.contains("3lc:s=1.5") && html.contains("modelled"));
+        assert!(!html.contains("http://") || !html.contains("href"));
+        assert!(!html.contains("stopped before"));
+    }
+
+    #[test]
+    fn the_verdict_is_the_fastest_that_keeps_quality() {
+        let mut runs = vec![
+            synthetic::run("none", 1),
+            synthetic::run("3lc", 1),
+            synthetic::run("onebit", 1),
+        ];
+        runs[2].bytes_up = 1.0;
+        runs[2].bytes_down = 1.0;
+        let says = |runs: &[RunRecord]| {
+            verdict(&summarize(runs, &[Link::mbit(0.1), Link::mbit(1e9)]).unwrap())
+        };
+        assert!(says(&runs)[0].contains("onebit"));
+        assert!(says(&runs)[1].contains("nothing pays"));
+        runs[2].quality -= 0.02;
+        assert!(says(&runs)[0].contains("3lc"));
+        assert!(says(&runs[1..]).is_empty());
+    }
+}

@@ -1,0 +1,115 @@
+//! Tables of papers, run again at a size that fits a small machine: the paper's figures and the
+//! measured ones side by side.
+
+pub mod paper;
+mod report;
+mod tables;
+
+use gradwire::Spec;
+
+use crate::TestbedError;
+use crate::experiment::Experiment;
+
+pub use report::{Files, files};
+pub use tables::{table_1, table_2};
+
+/// A table that can be reproduced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reproduction {
+    /// Table 1 of the 3LC paper: speed-up and accuracy of eleven designs.
+    Table1,
+    /// Table 2 of the 3LC paper: compression of 3LC by sparsity multiplier.
+    Table2,
+}
+
+impl Reproduction {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Table1, Self::Table2];
+
+    /// Its name on the command line.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Table1 => "3lc-table1",
+            Self::Table2 => "3lc-table2",
+        }
+    }
+
+    /// What it is, in a line.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Table1 => "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 to 9)",
+            Self::Table2 => "compression ratio and bits per state change of 3LC by sparsity multiplier (Table 2)",
+        }
+    }
+
+    /// The one called `id`.
+    ///
+    /// # Errors
+    /// If there is none; the error names those there are.
+    pub fn find(id: &str) -> Result<Self, TestbedError> {
+        Self::ALL.into_iter().find(|one| one.id() == id).ok_or_else(|| {
+            let known = Self::ALL.map(Self::id).join(", ");
+            TestbedError::Config(format!("unknown reproduction '{id}'; known ones: {known}"))
+        })
+    }
+
+    /// The designs it compares; `none` is the first.
+    pub fn compressors(self) -> Vec<Spec> {
+        let own: Vec<&str> = match self {
+            Self::Table1 => paper::TABLE_1.iter().map(|design| design.compressor).collect(),
+            Self::Table2 => {
+                let rows = paper::TABLE_2.iter().map(|row| row.compressor);
+                std::iter::once("none").chain(rows).collect()
+            }
+        };
+        let parse = |text: &str| text.parse().expect("the paper's designs are specs");
+        own.into_iter().map(parse).collect()
+    }
+
+    /// Parts of the standard number of steps that it trains for, each a run of its own with the
+    /// learning rate going through its whole range.
+    pub fn fractions(self) -> Vec<f64> {
+        match self {
+            Self::Table1 => vec![0.25, 0.5, 0.75, 1.0],
+            Self::Table2 => vec![1.0],
+        }
+    }
+
+    /// The set-up on a machine without data: the default experiment with the paper's designs and
+    /// links.
+    pub fn experiment(self) -> Experiment {
+        Experiment {
+            compressors: self.compressors(),
+            links_mbit: paper::LINKS_MBIT.to_vec(),
+            steps: 2000,
+            ..Experiment::default()
+        }
+    }
+}
+
+/// Steps of a part of the standard number, at least one.
+pub fn part_of(steps: u64, fraction: f64) -> u64 {
+    ((steps as f64 * fraction).round() as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_unknown_ones_refused() {
+        for one in Reproduction::ALL {
+            assert_eq!(Reproduction::find(one.id()).unwrap(), one);
+            assert!(one.experiment().check().is_ok());
+            assert_eq!(one.compressors()[0].to_string(), "none");
+        }
+        let error = Reproduction::find("3lc-table9").unwrap_err().to_string();
+        assert!(error.contains("3lc-table1"), "{error}");
+    }
+
+    #[test]
+    fn parts_of_steps() {
+        assert_eq!(part_of(1000, 0.25), 250);
+        assert_eq!(part_of(1, 0.25), 1);
+    }
+}

@@ -1,0 +1,170 @@
+//! The files of a reproduction: tables in Markdown, charts, and a page with both.
+
+use gradwire_exchange::Link;
+use gradwire_train::RunRecord;
+
+use crate::experiment::Experiment;
+use crate::format::bandwidth;
+use crate::page::Page;
+use crate::plot::Chart;
+use crate::summary::{Summary, summarize};
+use crate::table::{self, Grid};
+use crate::{TestbedError, figures};
+
+use super::{Reproduction, paper, table_1, table_2};
+
+/// File names with their contents, to be written into one folder.
+pub type Files = Vec<(String, String)>;
+
+/// Everything but the runs themselves: `README.md`, `report.html` and a chart a file. Tables are of
+/// the longest runs, charts over time of all lengths.
+///
+/// # Errors
+/// If there are no runs.
+pub fn files(
+    which: Reproduction,
+    experiment: &Experiment,
+    runs: &[RunRecord],
+    command: &str,
+) -> Result<Files, TestbedError> {
+    let longest = runs.iter().map(|run| run.steps).max().unwrap_or(0);
+    let full: Vec<RunRecord> = runs.iter().filter(|run| run.steps == longest).cloned().collect();
+    let links = experiment.links();
+    let summary = summarize(&full, &links)?;
+    let content = Content {
+        which,
+        tables: tables(which, &summary),
+        charts: charts(which, runs, &full, &links)?,
+        setup: setup(experiment, &full[0]),
+        notes: table::notes(&summary),
+        command,
+    };
+    let mut files = vec![
+        ("README.md".to_owned(), content.markdown()),
+        ("report.html".to_owned(), content.html()),
+    ];
+    let svg = content.charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file()));
+    files.extend(svg);
+    Ok(files)
+}
+
+struct Content<'a> {
+    which: Reproduction,
+    tables: Vec<(&'static str, Grid)>,
+    charts: Vec<(String, Chart)>,
+    setup: Grid,
+    notes: Vec<String>,
+    command: &'a str,
+}
+
+impl Content<'_> {
+    fn markdown(&self) -> String {
+        let mut text = format!("# {}: {}\n\n{}.\n", self.which.id(), self.which.summary(), paper::CITATION);
+        for (heading, grid) in &self.tables {
+            text.push_str(&format!("\n## {heading}\n\n{}", grid.markdown()));
+        }
+        text.push('\n');
+        for note in &self.notes {
+            text.push_str(&format!("- {note}\n"));
+        }
+        text.push_str(&format!("\n## What differs in the set-up\n\n{}", self.setup.markdown()));
+        text.push_str("\n## Charts\n\n");
+        for (name, chart) in &self.charts {
+            text.push_str(&format!("![{}]({name})\n", chart.title));
+        }
+        text.push_str(&format!("\n## To repeat it\n\n```\n{}\n```\n", self.command));
+        text
+    }
+
+    fn html(&self) -> String {
+        let mut page = Page::new(&format!("{}: {}", self.which.id(), self.which.summary()));
+        page.paragraph(&format!("{}.", paper::CITATION));
+        for (heading, grid) in &self.tables {
+            page.section(heading).grid(grid);
+        }
+        page.notes(&self.notes);
+        page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart));
+        page.section("What differs in the set-up").grid(&self.setup);
+        page.section("To repeat it").code(self.command);
+        page.html()
+    }
+}
+
+fn tables(which: Reproduction, summary: &Summary) -> Vec<(&'static str, Grid)> {
+    let paper = match which {
+        Reproduction::Table1 => ("Table 1, paper and here", table_1(summary)),
+        Reproduction::Table2 => ("Table 2, paper and here", table_2(summary)),
+    };
+    vec![
+        paper,
+        ("Quality and traffic", table::traffic(summary)),
+        ("Time a step", table::time(summary)),
+    ]
+}
+
+fn charts(
+    which: Reproduction,
+    runs: &[RunRecord],
+    full: &[RunRecord],
+    links: &[Link],
+) -> Result<Vec<(String, Chart)>, TestbedError> {
+    let mut charts = Vec::new();
+    if which == Reproduction::Table1 {
+        for &link in links {
+            let name = bandwidth(link.bits_per_second).replace([' ', '/'], "-").to_lowercase();
+            charts.push((format!("time-{name}.svg"), figures::accuracy_by_length(runs, link)?));
+        }
+        charts.push(("loss.svg".to_owned(), figures::loss(full)));
+        charts.push(("accuracy.svg".to_owned(), figures::accuracy(full)));
+    }
+    charts.push(("bits.svg".to_owned(), figures::bits_per_value(full)));
+    Ok(charts)
+}
+
+/// The paper's set-up beside the one of the runs.
+fn setup(experiment: &Experiment, run: &RunRecord) -> Grid {
+    let epochs = |steps: f64, workers: f64, batch: f64, examples: f64| {
+        format!("{steps:.0} ({:.2} epochs)", steps * workers * batch / examples)
+    };
+    let mut grid = Grid::new(["", "paper", "here"]);
+    let mut row = |what: &str, paper: &str, here: String| {
+        grid.push(vec![what.to_owned(), paper.to_owned(), here]);
+    };
+    row("model", "ResNet-110", format!("{} ({} parameters)", run.model, run.parameters));
+    row("data", "CIFAR-10", run.data.clone());
+    row("workers", "10", run.workers.to_string());
+    row("exchange", "1 parameter server", run.strategy.clone());
+    row("images a worker and step", "32", run.batch.to_string());
+    row("steps", &epochs(25_600.0, 10.0, 32.0, 50_000.0), run.steps.to_string());
+    row("optimizer", "momentum 0.9", run.optimizer.clone());
+    row("weight decay", "0.0001", run.weight_decay.to_string());
+    row("learning rate", "cosine from 1 to 0.01 (0.1 to 0.001, times 10)", run.learning_rate.clone());
+    row("crop and flip", "yes", if run.augment { "yes" } else { "no" }.to_owned());
+    row("uncompressed", "batch normalisation", format!("tensors below {} elements", experiment.raw_below));
+    row("runs", "3 to 5 a design", format!("{} a design", experiment.seeds.len()));
+    row("computing", "GTX 980 a worker", "one processor core a worker".to_owned());
+    row("network", "throttled by Linux Traffic Control", "modelled from counted bytes".to_owned());
+    grid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn each_reproduction_writes_tables_and_charts() {
+        let mut half = synthetic::run("3lc", 1);
+        half.steps = 5;
+        let runs = [synthetic::run("none", 1), half, synthetic::run("3lc", 1)];
+        for (which, charts) in [(Reproduction::Table1, 6), (Reproduction::Table2, 1)] {
+            let files = files(which, &which.experiment(), &runs, "gradwire reproduce").unwrap();
+            let named = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
+            assert_eq!((named(".svg"), named(".md"), named(".html")), (charts, 1, 1));
+            let readme = &files[0].1;
+            assert!(readme.contains("arXiv:1802.07389") && readme.contains("163.84 epochs"));
+            assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())));
+        }
+        assert!(files(Reproduction::Table1, &Reproduction::Table1.experiment(), &[], "").is_err());
+    }
+}

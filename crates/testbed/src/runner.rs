@@ -1,0 +1,106 @@
+//! Runs one after another, with what was done before left out.
+
+use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
+
+use crate::TestbedError;
+use crate::results::thin;
+
+/// Points of a run's trace that results keep.
+pub const TRACE_POINTS: usize = 200;
+
+/// Hears of every run, step and evaluation, and may stop it all.
+pub trait Progress: Observer {
+    /// Run `at` (from 0) of `of` begins.
+    fn started(&self, at: usize, of: usize, run: &RunConfig);
+
+    /// A run is done.
+    fn finished(&self, run: &RunRecord);
+}
+
+/// What came of a list of runs.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The runs that are done, in the order of the list.
+    pub runs: Vec<RunRecord>,
+    /// Runs that failed, each with its reason; the others went on.
+    pub failures: Vec<TestbedError>,
+    /// Whether it was stopped before all runs were done.
+    pub interrupted: bool,
+}
+
+/// Makes the runs of `configs` that `done` does not hold already, in order, one at a time. `keep` is
+/// handed all finished runs after each one, to be written where a later call finds them; their
+/// traces are thinned to [`TRACE_POINTS`].
+///
+/// # Errors
+/// If a run in `done` is of another set-up, or `keep` fails. A run that fails is an entry of
+/// [`Outcome::failures`], and the next one begins.
+pub fn run_all(
+    configs: &[RunConfig],
+    done: &[RunRecord],
+    progress: &dyn Progress,
+    mut keep: impl FnMut(&[RunRecord]) -> Result<(), TestbedError>,
+) -> Result<Outcome, TestbedError> {
+    let mut outcome = Outcome::default();
+    if let Some(first) = configs.first() {
+        done.iter().try_for_each(|run| same_setup(first, run))?;
+    }
+    for (at, config) in configs.iter().enumerate() {
+        if let Some(run) = done.iter().find(|run| is_of(run, config)) {
+            outcome.runs.push(run.clone());
+            continue;
+        }
+        if progress.stop() {
+            outcome.interrupted = true;
+            break;
+        }
+        progress.started(at, configs.len(), config);
+        match gradwire_train::run(config, progress, &RunOptions::default()) {
+            Ok(run) => {
+                let run = thin(&run, TRACE_POINTS);
+                progress.finished(&run);
+                outcome.runs.push(run);
+                keep(&outcome.runs)?;
+            }
+            Err(TrainError::Stopped { .. }) => {
+                outcome.interrupted = true;
+                break;
+            }
+            Err(source) => outcome.failures.push(TestbedError::Run {
+                compressor: config.compressor.to_string(),
+                seed: config.seed,
+                source,
+            }),
+        }
+    }
+    Ok(outcome)
+}
+
+/// Whether a finished run is the one that a configuration describes; their set-ups are the same.
+fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
+    run.compressor == config.compressor.to_string()
+        && run.seed == config.seed
+        && run.steps == config.steps
+}
+
+/// Refuses finished runs that cannot stand beside new ones, and names the first difference.
+fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
+    let pairs = [
+        ("model", config.model.to_string(), run.model.clone()),
+        ("data checksum", config.data.checksum.clone(), run.data_checksum.clone()),
+        ("exchange", config.strategy.to_string(), run.strategy.clone()),
+        ("workers", config.workers.to_string(), run.workers.to_string()),
+        ("batch", config.batch.to_string(), run.batch.to_string()),
+        ("optimizer", config.optimizer.to_string(), run.optimizer.clone()),
+        ("learning rate", config.learning_rate.to_string(), run.learning_rate.clone()),
+        ("crop and flip", config.augment.to_string(), run.augment.to_string()),
+        ("weight decay", config.weight_decay.to_string(), (run.weight_decay as f32).to_string()),
+    ];
+    match pairs.into_iter().find(|(_, here, there)| here != there) {
+        None => Ok(()),
+        Some((what, here, there)) => Err(TestbedError::Config(format!(
+            "the results there were made with {what} {there}, and this would be {here}; give \
+             another output folder, or the same settings to continue"
+        ))),
+    }
+}

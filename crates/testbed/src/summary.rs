@@ -1,0 +1,342 @@
+//! Runs of several compressors and seeds, brought down to one row a compressor.
+
+use gradwire::Spec;
+use gradwire_exchange::{Link, StepBytes, Strategy};
+use gradwire_train::{RunRecord, StepRecord};
+
+use crate::TestbedError;
+
+/// Mean and spread of a figure over seeds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The sample standard deviation; 0 for one value.
+    pub sd: f64,
+    /// The least value.
+    pub min: f64,
+    /// The greatest value.
+    pub max: f64,
+    /// How many values there are.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of some values; `None` of none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mean = mean(values.iter().copied())?;
+        let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
+        Some(Self {
+            mean,
+            sd: (squares / (values.len().max(2) - 1) as f64).sqrt(),
+            min: values.iter().copied().fold(f64::INFINITY, f64::min),
+            max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            count: values.len(),
+        })
+    }
+}
+
+/// What compression ratios are relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Baseline {
+    /// The bytes that runs of `none` moved, message headers included.
+    Measured,
+    /// 32 bits a parameter, step and direction, for want of a run of `none`.
+    Computed,
+}
+
+/// A compressor on one link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OnLink {
+    /// The link between each rank and the network.
+    pub link: Link,
+    /// Modelled seconds of one step.
+    pub step: f64,
+    /// Step time of `none` over this one; `None` without a run of `none`.
+    pub speedup: Option<f64>,
+}
+
+/// One compressor, averaged over its seeds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its spec.
+    pub compressor: String,
+    /// Training steps of each run.
+    pub steps: u64,
+    /// Final quality, 0 to 1.
+    pub quality: Spread,
+    /// Mean quality minus that of `none`; `None` without a run of it.
+    pub difference: Option<f64>,
+    /// Bits per parameter and step, averaged over both directions.
+    pub bits_per_parameter: f64,
+    /// The same over tensors that travel compressed alone; `None` where the strategy does not say
+    /// what raw tensors cost.
+    pub bits_per_compressed: Option<f64>,
+    /// Bits per parameter and step that a worker sent.
+    pub bits_up: f64,
+    /// Bits per parameter and step that a worker received.
+    pub bits_down: f64,
+    /// Baseline bytes over this one's, both directions together.
+    pub ratio: f64,
+    /// Baseline bytes over this one's, sent by a worker.
+    pub ratio_up: f64,
+    /// Baseline bytes over this one's, received by a worker.
+    pub ratio_down: f64,
+    /// Bytes a worker sent in a run.
+    pub bytes_up: f64,
+    /// Bytes a worker received in a run.
+    pub bytes_down: f64,
+    /// Measured seconds a step of encoding.
+    pub compress: f64,
+    /// Measured seconds a step of decoding and adding.
+    pub decompress: f64,
+    /// Measured seconds a step in the optimizer.
+    pub update: f64,
+    /// Step time and speed-up by link, in the order of [`Summary::links`].
+    pub on_links: Vec<OnLink>,
+}
+
+/// A comparison in figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// One row a compressor, in the order of first appearance.
+    pub rows: Vec<Row>,
+    /// What ratios are relative to.
+    pub baseline: Baseline,
+    /// Measured seconds of a forward and backward pass on a core of its own: the median over all
+    /// runs, since it does not depend on the compressor.
+    pub compute: f64,
+    /// The links modelled.
+    pub links: Vec<Link>,
+}
+
+/// The links that tables show unless told otherwise: 10 Mbit/s to 10 Gbit/s, without latency.
+pub fn default_links() -> Vec<Link> {
+    [10.0, 100.0, 1_000.0, 10_000.0].map(Link::mbit).to_vec()
+}
+
+/// Summarises runs that differ in compressor and seed only.
+///
+/// # Errors
+/// If there are no runs, or one names a compressor or strategy that this version does not know.
+pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedError> {
+    let compute = compute_seconds(runs);
+    let groups = by_compressor(runs);
+    if groups.is_empty() {
+        return Err(TestbedError::Config("there are no runs to summarise".to_owned()));
+    }
+    let mut rows = Vec::with_capacity(groups.len());
+    for group in &groups {
+        rows.push(row(group, compute, links)?);
+    }
+    let baseline = rows.iter().find(|row| row.compressor == "none").cloned();
+    let parameters = groups[0][0].parameters as f64;
+    for row in &mut rows {
+        compare(row, baseline.as_ref(), parameters);
+    }
+    Ok(Summary {
+        baseline: if baseline.is_some() { Baseline::Measured } else { Baseline::Computed },
+        rows,
+        compute,
+        links: links.to_vec(),
+    })
+}
+
+/// Runs grouped by compressor, in the order of first appearance.
+pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
+    let mut groups: Vec<Vec<&RunRecord>> = Vec::new();
+    for run in runs {
+        match groups.iter_mut().find(|group| group[0].compressor == run.compressor) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    groups
+}
+
+/// Modelled seconds of one step of `run` on `link`: its measured times, `compute` seconds of
+/// forward and backward passes, and the wire time the link model makes of its mean bytes. The parts
+/// follow one another; no overlap is assumed.
+pub fn step_seconds(run: &RunRecord, compute: f64, link: Link) -> Result<f64, TestbedError> {
+    let strategy: Strategy = parse(&run.strategy)?;
+    let steps = run.steps.max(1) as f64;
+    let bytes = StepBytes {
+        up: run.bytes_up / steps,
+        down: run.bytes_down / steps,
+        largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
+    };
+    let wire = link.step_time(strategy, run.workers, bytes).as_secs_f64();
+    let own = mean(run.trace.iter().map(|s| s.compress + s.decompress + s.update)).unwrap_or(0.0);
+    Ok(compute + own + wire)
+}
+
+/// The median compute time of a step over all runs, in seconds.
+pub fn compute_seconds(runs: &[RunRecord]) -> f64 {
+    let mut times: Vec<f64> = runs.iter().flat_map(|r| &r.trace).map(|s| s.compute).collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn row(runs: &[&RunRecord], compute: f64, links: &[Link]) -> Result<Row, TestbedError> {
+    let over = |figure: &dyn Fn(&RunRecord) -> f64| {
+        mean(runs.iter().map(|run| figure(run))).expect("a group has a run")
+    };
+    let over_steps = |field: fn(&StepRecord) -> f64| {
+        over(&|run| mean(run.trace.iter().map(field)).unwrap_or(0.0))
+    };
+    let qualities: Vec<f64> = runs.iter().map(|run| run.quality).collect();
+    let mut on_links = Vec::with_capacity(links.len());
+    for &link in links {
+        let mut step = 0.0;
+        for run in runs {
+            step += step_seconds(run, compute, link)? / runs.len() as f64;
+        }
+        on_links.push(OnLink { link, step, speedup: None });
+    }
+    Ok(Row {
+        compressor: runs[0].compressor.clone(),
+        steps: runs[0].steps,
+        quality: Spread::of(&qualities).expect("a group has a run"),
+        difference: None,
+        bits_per_parameter: over(&RunRecord::bits_per_parameter),
+        bits_per_compressed: bits_per_compressed(runs)?,
+        bits_up: over(&RunRecord::bits_up),
+        bits_down: over(&RunRecord::bits_down),
+        ratio: 0.0,
+        ratio_up: 0.0,
+        ratio_down: 0.0,
+        bytes_up: over(&|run| run.bytes_up),
+        bytes_down: over(&|run| run.bytes_down),
+        compress: over_steps(|s| s.compress),
+        decompress: over_steps(|s| s.decompress),
+        update: over_steps(|s| s.update),
+        on_links,
+    })
+}
+
+/// Fills in what is relative to the baseline.
+fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
+    let steps = row.steps as f64;
+    let (up, down) = match baseline {
+        Some(none) => {
+            let scale = steps / none.steps as f64;
+            (none.bytes_up * scale, none.bytes_down * scale)
+        }
+        None => (4.0 * parameters * steps, 4.0 * parameters * steps),
+    };
+    row.ratio_up = up / row.bytes_up;
+    row.ratio_down = down / row.bytes_down;
+    row.ratio = (up + down) / (row.bytes_up + row.bytes_down);
+    if let Some(none) = baseline {
+        row.difference = Some(row.quality.mean - none.quality.mean);
+        for (here, there) in row.on_links.iter_mut().zip(&none.on_links) {
+            here.speedup = Some(there.step / here.step);
+        }
+    }
+}
+
+/// Bits per parameter of the tensors that travel compressed: with a parameter server, raw tensors
+/// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
+fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
+    let first = runs[0];
+    let strategy: Strategy = parse(&first.strategy)?;
+    let spec: Spec = parse(&first.compressor)?;
+    if !matches!(strategy, Strategy::ParameterServer { .. }) || first.compressed_parameters == 0 {
+        return Ok(None);
+    }
+    let raw = (first.parameters - first.compressed_parameters) as f64;
+    let exchanges = first.steps.div_ceil(spec.every()) as f64;
+    let bits = runs.iter().map(|run| {
+        let both = (run.bytes_up + run.bytes_down) / 2.0 * 8.0 - 32.0 * raw * exchanges;
+        both / (run.compressed_parameters as f64 * run.steps as f64)
+    });
+    Ok(mean(bits))
+}
+
+fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, TestbedError> {
+    text.parse().map_err(|error: T::Err| {
+        TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
+    })
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), x| (sum + x, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * b.abs().max(1e-9)
+    }
+
+    #[test]
+    fn spread_by_hand() {
+        let spread = Spread::of(&[1.0, 2.0, 6.0]).unwrap();
+        assert!(near(spread.mean, 3.0));
+        // (4 + 1 + 9) / 2 = 7
+        assert!(near(spread.sd, 7f64.sqrt()));
+        assert_eq!((spread.min, spread.max, spread.count), (1.0, 6.0, 3));
+        assert_eq!(Spread::of(&[0.5]).unwrap().sd, 0.0);
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn ratios_are_relative_to_the_measured_baseline() {
+        let runs = [
+            synthetic::run("none", 1),
+            synthetic::run("none", 2),
+            synthetic::run("3lc", 1),
+            synthetic::run("3lc", 2),
+        ];
+        let summary = summarize(&runs, &default_links()).unwrap();
+        assert_eq!(summary.baseline, Baseline::Measured);
+        assert_eq!(summary.rows.len(), 2);
+        let row = &summary.rows[1];
+        assert_eq!(row.quality.count, 2);
+        assert!(near(row.quality.mean, 0.915));
+        assert!(row.difference.unwrap().abs() < 1e-12);
+        // 4000 bytes against 100 up and 200 down; 1000 parameters.
+        assert!(near(row.ratio_up, 40.0));
+        assert!(near(row.ratio_down, 20.0));
+        assert!(near(row.ratio, 8000.0 / 300.0));
+        assert!(near(row.bits_up, 0.8));
+        assert!(near(row.bits_down, 1.6));
+        assert!(near(row.bits_per_parameter, 1.2));
+        // Of 32000 bits a step, 100 raw parameters take 3200; the rest over 900 parameters.
+        assert!(near(summary.rows[0].bits_per_compressed.unwrap(), 32.0));
+    }
+
+    #[test]
+    fn without_a_baseline_ratios_are_computed_from_32_bits() {
+        let summary = summarize(&[synthetic::run("3lc", 1)], &default_links()).unwrap();
+        assert_eq!(summary.baseline, Baseline::Computed);
+        assert!(near(summary.rows[0].ratio_up, 40.0));
+        assert_eq!(summary.rows[0].difference, None);
+        assert_eq!(summary.rows[0].on_links[0].speedup, None);
+    }
+
+    #[test]
+    fn a_slow_link_is_bound_by_bytes_and_a_fast_one_by_compute() {
+        let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
+        let links = [Link::mbit(0.001), Link::mbit(1e9)];
+        let rows = summarize(&runs, &links).unwrap().rows;
+        // At 1 kbit/s nothing but bytes matters. Four workers share the server's link, and half the
+        // model is one tensor: 4 · (4000 + 4000 / 2) bytes against 4 · (200 + 100 / 2).
+        let slow = rows[1].on_links[0].speedup.unwrap();
+        assert!((slow - 24.0).abs() < 0.1, "{slow}");
+        assert!((rows[0].on_links[0].step - 192.0).abs() < 0.1);
+        let fast = rows[1].on_links[1];
+        assert!(near(fast.speedup.unwrap(), 1.0));
+        // 10 ms compute, 1 compress, 2 decompress, half a millisecond of update.
+        assert!((fast.step - 0.0135).abs() < 1e-6, "{}", fast.step);
+    }
+
+    #[test]
+    fn no_runs_is_an_error() {
+        assert!(summarize(&[], &default_links()).is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! Made-up runs for tests: round numbers that can be checked by hand.
+
+use gradwire_train::{Evaluation, RunRecord, StepRecord};
+
+/// A run of 10 steps on a server with 4 workers and 1000 parameters, 500 of them in one tensor
+/// and 900 in compressed ones. `none` moves 4000 bytes each way a step; anything else 100 up and 200 down.
+pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
+    let (up, down) = if compressor == "none" { (4000.0, 4000.0) } else { (100.0, 200.0) };
+    let steps = 10;
+    let trace = (0..steps)
+        .map(|step| StepRecord {
+            step,
+            loss: 2.0 / (step + 1) as f64,
+            learning_rate: 0.1,
+            bytes_up: up,
+            bytes_down: down,
+            compute: 0.010,
+            compress: 0.001,
+            decompress: 0.002,
+            update: 0.0005,
+            wire: 0.003,
+        })
+        .collect();
+    let evaluation = |step: u64, quality: f64| Evaluation { step, quality, loss: 1.0, examples: 100 };
+    let quality = 0.9 + 0.01 * seed as f64;
+    RunRecord {
+        version: "0.0.0".to_owned(),
+        model: "lenet5".to_owned(),
+        parameters: 1000,
+        tensors: 4,
+        largest_tensor: 500,
+        compressed_parameters: 900,
+        data: "digits".to_owned(),
+        data_checksum: "abc".to_owned(),
+        compressor: compressor.to_owned(),
+        strategy: "server".to_owned(),
+        workers: 4,
+        steps,
+        batch: 32,
+        optimizer: "momentum".to_owned(),
+        weight_decay: 1e-4,
+        learning_rate: "cosine:from=0.1,to=0.001".to_owned(),
+        augment: false,
+        seed,
+        quality,
+        bytes_up: up * steps as f64,
+        bytes_down: down * steps as f64,
+        digest: "0".to_owned(),
+        seconds: 1.0,
+        trace,
+        evaluations: vec![evaluation(5, quality - 0.2), evaluation(10, quality)],
+    }
+}

@@ -1,0 +1,224 @@
+//! Tables for terminals, for Markdown and for HTML, from one grid of cells.
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use crate::format::{bandwidth, bytes, percent, points, seconds, significant, times};
+use crate::summary::{Baseline, Row, Spread, Summary};
+
+/// A table's cells. The first column is text, the others are numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grid {
+    /// Column heads.
+    pub head: Vec<String>,
+    /// Cells, row by row; each row as long as the head.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    /// A grid without rows yet.
+    pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
+        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// If it has not one cell for each column.
+    pub fn push(&mut self, row: Vec<String>) {
+        assert_eq!(row.len(), self.head.len(), "a row has a cell for each column");
+        self.rows.push(row);
+    }
+
+    /// For a terminal.
+    pub fn terminal(&self) -> String {
+        let mut table = Table::new();
+        table
+            .load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')))
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(&self.head);
+        for row in &self.rows {
+            table.add_row(row);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.trim_fmt()
+    }
+
+    /// As a Markdown table.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
+        let mut rule = "|---|".to_owned();
+        rule.push_str(&"---:|".repeat(self.head.len().saturating_sub(1)));
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        format!("{}{rule}\n{rows}", line(&self.head))
+    }
+
+    /// As an HTML table.
+    pub fn html(&self) -> String {
+        let cells = |tag: &str, cells: &[String]| -> String {
+            cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect()
+        };
+        let rows: String =
+            self.rows.iter().map(|row| format!("<tr>{}</tr>\n", cells("td", row))).collect();
+        format!(
+            "<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
+             </table></div>\n",
+            cells("th", &self.head)
+        )
+    }
+}
+
+/// `text` with what HTML would take for markup written out.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Quality and traffic of each compressor: all measured.
+pub fn traffic(summary: &Summary) -> Grid {
+    let ratio = match summary.baseline {
+        Baseline::Measured => "ratio",
+        Baseline::Computed => "ratio to 32 bits",
+    };
+    let mut grid = Grid::new([
+        "compressor",
+        "quality",
+        "against none",
+        "bits/parameter",
+        ratio,
+        "up",
+        "down",
+        "sent",
+        "received",
+    ]);
+    for row in &summary.rows {
+        grid.push(vec![
+            row.compressor.clone(),
+            quality(&row.quality),
+            row.difference.map_or("–".to_owned(), points),
+            significant(row.bits_per_parameter),
+            times(row.ratio),
+            times(row.ratio_up),
+            times(row.ratio_down),
+            bytes(row.bytes_up),
+            bytes(row.bytes_down),
+        ]);
+    }
+    grid
+}
+
+/// Time a step of each compressor: measured parts, then modelled step time and speed-up by link.
+pub fn time(summary: &Summary) -> Grid {
+    let measured = ["compressor", "compute", "compress", "decompress"].map(str::to_owned);
+    let links = summary.links.iter().map(|link| format!("at {}", bandwidth(link.bits_per_second)));
+    let mut grid = Grid::new(measured.into_iter().chain(links));
+    for row in &summary.rows {
+        let mut cells = vec![
+            row.compressor.clone(),
+            seconds(summary.compute),
+            seconds(row.compress),
+            seconds(row.decompress),
+        ];
+        cells.extend((0..summary.links.len()).map(|at| on_link(row, at)));
+        grid.push(cells);
+    }
+    grid
+}
+
+fn on_link(row: &Row, at: usize) -> String {
+    let here = &row.on_links[at];
+    match here.speedup {
+        Some(speedup) => format!("{} ({})", seconds(here.step), times(speedup)),
+        None => seconds(here.step),
+    }
+}
+
+/// A quality with its spread over seeds.
+pub fn quality(quality: &Spread) -> String {
+    if quality.count < 2 {
+        return percent(quality.mean);
+    }
+    format!(
+        "{:.2} ± {:.2} % [{:.2}–{:.2}]",
+        quality.mean * 100.0,
+        quality.sd * 100.0,
+        quality.min * 100.0,
+        quality.max * 100.0
+    )
+}
+
+/// What the figures of [`traffic`] and [`time`] are, in sentences for a caption.
+pub fn notes(summary: &Summary) -> Vec<String> {
+    let ratio = match summary.baseline {
+        Baseline::Measured => "Ratios are to the bytes that the runs of none moved.",
+        Baseline::Computed => {
+            "Ratios are to 32 bits a parameter, step and direction, computed: none was not run."
+        }
+    };
+    let mut notes = vec![
+        "Measured: quality, bytes (per worker, message headers included, counted where they leave \
+         and arrive), and the times of compute, compress and decompress a step, on one core."
+            .to_owned(),
+        ratio.to_owned(),
+        "Modelled: step times and speed-ups by link, from the measured bytes and times; a link of \
+         that bandwidth joins each worker and each server to the network, computing and sending do \
+         not overlap."
+            .to_owned(),
+    ];
+    if summary.rows.iter().any(|row| row.quality.count > 1) {
+        notes.push(
+            "Quality is mean ± standard deviation over seeds, with the least and the greatest."
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::{default_links, summarize};
+    use crate::synthetic;
+
+    fn grid() -> Grid {
+        let mut grid = Grid::new(["a", "b"]);
+        grid.push(vec!["x<y".to_owned(), "1".to_owned()]);
+        grid
+    }
+
+    #[test]
+    fn markdown_by_hand() {
+        assert_eq!(grid().markdown(), "| a | b |\n|---|---:|\n| x<y | 1 |\n");
+    }
+
+    #[test]
+    fn html_is_escaped() {
+        assert!(grid().html().contains("<tr><td>x&lt;y</td><td>1</td></tr>"));
+    }
+
+    #[test]
+    fn terminal_tables_align_numbers_to_the_right() {
+        let mut grid = grid();
+        grid.push(vec!["z".to_owned(), "100".to_owned()]);
+        let text = grid.terminal();
+        let ends: Vec<usize> = text
+            .lines()
+            .filter(|line| line.contains('1'))
+            .map(|line| line.trim_end().chars().count())
+            .collect();
+        assert_eq!(ends.len(), 2);
+        assert_eq!(ends[0], ends[1], "{text}");
+    }
+
+    #[test]
+    fn tables_have_a_row_for_each_compressor_and_a_column_for_each_link() {
+        let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
+        let summary = summarize(&runs, &default_links()).unwrap();
+        let traffic = traffic(&summary);
+        assert_eq!(traffic.rows[1][1], "91.00 %");
+        assert_eq!(traffic.rows[1][4], "26.7×");
+        let time = time(&summary);
+        assert_eq!(time.head[4..], ["at 10 Mbit/s", "at 100 Mbit/s", "at 1 Gbit/s", "at 10 Gbit/s"]);
+        assert!(time.rows[0][4].ends_with("(1.00×)"));
+    }
+}

@@ -1,0 +1,123 @@
+//! Checkpoints: all a run needs to go on as if it had never stopped.
+//!
+//! One state file (safetensors) holds, by name,
+//!
+//! | entries | what |
+//! |---|---|
+//! | `config/…` | every setting that must not change |
+//! | `step` | steps done |
+//! | `parameters/<tensor>` | the workers' parameters, equal on all |
+//! | `statistics/<norm>.mean`, `.variance` | the first worker's batch-norm statistics |
+//! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too |
+//! | `record` | the trace and evaluations so far, as JSON |
+//!
+//! It is written under another name and renamed when complete.
+
+use std::path::Path;
+
+use gradwire::{State, StateError};
+use serde::{Deserialize, Serialize};
+
+use crate::models::{Model, floats_of};
+use crate::run::{Evaluation, RunConfig, StepRecord};
+
+/// Under which keys a worker's exchange keeps its state.
+pub(crate) fn worker_prefix(rank: usize) -> String {
+    format!("worker{rank}/")
+}
+
+/// What was on record when a run was saved.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Wall-clock seconds.
+    pub(crate) seconds: f64,
+    /// The steps.
+    pub(crate) trace: Vec<StepRecord>,
+    /// The evaluations.
+    pub(crate) evaluations: Vec<Evaluation>,
+}
+
+/// A checkpoint that has been read, of the configuration it is resumed with.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    /// Steps done.
+    pub(crate) step: u64,
+    /// What was on record.
+    pub(crate) record: Record,
+    state: State,
+}
+
+impl Checkpoint {
+    /// Reads a checkpoint and compares its configuration.
+    pub(crate) fn read(path: &Path, config: &RunConfig) -> Result<Self, StateError> {
+        let state = State::read(path)?;
+        for (key, value) in settings(config) {
+            state.expect_setting(&format!("config/{key}"), &value)?;
+        }
+        let record = serde_json::from_str(state.setting("record")?)
+            .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
+        Ok(Self { step: state.number("step")?, record, state })
+    }
+
+    /// The workers' parameters; the model's batch-norm statistics are put back on the way.
+    pub(crate) fn restore_model(&self, model: &mut Model) -> Result<Vec<Vec<f32>>, StateError> {
+        model.restore("statistics/", &self.state)?;
+        let tensors = model.tensors().iter();
+        tensors
+            .map(|tensor| {
+                floats_of(&self.state, format!("parameters/{}", tensor.name()), tensor.elements())
+            })
+            .collect()
+    }
+
+    /// The state of a worker's exchange.
+    pub(crate) fn worker(&self, rank: usize) -> State {
+        self.state.extract(&worker_prefix(rank))
+    }
+}
+
+/// Adds what the first worker has beyond its exchange.
+pub(crate) fn save_model(model: &Model, parameters: &[Vec<f32>], state: &mut State) {
+    model.save("statistics/", state);
+    for (tensor, values) in model.tensors().iter().zip(parameters) {
+        state.set_floats(&format!("parameters/{}", tensor.name()), values.clone());
+    }
+}
+
+/// Completes the workers' merged states and writes them.
+pub(crate) fn write(
+    path: &Path,
+    mut state: State,
+    config: &RunConfig,
+    step: u64,
+    record: &Record,
+) -> Result<(), StateError> {
+    for (key, value) in settings(config) {
+        state.set_setting(&format!("config/{key}"), value);
+    }
+    state.set_number("step", step);
+    let record = serde_json::to_string(record)
+        .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
+    state.set_setting("record", record);
+    state.write_atomic(path)
+}
+
+/// What must be equal for a resumed run to be the same run.
+fn settings(config: &RunConfig) -> [(&'static str, String); 14] {
+    [
+        ("model", config.model.to_string()),
+        ("data", config.data.name.clone()),
+        ("data checksum", config.data.checksum.clone()),
+        ("compressor", config.compressor.to_string()),
+        ("exchange", config.strategy.to_string()),
+        ("workers", config.workers.to_string()),
+        ("steps", config.steps.to_string()),
+        ("batch", config.batch.to_string()),
+        ("optimizer", config.optimizer.to_string()),
+        ("weight decay", config.weight_decay.to_string()),
+        ("learning rate", config.learning_rate.to_string()),
+        ("augment", config.augment.to_string()),
+        ("seed", config.seed.to_string()),
+        ("raw below", config.raw_below.to_string()),
+    ]
+}

@@ -1,0 +1,142 @@
+//! What can be wrong with data files, each error naming the file and the remedy.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a data set cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// No place where the data set is looked for has it.
+    #[error(
+        "data set '{name}' is not at {}; put its files there, or give their folder (known data sets: {known})",
+        list(.places)
+    )]
+    NotFound {
+        /// The name asked for.
+        name: String,
+        /// The places looked at, in order.
+        places: Vec<PathBuf>,
+        /// The names in the catalogue, separated by commas.
+        known: String,
+    },
+    /// A file or folder cannot be read.
+    #[error("cannot read '{}': {source}; check the path and its permissions", .path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A folder holds nothing that is recognised.
+    #[error(
+        "'{}' holds no data set that is recognised; give a folder with MNIST idx files, CIFAR-10 binary batches, \
+         train/<class>/*.jpg and test/<class>/*.jpg, or one .tar, .tar.gz or .tgz of such folders",
+        .path.display()
+    )]
+    Unrecognised {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder holds more than one data set.
+    #[error("'{}' holds several data sets ({}); name the one to use", .path.display(), .found.join(", "))]
+    Ambiguous {
+        /// The folder.
+        path: PathBuf,
+        /// What was found in it.
+        found: Vec<String>,
+    },
+    /// A data set lacks one of its files.
+    #[error("'{}' lacks {file}; fetch it, the data set is incomplete without it", .path.display())]
+    MissingFile {
+        /// The folder (or archive) that should hold it.
+        path: PathBuf,
+        /// The file or folder that is absent.
+        file: String,
+    },
+    /// A file is not what its name says, or not all of it is there.
+    #[error("'{}' is damaged: {reason}; fetch the file again", .path.display())]
+    Damaged {
+        /// The file; for one inside an archive the archive's path comes first.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A label outside the data set's classes.
+    #[error(
+        "'{}' gives example {index} the label {label}, but labels run from 0 to {}; fetch the file again",
+        .path.display(), .classes - 1
+    )]
+    Label {
+        /// The file.
+        path: PathBuf,
+        /// Which example, counted from 0 within the file.
+        index: usize,
+        /// Its label.
+        label: u8,
+        /// The number of classes.
+        classes: usize,
+    },
+    /// An image whose size differs from the others'.
+    #[error(
+        "'{}' is {found}, where the data set's first image is {expected}; give all images one size and colour type",
+        .path.display()
+    )]
+    ImageSize {
+        /// The file.
+        path: PathBuf,
+        /// Its width × height × channels.
+        found: String,
+        /// The first image's.
+        expected: String,
+    },
+    /// A data set or file with no image in it.
+    #[error("'{}' holds no images; put at least one there, for training and for testing", .path.display())]
+    NoImages {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// A class folder with no image in it.
+    #[error("class folder '{}' holds no .jpg, .jpeg or .png file; fill it or remove it", .path.display())]
+    EmptyClass {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Training and test folders that do not hold the same classes.
+    #[error(
+        "'{}': class '{class}' is in {present} but not in {absent}; both need the same class folders",
+        .path.display()
+    )]
+    ClassMismatch {
+        /// The folder or archive.
+        path: PathBuf,
+        /// The class.
+        class: String,
+        /// The split that has it.
+        present: String,
+        /// The split that lacks it.
+        absent: String,
+    },
+    /// More classes than a label of eight bits can tell apart.
+    #[error("'{}' has {found} class folders; at most 256 are supported, merge or remove some", .path.display())]
+    TooManyClasses {
+        /// The folder or archive.
+        path: PathBuf,
+        /// How many it has.
+        found: usize,
+    },
+}
+
+impl DataError {
+    pub(super) fn read(path: &Path, source: io::Error) -> Self {
+        DataError::Read { path: path.to_owned(), source }
+    }
+
+    pub(super) fn damaged(path: &Path, reason: impl Into<String>) -> Self {
+        DataError::Damaged { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+fn list(places: &[PathBuf]) -> String {
+    let quoted: Vec<_> = places.iter().map(|place| format!("'{}'", place.display())).collect();
+    quoted.join(" or ")
+}

@@ -1,0 +1,82 @@
+//! Reading the files of a data set, with a checksum over what was read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use sha2::{Digest, Sha256};
+
+use super::DataError;
+
+/// Digests of the files read so far, by the name they have within the data set.
+#[derive(Default)]
+pub(super) struct Checksums {
+    by_name: BTreeMap<String, String>,
+}
+
+impl Checksums {
+    /// Reads `dir/name` whole and notes its digest.
+    pub(super) fn read(&mut self, dir: &Path, name: &str) -> Result<Vec<u8>, DataError> {
+        let path = dir.join(name);
+        let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+        self.by_name.insert(name.to_owned(), sha256(&bytes));
+        Ok(bytes)
+    }
+
+    /// The digest of the list of digests, in the form `sha256sum` prints and sorted by name, so that
+    /// `sha256sum FILES | sha256sum` gives the same.
+    pub(super) fn total(&self) -> String {
+        let mut listing = String::new();
+        for (name, digest) in &self.by_name {
+            let _ = writeln!(listing, "{digest}  {name}");
+        }
+        sha256(listing.as_bytes())
+    }
+}
+
+/// The SHA-256 of `bytes` in hexadecimal.
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// `bytes` in lower-case hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The content of a file whose bytes are `bytes`: unpacked if its name says it is gzipped.
+pub(super) fn content<'a>(path: &Path, bytes: &'a [u8]) -> Box<dyn Read + 'a> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some(e) if e.eq_ignore_ascii_case("gz") || e.eq_ignore_ascii_case("tgz") => {
+            Box::new(MultiGzDecoder::new(bytes))
+        }
+        _ => Box::new(bytes),
+    }
+}
+
+/// What an error of reading [`content`] means.
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> DataError {
+    let reason = match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),
+        _ => format!("it cannot be unpacked ({error})"),
+    };
+    DataError::damaged(path, reason)
+}
+
+/// Names in a folder, sorted; those that are not UTF-8 are left out, no data set has such names.
+pub(super) fn names(dir: &Path) -> Result<Vec<String>, DataError> {
+    let entries = fs::read_dir(dir).map_err(|e| DataError::read(dir, e))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| DataError::read(dir, e))?;
+        names.extend(entry.file_name().into_string().ok());
+    }
+    names.sort_unstable();
+    Ok(names)
+}

@@ -1,0 +1,142 @@
+//! Data sets of labelled images: standard files, recognised by what they are, and a generated set
+//! that needs none.
+//!
+//! - [`load`] reads MNIST idx files, CIFAR-10 binary batches and image folders (also from one tar
+//!   archive); [`find`] looks for a data set by name; [`catalogue`] lists the names.
+//! - [`embedded`] draws distorted digits from a seed.
+//! - [`normalise`] and [`augment`] turn an image's bytes into the floats a model sees.
+
+mod augment;
+mod catalogue;
+mod cifar;
+mod digits;
+mod error;
+mod files;
+mod folder;
+mod idx;
+mod load;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::Path;
+
+pub use augment::{PADDING, augment, normalise};
+pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};
+pub use digits::{embedded, embedded_sized};
+pub use error::DataError;
+pub use load::load;
+
+/// Labelled images of one size, eight bits a channel.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Images {
+    /// Channels: 1 (grey) or 3 (red, green, blue).
+    pub channels: usize,
+    /// Rows of pixels.
+    pub height: usize,
+    /// Columns of pixels.
+    pub width: usize,
+    /// Number of classes; labels run from 0 to `classes − 1`.
+    pub classes: usize,
+    /// Image after image, each channels-first: `channels · height · width` bytes.
+    pub pixels: Vec<u8>,
+    /// One label an image.
+    pub labels: Vec<u8>,
+}
+
+impl Images {
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Channels, height and width.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.channels, self.height, self.width]
+    }
+
+    /// The bytes of image `index`, channels first.
+    ///
+    /// # Panics
+    /// If there is no such image.
+    pub fn image(&self, index: usize) -> &[u8] {
+        let size = self.channels * self.height * self.width;
+        &self.pixels[index * size..][..size]
+    }
+}
+
+impl fmt::Debug for Images {
+    /// Sizes only: the pixels would fill many screens.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Images({} of {}×{}×{}, {} classes)",
+            self.len(),
+            self.width,
+            self.height,
+            self.channels,
+            self.classes
+        )
+    }
+}
+
+/// Training and test images, of the same shape and classes.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// The name: that of the folder its files lie in, or `digits`.
+    pub name: String,
+    /// The images to learn from.
+    pub train: Images,
+    /// The images to measure on.
+    pub test: Images,
+    /// Mean of each channel over the training images, pixels taken as 0 to 1.
+    pub mean: Vec<f32>,
+    /// Standard deviation of each channel over the training images, pixels taken as 0 to 1; 1 for a
+    /// channel that never varies.
+    pub std: Vec<f32>,
+    /// SHA-256, in hexadecimal, over the files read (see [`load`]) or the bytes generated.
+    pub checksum: String,
+}
+
+impl Dataset {
+    fn new(name: String, train: Images, test: Images, checksum: String) -> Self {
+        let (mean, std) = (0..train.channels).map(|channel| moments(&train, channel)).unzip();
+        Self { name, train, test, mean, std, checksum }
+    }
+}
+
+/// Mean and standard deviation of a channel, summed exactly in integers.
+fn moments(images: &Images, channel: usize) -> (f32, f32) {
+    let plane = images.height * images.width;
+    let (mut sum, mut squares) = (0u128, 0u128);
+    for image in images.pixels.chunks_exact(images.channels * plane) {
+        let pixels = &image[channel * plane..][..plane];
+        sum += u128::from(pixels.iter().map(|&x| u64::from(x)).sum::<u64>());
+        squares += u128::from(pixels.iter().map(|&x| u64::from(x) * u64::from(x)).sum::<u64>());
+    }
+    let count = (images.len() * plane) as u128;
+    let mean = sum as f64 / count as f64;
+    let variance = (count * squares - sum * sum) as f64 / (count as f64 * count as f64);
+    let std = if variance > 0.0 { variance.sqrt() / 255.0 } else { 1.0 };
+    ((mean / 255.0) as f32, std as f32)
+}
+
+fn check_labels(
+    path: &Path,
+    labels: impl Iterator<Item = u8>,
+    classes: usize,
+) -> Result<(), DataError> {
+    match labels.enumerate().find(|&(_, label)| usize::from(label) >= classes) {
+        Some((index, label)) => {
+            Err(DataError::Label { path: path.to_owned(), index, label, classes })
+        }
+        None => Ok(()),
+    }
+}

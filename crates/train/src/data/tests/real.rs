@@ -1,0 +1,48 @@
+use crate::data::testing::real_data;
+use crate::data::{Verdict, catalogue, load};
+
+fn near(found: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() < tolerance, "{found} is not {expected}");
+    }
+}
+
+fn per_class(labels: &[u8]) -> Vec<usize> {
+    (0..10).map(|class| labels.iter().filter(|&&label| label == class).count()).collect()
+}
+
+fn all_match(name: &str, dir: &std::path::Path) {
+    let known = catalogue().iter().find(|known| known.name == name).unwrap();
+    let verdicts = known.verify(dir).unwrap();
+    assert!(verdicts.iter().all(|(_, verdict)| *verdict == Verdict::Matches), "{verdicts:?}");
+}
+
+#[test]
+fn mnist() {
+    let Some(dir) = real_data("mnist") else { return };
+    all_match("mnist", &dir);
+    let data = load(&dir).unwrap();
+    assert_eq!((data.train.len(), data.test.len()), (60_000, 10_000));
+    assert_eq!((data.train.shape(), data.train.classes), ([1, 28, 28], 10));
+    assert_eq!(data.train.labels[..5], [5, 0, 4, 1, 9]);
+    assert_eq!(data.test.labels[..5], [7, 2, 1, 0, 4]);
+    // The moments everyone normalises MNIST with.
+    near(&data.mean, &[0.1307], 1e-4);
+    near(&data.std, &[0.3081], 1e-4);
+}
+
+#[test]
+fn cifar10_from_jpeg_files() {
+    let Some(dir) = real_data("cifar10-jpg") else { return };
+    all_match("cifar10-jpg", &dir);
+    let data = load(&dir).unwrap();
+    assert_eq!((data.train.len(), data.test.len()), (50_000, 10_000));
+    assert_eq!((data.train.shape(), data.train.classes), ([3, 32, 32], 10));
+    assert_eq!(per_class(&data.train.labels), [5_000; 10]);
+    assert_eq!(per_class(&data.test.labels), [1_000; 10]);
+    assert_eq!(data.test.labels[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    // CIFAR-10's usual moments; compression to JPEG moves them a little.
+    near(&data.mean, &[0.4914, 0.4822, 0.4465], 2e-3);
+    near(&data.std, &[0.2470, 0.2435, 0.2616], 3e-3);
+}

@@ -1,0 +1,96 @@
+//! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use gradwire::Tensor;
+use gradwire_exchange::Optimizer;
+
+use super::{Adam, AdamConfig, Momentum, MomentumConfig, PerTensor, Sgd};
+use crate::options::{Options, OptionsError, Printer};
+
+/// Which optimizer, with its settings. Prints back only what differs from the defaults.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum OptimizerKind {
+    /// Plain gradient descent.
+    Sgd,
+    /// Momentum, with or without Nesterov's look-ahead; m = 0.9 by default.
+    Momentum(MomentumConfig),
+    /// Adam; β₁ = 0.9, β₂ = 0.999, ε = 1e-8 by default.
+    Adam(AdamConfig),
+}
+
+/// Why a string names no optimizer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptimizerError {
+    /// A name that is no optimizer's.
+    #[error("unknown optimizer '{0}'; known are sgd, momentum, nesterov, adam")]
+    Unknown(String),
+    /// A setting that does not fit.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+}
+
+const MOMENTUM: f32 = 0.9;
+const ADAM: AdamConfig = AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+
+impl OptimizerKind {
+    /// An optimizer for the tensors of a model, with weight decay.
+    pub fn build(self, tensors: &[Tensor], weight_decay: f32) -> Box<dyn Optimizer> {
+        match self {
+            Self::Sgd => Box::new(PerTensor::new(tensors, weight_decay, |_| Sgd)),
+            Self::Momentum(config) => {
+                Box::new(PerTensor::new(tensors, weight_decay, |n| Momentum::new(config, n)))
+            }
+            Self::Adam(config) => {
+                Box::new(PerTensor::new(tensors, weight_decay, |n| Adam::new(config, n)))
+            }
+        }
+    }
+}
+
+impl FromStr for OptimizerKind {
+    type Err = OptimizerError;
+
+    fn from_str(text: &str) -> Result<Self, OptimizerError> {
+        let mut options = Options::parse(text)?;
+        let below_one = "a number in [0, 1)";
+        let decay = |x: f64| (0.0..1.0).contains(&(x as f32));
+        let kind = match options.id() {
+            "sgd" => Self::Sgd,
+            id @ ("momentum" | "nesterov") => {
+                let nesterov = id == "nesterov";
+                let momentum = options.number("m", f64::from(MOMENTUM), below_one, decay)? as f32;
+                Self::Momentum(MomentumConfig { momentum, nesterov })
+            }
+            "adam" => Self::Adam(AdamConfig {
+                beta1: options.number("beta1", f64::from(ADAM.beta1), below_one, decay)? as f32,
+                beta2: options.number("beta2", f64::from(ADAM.beta2), below_one, decay)? as f32,
+                epsilon: options.number("eps", f64::from(ADAM.epsilon), "a positive number", |x| {
+                    (x as f32).is_normal() && x > 0.0
+                })? as f32,
+            }),
+            unknown => return Err(OptimizerError::Unknown(unknown.to_owned())),
+        };
+        options.finish()?;
+        Ok(kind)
+    }
+}
+
+impl fmt::Display for OptimizerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Sgd => f.write_str("sgd"),
+            Self::Momentum(MomentumConfig { momentum, nesterov }) => {
+                let id = if nesterov { "nesterov" } else { "momentum" };
+                Printer::new(f, id)?.unless("m", momentum, MOMENTUM)
+            }
+            Self::Adam(AdamConfig { beta1, beta2, epsilon }) => {
+                let mut printer = Printer::new(f, "adam")?;
+                printer.unless("beta1", beta1, ADAM.beta1)?;
+                printer.unless("beta2", beta2, ADAM.beta2)?;
+                printer.unless("eps", epsilon, ADAM.epsilon)
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Batches as a model takes them: normalised floats and labels.
+
+use super::order::Order;
+use crate::data::{Dataset, Images, augment, normalise};
+
+/// The training batches of one worker.
+pub(super) struct Batches<'a> {
+    data: &'a Dataset,
+    order: Order,
+    seed: u64,
+    augment: bool,
+    slice: Slice,
+    images: Vec<f32>,
+    labels: Vec<u8>,
+}
+
+/// A worker's part of every step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slice {
+    /// The worker.
+    pub(super) rank: usize,
+    /// Of how many.
+    pub(super) workers: usize,
+    /// Examples per worker and step.
+    pub(super) batch: usize,
+}
+
+impl Slice {
+    /// Where in the sequence of examples the worker's batch of a step begins.
+    fn start(&self, step: u64) -> u64 {
+        (step * self.workers as u64 + self.rank as u64) * self.batch as u64
+    }
+}
+
+impl<'a> Batches<'a> {
+    /// The batches of a worker, augmented or not.
+    pub(super) fn new(data: &'a Dataset, seed: u64, augment: bool, slice: Slice) -> Self {
+        let order = Order::new(seed, data.train.len());
+        Self { data, order, seed, augment, slice, images: Vec::new(), labels: Vec::new() }
+    }
+
+    /// The images and labels of a step.
+    pub(super) fn at(&mut self, step: u64) -> (&[f32], &[u8]) {
+        let Dataset { train, mean, std, .. } = self.data;
+        let size = train.channels * train.height * train.width;
+        self.images.resize(self.slice.batch * size, 0.0);
+        self.labels.clear();
+        let start = self.slice.start(step);
+        for (position, out) in (start..).zip(self.images.chunks_exact_mut(size)) {
+            let visit = self.order.at(position);
+            let image = train.image(visit.example as usize);
+            if self.augment {
+                augment(image, train.shape(), mean, std, visit.draws(self.seed), out);
+            } else {
+                normalise(image, mean, std, out);
+            }
+            self.labels.push(train.labels[visit.example as usize]);
+        }
+        (&self.images, &self.labels)
+    }
+}
+
+/// The normalised test images in `range`, into `out`, and their labels.
+pub(super) fn test_batch<'a>(
+    data: &'a Dataset,
+    range: std::ops::Range<usize>,
+    out: &mut Vec<f32>,
+) -> &'a [u8] {
+    let test: &Images = &data.test;
+    let size = test.channels * test.height * test.width;
+    out.resize(range.len() * size, 0.0);
+    for (index, out) in range.clone().zip(out.chunks_exact_mut(size)) {
+        normalise(test.image(index), &data.mean, &data.std, out);
+    }
+    &test.labels[range]
+}

@@ -1,0 +1,85 @@
+//! A training run: workers as threads, each with its replica and its shard of the data, exchanging
+//! compressed gradients.
+//!
+//! [`run`] takes a [`RunConfig`] and returns a [`RunRecord`]; an [`Observer`] watches and can stop it.
+
+mod batches;
+mod config;
+mod error;
+mod exam;
+mod gate;
+mod meeting;
+mod order;
+mod record;
+mod recorder;
+mod session;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use gradwire_exchange::Link;
+
+pub use config::RunConfig;
+pub use error::TrainError;
+pub use record::{Evaluation, RunRecord, StepRecord};
+
+/// Watches a run. All calls but [`stop`](Self::stop) come from the thread that called [`run`].
+pub trait Observer: Send + Sync {
+    /// A step of `total` is complete at all workers.
+    fn step(&self, record: &StepRecord, total: u64) {
+        let _ = (record, total);
+    }
+
+    /// The global model has been evaluated.
+    fn evaluated(&self, evaluation: &Evaluation) {
+        let _ = evaluation;
+    }
+
+    /// Whether to end the run at the next exchange. Asked once a step, from a worker's thread.
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
+/// An observer that looks away.
+impl Observer for () {}
+
+/// What does not change the result of a run, only its surroundings.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// Throttles each rank to this link for real; `None` leaves memory speed.
+    pub link: Option<Link>,
+    /// Writes checkpoints.
+    pub save: Option<Save>,
+    /// Goes on from this checkpoint, of the same configuration.
+    pub resume: Option<PathBuf>,
+}
+
+/// When and where checkpoints are written. Each replaces the one before.
+#[derive(Debug, Clone)]
+pub struct Save {
+    /// The file.
+    pub path: PathBuf,
+    /// Steps between checkpoints, at the first exchange each interval is over; 0: only at the end,
+    /// and when the run is stopped.
+    pub every: u64,
+}
+
+/// Trains, and evaluates at the end.
+///
+/// Deterministic: the same configuration gives the same bits (backup workers excepted), whatever the
+/// number of cores; a run resumed from a checkpoint gives the bits of one never stopped.
+///
+/// # Errors
+/// See [`TrainError`]. All threads have ended when this returns; where several fail, the error is
+/// that of the first.
+pub fn run(
+    config: &RunConfig,
+    observer: &dyn Observer,
+    options: &RunOptions,
+) -> Result<RunRecord, TrainError> {
+    session::run(config, observer, options, &|_, exchange| exchange)
+}

@@ -1,0 +1,114 @@
+//! What a training run reports.
+
+use serde::{Deserialize, Serialize};
+
+/// One step, averaged over workers. Times in seconds, bytes as the transport counted them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The step, from 0.
+    pub step: u64,
+    /// Mean training loss over the workers' batches.
+    pub loss: f64,
+    /// Learning rate.
+    pub learning_rate: f64,
+    /// Bytes a worker sent.
+    pub bytes_up: f64,
+    /// Bytes a worker received.
+    pub bytes_down: f64,
+    /// Forward and backward passes, on a core of its own.
+    pub compute: f64,
+    /// Encoding.
+    pub compress: f64,
+    /// Decoding and adding.
+    pub decompress: f64,
+    /// Optimizer.
+    pub update: f64,
+    /// Sending and waiting.
+    pub wire: f64,
+}
+
+/// One evaluation of the global model on the test set.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Steps done.
+    pub step: u64,
+    /// Top-1 accuracy, 0 to 1.
+    pub quality: f64,
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// Examples looked at.
+    pub examples: usize,
+}
+
+/// A finished run: enough to repeat it, and what it measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// gradwire's version.
+    pub version: String,
+    /// The model.
+    pub model: String,
+    /// Its parameters.
+    pub parameters: usize,
+    /// Its tensors.
+    pub tensors: usize,
+    /// Of its parameters, those in its largest tensor.
+    pub largest_tensor: usize,
+    /// Of its parameters, those in tensors that travel compressed.
+    pub compressed_parameters: usize,
+    /// The data set.
+    pub data: String,
+    /// SHA-256 of the data set.
+    pub data_checksum: String,
+    /// The compressor's spec.
+    pub compressor: String,
+    /// The strategy.
+    pub strategy: String,
+    /// Number of workers.
+    pub workers: usize,
+    /// Training steps.
+    pub steps: u64,
+    /// Examples per worker and step.
+    pub batch: usize,
+    /// The update rule.
+    pub optimizer: String,
+    /// ℓ2 penalty.
+    pub weight_decay: f64,
+    /// The learning-rate schedule.
+    pub learning_rate: String,
+    /// Whether training images were cropped and flipped.
+    pub augment: bool,
+    /// The seed.
+    pub seed: u64,
+    /// Quality at the end.
+    pub quality: f64,
+    /// Bytes a worker sent over the whole run.
+    pub bytes_up: f64,
+    /// Bytes a worker received over the whole run.
+    pub bytes_down: f64,
+    /// Digest of the final parameters.
+    pub digest: String,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// Every step.
+    pub trace: Vec<StepRecord>,
+    /// Every evaluation.
+    pub evaluations: Vec<Evaluation>,
+}
+
+impl RunRecord {
+    /// Bits per parameter and step that a worker sent and received, averaged over both directions
+    /// (32 for uncompressed float exchange with a parameter server).
+    pub fn bits_per_parameter(&self) -> f64 {
+        (self.bits_up() + self.bits_down()) / 2.0
+    }
+
+    /// Bits per parameter and step that a worker sent.
+    pub fn bits_up(&self) -> f64 {
+        self.bytes_up * 8.0 / (self.parameters as f64 * self.steps as f64)
+    }
+
+    /// Bits per parameter and step that a worker received.
+    pub fn bits_down(&self) -> f64 {
+        self.bytes_down * 8.0 / (self.parameters as f64 * self.steps as f64)
+    }
+}

@@ -1,0 +1,111 @@
+//! From what each worker measured to the record of the run.
+
+use std::collections::BTreeMap;
+
+use super::record::{Evaluation, StepRecord};
+
+/// What one worker measured in one step. Times in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Sample {
+    pub(super) step: u64,
+    pub(super) learning_rate: f64,
+    pub(super) loss: f64,
+    pub(super) bytes_up: u64,
+    pub(super) bytes_down: u64,
+    pub(super) compute: f64,
+    pub(super) compress: f64,
+    pub(super) decompress: f64,
+    pub(super) update: f64,
+    pub(super) wire: f64,
+}
+
+/// Collects samples until a step is complete, in whatever order workers get there.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    /// Steps on record, in order.
+    pub(super) trace: Vec<StepRecord>,
+    /// Evaluations on record, in order.
+    pub(super) evaluations: Vec<Evaluation>,
+    pending: BTreeMap<u64, Vec<Option<Sample>>>,
+    latest: Vec<Option<u64>>,
+}
+
+impl Recorder {
+    /// A recorder for so many workers that goes on from what is on record already.
+    pub(super) fn new(
+        workers: usize,
+        trace: Vec<StepRecord>,
+        evaluations: Vec<Evaluation>,
+    ) -> Self {
+        Self { trace, evaluations, pending: BTreeMap::new(), latest: vec![None; workers] }
+    }
+
+    /// Takes a worker's sample; its steps come in order. Answers how many steps this completed: those
+    /// that all workers have taken or, late, skipped.
+    pub(super) fn add(&mut self, rank: usize, sample: Sample) -> usize {
+        let workers = self.latest.len();
+        self.latest[rank] = Some(sample.step);
+        self.pending.entry(sample.step).or_insert_with(|| vec![None; workers])[rank] = Some(sample);
+        let complete = self.latest.iter().min().copied().flatten();
+        let before = self.trace.len();
+        while let Some(entry) = self.pending.first_entry() {
+            if Some(*entry.key()) > complete {
+                break;
+            }
+            self.trace.push(average(&entry.remove()));
+        }
+        self.trace.len() - before
+    }
+}
+
+/// The mean over the workers that took the step; bytes over all workers, so that they add up.
+fn average(samples: &[Option<Sample>]) -> StepRecord {
+    let present: Vec<&Sample> = samples.iter().flatten().collect();
+    let over = |count: usize, value: fn(&Sample) -> f64| {
+        present.iter().map(|sample| value(sample)).sum::<f64>() / count as f64
+    };
+    let mean = |value| over(present.len(), value);
+    StepRecord {
+        step: present[0].step,
+        loss: mean(|sample| sample.loss),
+        learning_rate: present[0].learning_rate,
+        bytes_up: over(samples.len(), |sample| sample.bytes_up as f64),
+        bytes_down: over(samples.len(), |sample| sample.bytes_down as f64),
+        compute: mean(|sample| sample.compute),
+        compress: mean(|sample| sample.compress),
+        decompress: mean(|sample| sample.decompress),
+        update: mean(|sample| sample.update),
+        wire: mean(|sample| sample.wire),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(step: u64, loss: f64, bytes_up: u64) -> Sample {
+        Sample { step, loss, bytes_up, learning_rate: 0.1, ..Sample::default() }
+    }
+
+    #[test]
+    fn a_step_is_the_mean_of_its_samples_in_any_order_of_arrival() {
+        let mut recorder = Recorder::new(2, Vec::new(), Vec::new());
+        assert_eq!(recorder.add(1, sample(0, 2.0, 10)), 0);
+        assert_eq!(recorder.add(1, sample(1, 4.0, 10)), 0);
+        assert_eq!(recorder.add(0, sample(0, 1.0, 30)), 1);
+        assert_eq!(recorder.add(0, sample(1, 0.0, 10)), 1);
+        let found: Vec<_> = recorder.trace.iter().map(|r| (r.step, r.loss, r.bytes_up)).collect();
+        assert_eq!(found, [(0, 1.5, 20.0), (1, 2.0, 10.0)]);
+    }
+
+    #[test]
+    fn a_worker_that_skipped_a_step_does_not_hold_it_up() {
+        let mut recorder = Recorder::new(2, Vec::new(), Vec::new());
+        recorder.add(0, sample(0, 1.0, 8));
+        recorder.add(0, sample(1, 3.0, 8));
+        recorder.add(1, sample(0, 1.0, 8));
+        assert_eq!(recorder.trace.len(), 1);
+        assert_eq!(recorder.add(1, sample(2, 1.0, 8)), 1);
+        assert_eq!((recorder.trace[1].loss, recorder.trace[1].bytes_up), (3.0, 4.0));
+    }
+}

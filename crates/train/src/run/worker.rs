@@ -1,0 +1,296 @@
+//! One worker: its replica, its share of the data, its end of the exchange.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use gradwire::State;
+use gradwire_exchange::{Exchange, ExchangeError, StepReport};
+
+use super::batches::Batches;
+use super::exam::{Exam, Subject};
+use super::gate::Gate;
+use super::meeting::{Cancelled, Meeting};
+use super::recorder::Sample;
+use super::{Observer, RunConfig, TrainError};
+use crate::checkpoint;
+use crate::models::{Model, Score};
+
+/// What a worker tells the thread that keeps the record.
+pub(super) enum Event {
+    /// It has done a step.
+    Step(Sample),
+    /// The evaluation after so many steps is complete.
+    Evaluated(u64, Score),
+    /// Its state after so many steps.
+    Saved(u64, Box<State>),
+}
+
+/// Why a worker ends early.
+pub(super) enum Failure {
+    /// Something is wrong here.
+    Error(TrainError),
+    /// Another worker has failed, and has said why.
+    Cancelled,
+    /// The run was asked to stop, after so many steps.
+    Stopped(u64),
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Self {
+        Failure::Error(error)
+    }
+}
+
+impl From<Cancelled> for Failure {
+    fn from(_: Cancelled) -> Self {
+        Failure::Cancelled
+    }
+}
+
+/// What the workers of a run share.
+pub(super) struct Shared<'a> {
+    pub(super) config: &'a RunConfig,
+    pub(super) observer: &'a dyn Observer,
+    /// Steps between checkpoints; 0: none at all. The last step is always saved then.
+    pub(super) save_every: Option<u64>,
+    pub(super) gate: Gate,
+    pub(super) meeting: Meeting,
+    pub(super) exam: Exam,
+    /// No step from this one on is begun; [`GO_ON`], or [`ABANDON`].
+    pub(super) stop_at: AtomicU64,
+}
+
+/// Nobody has asked to stop.
+pub(super) const GO_ON: u64 = u64::MAX;
+/// The run has failed: every worker leaves where it is.
+const ABANDON: u64 = 0;
+
+impl Shared<'_> {
+    /// Makes every worker leave, those that wait for others included.
+    pub(super) fn abandon(&self) {
+        self.stop_at.store(ABANDON, Ordering::SeqCst);
+        self.meeting.cancel();
+    }
+}
+
+/// One worker's own things.
+pub(super) struct Worker<'a> {
+    pub(super) rank: usize,
+    pub(super) shared: &'a Shared<'a>,
+    pub(super) model: Model,
+    pub(super) batches: Batches<'a>,
+    pub(super) parameters: Vec<Vec<f32>>,
+    pub(super) gradients: Vec<Vec<f32>>,
+    pub(super) exchange: Box<dyn Exchange>,
+    pub(super) events: Sender<(usize, Event)>,
+}
+
+impl Worker<'_> {
+    /// Trains from step `first` to the last.
+    pub(super) fn train(&mut self, first: u64) -> Result<(), Failure> {
+        let RunConfig { steps, .. } = *self.shared.config;
+        let every = self.shared.config.compressor.every();
+        let mut step = first;
+        while step < steps {
+            self.follow_stop(step)?;
+            let mut sample = self.compute(step)?;
+            let mut skipped = 0;
+            let boundary = (step + 1) % every == 0 || step + 1 == steps;
+            if boundary {
+                let report = self.exchange(step, sample.learning_rate)?;
+                skipped = report.skipped;
+                sample.count(&report);
+            }
+            self.tell(Event::Step(sample));
+            step = (step + 1 + skipped * every).min(steps);
+            if boundary {
+                self.after_exchange(step)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the worker where all agree to stop. The first worker decides: at the next exchange, which
+    /// nobody can pass without it.
+    fn follow_stop(&mut self, step: u64) -> Result<(), Failure> {
+        let Shared { config, observer, stop_at, .. } = self.shared;
+        let every = config.compressor.every();
+        if self.rank == 0 && stop_at.load(Ordering::SeqCst) == GO_ON && observer.stop() {
+            stop_at.store((step / every + 1) * every, Ordering::SeqCst);
+        }
+        match stop_at.load(Ordering::SeqCst) {
+            ABANDON => return Err(Failure::Cancelled),
+            at if step < at => return Ok(()),
+            _ => {}
+        }
+        // With backup workers the others may be elsewhere, and their states do not fit together.
+        if self.shared.save_every.is_some() && config.backups() == 0 {
+            self.save(step)?;
+        }
+        Err(Failure::Stopped(step))
+    }
+
+    /// Adds the gradients of the worker's batch.
+    fn compute(&mut self, step: u64) -> Result<Sample, TrainError> {
+        let config = self.shared.config;
+        let permit = self.shared.gate.enter();
+        let (images, labels) = self.batches.at(step);
+        let start = Instant::now();
+        let loss = self.model.add_gradients(&self.parameters, images, labels, &mut self.gradients);
+        let compute = start.elapsed();
+        drop(permit);
+        if !loss.is_finite() {
+            return Err(TrainError::Loss { rank: self.rank, step, loss });
+        }
+        self.check_gradients(step)?;
+        Ok(Sample {
+            step,
+            loss,
+            learning_rate: config.learning_rate.at(step, config.steps, config.workers),
+            compute: compute.as_secs_f64(),
+            ..Sample::default()
+        })
+    }
+
+    fn check_gradients(&self, step: u64) -> Result<(), TrainError> {
+        for (tensor, gradient) in self.model.tensors().iter().zip(&self.gradients) {
+            if let Some(value) = non_finite(gradient) {
+                let tensor = tensor.name().to_owned();
+                return Err(TrainError::Gradient { tensor, rank: self.rank, step, value });
+            }
+        }
+        Ok(())
+    }
+
+    fn exchange(&mut self, step: u64, learning_rate: f64) -> Result<StepReport, TrainError> {
+        let report = self
+            .exchange
+            .step(step, learning_rate as f32, &self.gradients, &mut self.parameters)
+            .map_err(|source| self.failed(source))?;
+        self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+        Ok(report)
+    }
+
+    /// What is due after `done` steps, an exchange just behind.
+    fn after_exchange(&mut self, done: u64) -> Result<(), Failure> {
+        let config = self.shared.config;
+        let last = done == config.steps;
+        let every = config.compressor.every();
+        let due = |interval| due(done, every, interval);
+        if due(config.check_every) {
+            let checked = self.exchange.check(done - 1, &self.parameters);
+            checked.map_err(|source| self.failed(source))?;
+        }
+        if last || due(config.evaluate_every) {
+            self.evaluate(done, last)?;
+        }
+        if let Some(interval) = self.shared.save_every
+            && (last || due(interval))
+        {
+            self.save(done)?;
+        }
+        Ok(())
+    }
+
+    /// Takes part in the evaluation of the global model with the first worker's batch-norm statistics.
+    fn evaluate(&mut self, done: u64, last: bool) -> Result<(), Failure> {
+        let Shared { config, exam, meeting, gate, .. } = self.shared;
+        if self.rank == 0 {
+            let global = self.exchange.global_model().map_err(|source| self.failed(source))?;
+            let all = config.data.test.len();
+            exam.set(Subject {
+                parameters: global.unwrap_or_else(|| self.parameters.clone()),
+                statistics: self.model.statistics().to_vec(),
+                examples: if last { all } else { config.evaluate_at_most.min(all) },
+            });
+        }
+        meeting.wait()?;
+        exam.work(&self.model, &config.data, gate);
+        meeting.wait()?;
+        if self.rank == 0 {
+            let score = exam.result();
+            if !score.loss.is_finite() {
+                return Err(TrainError::TestLoss { step: done, loss: score.loss }.into());
+            }
+            self.tell(Event::Evaluated(done, score));
+        }
+        Ok(())
+    }
+
+    /// Hands over everything a resumed worker needs.
+    fn save(&mut self, done: u64) -> Result<(), TrainError> {
+        let mut own = State::new();
+        self.exchange.save(&mut own).map_err(|source| self.failed(source))?;
+        let mut state = State::new();
+        state.merge(&checkpoint::worker_prefix(self.rank), own);
+        if self.rank == 0 {
+            checkpoint::save_model(&self.model, &self.parameters, &mut state);
+        }
+        self.tell(Event::Saved(done, Box::new(state)));
+        Ok(())
+    }
+
+    fn failed(&self, source: ExchangeError) -> TrainError {
+        TrainError::Exchange { rank: self.rank, source }
+    }
+
+    fn tell(&self, event: Event) {
+        // Nobody listens any more only when the run has failed already.
+        let _ = self.events.send((self.rank, event));
+    }
+}
+
+impl Sample {
+    fn count(&mut self, report: &StepReport) {
+        let seconds = |time: Duration| time.as_secs_f64();
+        self.bytes_up = report.traffic.bytes_up;
+        self.bytes_down = report.traffic.bytes_down;
+        self.compress = seconds(report.compress);
+        self.decompress = seconds(report.decompress);
+        self.update = seconds(report.update);
+        self.wire = seconds(report.wire);
+    }
+}
+
+/// Whether a multiple of `interval` lies between the exchange before and this one, after `done` steps.
+/// Never for an interval of 0.
+fn due(done: u64, every: u64, interval: u64) -> bool {
+    let before = (done - 1) / every * every;
+    interval > 0 && done / interval > before / interval
+}
+
+/// The first value that is not finite.
+fn non_finite(values: &[f32]) -> Option<f32> {
+    // One pass of integer operations finds out whether, at memory speed; which is a rare second pass.
+    let exponents = |value: &f32| value.to_bits() & 0x7f80_0000;
+    let found = values.iter().fold(false, |found, value| found | (exponents(value) == 0x7f80_0000));
+    if found { values.iter().copied().find(|value| !value.is_finite()) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_fall_on_the_next_exchange() {
+        let found = |every: u64, interval, steps: u64| -> Vec<u64> {
+            (1..=steps)
+                .filter(|done| done % every == 0 || *done == steps)
+                .filter(|&done| due(done, every, interval))
+                .collect()
+        };
+        assert_eq!(found(1, 3, 10), [3, 6, 9]);
+        assert_eq!(found(2, 3, 10), [4, 6, 10]);
+        assert_eq!(found(4, 3, 10), [4, 8, 10]);
+        assert_eq!(found(1, 0, 10), []);
+        assert_eq!(found(1, 20, 10), []);
+    }
+
+    #[test]
+    fn the_first_value_that_is_no_number_is_found() {
+        assert_eq!(non_finite(&[0.0, -1.0, f32::MAX, f32::MIN_POSITIVE / 2.0]), None);
+        assert_eq!(non_finite(&[0.0, f32::NEG_INFINITY, f32::NAN]), Some(f32::NEG_INFINITY));
+        assert!(non_finite(&[1.0; 100].map(|x| x * f32::NAN)).is_some_and(f32::is_nan));
+    }
+}

@@ -1,0 +1,255 @@
+//! Learning rates over the steps of a run.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::options::{Options, OptionsError, Printer};
+
+/// A learning rate as a function of the step.
+///
+/// Strings: `0.1`, `step:from=0.1,factor=0.1,at=0.5+0.75`, `cosine:from=0.1,to=0.001`, each but the
+/// first with `scale=on` (multiply by the number of workers, Goyal et al. 2017) and `warmup=0.05`
+/// (that part of the steps climbs linearly from the unscaled to the scaled rate); `constant:from=0.1`
+/// is the long form of `0.1`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LearningRate {
+    /// The rate before any scaling, positive.
+    pub from: f64,
+    /// How it falls.
+    pub decay: Decay,
+    /// Whether it is multiplied by the number of workers.
+    pub scale: bool,
+    /// The part of the steps, from the first on, over which scaling sets in; in [0, 1].
+    pub warmup: f64,
+}
+
+/// How a learning rate falls over a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decay {
+    /// It does not.
+    Constant,
+    /// It is multiplied by a factor at some moments.
+    Step {
+        /// The factor, in (0, 1).
+        factor: f64,
+        /// The moments as parts of all steps, in (0, 1), ascending.
+        at: Vec<f64>,
+    },
+    /// Half a cosine without restarts (Loshchilov and Hutter 2017).
+    Cosine {
+        /// The rate that it would reach one step after the last; not below 0.
+        to: f64,
+    },
+}
+
+/// Why a string is no learning rate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LearningRateError {
+    /// A name that is no schedule's, or a number that is no rate.
+    #[error("'{0}' is no learning rate; give a positive number, or constant:from=0.1, step:from=0.1,factor=0.1,at=0.5+0.75, cosine:from=0.1,to=0.001")]
+    Unknown(String),
+    /// A setting that does not fit.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+}
+
+const POSITIVE: &str = "a positive number";
+const FACTOR: f64 = 0.1;
+const AT: [f64; 2] = [0.5, 0.75];
+const FROM: f64 = 0.1;
+
+impl LearningRate {
+    /// The same rate at every step.
+    pub fn constant(rate: f64) -> Self {
+        Self { from: rate, decay: Decay::Constant, scale: false, warmup: 0.0 }
+    }
+
+    /// The rate at `step` (from 0) of `steps`, for so many workers.
+    pub fn at(&self, step: u64, steps: u64, workers: usize) -> f64 {
+        let done = step as f64 / steps.max(1) as f64;
+        self.decayed(done) * self.scaling(done, workers)
+    }
+
+    fn decayed(&self, done: f64) -> f64 {
+        match &self.decay {
+            Decay::Constant => self.from,
+            Decay::Step { factor, at } => {
+                let drops = at.iter().filter(|&&moment| done >= moment).count();
+                self.from * factor.powi(drops as i32)
+            }
+            Decay::Cosine { to } => {
+                to + (self.from - to) * (1.0 + (std::f64::consts::PI * done).cos()) / 2.0
+            }
+        }
+    }
+
+    fn scaling(&self, done: f64, workers: usize) -> f64 {
+        if !self.scale {
+            return 1.0;
+        }
+        let reached = if done < self.warmup { done / self.warmup } else { 1.0 };
+        1.0 + reached * (workers as f64 - 1.0)
+    }
+}
+
+impl FromStr for LearningRate {
+    type Err = LearningRateError;
+
+    fn from_str(text: &str) -> Result<Self, LearningRateError> {
+        let positive = |x: f64| x > 0.0 && x.is_finite();
+        if let Ok(rate) = text.trim().parse() {
+            let rate = Some(rate).filter(|&rate| positive(rate));
+            return rate.map(Self::constant).ok_or_else(|| LearningRateError::Unknown(text.to_owned()));
+        }
+        let mut options = Options::parse(text)?;
+        let from = options.number("from", FROM, POSITIVE, positive)?;
+        let decay = match options.id() {
+            "constant" => Decay::Constant,
+            "step" => Decay::Step {
+                factor: options.number("factor", FACTOR, "a number in (0, 1)", inside)?,
+                at: options.take("at", AT.to_vec(), "ascending numbers in (0, 1), joined by +", moments)?,
+            },
+            "cosine" => Decay::Cosine {
+                to: options.number("to", 0.0, "a number that is not negative", |x| {
+                    x >= 0.0 && x.is_finite()
+                })?,
+            },
+            unknown => return Err(LearningRateError::Unknown(unknown.to_owned())),
+        };
+        let scale = options.take("scale", false, "on or off", switch)?;
+        let warmup =
+            options.number("warmup", 0.0, "a number in [0, 1]", |x| (0.0..=1.0).contains(&x))?;
+        options.finish()?;
+        Ok(Self { from, decay, scale, warmup })
+    }
+}
+
+fn inside(x: f64) -> bool {
+    x > 0.0 && x < 1.0
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
+fn moments(text: &str) -> Option<Vec<f64>> {
+    let moments: Vec<f64> = text.split('+').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let fits = moments.iter().all(|&x| inside(x)) && moments.is_sorted();
+    fits.then_some(moments)
+}
+
+impl fmt::Display for LearningRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::constant(self.from) {
+            return write!(f, "{}", self.from);
+        }
+        let id = match self.decay {
+            Decay::Constant => "constant",
+            Decay::Step { .. } => "step",
+            Decay::Cosine { .. } => "cosine",
+        };
+        let mut printer = Printer::new(f, id)?;
+        printer.item("from", self.from)?;
+        match &self.decay {
+            Decay::Constant => {}
+            Decay::Step { factor, at } => {
+                printer.unless("factor", *factor, FACTOR)?;
+                if *at != AT {
+                    let at: Vec<_> = at.iter().map(f64::to_string).collect();
+                    printer.item("at", at.join("+"))?;
+                }
+            }
+            Decay::Cosine { to } => printer.unless("to", *to, 0.0)?,
+        }
+        printer.unless("scale", if self.scale { "on" } else { "off" }, "off")?;
+        printer.unless("warmup", self.warmup, 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(text: &str) -> LearningRate {
+        text.parse().unwrap()
+    }
+
+    fn close(found: f64, expected: f64) {
+        assert!((found / expected - 1.0).abs() < 1e-12, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn constant_is_constant() {
+        for step in [0, 1, 99] {
+            assert_eq!(rate("0.25").at(step, 100, 8), 0.25);
+        }
+    }
+
+    #[test]
+    fn steps_fall_where_they_should() {
+        let rate = rate("step:from=0.1,factor=0.1,at=0.5+0.75");
+        for (step, expected) in [(0, 0.1), (49, 0.1), (50, 0.01), (74, 0.01), (75, 0.001), (99, 0.001)] {
+            close(rate.at(step, 100, 1), expected);
+        }
+    }
+
+    #[test]
+    fn cosine_passes_its_known_points() {
+        let rate = rate("cosine:from=0.1,to=0.001");
+        close(rate.at(0, 60, 1), 0.1);
+        // cos 60° = 1/2: three quarters of the way up.
+        close(rate.at(20, 60, 1), 0.001 + 0.099 * 0.75);
+        close(rate.at(30, 60, 1), 0.0505);
+        close(rate.at(60, 60, 1), 0.001);
+    }
+
+    #[test]
+    fn scaling_multiplies_by_workers_after_a_warm_up() {
+        let rate = rate("constant:from=0.1,scale=on,warmup=0.1");
+        // 10 steps from 1 to 4 times the rate.
+        close(rate.at(0, 100, 4), 0.1);
+        close(rate.at(5, 100, 4), 0.25);
+        close(rate.at(10, 100, 4), 0.4);
+        close(rate.at(50, 100, 4), 0.4);
+        close(rate.at(50, 100, 1), 0.1);
+    }
+
+    #[test]
+    fn prints_what_it_parses() {
+        for text in [
+            "0.1",
+            "step:from=0.2",
+            "step:from=0.1,factor=0.5,at=0.25",
+            "cosine:from=0.1,to=0.001",
+            "cosine:from=0.1,to=0.001,scale=on,warmup=0.05",
+            "constant:from=0.1,scale=on",
+        ] {
+            assert_eq!(rate(text).to_string(), text);
+        }
+        assert_eq!(rate("constant:from=0.1").to_string(), "0.1");
+    }
+
+    #[test]
+    fn refuses_what_makes_no_sense() {
+        for (text, part) in [
+            ("-1", "'-1' is no learning rate"),
+            ("0", "positive number"),
+            ("nan", "positive number"),
+            ("linear:from=1", "'linear' is no learning rate"),
+            ("cosine:form=0.1", "known are: from, to, scale, warmup"),
+            ("cosine:from=0", "from=0 is not allowed"),
+            ("step:at=0.75+0.5", "ascending"),
+            ("step:at=1.5", "ascending"),
+            ("step:factor", "key=value"),
+            ("cosine:to=1,to=2", "twice"),
+            ("cosine:scale=yes", "on or off"),
+        ] {
+            let message = text.parse::<LearningRate>().unwrap_err().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}
