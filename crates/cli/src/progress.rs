@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use gradwire_testbed::runner::Progress;
-use gradwire_train::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
+use gradwire_train::run::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::interrupt;
@@ -77,9 +77,10 @@ impl Progress for Bars {
         state.steps = run.steps;
         if self.terminal {
             let style = ProgressStyle::with_template(TEMPLATE).expect("the template is valid");
-            state.bar = ProgressBar::with_draw_target(Some(run.steps), ProgressDrawTarget::stderr())
-                .with_style(style)
-                .with_prefix(name.clone());
+            state.bar =
+                ProgressBar::with_draw_target(Some(run.steps), ProgressDrawTarget::stderr())
+                    .with_style(style)
+                    .with_prefix(name.clone());
             state.bar.enable_steady_tick(Duration::from_millis(500));
         } else {
             eprintln!("{name}: {} steps", run.steps);

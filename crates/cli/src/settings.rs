@@ -6,7 +6,9 @@ use clap::{Args, ValueEnum};
 use gradwire::Spec;
 use gradwire_exchange::Strategy;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_train::{LearningRate, ModelKind, OptimizerKind};
+use gradwire_train::models::ModelKind;
+use gradwire_train::optim::OptimizerKind;
+use gradwire_train::schedule::LearningRate;
 
 use crate::failure::Failure;
 

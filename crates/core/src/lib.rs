@@ -51,3 +51,8 @@ pub use source::{BLOCK, NonFinite, Source};
 pub use spec::Spec;
 pub use state::State;
 pub use tensor::Tensor;
+
+/// The guide's example, kept true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/adding-a-compressor.md")]
+struct AddingACompressor;

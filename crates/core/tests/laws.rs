@@ -186,10 +186,12 @@ fn the_mean_of_linear_messages_is_the_message_of_the_mean() {
                 .collect();
             let mut sum = vec![0.0; elements_of(element, &messages[0]).len()];
             let mut separately = vec![0.0; elements];
+            let mut largest = 0f32;
             for (rank, message) in (0..).zip(&messages) {
                 assert_eq!(message.len(), messages[0].len());
                 for (sum, x) in sum.iter_mut().zip(elements_of(element, message)) {
                     *sum += x / 3.0;
+                    largest = largest.max(x.abs());
                 }
                 Decoder::new(&spec, SEED)
                     .decode_add(&tensor, 5, rank, message, 1.0 / 3.0, &mut separately)
@@ -197,8 +199,7 @@ fn the_mean_of_linear_messages_is_the_message_of_the_mean() {
             }
             let together = decode(&spec, &tensor, 5, &message_of(element, &sum)).unwrap();
             for (a, b) in together.iter().zip(&separately) {
-                // Values stay below 6, or below 600 where a factor of 100 restores the expectation.
-                assert!((a - b).abs() <= 6.0f32.max(a.abs()) * precision, "{spec}: {a} and {b}");
+                assert!((a - b).abs() <= largest * precision, "{spec}: {a} and {b}");
             }
         }
     }
@@ -380,11 +381,12 @@ fn decoding_is_linear_in_the_weight_and_adds() {
         let whole = decode(&spec, &tensor, 3, &message).unwrap();
         let mut decoder = Decoder::new(&spec, SEED);
         let mut out = vec![0.0; 1023];
-        for weight in [0.25, 0.5, -0.5] {
-            decoder.decode_add(&tensor, 3, RANK, &message, weight, &mut out).unwrap();
-        }
+        decoder.decode_add(&tensor, 3, RANK, &message, 0.25, &mut out).unwrap();
         let quarter: Vec<f32> = whole.iter().map(|x| 0.25 * x).collect();
-        assert_eq!(out, quarter, "{spec}");
+        assert!(out == quarter, "{spec}");
+        decoder.decode_add(&tensor, 3, RANK, &message, 0.25, &mut out).unwrap();
+        decoder.decode_add(&tensor, 3, RANK, &message, -0.5, &mut out).unwrap();
+        assert!(out.iter().all(|&x| x == 0.0), "{spec}");
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every rank sends what it holds to rank 0, which compares and sends its verdict to all: empty if
 //! they agree, else the reason with which all of them fail.
 
+use crate::transport::or_abort;
 use crate::{ExchangeError, Operation, Phase, Transport};
 
 /// Fails on every rank unless all were started with the same `description`, a fact a line.
@@ -26,10 +27,8 @@ pub(crate) fn on_parameters(
 ) -> Result<(), ExchangeError> {
     let operation = Operation::whole(Phase::Check, step);
     settle(transport, workers, operation, &digest.to_le_bytes(), |all| {
-        let differ: Vec<_> = (1..workers)
-            .filter(|&rank| all[rank] != all[0])
-            .map(|rank| rank.to_string())
-            .collect();
+        let differ: Vec<_> =
+            (1..workers).filter(|&rank| all[rank] != all[0]).map(|rank| rank.to_string()).collect();
         (!differ.is_empty()).then(|| {
             format!(
                 "after step {step} the parameters of rank {} differ from those of rank 0; ranks run \
@@ -40,6 +39,7 @@ pub(crate) fn on_parameters(
     })
 }
 
+/// Fails with the verdict. It reaches every rank, so that none needs to be told to stop by force.
 fn settle(
     transport: &mut dyn Transport,
     ranks: usize,
@@ -47,25 +47,37 @@ fn settle(
     own: &[u8],
     compare: impl FnOnce(&[Vec<u8>]) -> Option<String>,
 ) -> Result<(), ExchangeError> {
-    let mut verdict = Vec::new();
-    if transport.rank() == 0 {
-        let mut all = vec![Vec::new(); ranks];
-        all[0] = own.to_vec();
-        for from in 1..ranks {
-            transport.recv(from, operation, &mut all[from])?;
-        }
-        verdict = compare(&all).unwrap_or_default().into_bytes();
-        for to in 1..ranks {
-            transport.send(to, operation, &verdict)?;
-        }
-    } else {
-        transport.send(0, operation, own)?;
-        transport.recv(0, operation, &mut verdict)?;
-    }
+    let verdict = verdict(transport, ranks, operation, own, compare);
+    let verdict = or_abort(transport, verdict)?;
     if verdict.is_empty() {
         return Ok(());
     }
     Err(ExchangeError::Config(String::from_utf8_lossy(&verdict).into_owned()))
+}
+
+fn verdict(
+    transport: &mut dyn Transport,
+    ranks: usize,
+    operation: Operation<'_>,
+    own: &[u8],
+    compare: impl FnOnce(&[Vec<u8>]) -> Option<String>,
+) -> Result<Vec<u8>, ExchangeError> {
+    let mut verdict = Vec::new();
+    if transport.rank() > 0 {
+        transport.send(0, operation, own)?;
+        transport.recv(0, operation, &mut verdict)?;
+        return Ok(verdict);
+    }
+    let mut all = vec![Vec::new(); ranks];
+    all[0].extend_from_slice(own);
+    for (from, theirs) in all.iter_mut().enumerate().skip(1) {
+        transport.recv(from, operation, theirs)?;
+    }
+    verdict.extend(compare(&all).unwrap_or_default().into_bytes());
+    for to in 1..ranks {
+        transport.send(to, operation, &verdict)?;
+    }
+    Ok(verdict)
 }
 
 /// The first line in which two descriptions differ, as an error message.
@@ -98,6 +110,8 @@ mod tests {
         let message = difference(b"seed 1\nworkers 2\n", b"seed 2\nworkers 3\n", 3).unwrap();
         assert!(message.starts_with("rank 3 was started with seed 2, rank 0 with seed 1;"));
         let message = difference(b"a\ntensor 'w' [2]\n", b"a\n", 1).unwrap();
-        assert!(message.contains("rank 1 was started with no more tensors, rank 0 with tensor 'w'"));
+        assert!(
+            message.contains("rank 1 was started with no more tensors, rank 0 with tensor 'w'")
+        );
     }
 }

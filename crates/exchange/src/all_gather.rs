@@ -7,9 +7,7 @@ use gradwire::State;
 
 use crate::codec::{Receiver, Sender, raw_tensors};
 use crate::exchange::timed;
-use crate::{
-    Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused,
-};
+use crate::{Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused};
 
 /// Averages by all-gather; see the [module](self).
 pub struct AllGather {

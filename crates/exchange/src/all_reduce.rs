@@ -147,8 +147,7 @@ impl AllReduce {
         let operation = Operation::whole(Phase::Gather, step);
         let rank = transport.rank();
         self.parts[rank].clear();
-        self.parts[rank]
-            .extend_from_slice(&self.buffer[self.cuts[rank]..self.cuts[rank + 1]]);
+        self.parts[rank].extend_from_slice(&self.buffer[self.cuts[rank]..self.cuts[rank + 1]]);
         transport.all_gather_v(operation, &mut self.parts)?;
         for (from, part) in self.parts.iter().enumerate() {
             let out = &mut self.buffer[self.cuts[from]..self.cuts[from + 1]];

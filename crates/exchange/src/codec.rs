@@ -19,10 +19,7 @@ impl Sender {
     /// A sender that the others know as `rank`.
     pub(crate) fn new(spec: &Spec, seed: u64, rank: usize) -> Self {
         let rank = rank as u32;
-        Self {
-            compressed: Encoder::new(spec, seed, rank),
-            raw: Encoder::new(&raw(), seed, rank),
-        }
+        Self { compressed: Encoder::new(spec, seed, rank), raw: Encoder::new(&raw(), seed, rank) }
     }
 
     /// Replaces `message` by the message for `values`.

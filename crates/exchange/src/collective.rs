@@ -8,9 +8,7 @@ use gradwire::{State, Tensor};
 use crate::exchange::timed;
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
-use crate::{
-    Exchange, ExchangeError, Optimizer, Setup, StepReport, Transport, agreement, digest,
-};
+use crate::{Exchange, ExchangeError, Optimizer, Setup, StepReport, Transport, agreement, digest};
 
 /// How a collective strategy averages gradients.
 pub trait Average: Send {
@@ -67,8 +65,7 @@ impl<A: Average> Collective<A> {
         setup: &Setup<'_>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
-        let joined = setup.join(&mut *transport);
-        or_abort(&mut *transport, joined)?;
+        setup.join(&mut *transport)?;
         Ok(Self {
             average: A::new(setup, transport.rank()),
             transport,
@@ -133,7 +130,6 @@ impl<A: Average> Exchange for Collective<A> {
     fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
         let workers = self.transport.size();
         let digest = digest(parameters);
-        let agreed = agreement::on_parameters(&mut *self.transport, workers, step, digest);
-        or_abort(&mut *self.transport, agreed)
+        agreement::on_parameters(&mut *self.transport, workers, step, digest)
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// A peer is gone: its thread or process ended.
-    #[error("rank {peer} is gone (during {operation}); see its own message for the reason, and resume from the last checkpoint")]
+    #[error(
+        "rank {peer} is gone (during {operation}); see its own message for the reason, and resume from the last checkpoint"
+    )]
     PeerLost {
         /// The peer.
         peer: usize,
@@ -14,7 +16,9 @@ pub enum ExchangeError {
         operation: String,
     },
     /// A peer said nothing within the deadline.
-    #[error("no answer from rank {peer} within {deadline:?} (during {operation}); it is stuck or too slow: raise the deadline or look at that rank")]
+    #[error(
+        "no answer from rank {peer} within {deadline:?} (during {operation}); it is stuck or too slow: raise the deadline or look at that rank"
+    )]
     Deadline {
         /// The peer.
         peer: usize,

@@ -62,8 +62,7 @@ pub fn launch(
         let made = makers.into_iter().map(|maker| maker.join());
         root_cause(made.map(|end| end.unwrap_or_else(|panic| panic::resume_unwind(panic))))
     })?;
-    let mut launched =
-        Launched { workers: Vec::new(), servers: Servers { threads: Vec::new() } };
+    let mut launched = Launched { workers: Vec::new(), servers: Servers { threads: Vec::new() } };
     for end in ends {
         match end {
             End::Worker(worker) => launched.workers.push(worker),

@@ -4,12 +4,59 @@
 //! strategy written over it: it takes this rank's gradients and leaves the same updated parameters
 //! on every rank, bit for bit. [`launch`] builds all ends of a run inside one process.
 //!
+//! ```
+//! use gradwire::{State, StateError, Tensor};
+//! use gradwire_exchange::{Optimizer, Policy, Setup, in_process, launch};
+//!
+//! struct Sgd;
+//!
+//! impl Optimizer for Sgd {
+//!     fn update(&mut self, _: usize, rate: f32, gradient: &[f32], parameters: &mut [f32]) {
+//!         parameters.iter_mut().zip(gradient).for_each(|(w, g)| *w -= rate * g);
+//!     }
+//!     fn save(&self, _: &str, _: &mut State) {}
+//!     fn restore(&mut self, _: &str, _: &State) -> Result<(), StateError> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let policy = Policy::new(&"3lc:s=1.75".parse()?);
+//! let tensors = [Tensor::new("fc.weight", &[20, 50])];
+//! let initial = vec![vec![0.0; 1000]];
+//! let setup = Setup {
+//!     strategy: "server".parse()?,
+//!     workers: 2,
+//!     policy: &policy,
+//!     tensors: &tensors,
+//!     seed: 0,
+//!     initial: &initial,
+//! };
+//! let launched = launch(&setup, in_process::Options::default(), || Box::new(Sgd))?;
+//! let threads: Vec<_> = launched
+//!     .workers
+//!     .into_iter()
+//!     .map(|mut exchange| {
+//!         let mut parameters = initial.clone();
+//!         std::thread::spawn(move || {
+//!             let gradients = vec![vec![1.0; 1000]];
+//!             let report = exchange.step(0, 0.1, &gradients, &mut parameters)?;
+//!             assert!(report.traffic.bytes_up < 300, "4 bytes an element would be 4000");
+//!             Ok::<_, gradwire_exchange::ExchangeError>(parameters)
+//!         })
+//!     })
+//!     .collect();
+//! let ends: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+//! assert_eq!(ends[0].as_ref().unwrap(), ends[1].as_ref().unwrap());
+//! launched.servers.join()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Local steps (`every` in a spec) are the trainer's: it sums the gradients of so many steps and
 //! calls [`Exchange::step`] with the sum.
 
 mod agreement;
-mod all_gather;
-mod all_reduce;
+pub mod all_gather;
+pub mod all_reduce;
 mod codec;
 mod collective;
 mod digest;
@@ -22,8 +69,8 @@ mod ledger;
 mod link;
 mod optimizer;
 mod policy;
-mod scatter_reduce;
-mod server;
+pub mod scatter_reduce;
+pub mod server;
 mod setup;
 mod strategy;
 mod transport;

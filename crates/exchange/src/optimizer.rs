@@ -5,7 +5,13 @@ use gradwire::{State, StateError};
 /// Turns a tensor's averaged gradient into new parameters, keeping its own state for each tensor.
 pub trait Optimizer: Send {
     /// Updates the parameters of tensor `index` (its position in the model's list of tensors).
-    fn update(&mut self, index: usize, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]);
+    fn update(
+        &mut self,
+        index: usize,
+        learning_rate: f32,
+        gradient: &[f32],
+        parameters: &mut [f32],
+    );
 
     /// Adds the state of every tensor to `state`, under keys that start with `prefix` and go on
     /// with the tensor's name.

@@ -24,12 +24,7 @@ impl Policy {
 
     /// One compressor for everything of [`RAW_BELOW`](Self::RAW_BELOW) elements or more.
     pub fn new(spec: &Spec) -> Self {
-        Self {
-            push: spec.clone(),
-            pull: None,
-            raw_below: Self::RAW_BELOW,
-            raw_names: Vec::new(),
-        }
+        Self { push: spec.clone(), pull: None, raw_below: Self::RAW_BELOW, raw_names: Vec::new() }
     }
 
     /// Whether a tensor bypasses compression.

@@ -13,9 +13,7 @@ use gradwire::{State, Tensor};
 
 use crate::codec::{Receiver, Sender};
 use crate::exchange::timed;
-use crate::{
-    Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused,
-};
+use crate::{Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused};
 
 /// Averages by scatter-reduce; see the [module](self).
 pub struct ScatterReduce {
@@ -247,7 +245,14 @@ mod tests {
         assert_eq!(cuts(&[4, 2], 2), named(&[("t0[0..3]", 0), ("t0[3..4]", 1), ("t1", 1)]));
         assert_eq!(
             cuts(&[0, 5, 0, 1], 3),
-            named(&[("t0", 0), ("t1[0..2]", 0), ("t1[2..4]", 1), ("t1[4..5]", 2), ("t2", 2), ("t3", 2)])
+            named(&[
+                ("t0", 0),
+                ("t1[0..2]", 0),
+                ("t1[2..4]", 1),
+                ("t1[4..5]", 2),
+                ("t2", 2),
+                ("t3", 2)
+            ])
         );
         // Fewer elements than ranks: some own nothing.
         assert_eq!(cuts(&[2], 4), named(&[("t0[0..1]", 1), ("t0[1..2]", 3)]));

@@ -140,10 +140,7 @@ impl Setup<'_> {
 }
 
 /// Refuses buffers that are not the tensors'.
-pub(crate) fn check_lengths(
-    tensors: &[Tensor],
-    buffers: &[Vec<f32>],
-) -> Result<(), ExchangeError> {
+pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<(), ExchangeError> {
     if tensors.len() != buffers.len() {
         return refuse(format!("{} buffers came for {} tensors", buffers.len(), tensors.len()));
     }

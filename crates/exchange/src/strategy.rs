@@ -147,7 +147,8 @@ mod tests {
     fn what_is_unknown_is_named_with_what_is_known() {
         let error = "ring".parse::<Strategy>().unwrap_err().to_string();
         assert!(error.contains("'ring'") && error.contains("scatter-reduce"), "{error}");
-        for text in ["server:servers=0", "server:copies=2", "all-gather:servers=2", "server:backup"] {
+        for text in ["server:servers=0", "server:copies=2", "all-gather:servers=2", "server:backup"]
+        {
             let error = text.parse::<Strategy>().unwrap_err().to_string();
             assert!(error.contains("servers=N"), "{error}");
         }

@@ -45,7 +45,6 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
         let (results, servers) = run.workers(|rank, exchange| {
             steps(&run, rank, exchange, 2)?;
             assert!(rank != 1, "this rank dies in the middle of its run");
-            steps(&run, rank, exchange, 0)?;
             let gradients = gradients(&run.tensors, rank, 2);
             exchange.step(2, RATE, &gradients, &mut run.initial.clone()).map(|_| ())
         });
@@ -91,11 +90,9 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
 fn a_rank_that_leaves_early_is_missed_by_name() {
     for name in STRATEGIES {
         let run = run(name);
-        let (results, servers) = run.workers(|rank, exchange| {
-            steps(&run, rank, exchange, if rank == 0 { 1 } else { 3 })
-        });
+        let (results, servers) = run
+            .workers(|rank, exchange| steps(&run, rank, exchange, if rank == 0 { 1 } else { 3 }));
         for (rank, result) in results.into_iter().enumerate().skip(1) {
-            assert!(rank > 0);
             assert_names(&result.unwrap().unwrap_err(), 0, name);
         }
         if run.strategy.servers() > 0 {

@@ -8,12 +8,11 @@ use gradwire_exchange::ExchangeError;
 
 const SIZES: [usize; 4] = [300, 3, 0, 2000];
 
+/// A worker's parameters, and its state as a file.
+type Saved = (Vec<Vec<f32>>, Vec<u8>);
+
 /// Every worker's parameters and state after `steps`, from those of an earlier part.
-fn continued(
-    run: &Run,
-    steps: std::ops::Range<u64>,
-    earlier: Option<&[(Vec<Vec<f32>>, Vec<u8>)]>,
-) -> Vec<(Vec<Vec<f32>>, Vec<u8>)> {
+fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) -> Vec<Saved> {
     let (results, servers) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
         if let Some(earlier) = earlier {
@@ -61,9 +60,8 @@ fn another_configuration_is_refused() {
         [("all-gather", 3, "3lc"), ("scatter-reduce", 2, "3lc"), ("all-gather", 2, "3lc:s=1.5")]
     {
         let run = Run::new(strategy(name), workers, &text.parse().unwrap(), &SIZES);
-        let (results, _) = run.workers(|_, exchange| {
-            exchange.restore(&State::from_bytes(&state[0].1).unwrap())
-        });
+        let (results, _) =
+            run.workers(|_, exchange| exchange.restore(&State::from_bytes(&state[0].1).unwrap()));
         for result in results {
             let error = result.unwrap().unwrap_err();
             assert!(matches!(error, ExchangeError::State(_)), "{error}");

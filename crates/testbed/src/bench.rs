@@ -62,7 +62,8 @@ pub struct Measurement {
 
 /// Every registered compressor with its defaults, and options that take another path.
 pub fn default_specs() -> Vec<Spec> {
-    let variants = ["terngrad:clip=0", "3lc:s=1.75", "topk:ratio=0.05,select=sampled,positions=bitmap"];
+    let variants =
+        ["terngrad:clip=0", "3lc:s=1.75", "topk:ratio=0.05,select=sampled,positions=bitmap"];
     let mut specs: Vec<Spec> = Vec::new();
     for entry in REGISTRY {
         specs.push(Spec::of(entry));
@@ -107,7 +108,8 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
 
 /// Measurements as a table, each beside the fraction of copy bandwidth it reaches.
 pub fn grid(measurements: &[Measurement]) -> Grid {
-    let head = ["compressor", "elements", "compress", "of copy", "decompress", "of copy", "copy", "bits"];
+    let head =
+        ["compressor", "elements", "compress", "of copy", "decompress", "of copy", "copy", "bits"];
     let mut grid = Grid::new(head);
     for m in measurements {
         let gbps = |x: f64| format!("{} GB/s", significant(x));

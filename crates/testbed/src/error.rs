@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use gradwire_train::TrainError;
 use gradwire_train::data::DataError;
+use gradwire_train::run::TrainError;
 
 /// An experiment that cannot be read, run or reported. Names the thing and the remedy.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,10 @@ use std::time::Duration;
 use gradwire::Spec;
 use gradwire_exchange::{Link, Policy, Strategy};
 use gradwire_train::data::{self, Dataset};
-use gradwire_train::{LearningRate, ModelKind, OptimizerKind, RunConfig};
+use gradwire_train::models::ModelKind;
+use gradwire_train::optim::OptimizerKind;
+use gradwire_train::run::RunConfig;
+use gradwire_train::schedule::LearningRate;
 use serde::{Deserialize, Serialize};
 
 use crate::TestbedError;
@@ -203,9 +206,10 @@ impl Experiment {
     /// The runs on `data`: all compressors for the first seed, then for the next.
     pub fn runs(&self, data: &Arc<Dataset>) -> Vec<RunConfig> {
         let steps = self.steps_on(data);
-        let pairs = self.seeds.iter().flat_map(|&seed| {
-            self.compressors.iter().map(move |compressor| (seed, compressor))
-        });
+        let pairs = self
+            .seeds
+            .iter()
+            .flat_map(|&seed| self.compressors.iter().map(move |compressor| (seed, compressor)));
         pairs
             .map(|(seed, compressor)| RunConfig {
                 model: self.model,
@@ -248,7 +252,10 @@ mod text {
 
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         to.collect_str(value)
     }
 
@@ -308,7 +315,8 @@ mod tests {
 
     #[test]
     fn what_is_not_given_has_its_default() {
-        let experiment = read("model = \"resnet20\"\ncompressors = [\"none\", \"3lc:s=1.9\"]").unwrap();
+        let experiment =
+            read("model = \"resnet20\"\ncompressors = [\"none\", \"3lc:s=1.9\"]").unwrap();
         assert_eq!(experiment.model.to_string(), "resnet20");
         assert_eq!(experiment.compressors[1].to_string(), "3lc:s=1.9");
         assert_eq!(experiment.workers, Experiment::default().workers);

@@ -1,7 +1,7 @@
 //! The charts of a comparison, after the figures of the 3LC paper (arXiv:1802.07389, section 5).
 
 use gradwire_exchange::Link;
-use gradwire_train::{RunRecord, StepRecord};
+use gradwire_train::run::{RunRecord, StepRecord};
 
 use crate::TestbedError;
 use crate::format::bandwidth;
@@ -187,7 +187,8 @@ mod tests {
         let mut half = synthetic::run("3lc", 1);
         half.steps = 5;
         half.quality = 0.5;
-        let chart = accuracy_by_length(&[synthetic::run("3lc", 1), half], Link::mbit(10.0)).unwrap();
+        let chart =
+            accuracy_by_length(&[synthetic::run("3lc", 1), half], Link::mbit(10.0)).unwrap();
         let qualities: Vec<f64> = chart.series[0].points.iter().map(|p| p.y.round()).collect();
         assert_eq!(qualities, [50.0, 91.0]);
     }

@@ -44,7 +44,7 @@ pub(crate) fn seconds(value: f64) -> String {
 }
 
 /// A bandwidth given in bits per second.
-pub fn bandwidth(bits_per_second: f64) -> String {
+pub(crate) fn bandwidth(bits_per_second: f64) -> String {
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")];
     let (unit, name) = pick(bits_per_second, &units);
     format!("{} {name}", bits_per_second / unit)

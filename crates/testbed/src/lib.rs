@@ -1,21 +1,27 @@
 //! Experiments on training with compressed exchanges: run them, keep their results, and show them
 //! as tables, charts and reports.
 //!
-//! Everything here works on [`RunRecord`](gradwire_train::RunRecord)s: a comparison, an experiment
-//! file or a paper's table is a list of runs, and its results are one line of JSON for each.
+//! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] makes them; their
+//! results are one line of JSON each, and everything shown is computed from these:
+//! a [`summary`] with its [tables](table), [`figures`], a [`report`]. [`reproduce`] does so for the
+//! tables of papers. [`bench`] stands beside: the speed of compressors alone.
 
+pub mod bench;
 mod error;
+pub mod experiment;
 pub mod figures;
 pub mod files;
 mod format;
 pub mod page;
 pub mod plot;
 pub mod report;
+pub mod reproduce;
 pub mod results;
+pub mod rows;
+pub mod runner;
 pub mod summary;
 #[cfg(test)]
 mod synthetic;
 pub mod table;
 
 pub use error::TestbedError;
-pub use format::bandwidth;

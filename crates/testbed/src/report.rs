@@ -1,7 +1,7 @@
 //! The report of a comparison: one HTML file.
 
 use gradwire_exchange::Link;
-use gradwire_train::RunRecord;
+use gradwire_train::run::RunRecord;
 
 use crate::format::{bandwidth, seconds};
 use crate::page::Page;
@@ -46,17 +46,16 @@ pub fn html(
         &figures::accuracy(runs),
         &figures::bits_per_value(runs),
     ]);
-    page.section("To repeat it")
-        .code(&provenance.command)
-        .code(&provenance.experiment)
-        .paragraph(&format!(
+    page.section("To repeat it").code(&provenance.command).code(&provenance.experiment).paragraph(
+        &format!(
             "gradwire {}; {}, {} build; data {} with SHA-256 {}.",
             first.version,
             std::env::consts::ARCH,
             if cfg!(debug_assertions) { "debug" } else { "release" },
             first.data,
             first.data_checksum,
-        ));
+        ),
+    );
     Ok(page.html())
 }
 
@@ -67,9 +66,8 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     };
     let floor = none.quality.mean - none.quality.sd.max(TOLERANCE);
     let kept = || summary.rows.iter().filter(|row| row.quality.mean >= floor);
-    let fastest = |at: usize| {
-        kept().min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step))
-    };
+    let fastest =
+        |at: usize| kept().min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step));
     (0..summary.links.len())
         .filter_map(|at| {
             let best = fastest(at)?;
@@ -151,11 +149,8 @@ mod tests {
 
     #[test]
     fn the_verdict_is_the_fastest_that_keeps_quality() {
-        let mut runs = vec![
-            synthetic::run("none", 1),
-            synthetic::run("3lc", 1),
-            synthetic::run("onebit", 1),
-        ];
+        let mut runs =
+            vec![synthetic::run("none", 1), synthetic::run("3lc", 1), synthetic::run("onebit", 1)];
         runs[2].bytes_up = 1.0;
         runs[2].bytes_down = 1.0;
         let says = |runs: &[RunRecord]| {

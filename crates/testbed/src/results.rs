@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use gradwire_train::{RunRecord, StepRecord};
+use gradwire_train::run::{RunRecord, StepRecord};
 
 use crate::TestbedError;
 use crate::files::write_atomic;
@@ -47,9 +47,8 @@ pub fn thin(run: &RunRecord, points: usize) -> RunRecord {
 
 /// The mean of some consecutive steps, under the last one's number.
 fn mean(steps: &[StepRecord]) -> StepRecord {
-    let over = |field: fn(&StepRecord) -> f64| {
-        steps.iter().map(field).sum::<f64>() / steps.len() as f64
-    };
+    let over =
+        |field: fn(&StepRecord) -> f64| steps.iter().map(field).sum::<f64>() / steps.len() as f64;
     StepRecord {
         step: steps.last().map_or(0, |last| last.step),
         loss: over(|s| s.loss),

@@ -1,6 +1,6 @@
 //! Runs one after another, with what was done before left out.
 
-use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
+use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
 
 use crate::TestbedError;
 use crate::results::thin;
@@ -28,9 +28,9 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
-/// Makes the runs of `configs` that `done` does not hold already, in order, one at a time. `keep` is
-/// handed all finished runs after each one, to be written where a later call finds them; their
-/// traces are thinned to [`TRACE_POINTS`].
+/// Makes the runs of `configs` that `done` does not hold already, in order, one at a time. After each
+/// one `keep` is handed everything that is done, old and new, to be written where a later call finds
+/// it. The traces of new runs are thinned to [`TRACE_POINTS`].
 ///
 /// # Errors
 /// If a run in `done` is of another set-up, or `keep` fails. A run that fails is an entry of
@@ -42,6 +42,7 @@ pub fn run_all(
     mut keep: impl FnMut(&[RunRecord]) -> Result<(), TestbedError>,
 ) -> Result<Outcome, TestbedError> {
     let mut outcome = Outcome::default();
+    let mut all = done.to_vec();
     if let Some(first) = configs.first() {
         done.iter().try_for_each(|run| same_setup(first, run))?;
     }
@@ -55,12 +56,13 @@ pub fn run_all(
             break;
         }
         progress.started(at, configs.len(), config);
-        match gradwire_train::run(config, progress, &RunOptions::default()) {
+        match run(config, progress, &RunOptions::default()) {
             Ok(run) => {
                 let run = thin(&run, TRACE_POINTS);
                 progress.finished(&run);
+                all.push(run.clone());
                 outcome.runs.push(run);
-                keep(&outcome.runs)?;
+                keep(&all)?;
             }
             Err(TrainError::Stopped { .. }) => {
                 outcome.interrupted = true;

@@ -2,7 +2,7 @@
 
 use gradwire::Spec;
 use gradwire_exchange::{Link, StepBytes, Strategy};
-use gradwire_train::{RunRecord, StepRecord};
+use gradwire_train::run::{RunRecord, StepRecord};
 
 use crate::TestbedError;
 

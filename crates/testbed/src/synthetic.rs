@@ -1,6 +1,6 @@
 //! Made-up runs for tests: round numbers that can be checked by hand.
 
-use gradwire_train::{Evaluation, RunRecord, StepRecord};
+use gradwire_train::run::{Evaluation, RunRecord, StepRecord};
 
 /// A run of 10 steps on a server with 4 workers and 1000 parameters, 500 of them in one tensor
 /// and 900 in compressed ones. `none` moves 4000 bytes each way a step; anything else 100 up and 200 down.
@@ -21,7 +21,8 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             wire: 0.003,
         })
         .collect();
-    let evaluation = |step: u64, quality: f64| Evaluation { step, quality, loss: 1.0, examples: 100 };
+    let evaluation =
+        |step: u64, quality: f64| Evaluation { step, quality, loss: 1.0, examples: 100 };
     let quality = 0.9 + 0.01 * seed as f64;
     RunRecord {
         version: "0.0.0".to_owned(),

@@ -5,19 +5,26 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyl
 use crate::format::{bandwidth, bytes, percent, points, seconds, significant, times};
 use crate::summary::{Baseline, Row, Spread, Summary};
 
-/// A table's cells. The first column is text, the others are numbers.
+/// A table's cells. The first column is text; the others are numbers, to the right, unless the grid
+/// is [`left_aligned`](Self::left_aligned).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grid {
     /// Column heads.
     pub head: Vec<String>,
     /// Cells, row by row; each row as long as the head.
     pub rows: Vec<Vec<String>>,
+    numbers: bool,
 }
 
 impl Grid {
     /// A grid without rows yet.
     pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
-        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
+        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), numbers: true }
+    }
+
+    /// The same grid with text in all columns.
+    pub fn left_aligned(self) -> Self {
+        Self { numbers: false, ..self }
     }
 
     /// Adds a row.
@@ -33,14 +40,17 @@ impl Grid {
     pub fn terminal(&self) -> String {
         let mut table = Table::new();
         table
-            .load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')))
+            .load_style(
+                TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
+            )
             .set_content_arrangement(ContentArrangement::Disabled)
             .set_header(&self.head);
         for row in &self.rows {
             table.add_row(row);
         }
+        let alignment = if self.numbers { CellAlignment::Right } else { CellAlignment::Left };
         for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
+            column.set_cell_alignment(alignment);
         }
         table.trim_fmt()
     }
@@ -49,7 +59,8 @@ impl Grid {
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
         let mut rule = "|---|".to_owned();
-        rule.push_str(&"---:|".repeat(self.head.len().saturating_sub(1)));
+        let column = if self.numbers { "---:|" } else { "---|" };
+        rule.push_str(&column.repeat(self.head.len().saturating_sub(1)));
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         format!("{}{rule}\n{rows}", line(&self.head))
     }
@@ -62,8 +73,9 @@ impl Grid {
         let rows: String =
             self.rows.iter().map(|row| format!("<tr>{}</tr>\n", cells("td", row))).collect();
         format!(
-            "<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
+            "<div class=\"wide\"><table{}>\n<thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
              </table></div>\n",
+            if self.numbers { "" } else { " class=\"text\"" },
             cells("th", &self.head)
         )
     }
@@ -218,7 +230,10 @@ mod tests {
         assert_eq!(traffic.rows[1][1], "91.00 %");
         assert_eq!(traffic.rows[1][4], "26.7×");
         let time = time(&summary);
-        assert_eq!(time.head[4..], ["at 10 Mbit/s", "at 100 Mbit/s", "at 1 Gbit/s", "at 10 Gbit/s"]);
+        assert_eq!(
+            time.head[4..],
+            ["at 10 Mbit/s", "at 100 Mbit/s", "at 1 Gbit/s", "at 10 Gbit/s"]
+        );
         assert!(time.rows[0][4].ends_with("(1.00×)"));
     }
 }

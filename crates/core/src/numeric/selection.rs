@@ -1,19 +1,93 @@
 //! The k largest absolute values of a tensor, exactly or from a sample, without sorting it.
 
-use crate::{BLOCK, Rng, Source};
+use gradwire_bits::kernels;
+
+use crate::{BLOCK, Rng, Source, Workspace};
 
 /// What separates the k largest absolute values from the rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold {
     /// The k-th largest absolute value. All elements above it are among the k largest.
     pub value: f32,
-    /// How many elements of exactly that absolute value are among the k largest.
+    /// How many elements have exactly that absolute value.
+    pub equal: usize,
+    /// How many of those are among the k largest.
     pub ties: usize,
 }
 
-/// Buckets of the first digit: eight bits of exponent and three of mantissa.
-const FIRST_DIGIT: Digit = Digit { shift: 20, bits: 11 };
-const LATER_DIGITS: [Digit; 2] = [Digit { shift: 10, bits: 10 }, Digit { shift: 0, bits: 10 }];
+/// The k-th largest absolute value, `1 ≤ k ≤ source.len()`, exactly.
+///
+/// A sample brackets it, and one pass over the tensor counts what lies above the bracket and gathers
+/// what lies within: some per cent of k elements, among which the value is selected. Where the sample
+/// misleads, because many values are equal or the tensor is ordered, radix selection follows.
+pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> Threshold {
+    assert!((1..=source.len()).contains(&k));
+    let Workspace { positions, values, words, .. } = workspace;
+    let (low, high) = bracket(source, k, values);
+    within(source, k, low, high, positions, values).unwrap_or_else(|| by_digits(source, k, words))
+}
+
+/// Bounds that hold the k-th largest absolute value in all likelihood: above `low`, at most `high`.
+fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f32) {
+    let elements = source.len();
+    sample(source, elements / SAMPLED, LEAST_BRACKET, values, |i, runs| {
+        (i as u128 * (elements / RUN) as u128 / runs as u128) as usize
+    });
+    if values.len() == elements {
+        return (-1.0, f32::MAX);
+    }
+    let rank = k as f64 * values.len() as f64 / elements as f64;
+    // Six standard deviations of the rank, and some more where the tail of so few is not normal.
+    let room = 6.0 * rank.sqrt() + 8.0;
+    let (above, below) = (rank - room, (rank + room) as usize);
+    let low = if below < values.len() { nth_largest(values, below) } else { -1.0 };
+    let high = if above >= 1.0 { nth_largest(values, above as usize - 1) } else { f32::MAX };
+    (low, high)
+}
+
+/// The k-th largest absolute value, if it is above `low` and at most `high`.
+fn within(
+    source: &mut Source<'_>,
+    k: usize,
+    low: f32,
+    high: f32,
+    positions: &mut Vec<u32>,
+    values: &mut Vec<f32>,
+) -> Option<Threshold> {
+    let mut above = 0;
+    let mut copy = [0.0; BLOCK];
+    values.clear();
+    source.peek_blocks(|_, block| {
+        let copy = &mut copy[..block.len()];
+        copy.copy_from_slice(block);
+        let start = values.len();
+        positions.clear();
+        // What is taken leaves a zero in its place, so that the second call takes the rest.
+        kernels::compact_above(copy, high, 0, positions, values);
+        above += values.len() - start;
+        values.truncate(start);
+        positions.clear();
+        if low < 0.0 {
+            values.extend(copy.iter().zip(block).filter(|(left, x)| left == x).map(|(&x, _)| x));
+        } else {
+            kernels::compact_above(copy, low, 0, positions, values);
+        }
+    });
+    let rank = k.checked_sub(above + 1).filter(|&rank| rank < values.len())?;
+    let value = nth_largest(values, rank);
+    let larger = values.iter().filter(|x| x.abs() > value).count();
+    let equal = values.iter().filter(|x| x.abs() == value).count();
+    Some(Threshold { value, equal, ties: rank + 1 - larger })
+}
+
+/// The absolute value of which `rank` others are no smaller.
+fn nth_largest(values: &mut [f32], rank: usize) -> f32 {
+    values.select_nth_unstable_by_key(rank, |x| std::cmp::Reverse(pattern(*x))).1.abs()
+}
+
+/// The first digit is the exponent and three bits of mantissa.
+const DIGITS: [Digit; 3] =
+    [Digit { shift: 20, bits: 11 }, Digit { shift: 10, bits: 10 }, Digit { shift: 0, bits: 10 }];
 /// Counters are kept in so many copies, because runs of equal digits would wait for each other.
 const COPIES: usize = 4;
 
@@ -24,23 +98,15 @@ struct Digit {
     bits: u32,
 }
 
-/// The k-th largest absolute value, `1 ≤ k ≤ source.len()`, by radix selection on the bit patterns.
-///
-/// One counting pass finds the bucket the value is in. What lies in that bucket is gathered in `words`
-/// and selected from, if it is a small part of the tensor; else further passes count finer digits.
-/// Memory beside: 32 KiB and the gathered part, at most 1/16 of the elements.
-pub fn kth_largest(source: &mut Source<'_>, k: usize, words: &mut Vec<u32>) -> Threshold {
-    assert!((1..=source.len()).contains(&k));
-    let mut rank = k;
+/// The k-th largest absolute value by radix selection on the bit patterns: three passes that count
+/// digits, in 32 KiB of counters.
+fn by_digits(source: &mut Source<'_>, k: usize, words: &mut Vec<u32>) -> Threshold {
+    let (mut rank, mut equal) = (k, 0);
     let mut bucket = Bucket { prefix: 0, shift: 31 };
-    let mut held = bucket.refine(source, FIRST_DIGIT, &mut rank, words);
-    for digit in LATER_DIGITS {
-        if held <= BLOCK.max(source.len() / 16) {
-            return bucket.select(source, rank, words);
-        }
-        held = bucket.refine(source, digit, &mut rank, words);
+    for digit in DIGITS {
+        equal = bucket.refine(source, digit, &mut rank, words);
     }
-    Threshold { value: f32::from_bits(bucket.prefix), ties: rank }
+    Threshold { value: f32::from_bits(bucket.prefix), equal, ties: rank }
 }
 
 /// The values whose patterns agree with `prefix` above the lowest `shift` bits.
@@ -84,43 +150,17 @@ impl Bucket {
         let (c, d) = rest.split_at_mut(buckets);
         let at = |x: f32| (pattern(x) >> digit.shift) as usize & mask;
         let (rows, tail) = block.as_chunks::<COPIES>();
-        if self.shift == 31 {
-            for row in rows {
-                a[at(row[0])] += 1;
-                b[at(row[1])] += 1;
-                c[at(row[2])] += 1;
-                d[at(row[3])] += 1;
-            }
-            tail.iter().for_each(|&x| a[at(x)] += 1);
-        } else {
-            for row in rows {
-                a[at(row[0])] += u32::from(self.holds(row[0]));
-                b[at(row[1])] += u32::from(self.holds(row[1]));
-                c[at(row[2])] += u32::from(self.holds(row[2]));
-                d[at(row[3])] += u32::from(self.holds(row[3]));
-            }
-            tail.iter().for_each(|&x| a[at(x)] += u32::from(self.holds(x)));
+        for row in rows {
+            a[at(row[0])] += u32::from(self.holds(row[0]));
+            b[at(row[1])] += u32::from(self.holds(row[1]));
+            c[at(row[2])] += u32::from(self.holds(row[2]));
+            d[at(row[3])] += u32::from(self.holds(row[3]));
         }
+        tail.iter().for_each(|&x| a[at(x)] += u32::from(self.holds(x)));
     }
 
     fn holds(&self, x: f32) -> bool {
         (pattern(x) ^ self.prefix) >> self.shift == 0
-    }
-
-    /// The `rank`-th largest value of the bucket, from the gathered patterns.
-    fn select(&self, source: &mut Source<'_>, rank: usize, words: &mut Vec<u32>) -> Threshold {
-        words.clear();
-        source.peek_blocks(|_, block| {
-            for row in block.chunks(16) {
-                // Most rows hold none of the bucket's values; this test is done 16 at a time.
-                if row.iter().fold(false, |any, &x| any | self.holds(x)) {
-                    words.extend(row.iter().filter(|&&x| self.holds(x)).map(|&x| pattern(x)));
-                }
-            }
-        });
-        let (_, &mut value, _) = words.select_nth_unstable_by(rank - 1, |a, b| b.cmp(a));
-        let above = words.iter().filter(|&&word| word > value).count();
-        Threshold { value: f32::from_bits(value), ties: rank - above }
     }
 }
 
@@ -132,8 +172,10 @@ fn pattern(x: f32) -> u32 {
 const RUN: usize = 16;
 /// A sample holds one element of so many…
 const SAMPLED: usize = 256;
-/// …but no fewer than this.
+/// …but no fewer than this, to estimate by.
 const LEAST_SAMPLE: usize = 4096;
+/// …but no fewer than this, to bracket by.
+const LEAST_BRACKET: usize = 1024;
 
 /// An estimate, from a random sample, of the k-th largest absolute value.
 ///
@@ -147,19 +189,32 @@ pub fn sampled_threshold(
 ) -> f32 {
     let elements = source.len();
     assert!((1..=elements).contains(&k));
-    values.clear();
-    let size = (elements / SAMPLED).max(LEAST_SAMPLE);
-    if size >= elements {
-        source.peek_blocks(|_, block| values.extend(block.iter().map(|x| x.abs())));
-    } else {
-        for _ in 0..size.div_ceil(RUN) {
-            let start = rng.below((elements / RUN) as u64) as usize * RUN;
-            source.peek(start, RUN, |run| values.extend(run.iter().map(|x| x.abs())));
-        }
-    }
+    sample(source, elements / SAMPLED, LEAST_SAMPLE, values, |_, _| {
+        rng.below((elements / RUN) as u64) as usize
+    });
     let size = values.len();
     let rank = (k as u128 * size as u128 / elements as u128).clamp(1, size as u128) as usize;
-    *values.select_nth_unstable_by(rank - 1, |a, b| b.total_cmp(a)).1
+    nth_largest(values, rank - 1)
+}
+
+/// Fills `values` with `size` elements or at least `least`, in runs; `place` says which run is the
+/// i-th of so many. A tensor of no more than `least` elements is taken whole.
+fn sample(
+    source: &mut Source<'_>,
+    size: usize,
+    least: usize,
+    values: &mut Vec<f32>,
+    mut place: impl FnMut(usize, usize) -> usize,
+) {
+    values.clear();
+    if source.len() <= least {
+        return source.peek_blocks(|_, block| values.extend_from_slice(block));
+    }
+    let runs = size.max(least).div_ceil(RUN);
+    values.reserve(runs * RUN);
+    for run in 0..runs {
+        source.peek(place(run, runs) * RUN, RUN, |run| values.extend_from_slice(run));
+    }
 }
 
 #[cfg(test)]
@@ -173,7 +228,7 @@ mod tests {
     }
 
     fn exact(values: &[f32], k: usize) -> Threshold {
-        with_source(values, |source| kth_largest(source, k, &mut Vec::new()))
+        with_source(values, |source| kth_largest(source, k, &mut Workspace::default()))
     }
 
     /// By sorting everything.
@@ -181,7 +236,8 @@ mod tests {
         let mut all: Vec<f32> = values.iter().map(|x| x.abs()).collect();
         all.sort_by(|a, b| b.total_cmp(a));
         let value = all[k - 1];
-        Threshold { value, ties: k - all.iter().filter(|&&x| x > value).count() }
+        let equal = all.iter().filter(|&&x| x == value).count();
+        Threshold { value, equal, ties: k - all.iter().filter(|&&x| x > value).count() }
     }
 
     fn noise(seed: u64, len: usize) -> Vec<f32> {
@@ -193,10 +249,10 @@ mod tests {
     #[test]
     fn a_small_set_worked_by_hand() {
         let values = [3.0, -5.0, 1.0, 5.0, -2.0, 5.0];
-        assert_eq!(exact(&values, 1), Threshold { value: 5.0, ties: 1 });
-        assert_eq!(exact(&values, 3), Threshold { value: 5.0, ties: 3 });
-        assert_eq!(exact(&values, 4), Threshold { value: 3.0, ties: 1 });
-        assert_eq!(exact(&values, 6), Threshold { value: 1.0, ties: 1 });
+        assert_eq!(exact(&values, 1), Threshold { value: 5.0, equal: 3, ties: 1 });
+        assert_eq!(exact(&values, 3), Threshold { value: 5.0, equal: 3, ties: 3 });
+        assert_eq!(exact(&values, 4), Threshold { value: 3.0, equal: 1, ties: 1 });
+        assert_eq!(exact(&values, 6), Threshold { value: 1.0, equal: 1, ties: 1 });
     }
 
     #[test]
@@ -208,10 +264,30 @@ mod tests {
         for (i, x) in last_bits.iter_mut().enumerate() {
             *x = f32::from_bits(0x3f80_0000 + (i * 7 % 900) as u32);
         }
-        for values in [noise(0, len), narrow, steps, last_bits, vec![0.0; len], vec![-2.5; len]] {
+        let mut ordered = noise(4, len);
+        ordered.sort_by(f32::total_cmp);
+        let sets =
+            [noise(0, len), narrow, steps, last_bits, ordered, vec![0.0; len], vec![-2.5; len]];
+        for values in sets {
             for k in [1, 2, len / 100, len / 4, len / 2, len - 1, len] {
-                assert_eq!(exact(&values, k), sorted(&values, k), "k = {k}");
+                let expected = sorted(&values, k);
+                assert_eq!(exact(&values, k), expected, "k = {k}");
+                let counted = with_source(&values, |source| by_digits(source, k, &mut Vec::new()));
+                assert_eq!(counted, expected, "k = {k}, by digits");
             }
+        }
+    }
+
+    #[test]
+    fn the_bracket_spares_the_passes_of_radix_selection() {
+        let values = noise(6, 100_000);
+        for k in [1, 100, 1_000, 25_000, 99_000] {
+            let found = with_source(&values, |source| {
+                let (mut positions, mut gathered) = (Vec::new(), Vec::new());
+                let (low, high) = bracket(source, k, &mut gathered);
+                within(source, k, low, high, &mut positions, &mut gathered)
+            });
+            assert_eq!(found, Some(sorted(&values, k)), "k = {k}");
         }
     }
 

@@ -5,12 +5,12 @@
 use gradwire::registry::REGISTRY;
 use gradwire::{Decoder, Encoder, Error, Floats, Rng, Spec, Tensor};
 
-pub const SEED: u64 = 11;
-pub const RANK: u32 = 2;
+pub(crate) const SEED: u64 = 11;
+pub(crate) const RANK: u32 = 2;
 
 /// Every registered compressor with its defaults and with error feedback switched, and what else
 /// takes another path through the code.
-pub fn specs() -> Vec<Spec> {
+pub(crate) fn specs() -> Vec<Spec> {
     let variants = [
         "3lc:s=1.75",
         "3lc:zre=off",
@@ -30,10 +30,10 @@ pub fn specs() -> Vec<Spec> {
     defaults.chain(variants.iter().map(|text| text.parse().unwrap())).collect()
 }
 
-pub const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 100_000];
+pub(crate) const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 100_000];
 
 /// Finite tensors of every kind that has ever been trouble.
-pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
+pub(crate) fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
     let noise = gaussian(elements, elements as u64);
     let map = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
         noise.iter().enumerate().map(|(i, &x)| f(i, x)).collect()
@@ -51,18 +51,18 @@ pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
 }
 
 /// Normal values by sums of twelve uniform ones: enough tail for tests, and the same everywhere.
-pub fn gaussian(elements: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn gaussian(elements: usize, seed: u64) -> Vec<f32> {
     let mut words = vec![0; 12 * elements];
     Rng::new(seed, 1, 2, 3, 4).fill(&mut words);
     let uniform = |&word: &u32| word as f32 / 4_294_967_296.0;
     words.chunks(12).map(|twelve| twelve.iter().map(uniform).sum::<f32>() - 6.0).collect()
 }
 
-pub fn encoder(spec: &Spec) -> Encoder {
+pub(crate) fn encoder(spec: &Spec) -> Encoder {
     Encoder::new(spec, SEED, RANK)
 }
 
-pub fn encode(
+pub(crate) fn encode(
     encoder: &mut Encoder,
     tensor: &Tensor,
     step: u64,
@@ -73,12 +73,17 @@ pub fn encode(
     Ok(message)
 }
 
-pub fn decode(spec: &Spec, tensor: &Tensor, step: u64, message: &[u8]) -> Result<Vec<f32>, Error> {
+pub(crate) fn decode(
+    spec: &Spec,
+    tensor: &Tensor,
+    step: u64,
+    message: &[u8],
+) -> Result<Vec<f32>, Error> {
     let mut out = vec![0.0; tensor.elements()];
     Decoder::new(spec, SEED).decode_add(tensor, step, RANK, message, 1.0, &mut out)?;
     Ok(out)
 }
 
-pub fn bits(values: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }

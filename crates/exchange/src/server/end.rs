@@ -74,8 +74,7 @@ impl Server {
         setup: &Setup<'_>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
-        let joined = setup.join(&mut *transport);
-        or_abort(&mut *transport, joined)?;
+        setup.join(&mut *transport)?;
         let Strategy::ParameterServer { servers, backups } = setup.strategy else {
             return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
         };
@@ -179,9 +178,7 @@ impl Server {
         let stuck = self.slots.iter().find(|slot| slot.is_stuck(&self.present, self.needed));
         let step = self.begun.map_or(0, |(step, _)| step);
         let operation = match (stuck, &self.meeting) {
-            (Some(slot), _) => {
-                Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step)
-            }
+            (Some(slot), _) => Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step),
             (None, Some(meeting)) => Operation::whole(meeting.phase, meeting.step),
             (None, None) => return Ok(()),
         };
@@ -304,7 +301,8 @@ impl Server {
             arrived: vec![false; workers],
             payload: Vec::new(),
         });
-        if meeting.phase != header.phase || meeting.arrived[worker] {
+        let same = meeting.phase == header.phase && meeting.step == u64::from(header.step);
+        if !same || meeting.arrived[worker] {
             return Err(self.refuse(worker, header));
         }
         meeting.arrived[worker] = true;

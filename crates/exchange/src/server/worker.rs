@@ -33,7 +33,7 @@ pub struct Worker {
     /// Of each tensor, whether the step's pull is in the parameters.
     applied: Vec<bool>,
     message: Vec<u8>,
-    /// The last step, for error messages.
+    /// The last step that is in the parameters, or in progress.
     step: u64,
     exchange: String,
 }
@@ -47,8 +47,7 @@ impl Worker {
         mut transport: Box<dyn Transport>,
         setup: &Setup<'_>,
     ) -> Result<Self, ExchangeError> {
-        let joined = setup.join(&mut *transport);
-        or_abort(&mut *transport, joined)?;
+        setup.join(&mut *transport)?;
         let Strategy::ParameterServer { servers, backups } = setup.strategy else {
             return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
         };
@@ -89,6 +88,7 @@ impl Worker {
         while let Some(next) = self.pulls.complete() {
             let next = step + u64::from(next.wrapping_sub(step as u32));
             self.pull(next, parameters, report)?;
+            self.step = next;
             report.skipped += 1;
             self.poll()?;
         }
@@ -171,11 +171,7 @@ impl Worker {
     }
 
     /// Waits for any server, but says that it waits for the one that holds tensor `missing`.
-    fn await_pull(
-        &mut self,
-        missing: usize,
-        step: u64,
-    ) -> Result<(usize, Header), ExchangeError> {
+    fn await_pull(&mut self, missing: usize, step: u64) -> Result<(usize, Header), ExchangeError> {
         let home = self.homes[missing];
         let at = self.servers.iter().position(|&server| server == home).unwrap_or(0);
         self.servers.swap(0, at);
@@ -242,10 +238,8 @@ impl Worker {
             let server = self.server(k);
             self.transport.send(server, operation, &[])?;
             self.answer(server, operation)?;
-            let mut values = self
-                .message
-                .chunks_exact(4)
-                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            let mut values =
+                self.message.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
             for (index, tensor) in self.tensors.iter().enumerate() {
                 if self.homes[index] == server {
                     model[index].extend(values.by_ref().take(tensor.elements()));
@@ -331,7 +325,6 @@ impl Exchange for Worker {
 
     fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
         let digest = digest(parameters);
-        let agreed = agreement::on_parameters(&mut *self.transport, self.workers, step, digest);
-        or_abort(&mut *self.transport, agreed)
+        agreement::on_parameters(&mut *self.transport, self.workers, step, digest)
     }
 }

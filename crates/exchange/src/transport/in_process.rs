@@ -92,12 +92,8 @@ impl Group {
     }
 
     fn abort(&self, culprit: usize) {
-        let first = self.culprit.compare_exchange(
-            NOBODY,
-            culprit,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let first =
+            self.culprit.compare_exchange(NOBODY, culprit, Ordering::SeqCst, Ordering::SeqCst);
         if first.is_ok() {
             self.mailboxes.iter().for_each(Mailbox::wake);
         }
@@ -220,15 +216,15 @@ impl Transport for InProcess {
                 if let Some(&peer) = from.iter().find(|&&peer| group.has_left(peer)) {
                     return Err(self.lost(peer, during));
                 }
-                if now >= until {
-                    return Err(ExchangeError::Deadline {
-                        peer: from.first().copied().unwrap_or(self.rank),
-                        operation: during.to_string(),
-                        deadline: now - start,
-                    });
-                }
             }
-            inbox = mailbox.wait(inbox, arrives.unwrap_or(until));
+            if now >= until {
+                return Err(ExchangeError::Deadline {
+                    peer: from.first().copied().unwrap_or(self.rank),
+                    operation: during.to_string(),
+                    deadline: until.saturating_duration_since(start),
+                });
+            }
+            inbox = mailbox.wait(inbox, arrives.map_or(until, |at| at.min(until)));
         }
     }
 

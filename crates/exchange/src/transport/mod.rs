@@ -40,7 +40,8 @@ pub trait Transport: Send {
     ) -> Result<(), ExchangeError>;
 
     /// Waits until `until` for the next message of any rank in `from`; its payload replaces what
-    /// `into` held. Messages of other ranks stay where they are.
+    /// `into` held. Messages of other ranks stay where they are. With a time that has passed it
+    /// takes what is here and does not wait.
     ///
     /// # Errors
     /// `PeerLost` if no message is on its way and a rank of `from` has left, or some rank has

@@ -160,9 +160,8 @@ impl Chart {
 
     /// The names of the lines, below one another, beside the plot.
     fn legend(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
-        let text = ("sans-serif", 13, &INK)
-            .into_text_style(area)
-            .pos(Pos::new(HPos::Left, VPos::Center));
+        let text =
+            ("sans-serif", 13, &INK).into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
         let named = self.series.iter().filter(|series| !series.label.is_empty());
         for (row, series) in named.enumerate() {
             let y = 44 + 22 * row as i32;

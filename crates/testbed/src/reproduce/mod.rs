@@ -37,8 +37,12 @@ impl Reproduction {
     /// What it is, in a line.
     pub fn summary(self) -> &'static str {
         match self {
-            Self::Table1 => "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 to 9)",
-            Self::Table2 => "compression ratio and bits per state change of 3LC by sparsity multiplier (Table 2)",
+            Self::Table1 => {
+                "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 to 9)"
+            }
+            Self::Table2 => {
+                "compression ratio and bits per state change of 3LC by sparsity multiplier (Table 2)"
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The files of a reproduction: tables in Markdown, charts, and a page with both.
 
 use gradwire_exchange::Link;
-use gradwire_train::RunRecord;
+use gradwire_train::run::RunRecord;
 
 use crate::experiment::Experiment;
 use crate::format::bandwidth;
@@ -59,7 +59,8 @@ struct Content<'a> {
 
 impl Content<'_> {
     fn markdown(&self) -> String {
-        let mut text = format!("# {}: {}\n\n{}.\n", self.which.id(), self.which.summary(), paper::CITATION);
+        let mut text =
+            format!("# {}: {}\n\n{}.\n", self.which.id(), self.which.summary(), paper::CITATION);
         for (heading, grid) in &self.tables {
             text.push_str(&format!("\n## {heading}\n\n{}", grid.markdown()));
         }
@@ -138,13 +139,21 @@ fn setup(experiment: &Experiment, run: &RunRecord) -> Grid {
     row("steps", &epochs(25_600.0, 10.0, 32.0, 50_000.0), run.steps.to_string());
     row("optimizer", "momentum 0.9", run.optimizer.clone());
     row("weight decay", "0.0001", run.weight_decay.to_string());
-    row("learning rate", "cosine from 1 to 0.01 (0.1 to 0.001, times 10)", run.learning_rate.clone());
+    row(
+        "learning rate",
+        "cosine from 1 to 0.01 (0.1 to 0.001, times 10)",
+        run.learning_rate.clone(),
+    );
     row("crop and flip", "yes", if run.augment { "yes" } else { "no" }.to_owned());
-    row("uncompressed", "batch normalisation", format!("tensors below {} elements", experiment.raw_below));
+    row(
+        "uncompressed",
+        "batch normalisation",
+        format!("tensors below {} elements", experiment.raw_below),
+    );
     row("runs", "3 to 5 a design", format!("{} a design", experiment.seeds.len()));
     row("computing", "GTX 980 a worker", "one processor core a worker".to_owned());
     row("network", "throttled by Linux Traffic Control", "modelled from counted bytes".to_owned());
-    grid
+    grid.left_aligned()
 }
 
 #[cfg(test)]
@@ -159,7 +168,8 @@ mod tests {
         let runs = [synthetic::run("none", 1), half, synthetic::run("3lc", 1)];
         for (which, charts) in [(Reproduction::Table1, 6), (Reproduction::Table2, 1)] {
             let files = files(which, &which.experiment(), &runs, "gradwire reproduce").unwrap();
-            let named = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
+            let named =
+                |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
             assert_eq!((named(".svg"), named(".md"), named(".html")), (charts, 1, 1));
             let readme = &files[0].1;
             assert!(readme.contains("arXiv:1802.07389") && readme.contains("163.84 epochs"));

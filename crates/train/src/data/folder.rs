@@ -68,6 +68,9 @@ pub(super) fn load_archive(
     let bytes = sums.read(dir, name)?;
     let splits = unpack(&path, &bytes)?;
     drop(bytes);
+    if splits.is_empty() {
+        return Err(DataError::Unrecognised { path });
+    }
     assemble(&path, splits)
 }
 

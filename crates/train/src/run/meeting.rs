@@ -27,21 +27,24 @@ impl Meeting {
         Self { members, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits until all members have arrived.
+    /// Waits until all members have arrived, each of which may then leave at its own time.
     pub(super) fn wait(&self) -> Result<(), Cancelled> {
         let mut state = self.lock();
+        if state.cancelled {
+            return Err(Cancelled);
+        }
+        let round = state.round;
         state.arrived += 1;
         if state.arrived == self.members {
             state.arrived = 0;
             state.round += 1;
             self.changed.notify_all();
-        } else {
-            let round = state.round;
-            while state.round == round && !state.cancelled {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
         }
-        if state.cancelled { Err(Cancelled) } else { Ok(()) }
+        while state.round == round && !state.cancelled {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        // A meeting that has taken place cannot be cancelled any more.
+        if state.round == round { Err(Cancelled) } else { Ok(()) }
     }
 
     /// Sends everyone home, now and from now on.

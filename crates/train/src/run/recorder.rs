@@ -27,7 +27,8 @@ pub(super) struct Recorder {
     /// Evaluations on record, in order.
     pub(super) evaluations: Vec<Evaluation>,
     pending: BTreeMap<u64, Vec<Option<Sample>>>,
-    latest: Vec<Option<u64>>,
+    /// The step each worker takes next.
+    next: Vec<u64>,
 }
 
 impl Recorder {
@@ -37,24 +38,24 @@ impl Recorder {
         trace: Vec<StepRecord>,
         evaluations: Vec<Evaluation>,
     ) -> Self {
-        Self { trace, evaluations, pending: BTreeMap::new(), latest: vec![None; workers] }
+        Self { trace, evaluations, pending: BTreeMap::new(), next: vec![0; workers] }
     }
 
-    /// Takes a worker's sample; its steps come in order. Answers how many steps this completed: those
-    /// that all workers have taken or, late, skipped.
-    pub(super) fn add(&mut self, rank: usize, sample: Sample) -> usize {
-        let workers = self.latest.len();
-        self.latest[rank] = Some(sample.step);
+    /// Takes a worker's sample and the step it takes next. Returns the steps that are now complete:
+    /// taken or, late, skipped by all workers.
+    pub(super) fn add(&mut self, rank: usize, sample: Sample, next: u64) -> &[StepRecord] {
+        let workers = self.next.len();
+        self.next[rank] = next;
         self.pending.entry(sample.step).or_insert_with(|| vec![None; workers])[rank] = Some(sample);
-        let complete = self.latest.iter().min().copied().flatten();
+        let complete = self.next.iter().min().copied().unwrap_or(0);
         let before = self.trace.len();
         while let Some(entry) = self.pending.first_entry() {
-            if Some(*entry.key()) > complete {
+            if *entry.key() >= complete {
                 break;
             }
             self.trace.push(average(&entry.remove()));
         }
-        self.trace.len() - before
+        &self.trace[before..]
     }
 }
 
@@ -90,10 +91,10 @@ mod tests {
     #[test]
     fn a_step_is_the_mean_of_its_samples_in_any_order_of_arrival() {
         let mut recorder = Recorder::new(2, Vec::new(), Vec::new());
-        assert_eq!(recorder.add(1, sample(0, 2.0, 10)), 0);
-        assert_eq!(recorder.add(1, sample(1, 4.0, 10)), 0);
-        assert_eq!(recorder.add(0, sample(0, 1.0, 30)), 1);
-        assert_eq!(recorder.add(0, sample(1, 0.0, 10)), 1);
+        assert!(recorder.add(1, sample(0, 2.0, 10), 1).is_empty());
+        assert!(recorder.add(1, sample(1, 4.0, 10), 2).is_empty());
+        assert_eq!(recorder.add(0, sample(0, 1.0, 30), 1).len(), 1);
+        assert_eq!(recorder.add(0, sample(1, 0.0, 10), 2).len(), 1);
         let found: Vec<_> = recorder.trace.iter().map(|r| (r.step, r.loss, r.bytes_up)).collect();
         assert_eq!(found, [(0, 1.5, 20.0), (1, 2.0, 10.0)]);
     }
@@ -101,11 +102,10 @@ mod tests {
     #[test]
     fn a_worker_that_skipped_a_step_does_not_hold_it_up() {
         let mut recorder = Recorder::new(2, Vec::new(), Vec::new());
-        recorder.add(0, sample(0, 1.0, 8));
-        recorder.add(0, sample(1, 3.0, 8));
-        recorder.add(1, sample(0, 1.0, 8));
-        assert_eq!(recorder.trace.len(), 1);
-        assert_eq!(recorder.add(1, sample(2, 1.0, 8)), 1);
+        recorder.add(0, sample(0, 1.0, 8), 1);
+        recorder.add(0, sample(1, 3.0, 8), 2);
+        recorder.add(1, sample(0, 1.0, 8), 2);
+        assert_eq!(recorder.trace.len(), 2);
         assert_eq!((recorder.trace[1].loss, recorder.trace[1].bytes_up), (3.0, 4.0));
     }
 }

@@ -215,10 +215,8 @@ impl Run<'_> {
         let mut states = Vec::new();
         for (rank, event) in events {
             match event {
-                Event::Step(sample) => {
-                    let complete = recorder.add(rank, sample);
-                    let news = recorder.trace.len() - complete;
-                    for record in &recorder.trace[news..] {
+                Event::Step(sample, next) => {
+                    for record in recorder.add(rank, sample, next) {
                         self.observer.step(record, self.config.steps);
                     }
                 }

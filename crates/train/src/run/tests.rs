@@ -1,1 +1,376 @@
+//! Whole runs on small generated data.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use gradwire::{State, Tensor};
+use gradwire_exchange::{Exchange, ExchangeError, StepReport};
+
+use super::*;
+use crate::data::{Dataset, Images, embedded_sized};
+
+/// A few digits, the same for all tests.
+fn digits() -> Arc<Dataset> {
+    static DIGITS: Mutex<Option<Arc<Dataset>>> = Mutex::new(None);
+    let mut digits = DIGITS.lock().unwrap();
+    Arc::clone(digits.get_or_insert_with(|| Arc::new(embedded_sized(1, 600, 150))))
+}
+
+fn config(compressor: &str, exchange: &str) -> RunConfig {
+    RunConfig {
+        model: "mlp".parse().unwrap(),
+        data: digits(),
+        compressor: compressor.parse().unwrap(),
+        strategy: exchange.parse().unwrap(),
+        workers: 2,
+        steps: 12,
+        batch: 16,
+        optimizer: "momentum".parse().unwrap(),
+        weight_decay: 1e-4,
+        learning_rate: "cosine:from=0.05".parse().unwrap(),
+        augment: false,
+        seed: 5,
+        raw_below: 256,
+        evaluate_every: 0,
+        evaluate_at_most: 100,
+        deadline: Duration::from_secs(60),
+        check_every: 4,
+    }
+}
+
+fn train(config: &RunConfig) -> RunRecord {
+    run(config, &(), &RunOptions::default()).unwrap()
+}
+
+fn losses(record: &RunRecord) -> Vec<f64> {
+    record.trace.iter().map(|step| step.loss).collect()
+}
+
+#[test]
+fn the_loss_falls_and_the_record_tells_all() {
+    let config = RunConfig { steps: 60, evaluate_every: 25, ..config("3lc", "server") };
+    let record = train(&config);
+    let losses = losses(&record);
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    assert!((losses[0] - f64::ln(10.0)).abs() < 0.8, "{}", losses[0]);
+    assert!(mean(&losses[50..]) < 0.7 * mean(&losses[..5]), "{losses:?}");
+
+    let steps: Vec<_> = record.trace.iter().map(|step| step.step).collect();
+    assert_eq!(steps, (0..60).collect::<Vec<_>>());
+    let evaluations: Vec<_> = record.evaluations.iter().map(|e| (e.step, e.examples)).collect();
+    assert_eq!(evaluations, [(25, 100), (50, 100), (60, 150)]);
+    assert_eq!(record.quality, record.evaluations[2].quality);
+    assert!(record.quality > 0.25, "{}", record.quality);
+    assert_eq!((record.parameters, record.tensors, record.largest_tensor), (266_610, 6, 235_200));
+    // fc1's and fc2's weights, fc1's bias and fc3's weights have 256 elements or more.
+    assert_eq!(record.compressed_parameters, 235_200 + 30_000 + 300 + 1_000);
+    assert!(record.bits_up() < 1.8 && record.bits_down() < 1.8, "{}", record.bits_up());
+    assert_eq!(record.trace[0].learning_rate, 0.05);
+    assert!(record.trace.iter().all(|step| step.compute > 0.0 && step.bytes_up > 0.0));
+}
+
+#[test]
+fn the_same_configuration_gives_the_same_bits() {
+    for (compressor, exchange) in [("terngrad", "all-gather"), ("topk", "server:servers=2")] {
+        let config = RunConfig { workers: 3, augment: true, ..config(compressor, exchange) };
+        let (once, again) = (train(&config), train(&config));
+        assert_eq!(once.digest, again.digest);
+        assert_eq!(losses(&once), losses(&again));
+        assert_eq!(once.evaluations, again.evaluations);
+        let other = train(&RunConfig { seed: 6, ..config });
+        assert_ne!(once.digest, other.digest);
+    }
+}
+
+#[test]
+fn uncompressed_runs_agree_whatever_the_exchange() {
+    let expected = losses(&train(&config("none", "all-reduce")));
+    for exchange in ["all-gather", "scatter-reduce", "server", "server:servers=3"] {
+        let found = losses(&train(&config("none", exchange)));
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-3, "{exchange}: {found} is not {expected}");
+        }
+    }
+}
+
+#[test]
+fn workers_share_the_batch_of_one() {
+    // Four quarters of a batch have the mean gradient of the whole.
+    let one = RunConfig { workers: 1, batch: 32, ..config("none", "all-reduce") };
+    let four = RunConfig { workers: 4, batch: 8, ..config("none", "all-reduce") };
+    for (one, four) in losses(&train(&one)).iter().zip(losses(&train(&four))) {
+        assert!((one - four).abs() < 1e-3, "{one} is not {four}");
+    }
+}
+
+#[test]
+fn local_steps_send_the_sum() {
+    let record = train(&RunConfig { steps: 5, ..config("none:every=2", "all-reduce") });
+    let sent: Vec<bool> = record.trace.iter().map(|step| step.bytes_up > 0.0).collect();
+    // The last step always exchanges.
+    assert_eq!(sent, [false, true, false, true, true]);
+
+    // The sum of two gradients at the same parameters is twice the mean gradient of their batches
+    // together: plain descent takes the step of the wide batch at twice the rate.
+    let plain = |every: &str, workers: usize, steps, rate: &str| RunConfig {
+        steps,
+        workers,
+        optimizer: "sgd".parse().unwrap(),
+        weight_decay: 0.0,
+        learning_rate: rate.parse().unwrap(),
+        ..config(every, "all-reduce")
+    };
+    let local = train(&plain("none:every=2", 1, 8, "0.05"));
+    let wide = train(&plain("none", 2, 4, "0.1"));
+    for (step, wide) in wide.trace.iter().enumerate() {
+        let local = (local.trace[2 * step].loss + local.trace[2 * step + 1].loss) / 2.0;
+        assert!((local - wide.loss).abs() < 1e-4, "{local} is not {}", wide.loss);
+    }
+}
+
+#[test]
+fn residual_networks_train_with_the_first_workers_statistics() {
+    let config = RunConfig {
+        model: "resnet8".parse().unwrap(),
+        steps: 3,
+        batch: 4,
+        augment: true,
+        ..config("3lc:s=1.75", "server")
+    };
+    let (once, again) = (train(&config), train(&config));
+    assert_eq!(once.digest, again.digest);
+    assert_eq!(once.evaluations, again.evaluations);
+}
+
+/// Stops a run when so many steps are complete.
+struct StopAfter {
+    steps: u64,
+    done: AtomicU64,
+}
+
+impl Observer for StopAfter {
+    fn step(&self, record: &StepRecord, _: u64) {
+        self.done.store(record.step + 1, Ordering::SeqCst);
+    }
+
+    fn stop(&self) -> bool {
+        self.done.load(Ordering::SeqCst) >= self.steps
+    }
+}
+
+#[test]
+fn resumed_runs_give_the_bits_of_one_never_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    for (at, (compressor, exchange, optimizer)) in [
+        ("3lc", "server", "momentum"),
+        ("topk:ratio=0.05", "all-gather", "adam"),
+        ("terngrad", "scatter-reduce", "nesterov"),
+        ("3lc:s=1.5", "server:servers=2", "adam"),
+        ("randomk:every=2", "all-reduce", "momentum"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = folder.path().join(format!("{at}.state"));
+        let mut config = RunConfig {
+            optimizer: optimizer.parse().unwrap(),
+            evaluate_every: 4,
+            ..config(compressor, exchange)
+        };
+        if at == 0 {
+            config.model = "lenet5".parse().unwrap();
+        }
+        let whole = train(&config);
+
+        let save = Save { path: path.clone(), every: 0 };
+        let observer = StopAfter { steps: 5, done: AtomicU64::new(0) };
+        let options = RunOptions { save: Some(save), ..RunOptions::default() };
+        let error = run(&config, &observer, &options).unwrap_err();
+        let TrainError::Stopped { step, saved } = error else { panic!("{error}") };
+        assert!((5..12).contains(&step), "{step}");
+        assert_eq!(saved.as_ref(), Some(&path));
+
+        let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+        let resumed = run(&config, &(), &options).unwrap();
+        assert_eq!(resumed.digest, whole.digest, "{compressor} over {exchange}");
+        // What was on record has been printed and read, which may cost the last bit.
+        for (resumed, whole) in resumed.trace.iter().zip(&whole.trace) {
+            assert!((resumed.loss - whole.loss).abs() < 1e-12);
+            assert!((resumed.bytes_up - whole.bytes_up).abs() < 1e-6);
+        }
+        assert_eq!(resumed.trace.len(), whole.trace.len());
+        assert_eq!(resumed.quality, whole.quality);
+        assert_eq!(resumed.evaluations.len(), whole.evaluations.len());
+    }
+}
+
+#[test]
+fn checkpoints_are_written_at_intervals_and_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let config = RunConfig { model: "resnet8".parse().unwrap(), batch: 2, steps: 5, ..config("3lc", "server") };
+    let save = Some(Save { path: path.clone(), every: 2 });
+    let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+    let state = State::read(&path).unwrap();
+    assert_eq!(state.number("step").unwrap(), 5);
+    assert_eq!(state.floats("parameters/conv.weight").unwrap().len(), 144);
+    assert_eq!(state.floats("statistics/norm.mean").unwrap().len(), 16);
+    // Nothing is left to do, and the record is whole.
+    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+    let resumed = run(&config, &(), &options).unwrap();
+    assert_eq!((resumed.digest, resumed.quality), (whole.digest, whole.quality));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let original = RunConfig { steps: 2, ..config("3lc", "server") };
+    let save = Some(Save { path: path.clone(), every: 0 });
+    run(&original, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+
+    let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+    let refused = |changed: RunConfig| run(&changed, &(), &options).unwrap_err().to_string();
+    let base = || original.clone();
+    for (changed, parts) in [
+        (RunConfig { model: "lenet5".parse().unwrap(), ..base() }, ["model = mlp", "lenet5"]),
+        (RunConfig { compressor: "onebit".parse().unwrap(), ..base() }, ["compressor = 3lc", "onebit"]),
+        (RunConfig { workers: 3, ..base() }, ["workers = 2", "3"]),
+        (RunConfig { seed: 9, ..base() }, ["seed = 5", "9"]),
+        (RunConfig { steps: 4, ..base() }, ["steps = 2", "4"]),
+        (RunConfig { batch: 4, ..base() }, ["batch = 16", "4"]),
+        (RunConfig { optimizer: "sgd".parse().unwrap(), ..base() }, ["optimizer = momentum", "sgd"]),
+        (RunConfig { strategy: "all-gather".parse().unwrap(), ..base() }, ["exchange = server", "all-gather"]),
+        (RunConfig { learning_rate: "0.1".parse().unwrap(), ..base() }, ["learning rate = cosine", "0.1"]),
+        (RunConfig { data: Arc::new(embedded_sized(2, 20, 10)), ..base() }, ["data checksum", "run.state"]),
+    ] {
+        let message = refused(changed);
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
+
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(matches!(run(&original, &(), &options), Err(TrainError::Resume { .. })));
+    std::fs::remove_file(&path).unwrap();
+    assert!(refused(base()).contains("run.state"));
+}
+
+/// An exchange that breaks at a step.
+struct Breaks {
+    inner: Box<dyn Exchange>,
+    how: fn(u64) -> Option<ExchangeError>,
+}
+
+impl Exchange for Breaks {
+    fn tensors(&self) -> &[Tensor] {
+        self.inner.tensors()
+    }
+
+    fn step(
+        &mut self,
+        step: u64,
+        learning_rate: f32,
+        gradients: &[Vec<f32>],
+        parameters: &mut [Vec<f32>],
+    ) -> Result<StepReport, ExchangeError> {
+        match (self.how)(step) {
+            Some(error) => Err(error),
+            None => self.inner.step(step, learning_rate, gradients, parameters),
+        }
+    }
+
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
+        self.inner.global_model()
+    }
+
+    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+        self.inner.save(state)
+    }
+
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        self.inner.restore(state)
+    }
+
+    fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        self.inner.check(step, parameters)
+    }
+}
+
+/// The error of a run whose worker 1 breaks.
+fn broken(exchange: &str, how: fn(u64) -> Option<ExchangeError>) -> TrainError {
+    let config = RunConfig { workers: 3, evaluate_every: 2, ..config("3lc", exchange) };
+    session::run(&config, &(), &RunOptions::default(), &|rank, inner| {
+        if rank == 1 { Box::new(Breaks { inner, how }) } else { inner }
+    })
+    .unwrap_err()
+}
+
+#[test]
+fn a_worker_that_dies_ends_the_run_with_its_own_error() {
+    for exchange in ["server", "all-gather", "scatter-reduce"] {
+        let error = broken(exchange, |step| {
+            assert!(step < 3, "the memory of this worker is gone");
+            None
+        });
+        let TrainError::Panicked { rank: 1, message } = &error else { panic!("{error}") };
+        assert!(message.contains("memory of this worker"), "{message}");
+        let error = broken(exchange, |step| {
+            (step == 2).then(|| ExchangeError::Config("a cable is cut".to_owned()))
+        });
+        assert!(error.to_string().starts_with("worker 1: a cable is cut"), "{error}");
+    }
+}
+
+#[test]
+fn a_diverging_run_says_so() {
+    let mut config = config("none", "server");
+    config.learning_rate = "1e30".parse().unwrap();
+    let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
+    assert!(message.contains("lower the learning rate"), "{message}");
+}
+
+#[test]
+fn backup_workers_may_be_late() {
+    let config = RunConfig {
+        workers: 3,
+        steps: 20,
+        evaluate_every: 8,
+        ..config("3lc", "server:backup=1")
+    };
+    let record = session::run(&config, &(), &RunOptions::default(), &|rank, inner| {
+        let slow = |_| {
+            std::thread::sleep(Duration::from_millis(20));
+            None
+        };
+        if rank == 2 { Box::new(Breaks { inner, how: slow }) } else { inner }
+    })
+    .unwrap();
+    assert_eq!(record.trace.len(), 20);
+    let evaluated: Vec<_> = record.evaluations.iter().map(|evaluation| evaluation.step).collect();
+    assert_eq!(evaluated, [8, 16, 20]);
+}
+
+#[test]
+fn impossible_configurations_are_refused_before_anything_runs() {
+    let base = || config("3lc", "server");
+    let empty = || {
+        let data = digits();
+        let none = Images { pixels: Vec::new(), labels: Vec::new(), ..data.train.clone() };
+        Arc::new(Dataset { train: none, ..(*data).clone() })
+    };
+    for (config, part) in [
+        (RunConfig { workers: 0, ..base() }, "at least one worker"),
+        (RunConfig { steps: 0, ..base() }, "at least one step"),
+        (RunConfig { batch: 0, ..base() }, "one example"),
+        (RunConfig { data: empty(), ..base() }, "one training"),
+        (RunConfig { weight_decay: -1.0, ..base() }, "weight decay"),
+        (RunConfig { evaluate_every: 1, evaluate_at_most: 0, ..base() }, "at least one image"),
+        (config("3lc", "all-reduce"), "scatter-reduce"),
+        (config("3lc", "server:servers=7"), "7 servers cannot share 6 tensors"),
+    ] {
+        let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    }
+}

@@ -18,8 +18,8 @@ use crate::models::{Model, Score};
 
 /// What a worker tells the thread that keeps the record.
 pub(super) enum Event {
-    /// It has done a step.
-    Step(Sample),
+    /// It has done a step, and takes this one next.
+    Step(Sample, u64),
     /// The evaluation after so many steps is complete.
     Evaluated(u64, Score),
     /// Its state after so many steps.
@@ -96,14 +96,14 @@ impl Worker<'_> {
             self.follow_stop(step)?;
             let mut sample = self.compute(step)?;
             let mut skipped = 0;
-            let boundary = (step + 1) % every == 0 || step + 1 == steps;
+            let boundary = (step + 1).is_multiple_of(every) || step + 1 == steps;
             if boundary {
                 let report = self.exchange(step, sample.learning_rate)?;
                 skipped = report.skipped;
                 sample.count(&report);
             }
-            self.tell(Event::Step(sample));
             step = (step + 1 + skipped * every).min(steps);
+            self.tell(Event::Step(sample, step));
             if boundary {
                 self.after_exchange(step)?;
             }
@@ -283,8 +283,8 @@ mod tests {
         assert_eq!(found(1, 3, 10), [3, 6, 9]);
         assert_eq!(found(2, 3, 10), [4, 6, 10]);
         assert_eq!(found(4, 3, 10), [4, 8, 10]);
-        assert_eq!(found(1, 0, 10), []);
-        assert_eq!(found(1, 20, 10), []);
+        assert!(found(1, 0, 10).is_empty());
+        assert!(found(1, 20, 10).is_empty());
     }
 
     #[test]

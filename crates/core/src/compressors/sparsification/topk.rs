@@ -85,16 +85,16 @@ impl TopK {
 
 /// Takes the elements the exact threshold admits.
 fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut Workspace) {
-    let Threshold { value, mut ties } = threshold;
+    let Threshold { value, equal, mut ties } = threshold;
     // Below every absolute value, where that is zero.
     let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
+    let all_ties = ties == equal;
     let Workspace { positions, values, .. } = workspace;
     source.take_blocks(|offset, block| {
         let start = positions.len();
-        if ties == 0 {
-            kernels::compact_above(block, value, offset as u32, positions, values);
-        } else {
-            kernels::compact_above(block, reaching, offset as u32, positions, values);
+        let above = if ties > 0 { reaching } else { value };
+        kernels::compact_above(block, above, offset as u32, positions, values);
+        if ties > 0 && !all_ties {
             give_back(block, offset, start, positions, values, |x| {
                 let tie = x.abs() == value;
                 let keep = !tie || ties > 0;
@@ -170,7 +170,8 @@ impl Compressor for TopK {
             workspace.values.reserve(most + BLOCK);
             take_reaching(source, threshold, most, workspace);
         } else if elements > 0 {
-            let threshold = kth_largest(source, most, &mut workspace.words);
+            let threshold = kth_largest(source, most, workspace);
+            workspace.positions.clear();
             workspace.values.clear();
             workspace.values.reserve(most + BLOCK);
             take_exactly(source, threshold, workspace);
@@ -282,7 +283,8 @@ mod tests {
     #[test]
     fn zeros_are_sent_only_where_the_count_is_exact() {
         assert_eq!(encode("topk:ratio=0.5", &[0.0; 4]), [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0b11]);
-        assert_eq!(encode("topk:ratio=0.5,select=sampled", &[0.0; 4]), [0, 0, 0]);
+        // No positions are shortest as raw ones.
+        assert_eq!(encode("topk:ratio=0.5,select=sampled", &[0.0; 4]), [2, 0]);
         assert_eq!(encode("topk", &[]), [0, 0]);
     }
 

@@ -187,6 +187,14 @@ fn more_classes_than_labels_are_refused() {
 }
 
 #[test]
+fn an_archive_of_something_else_is_not_recognised() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "texts.tar", &tar(&[("input.txt".to_owned(), b"to be".to_vec())]));
+    let error = refused(dir.path(), &["texts.tar", "train/<class>"]);
+    assert!(matches!(error, DataError::Unrecognised { .. }));
+}
+
+#[test]
 fn damaged_archives_are_refused() {
     let dir = tempdir().unwrap();
     let name = "set.tar.gz";
@@ -204,7 +212,8 @@ fn damaged_archives_are_refused() {
 
     fs::remove_file(dir.path().join(name)).unwrap();
     let bare = tar(&files());
-    for len in (0..bare.len()).step_by(256) {
+    // Up to where the last image's block is gone, which is followed by two blocks of zeros.
+    for len in (0..=bare.len() - 3 * 512).step_by(256) {
         write(dir.path(), "set.tar", &bare[..len]);
         let error = refused(dir.path(), &["set.tar", "fetch"]);
         assert!(matches!(error, DataError::Damaged { .. }), "{len} bytes: {error:?}");

@@ -1,0 +1,97 @@
+//! `gradwire compare`: the main job.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gradwire_testbed::experiment::Experiment;
+use gradwire_testbed::files::write_atomic;
+use gradwire_testbed::report::{self, Provenance};
+use gradwire_testbed::runner::{Outcome, run_all};
+use gradwire_testbed::summary::summarize;
+use gradwire_testbed::{results, rows::rows, table};
+
+use crate::failure::Failure;
+use crate::progress::Bars;
+use crate::settings::{Settings, Several, command_line};
+use crate::{interrupt, output};
+
+/// Train one model with several compressors, and compare quality, bytes and time.
+///
+/// With no flags: LeNet-5 on generated digits with four workers, in about two minutes on two cores.
+/// Prints tables and writes a report, one HTML file, with the runs beside it.
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    several: Several,
+    /// The folder for report.html, runs.jsonl and experiment.toml
+    #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
+    out: PathBuf,
+    /// Write a row for each run as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl Compare {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let mut experiment = self.settings.experiment(Experiment::default())?;
+        self.several.apply(&mut experiment);
+        experiment.check()?;
+        let data = experiment.load_data()?;
+        interrupt::listen();
+        let bars = Bars::new();
+        let runs = experiment.runs(&data);
+        let outcome = run_all(&runs, &[], &bars, |_| Ok(()));
+        bars.clear();
+        let outcome = outcome?;
+        if !outcome.runs.is_empty() {
+            self.show(&experiment, &outcome)?;
+        }
+        conclude(outcome, runs.len())
+    }
+
+    fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
+        let summary = summarize(&outcome.runs, &experiment.links())?;
+        let provenance = Provenance {
+            command: command_line(),
+            experiment: experiment.to_toml(),
+            interrupted: outcome.interrupted,
+        };
+        let html = report::html(&outcome.runs, &experiment.links(), &provenance)?;
+        let report = self.out.join("report.html");
+        write_atomic(&self.out.join("experiment.toml"), provenance.experiment.as_bytes())?;
+        results::write(&self.out.join("runs.jsonl"), &outcome.runs)?;
+        write_atomic(&report, html.as_bytes())?;
+        if let Some(path) = &self.json {
+            write_json(path, outcome)?;
+        }
+        output::line(table::traffic(&summary).terminal())?;
+        output::line("")?;
+        output::line(table::time(&summary).terminal())?;
+        output::line("")?;
+        for note in table::notes(&summary) {
+            output::line(note)?;
+        }
+        output::line(format!("\nReport: {}", report.display()))
+    }
+}
+
+/// Writes the rows of what was run.
+pub(crate) fn write_json(path: &Path, outcome: &Outcome) -> Result<(), Failure> {
+    let text = output::json(&rows(&outcome.runs)?) + "\n";
+    Ok(write_atomic(path, text.as_bytes())?)
+}
+
+/// Success if all runs are done; else what is missing, and why.
+pub(crate) fn conclude(mut outcome: Outcome, wanted: usize) -> Result<(), Failure> {
+    if outcome.interrupted {
+        let done = outcome.runs.len();
+        return Err(Failure::Interrupted(format!("{done} of {wanted} runs are done")));
+    }
+    let Some(last) = outcome.failures.pop() else { return Ok(()) };
+    for failure in &outcome.failures {
+        eprintln!("error: {failure}");
+    }
+    Err(last.into())
+}

@@ -1,0 +1,109 @@
+//! `gradwire data`: data sets, known ones and those in a folder.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use gradwire_testbed::table::Grid;
+use gradwire_train::data::{self, Known, ROOT_VARIABLE, Verdict};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Show the data sets known by name, or check the files in a folder.
+#[derive(Debug, Args)]
+pub(crate) struct Data {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the data sets known by name and where each is looked for (the default)
+    List,
+    /// Recognise and load the data set in a folder, and compare its files with known checksums
+    Check {
+        /// The folder
+        dir: PathBuf,
+    },
+}
+
+impl Data {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        match &self.action {
+            None | Some(Action::List) => list(),
+            Some(Action::Check { dir }) => check(dir),
+        }
+    }
+}
+
+fn list() -> Result<(), Failure> {
+    let mut grid = Grid::new(["name", "what it is", "where it is"]);
+    for known in data::catalogue() {
+        grid.push(vec![known.name.to_owned(), known.summary.to_owned(), place(known)]);
+    }
+    output::line(grid.left_aligned().terminal())?;
+    output::line(format!(
+        "\nLooked for in ${ROOT_VARIABLE}/<name>, then in data/<name>; --data takes a name, or any \
+         folder with such files."
+    ))
+}
+
+fn place(known: &Known) -> String {
+    if known.files.is_empty() {
+        return "generated".to_owned();
+    }
+    let found = data::places(known.name, None).into_iter().find(|place| place.exists());
+    found.map_or("not found".to_owned(), |place| place.display().to_string())
+}
+
+fn check(dir: &Path) -> Result<(), Failure> {
+    let data = data::load(dir).map_err(|error| Failure::Input(error.to_string()))?;
+    let [channels, height, width] = data.train.shape();
+    output::line(format!(
+        "{}: {} training and {} test images of {height}×{width}×{channels}, {} classes\n\
+         SHA-256 {}",
+        data.name,
+        data.train.len(),
+        data.test.len(),
+        data.train.classes,
+        data.checksum
+    ))?;
+    let verdicts = verdicts(dir)?;
+    if verdicts.is_empty() {
+        return output::line("It is none of the data sets known by name, so no checksum is known.");
+    }
+    let mut wrong = Vec::new();
+    for (file, verdict) in verdicts {
+        let says = match &verdict {
+            Verdict::Matches => "as known".to_owned(),
+            Verdict::Unknown(sum) => format!("no checksum is known; it has {sum}"),
+            Verdict::Missing => "not there".to_owned(),
+            Verdict::Differs(sum) => {
+                wrong.push(file);
+                format!("differs from the known file; it has {sum}")
+            }
+        };
+        output::line(format!("{file}: {says}"))?;
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "{} differ from the known files; fetch them again",
+        wrong.join(", ")
+    )))
+}
+
+/// The verdicts on the known data set that has the most files in `dir`, if any has one.
+fn verdicts(dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
+    let there = |known: &Known| {
+        let exists =
+            |name: &str| dir.join(name).exists() || dir.join(format!("{name}.gz")).exists();
+        known.files.iter().filter(|file| exists(file.name)).count()
+    };
+    let known = data::catalogue().iter().max_by_key(|known| there(known));
+    match known.filter(|known| there(known) > 0) {
+        Some(known) => known.verify(dir).map_err(|error| Failure::Input(error.to_string())),
+        None => Ok(Vec::new()),
+    }
+}

@@ -1,0 +1,45 @@
+//! `gradwire decompress`: frames back into tensors.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gradwire::Dtype;
+use gradwire_testbed::files::write_atomic;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::tensors::{self, Format, Named, Values};
+use crate::verbs::compress::plural;
+use crate::verbs::inspect::frames;
+
+/// The most elements a decoded tensor may have: 8 GiB of float32.
+const LIMIT: usize = 1 << 31;
+
+/// Decompress a .gw file into a .npy or .safetensors file.
+///
+/// Tensors come back in the element type they had. A .npy file holds one tensor, and bfloat16,
+/// which NumPy does not have, becomes float32 there, which loses nothing.
+#[derive(Debug, Args)]
+pub(crate) struct Decompress {
+    /// The .gw file to read
+    input: PathBuf,
+    /// The file to write; its ending says which format
+    output: PathBuf,
+}
+
+impl Decompress {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let format = Format::of(&self.output)?;
+        let bytes = tensors::read_bytes(&self.input)?;
+        let mut decoded = Vec::new();
+        for frame in frames(&self.input, &bytes)? {
+            let values = frame
+                .decode(LIMIT)
+                .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
+            let dtype = if format.holds(frame.dtype) { frame.dtype } else { Dtype::F32 };
+            decoded.push(Named { tensor: frame.tensor, values: Values::from_f32(values, dtype) });
+        }
+        write_atomic(&self.output, &tensors::write(format, &decoded)?)?;
+        output::line(format!("{}: {}", self.output.display(), plural(decoded.len(), "tensor")))
+    }
+}

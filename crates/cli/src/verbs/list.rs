@@ -1,0 +1,140 @@
+//! `gradwire list`: the registry.
+
+use clap::Args;
+use gradwire::Spec;
+use gradwire::registry::{Aggregation, Entry, Family, Kind, Param, REGISTRY};
+use gradwire_testbed::table::Grid;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output;
+
+/// List the compressors with their parameters, defaults and papers.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Print JSON: an array with a row for each compressor
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    id: &'static str,
+    summary: &'static str,
+    family: &'static str,
+    aggregation: &'static str,
+    error_feedback: bool,
+    parameters: Vec<Parameter>,
+    payload: &'static str,
+    unbiased: bool,
+    lossless: bool,
+    reference: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Parameter {
+    key: &'static str,
+    default: String,
+    values: String,
+    help: &'static str,
+}
+
+impl List {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let rows: Vec<Row> = REGISTRY.iter().map(|entry| Row::of(entry)).collect();
+        if self.json {
+            return output::line(output::json(&rows));
+        }
+        output::line(overview(&rows).terminal())?;
+        output::line("\nParameters, as in 3lc:s=1.75 or topk:ratio=0.05,select=sampled:\n")?;
+        output::line(parameters(&rows).terminal())?;
+        output::line("\nReferences:\n")?;
+        rows.iter().try_for_each(|row| output::line(format!(" {}: {}", row.id, row.reference)))
+    }
+}
+
+impl Row {
+    fn of(entry: &'static Entry) -> Self {
+        Self {
+            id: entry.id,
+            summary: entry.summary,
+            family: match entry.family {
+                Family::Baseline => "baseline",
+                Family::Quantization => "quantization",
+                Family::Sparsification => "sparsification",
+                Family::Hybrid => "hybrid",
+                Family::LowRank => "low-rank",
+            },
+            aggregation: match entry.aggregation {
+                Aggregation::Linear => "linear",
+                Aggregation::Gather => "gather",
+                Aggregation::Vote => "vote",
+            },
+            error_feedback: entry.error_feedback,
+            parameters: entry.parameters.iter().map(Parameter::of).collect(),
+            payload: entry.payload,
+            unbiased: entry.guarantees.unbiased,
+            lossless: entry.guarantees.lossless,
+            reference: entry.reference,
+        }
+    }
+}
+
+impl Parameter {
+    fn of(parameter: &Param) -> Self {
+        Self {
+            key: parameter.key,
+            default: default(&parameter.kind),
+            values: parameter.kind.expected(),
+            help: parameter.help,
+        }
+    }
+}
+
+fn default(kind: &Kind) -> String {
+    kind.print(kind.default())
+}
+
+fn overview(rows: &[Row]) -> Grid {
+    let mut grid = Grid::new([
+        "compressor",
+        "family",
+        "messages",
+        "error feedback",
+        "payload",
+        "what it does",
+    ]);
+    for row in rows {
+        grid.push(vec![
+            row.id.to_owned(),
+            row.family.to_owned(),
+            row.aggregation.to_owned(),
+            if row.error_feedback { "on" } else { "off" }.to_owned(),
+            row.payload.to_owned(),
+            row.summary.to_owned(),
+        ]);
+    }
+    grid.left_aligned()
+}
+
+fn parameters(rows: &[Row]) -> Grid {
+    let mut grid = Grid::new(["compressor", "parameter", "default", "values", "what it does"]);
+    let mut push = |id: &str, parameter: &Parameter, default: &str| {
+        grid.push(vec![
+            id.to_owned(),
+            parameter.key.to_owned(),
+            default.to_owned(),
+            parameter.values.clone(),
+            parameter.help.to_owned(),
+        ]);
+    };
+    for row in rows {
+        row.parameters.iter().for_each(|p| push(row.id, p, &p.default));
+    }
+    for parameter in Spec::common_parameters().iter().map(Parameter::of) {
+        // The default of error feedback is the compressor's own.
+        let default = if parameter.key == "ef" { "see above" } else { parameter.default.as_str() };
+        push("all", &parameter, default);
+    }
+    grid.left_aligned()
+}

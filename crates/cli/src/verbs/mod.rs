@@ -1,0 +1,11 @@
+//! The verbs of the command line.
+
+pub(crate) mod bench;
+pub(crate) mod compare;
+pub(crate) mod compress;
+pub(crate) mod data;
+pub(crate) mod decompress;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod reproduce;
+pub(crate) mod train;

@@ -1,0 +1,111 @@
+//! `gradwire reproduce`: a table of a paper.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gradwire_testbed::files::write_atomic;
+use gradwire_testbed::reproduce::{Reproduction, files, part_of, table_1, table_2};
+use gradwire_testbed::results;
+use gradwire_testbed::runner::run_all;
+use gradwire_testbed::summary::summarize;
+use gradwire_testbed::table::Grid;
+use gradwire_train::run::RunRecord;
+
+use crate::failure::Failure;
+use crate::progress::Bars;
+use crate::settings::{Settings, command_line};
+use crate::verbs::compare::conclude;
+use crate::{interrupt, output};
+
+/// Run a paper's table again; print its figures and the measured ones side by side.
+///
+/// Without a name, lists what there is. Finished runs are kept in the output folder: the same
+/// command goes on where an earlier one was stopped. experiments/ has settings for real data.
+#[derive(Debug, Args)]
+pub(crate) struct Reproduce {
+    /// Which table
+    name: Option<String>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Seed; repeat it for the spread over seeds [default: 0]
+    #[arg(long = "seed", value_name = "S")]
+    seeds: Vec<u64>,
+    /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
+    #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
+    fractions: Vec<f64>,
+    /// The folder for runs, tables and charts [default: results/<name>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "give a number such as 0.25".to_owned())?;
+    let fits = value > 0.0 && value <= 1.0;
+    fits.then_some(value).ok_or_else(|| "give a number above 0, up to 1".to_owned())
+}
+
+impl Reproduce {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let Some(name) = &self.name else { return list() };
+        let which = Reproduction::find(name)?;
+        let mut experiment = self.settings.experiment(which.experiment())?;
+        experiment.compressors = which.compressors();
+        if !self.seeds.is_empty() {
+            experiment.seeds = self.seeds.clone();
+        }
+        experiment.check()?;
+        let data = experiment.load_data()?;
+        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results").join(which.id()));
+
+        let kept = out.join("runs.jsonl");
+        let done = results::read(&kept)?;
+        let fractions =
+            if self.fractions.is_empty() { which.fractions() } else { self.fractions.clone() };
+        let steps = experiment.steps_on(&data);
+        let mut runs = Vec::new();
+        for fraction in &fractions {
+            experiment.epochs = None;
+            experiment.steps = part_of(steps, *fraction);
+            runs.extend(experiment.runs(&data));
+        }
+        experiment.steps = steps;
+
+        interrupt::listen();
+        let bars = Bars::new();
+        let outcome = run_all(&runs, &done, &bars, |all| results::write(&kept, all));
+        bars.clear();
+        let outcome = outcome?;
+        if !outcome.runs.is_empty() {
+            write_atomic(&out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
+            for (name, text) in files(which, &experiment, &outcome.runs, &command_line())? {
+                write_atomic(&out.join(name), text.as_bytes())?;
+            }
+            output::line(paper_table(which, &outcome.runs, &experiment.links())?.terminal())?;
+            output::line(format!("\nReport: {}", out.join("report.html").display()))?;
+        }
+        conclude(outcome, runs.len())
+    }
+}
+
+fn list() -> Result<(), Failure> {
+    let mut grid = Grid::new(["name", "what it is"]);
+    for one in Reproduction::ALL {
+        grid.push(vec![one.id().to_owned(), one.summary().to_owned()]);
+    }
+    output::line(grid.left_aligned().terminal())
+}
+
+/// The table of the longest runs.
+fn paper_table(
+    which: Reproduction,
+    runs: &[RunRecord],
+    links: &[gradwire_exchange::Link],
+) -> Result<Grid, Failure> {
+    let longest = runs.iter().map(|run| run.steps).max().unwrap_or(0);
+    let full: Vec<RunRecord> = runs.iter().filter(|run| run.steps == longest).cloned().collect();
+    let summary = summarize(&full, links)?;
+    Ok(match which {
+        Reproduction::Table1 => table_1(&summary),
+        Reproduction::Table2 => table_2(&summary),
+    })
+}

@@ -1,0 +1,81 @@
+//! `gradwire train`: one run.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gradwire::Spec;
+use gradwire_testbed::experiment::Experiment;
+use gradwire_testbed::runner::{Outcome, Progress};
+use gradwire_testbed::{results, summary::summarize, table};
+use gradwire_train::run::{RunOptions, Save, run};
+
+use crate::failure::Failure;
+use crate::progress::Bars;
+use crate::settings::Settings;
+use crate::verbs::compare::write_json;
+use crate::{interrupt, output};
+
+/// Train one model with one compressor, with checkpoints to resume from.
+///
+/// A resumed run gives the same bits as one never stopped. Ctrl-C writes a checkpoint before it
+/// ends, if --save names a file.
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    #[command(flatten)]
+    settings: Settings,
+    /// The compressor, such as 3lc:s=1.75
+    #[arg(long, value_name = "SPEC", default_value = "3lc")]
+    compressor: Spec,
+    /// Seed of weights, data order and draws
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Write a checkpoint to this file, at the end and when stopped
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Also write it every so many steps
+    #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0)]
+    save_every: u64,
+    /// Go on from a checkpoint of the same settings
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// Write the run with its trace, as JSON
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write the run's row, as compare does
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl Train {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let mut experiment = self.settings.experiment(Experiment::default())?;
+        experiment.compressors = vec![self.compressor.clone()];
+        experiment.seeds = vec![self.seed];
+        experiment.check()?;
+        let data = experiment.load_data()?;
+        let config = experiment.runs(&data).remove(0);
+        let save = self.save.clone().map(|path| Save { path, every: self.save_every });
+        let options = RunOptions { save, resume: self.resume.clone(), ..RunOptions::default() };
+
+        interrupt::listen();
+        let bars = Bars::new();
+        bars.started(0, 1, &config);
+        let record = run(&config, &bars, &options);
+        bars.clear();
+        let record = record?;
+        bars.finished(&record);
+
+        let summary = summarize(std::slice::from_ref(&record), &experiment.links())?;
+        if let Some(path) = &self.out {
+            results::write(path, std::slice::from_ref(&record))?;
+        }
+        let digest = record.digest.clone();
+        if let Some(path) = &self.json {
+            write_json(path, &Outcome { runs: vec![record], ..Outcome::default() })?;
+        }
+        output::line(table::traffic(&summary).terminal())?;
+        output::line("")?;
+        output::line(table::time(&summary).terminal())?;
+        output::line(format!("\nDigest of the parameters: {digest}"))
+    }
+}

@@ -1,0 +1,158 @@
+//! Frames of every compressor, written once and then frozen.
+//!
+//! A release must read, and write, what an earlier one wrote. `GRADWIRE_WRITE_GOLDEN=1` writes the
+//! files that are absent and never changes one that is there. A change of format takes a new version
+//! beside the old one.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::gaussian;
+use gradwire::frame::Frame;
+use gradwire::registry::REGISTRY;
+use gradwire::{Dtype, Encoder, Floats, Spec, Tensor};
+
+/// A file, the configuration in it, and what shows that its messages take the path it is there for.
+struct Golden {
+    file: &'static str,
+    spec: &'static str,
+    claim: fn(&[u8]) -> bool,
+}
+
+const GOLDEN: &[Golden] = &[
+    Golden { file: "none-v1", spec: "none", claim: |m| m.len() == 4 * ELEMENTS },
+    Golden { file: "fp16-v1", spec: "fp16", claim: |m| m.len() == 2 * ELEMENTS },
+    Golden { file: "bf16-v1", spec: "bf16", claim: |m| m.len() == 2 * ELEMENTS },
+    Golden {
+        file: "int8-v1",
+        spec: "int8",
+        claim: |m| m[4..].contains(&127) || m[4..].contains(&129),
+    },
+    Golden { file: "terngrad-v1", spec: "terngrad", claim: |m| m.len() == 4 + ELEMENTS / 5 },
+    Golden {
+        file: "terngrad-v1-unclipped",
+        spec: "terngrad:clip=0",
+        claim: |m| m[4..].iter().any(|&byte| byte != 121),
+    },
+    Golden { file: "onebit-v1", spec: "onebit", claim: |m| m[3] & 0x80 != 0 && m[7] & 0x80 == 0 },
+    Golden { file: "3lc-v1", spec: "3lc", claim: has_runs },
+    Golden { file: "3lc-v1-s1.75", spec: "3lc:s=1.75", claim: has_runs },
+    Golden {
+        file: "3lc-v1-no-runs",
+        spec: "3lc:zre=off",
+        claim: |m| m[4..].iter().all(|&b| b < 243),
+    },
+    Golden { file: "topk-v1-rice", spec: "topk:ratio=0.02", claim: |m| m[..2] == [1, 12] },
+    Golden { file: "topk-v1-bitmap", spec: "topk:ratio=0.4", claim: |m| m[..3] == [0, 0xf0, 1] },
+    Golden { file: "topk-v1-raw", spec: "topk:positions=raw", claim: |m| m[..2] == [2, 6] },
+    Golden {
+        file: "topk-v1-sampled",
+        spec: "topk:ratio=0.05,select=sampled,positions=bitmap",
+        claim: |m| m[0] == 0 && m[1] == 30,
+    },
+    Golden { file: "randomk-v1", spec: "randomk:ratio=0.1", claim: |m| m.len() == 4 * 60 },
+    Golden {
+        file: "randomk-v1-unbiased",
+        spec: "randomk:ratio=0.9,unbiased=on,ef=off",
+        claim: |m| m.len() == 4 * 540,
+    },
+];
+
+const SHAPE: [usize; 2] = [20, 30];
+const ELEMENTS: usize = 600;
+const STEPS: u64 = 2;
+const SEED: u64 = 0x5eed;
+
+fn has_runs(message: &[u8]) -> bool {
+    message[4..].iter().any(|&byte| byte > 242) && message[4..].iter().any(|&byte| byte < 121)
+}
+
+/// Cubes of normal values: a few large ones among many small, as gradients are.
+fn gradient(step: u64) -> Vec<f32> {
+    gaussian(ELEMENTS, step).iter().map(|x| x * x * x).collect()
+}
+
+/// The file's bytes as this build writes them, and the residual after them.
+fn written(golden: &Golden) -> (Vec<u8>, Vec<f32>) {
+    let spec: Spec = golden.spec.parse().unwrap();
+    let tensor = Tensor::new("layer.weight", &SHAPE);
+    let mut encoder = Encoder::new(&spec, SEED, 1);
+    let (mut file, mut message) = (Vec::new(), Vec::new());
+    for step in 0..STEPS {
+        message.clear();
+        encoder.encode(&tensor, step, Floats::F32(&gradient(step)), &mut message).unwrap();
+        let frame = Frame {
+            spec: spec.clone(),
+            tensor: tensor.clone(),
+            dtype: Dtype::F32,
+            seed: SEED,
+            step,
+            rank: 1,
+            message: &message,
+        };
+        frame.write(&mut file);
+    }
+    (file, encoder.residual("layer.weight").unwrap_or(&[0.0; ELEMENTS]).to_vec())
+}
+
+fn path(golden: &Golden) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(golden.file)
+        .with_added_extension("gw")
+}
+
+#[test]
+fn files_are_written_and_read_as_ever() {
+    for golden in GOLDEN {
+        let path = path(golden);
+        let (bytes, residual) = written(golden);
+        if !path.exists() && std::env::var_os("GRADWIRE_WRITE_GOLDEN").is_some_and(|set| set == "1")
+        {
+            fs::write(&path, &bytes).unwrap();
+        }
+        let frozen = fs::read(&path).unwrap_or_else(|error| {
+            panic!("{}: {error}; GRADWIRE_WRITE_GOLDEN=1 writes a new file", path.display())
+        });
+        assert!(frozen == bytes, "{}: this build writes other bytes", path.display());
+
+        let (mut input, mut decoded) = (&frozen[..], vec![0f64; ELEMENTS]);
+        for step in 0..STEPS {
+            let frame = Frame::read(&mut input).unwrap();
+            assert_eq!((frame.spec.to_string().as_str(), frame.step), (golden.spec, step));
+            assert!((golden.claim)(frame.message), "{}, step {step}: another path", golden.file);
+            for (sum, x) in decoded.iter_mut().zip(frame.decode(ELEMENTS).unwrap()) {
+                *sum += f64::from(x);
+            }
+        }
+        assert!(input.is_empty());
+        let spec: Spec = golden.spec.parse().unwrap();
+        if spec.memory().is_on() {
+            for (i, sum) in decoded.iter().enumerate() {
+                let given: f64 = (0..STEPS).map(|step| f64::from(gradient(step)[i])).sum();
+                let error = (given - sum - f64::from(residual[i])).abs();
+                assert!(error < 1e-4, "{}, element {i}: {error}", golden.file);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_compressor_has_a_file() {
+    for entry in REGISTRY {
+        let of = |golden: &&Golden| golden.spec.split(':').next() == Some(entry.id);
+        assert!(GOLDEN.iter().any(|golden| of(&golden)), "{} has no golden file", entry.id);
+    }
+}
+
+#[test]
+fn every_file_is_listed() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let stem = path.to_str().unwrap();
+        assert!(GOLDEN.iter().any(|g| stem.ends_with(&format!("/{}.gw", g.file))), "{stem}");
+    }
+}

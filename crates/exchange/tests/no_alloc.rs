@@ -1,0 +1,83 @@
+//! A steady state allocates nothing: not to exchange, not to move bytes.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::{RATE, Run, gradients, specs, strategy};
+use gradwire_exchange::{Operation, Phase, Transport, in_process};
+
+thread_local! {
+    /// Allocations of this thread; other tests and the harness have threads of their own.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[allow(unsafe_code, reason = "an allocator cannot be written without")]
+// SAFETY: every call is handed to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's obligations are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's obligations are the system allocator's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's obligations are the system allocator's.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[test]
+fn a_step_allocates_nothing() {
+    for name in ["all-reduce", "all-gather", "scatter-reduce"] {
+        for spec in specs() {
+            if name == "all-reduce" && spec.compressor().linear().is_none() {
+                continue;
+            }
+            // One rank: what several ranks have in flight at a time depends on who is faster.
+            let run = Run::new(strategy(name), 1, &spec, &[3, 0, 5000, 900]);
+            let (results, _) = run.workers(|rank, exchange| {
+                let mut parameters = run.initial.clone();
+                for step in 0..20 {
+                    let gradients = gradients(&run.tensors, rank, step);
+                    let before = ALLOCATIONS.get();
+                    exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                    let allocated = ALLOCATIONS.get() - before;
+                    assert!(step < 5 || allocated == 0, "{name}, {spec}, {step}: {allocated}");
+                }
+            });
+            results.into_iter().for_each(|result| result.unwrap());
+        }
+    }
+}
+
+#[test]
+fn buffers_circulate() {
+    let mut ranks = in_process::connect(2, in_process::Options::default());
+    let (mut b, mut a) = (ranks.pop().unwrap(), ranks.pop().unwrap());
+    let (mut at_a, mut at_b) = (Vec::new(), Vec::new());
+    let payload = [1; 10_000];
+    for step in 0..20 {
+        let gather = Operation::whole(Phase::Gather, step);
+        let before = ALLOCATIONS.get();
+        a.send(1, gather, &payload).unwrap();
+        b.send(0, gather, &payload[..5000]).unwrap();
+        a.recv(1, gather, &mut at_a).unwrap();
+        b.recv(0, gather, &mut at_b).unwrap();
+        let allocated = ALLOCATIONS.get() - before;
+        assert!(step < 10 || allocated == 0, "step {step}: {allocated} allocations");
+    }
+    assert_eq!((at_a.len(), at_b.len()), (5000, 10_000));
+}
