@@ -81,3 +81,73 @@ fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(rng: &Rng, len: usize) -> Vec<u32> {
+        let mut words = vec![0; len];
+        rng.clone().fill(&mut words);
+        words
+    }
+
+    #[test]
+    fn every_part_of_the_key_changes_the_stream() {
+        let base = words(&Rng::new(1, 2, 3, 4, 5), 8);
+        for other in [
+            Rng::new(9, 2, 3, 4, 5),
+            Rng::new(1, 9, 3, 4, 5),
+            Rng::new(1, 2, 9, 4, 5),
+            Rng::new(1, 2, 3, 9, 5),
+            Rng::new(1, 2, 3, 4 | 1 << 32, 5),
+            Rng::new(1, 2, 3, 4, 9),
+        ] {
+            assert_ne!(words(&other, 8), base);
+        }
+        assert_eq!(words(&Rng::new(1, 2, 3, 4, 5), 8), base);
+    }
+
+    #[test]
+    fn the_mixer_is_the_published_one() {
+        // SplitMix64 with seed 1234567: its first two outputs.
+        assert_eq!(mix(1_234_567), 6_457_827_717_110_365_317);
+        let next = 1_234_567u64.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        assert_eq!(mix(next), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn words_can_be_drawn_from_any_index() {
+        let rng = Rng::new(1, 2, 3, 4, 5);
+        let all = words(&rng, 100);
+        for first in 0..40 {
+            for len in [0, 1, 2, 3, 4, 5, 17, 60] {
+                let mut part = vec![0; len];
+                rng.fill_from(first, &mut part);
+                assert_eq!(part, all[first..first + len], "{first}, {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn filling_continues_at_the_next_block() {
+        let mut rng = Rng::new(1, 2, 3, 4, 5);
+        let all = words(&rng, 12);
+        let (mut a, mut b) = ([0; 5], [0; 4]);
+        rng.fill(&mut a);
+        rng.fill(&mut b);
+        assert_eq!((&a[..], &b[..]), (&all[..5], &all[8..12]));
+    }
+
+    #[test]
+    fn numbers_lie_in_their_ranges() {
+        let mut rng = Rng::new(0, 0, 0, 0, 0);
+        let mut seen = [0; 6];
+        for _ in 0..6000 {
+            seen[rng.below(6) as usize] += 1;
+            assert!((0.0..1.0).contains(&rng.uniform()));
+        }
+        // 1000 each, five standard deviations are 144.
+        assert!(seen.iter().all(|&times| (856..1144).contains(&times)), "{seen:?}");
+    }
+}

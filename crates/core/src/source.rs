@@ -157,3 +157,70 @@ impl<'a> Source<'a> {
         NonFinite { index, value: if own.is_finite() { sum } else { own } }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WEIGHTED: Memory = Memory::Residual { beta: 0.5, gamma: 2.0 };
+
+    #[test]
+    fn peeking_shows_the_sum_and_changes_nothing() {
+        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
+        let mut scratch = [0.0; BLOCK];
+        let floats = Floats::F32(&gradient);
+        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        // β·m + γ·g: 2 + 2, 4 - 4, -6 + 6.
+        source.peek(0, 3, |sum| assert_eq!(sum, [4.0, 0.0, 0.0]));
+        source.peek(1, 1, |sum| assert_eq!(sum, [0.0]));
+        assert_eq!(source.abs_max(), 4.0);
+        assert_eq!(residual, [4.0, 8.0, -12.0]);
+    }
+
+    #[test]
+    fn what_taking_leaves_is_the_residual() {
+        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
+        let mut scratch = [0.0; BLOCK];
+        let floats = Floats::F32(&gradient);
+        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        source.take(0, 2, |sum| {
+            assert_eq!(sum, [4.0, 0.0]);
+            sum[0] -= 3.0;
+        });
+        source.take(2, 1, |_| {});
+        assert_eq!(residual, [1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn bfloat16_is_widened_on_the_way() {
+        let (gradient, mut residual) = ([0x3f80, 0xc000], [0.5, 0.5]);
+        let mut scratch = [0.0; BLOCK];
+        let floats = Floats::Bf16(&gradient);
+        let mut source =
+            Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch).unwrap();
+        source.peek(0, 2, |sum| assert_eq!(sum, [1.5, -1.5]));
+        source.take(0, 2, |sum| assert_eq!(sum, [1.5, -1.5]));
+        assert_eq!(residual, [1.5, -1.5]);
+    }
+
+    #[test]
+    fn the_first_bad_element_is_found_in_any_block() {
+        let mut gradient = vec![0.0; 3 * BLOCK];
+        gradient[BLOCK + 7] = f32::NEG_INFINITY;
+        gradient[2 * BLOCK] = f32::NAN;
+        let mut scratch = [0.0; BLOCK];
+        let floats = Floats::F32(&gradient);
+        let bad = Source::new(floats, Memory::None, None, &mut scratch).map(|_| ()).unwrap_err();
+        assert_eq!(bad, NonFinite { index: BLOCK + 7, value: f32::NEG_INFINITY });
+    }
+
+    #[test]
+    fn a_sum_that_overflows_is_refused_with_the_residual_untouched() {
+        let (gradient, mut residual) = ([1.0, f32::MAX], [1.0, f32::MAX]);
+        let mut scratch = [0.0; BLOCK];
+        let floats = Floats::F32(&gradient);
+        let bad = Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch);
+        assert_eq!(bad.map(|_| ()).unwrap_err(), NonFinite { index: 1, value: f32::INFINITY });
+        assert_eq!(residual, [1.0, f32::MAX]);
+    }
+}

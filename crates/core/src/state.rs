@@ -254,7 +254,11 @@ impl<'a> Array<'a> {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        self.values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        let mut bytes = vec![0; self.data_len()];
+        for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(self.values) {
+            *bytes = value.to_le_bytes();
+        }
+        bytes
     }
 }
 

@@ -56,7 +56,7 @@ pub enum TestbedError {
         /// Its seed.
         seed: u64,
         /// What happened.
-        source: TrainError,
+        source: Box<TrainError>,
     },
     /// The data set cannot be loaded.
     #[error(transparent)]

@@ -81,7 +81,7 @@ impl Default for Experiment {
         Self {
             model: ModelKind::LeNet5,
             data: "digits".to_owned(),
-            compressors: specs.map(|spec| known(spec)).to_vec(),
+            compressors: specs.map(known).to_vec(),
             exchange: Strategy::default(),
             workers: 4,
             steps: 800,
@@ -107,7 +107,7 @@ impl Experiment {
     pub fn learning_rate_for(model: ModelKind) -> LearningRate {
         match model {
             ModelKind::ResNet { .. } => known("cosine:from=0.1,to=0.001,scale=on,warmup=0.05"),
-            _ => known("cosine:from=0.05,to=0.0005"),
+            _ => known("cosine:from=0.01,to=0.0001"),
         }
     }
 

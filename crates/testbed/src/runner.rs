@@ -71,7 +71,7 @@ pub fn run_all(
             Err(source) => outcome.failures.push(TestbedError::Run {
                 compressor: config.compressor.to_string(),
                 seed: config.seed,
-                source,
+                source: Box::new(source),
             }),
         }
     }

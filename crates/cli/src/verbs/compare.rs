@@ -70,6 +70,10 @@ impl Compare {
         output::line("")?;
         output::line(table::time(&summary).terminal())?;
         output::line("")?;
+        for line in report::verdict(&summary) {
+            output::line(line)?;
+        }
+        output::line("")?;
         for note in table::notes(&summary) {
             output::line(note)?;
         }

@@ -21,10 +21,11 @@ pub(super) fn decode(
 ) -> Result<(), DecodeError> {
     let spec: Spec = spec.parse().unwrap();
     let tensor = Tensor::new("t", &[out.len()]);
-    match Decoder::new(&spec, 1).decode_add(&tensor, 2, 3, message, weight, out) {
-        Err(Error::Message { source, .. }) => Err(source),
-        other => Ok(other.unwrap()),
-    }
+    let result = Decoder::new(&spec, 1).decode_add(&tensor, 2, 3, message, weight, out);
+    result.map_err(|error| match error {
+        Error::Message { source, .. } => source,
+        other => panic!("{other}"),
+    })
 }
 
 /// The decoded message of a gradient.

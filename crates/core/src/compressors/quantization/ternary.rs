@@ -6,12 +6,15 @@
 
 use std::ops::Range;
 
-use gradwire_bits::kernels;
+use gradwire_bits::{DecodeError, kernels, zero_run};
 
+use crate::compressors::fields;
 use crate::{BLOCK, Source, Workspace};
 
 /// Five times trit 0: the byte of five zeros.
 const ZEROS: u8 = 121;
+/// Five times trit +1. What lies above stands for runs, or for nothing.
+const LARGEST_DIGIT: u8 = 242;
 
 /// The cut of a tensor into five parts of equal length, the last ones short.
 #[derive(Debug, Clone, Copy)]
@@ -81,29 +84,67 @@ impl Fifths {
         }
     }
 
-    /// Whether the places past the end of the tensor hold zero trits. `last` are the last bytes, as
-    /// many as there are up to four: padding is at most four trits, and no further from the end.
-    pub(super) fn padding_is_zero(&self, last: &[u8]) -> bool {
-        (self.elements..5 * self.len).all(|place| {
+    /// As [`decode_add`](Self::decode_add), from bytes without coded runs.
+    pub(super) fn decode_add_plain(
+        &self,
+        mut bytes: &[u8],
+        workspace: &mut Workspace,
+        scale: f32,
+        out: &mut [f32],
+    ) {
+        self.decode_add(workspace, scale, out, |digits| {
+            let (head, rest) = bytes.split_at(digits.len());
+            digits.copy_from_slice(head);
+            bytes = rest;
+        });
+    }
+
+    /// Checks bytes without coded runs.
+    pub(super) fn check_plain(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+        fields::expect_len(bytes, self.len)?;
+        if kernels::max_byte(bytes) > LARGEST_DIGIT {
+            return Err(DecodeError::Corrupt("a byte is no five trits"));
+        }
+        self.check_padding(bytes)
+    }
+
+    /// Checks bytes with coded runs.
+    pub(super) fn check_runs(&self, coded: &[u8]) -> Result<(), DecodeError> {
+        match zero_run::decoded_len(coded) {
+            len if len < self.len => Err(DecodeError::Truncated),
+            len if len > self.len => Err(DecodeError::Trailing { extra: len - self.len }),
+            _ => self.check_padding(coded),
+        }
+    }
+
+    /// Checks that the places past the end of the tensor hold zero trits. There are at most four of
+    /// them, so that they lie in the last four bytes.
+    fn check_padding(&self, coded: &[u8]) -> Result<(), DecodeError> {
+        let last = last_bytes(coded);
+        let is_zero = |place: usize| {
             let (part, column) = (place / self.len, place % self.len);
             let byte = last[last.len() - (self.len - column)];
             byte / 3u8.pow(4 - part as u32) % 3 == 1
-        })
+        };
+        if (self.elements..5 * self.len).all(is_zero) {
+            Ok(())
+        } else {
+            Err(DecodeError::Corrupt("padding is not zero"))
+        }
     }
 }
 
-/// The last up to four bytes that run-coded bytes expand to, in order, in the front of the array.
-pub(super) fn last_bytes(coded: &[u8], expanded: usize) -> ([u8; 4], usize) {
-    let wanted = expanded.min(4);
-    let mut last = [0; 4];
-    let mut bytes = coded.iter().rev().flat_map(|&byte| match byte {
-        0..=242 => std::iter::repeat_n(byte, 1),
+/// The last four bytes that run-coded bytes expand to, preceded by zero trits if there are fewer.
+fn last_bytes(coded: &[u8]) -> [u8; 4] {
+    let mut last = [ZEROS; 4];
+    let bytes = coded.iter().rev().flat_map(|&byte| match byte {
+        0..=LARGEST_DIGIT => std::iter::repeat_n(byte, 1),
         run => std::iter::repeat_n(ZEROS, usize::from(run) - 241),
     });
-    for slot in last[..wanted].iter_mut().rev() {
-        *slot = bytes.next().unwrap_or(ZEROS);
+    for (slot, byte) in last.iter_mut().rev().zip(bytes) {
+        *slot = byte;
     }
-    (last, wanted)
+    last
 }
 
 #[cfg(test)]
@@ -122,19 +163,22 @@ mod tests {
 
     #[test]
     fn last_bytes_look_into_runs() {
-        assert_eq!(last_bytes(&[7, 243, 9], 4), ([7, 121, 121, 9], 4));
-        assert_eq!(last_bytes(&[255], 14), ([121; 4], 4));
-        assert_eq!(last_bytes(&[5, 6], 2), ([5, 6, 0, 0], 2));
+        assert_eq!(last_bytes(&[7, 243, 9]), [7, 121, 121, 9]);
+        assert_eq!(last_bytes(&[1, 2, 255]), [121; 4]);
+        assert_eq!(last_bytes(&[5, 6]), [121, 121, 5, 6]);
     }
 
     #[test]
     fn padding_is_found_in_every_part() {
         // Six elements: two bytes; places 6 to 9 are part 3 and part 4 of both.
         let fifths = Fifths::new(6);
-        assert!(fifths.padding_is_zero(&[121, 121]));
-        assert!(fifths.padding_is_zero(&[121 + 81, 121 - 9]));
+        assert_eq!(fifths.check_plain(&[121, 121]), Ok(()));
+        assert_eq!(fifths.check_plain(&[121 + 81, 121 - 9]), Ok(()));
         for wrong in [[122, 121], [121, 120], [124, 121], [121, 118]] {
-            assert!(!fifths.padding_is_zero(&wrong), "{wrong:?}");
+            assert!(fifths.check_plain(&wrong).is_err(), "{wrong:?}");
+            assert!(fifths.check_runs(&wrong).is_err(), "{wrong:?}");
         }
+        assert_eq!(fifths.check_runs(&[243]), Ok(()));
+        assert_eq!(Fifths::new(0).check_plain(&[]), Ok(()));
     }
 }

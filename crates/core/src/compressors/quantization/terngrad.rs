@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use super::ternary::{Fifths, last_bytes};
+use super::ternary::Fifths;
 use crate::compressors::fields;
 use crate::numeric::moments::Moments;
 use crate::registry::{Ends, Guarantees, Kind, Param};
@@ -47,7 +47,6 @@ pub static ENTRY: Entry = Entry {
 };
 
 const HEADER: usize = 4;
-const LARGEST_DIGIT: u8 = 242;
 /// The part of a quartic byte that was appended last.
 const LAST_PART: usize = 4;
 
@@ -108,20 +107,9 @@ impl Compressor for TernGrad {
     ) -> Result<(), DecodeError> {
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        fields::expect_len(message, fifths.len)?;
-        if kernels::max_byte(message) > LARGEST_DIGIT {
-            return Err(DecodeError::Corrupt("a byte is no five trits"));
-        }
-        let (last, count) = last_bytes(message, fifths.len);
-        if !fifths.padding_is_zero(&last[..count]) {
-            return Err(DecodeError::Corrupt("padding is not zero"));
-        }
+        fifths.check_plain(message)?;
         if scale != 0.0 {
-            fifths.decode_add(workspace, scale, out, |digits| {
-                let (head, rest) = message.split_at(digits.len());
-                digits.copy_from_slice(head);
-                message = rest;
-            });
+            fifths.decode_add_plain(message, workspace, scale, out);
         }
         Ok(())
     }
@@ -132,5 +120,60 @@ impl Compressor for TernGrad {
 
     fn max_elements(&self, message_len: usize) -> usize {
         message_len.saturating_sub(HEADER).saturating_mul(5)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual};
+    use crate::{Rng, Tensor};
+
+    #[test]
+    fn certain_elements_make_the_bytes_worked_by_hand() {
+        // Elements at ±M are always sent and zeros never: digits 2 0 1 2 0.
+        let message = encode("terngrad:clip=0", &[0.5, -0.5, 0.0, 0.5, -0.5]);
+        assert_eq!(message, [0, 0, 0, 0x3f, 162 + 9 + 6]);
+        assert_eq!(encode("terngrad", &[-0.5; 5]), [0, 0, 0, 0x3f, 0]);
+        assert_eq!(encode("terngrad", &[]), [0; 4]);
+    }
+
+    #[test]
+    fn clipping_is_in_standard_deviations() {
+        // Deviation 2, so that all eight elements reach M = 2; two places are padding.
+        let gradient = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        let message = encode("terngrad:clip=1", &gradient);
+        assert_eq!(message, [0, 0, 0, 0x40, 241, 241]);
+        let kept = residual("terngrad:clip=1,ef=on", &gradient);
+        assert_eq!(kept, [0.0, 2.0, 2.0, 2.0, 3.0, 3.0, 5.0, 7.0]);
+        assert_eq!(encode("terngrad:clip=100", &gradient)[..4], 9f32.to_le_bytes());
+    }
+
+    #[test]
+    fn element_i_is_decided_by_word_i() {
+        let elements = 5 * BLOCK + 5003;
+        let gradient: Vec<f32> = (0..elements).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
+        let mut words = vec![0; elements];
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        let drawn = |(&x, &word): (&f32, &u32)| {
+            let sent = (word >> 8) as f32 / 16_777_216.0 * 0.5 < x.abs();
+            if sent { 0.5f32.copysign(x) } else { 0.0 }
+        };
+        let expected: Vec<f32> = gradient.iter().zip(&words).map(drawn).collect();
+        let mut out = vec![0.0; elements];
+        decode("terngrad:clip=0", &encode("terngrad:clip=0", &gradient), 1.0, &mut out).unwrap();
+        assert!(out == expected);
+        let kept = residual("terngrad:clip=0,ef=on", &gradient);
+        assert!(kept.iter().zip(&gradient).zip(&out).all(|((m, g), q)| *m == g - q));
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let mut out = [0.0; 5];
+        let mut result = |bytes: &[u8]| decode("terngrad", bytes, 1.0, &mut out);
+        assert_eq!(result(&[0, 0, 0, 0x3f]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 1]), Err(DecodeError::Trailing { extra: 1 }));
+        assert!(matches!(result(&[0, 0, 0, 0x3f, 243]), Err(DecodeError::Corrupt(_))));
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), Err(DecodeError::Corrupt(_))));
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
-use super::ternary::{Fifths, last_bytes};
+use super::ternary::Fifths;
 use crate::compressors::fields;
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
@@ -56,7 +56,6 @@ pub static ENTRY: Entry = Entry {
 const HEADER: usize = 4;
 /// The most bytes of five zero trits that one byte stands for.
 const LONGEST_RUN: usize = 14;
-const LARGEST_DIGIT: u8 = 242;
 
 /// 3-value quantization with sparsity multiplication and its two lossless codes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,29 +69,6 @@ impl ThreeLc {
     pub fn new(sparsity: f64, zero_runs: bool) -> Self {
         // The nearest f32 of a number just below 2 is 2, at which nothing would ever be sent.
         Self { sparsity: (sparsity as f32).min(2f32.next_down()), zero_runs }
-    }
-
-    fn check(&self, coded: &[u8], fifths: Fifths) -> Result<(), DecodeError> {
-        if self.zero_runs {
-            match zero_run::decoded_len(coded) {
-                len if len < fifths.len => return Err(DecodeError::Truncated),
-                len if len > fifths.len => {
-                    return Err(DecodeError::Trailing { extra: len - fifths.len });
-                }
-                _ => {}
-            }
-        } else {
-            fields::expect_len(coded, fifths.len)?;
-            if kernels::max_byte(coded) > LARGEST_DIGIT {
-                return Err(DecodeError::Corrupt("a byte is no five trits"));
-            }
-        }
-        let (last, count) = last_bytes(coded, fifths.len);
-        if fifths.padding_is_zero(&last[..count]) {
-            Ok(())
-        } else {
-            Err(DecodeError::Corrupt("padding is not zero"))
-        }
     }
 }
 
@@ -131,7 +107,11 @@ impl Compressor for ThreeLc {
     ) -> Result<(), DecodeError> {
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        self.check(message, fifths)?;
+        if self.zero_runs {
+            fifths.check_runs(message)?;
+        } else {
+            fifths.check_plain(message)?;
+        }
         if scale == 0.0 {
             return Ok(());
         }
@@ -141,11 +121,7 @@ impl Compressor for ThreeLc {
                 runs.fill(digits);
             });
         } else {
-            fifths.decode_add(workspace, scale, out, |digits| {
-                let (head, rest) = message.split_at(digits.len());
-                digits.copy_from_slice(head);
-                message = rest;
-            });
+            fifths.decode_add_plain(message, workspace, scale, out);
         }
         Ok(())
     }

@@ -170,7 +170,7 @@ mod tests {
             for count in [0, 1, 2, 10, 1_000, 4_000, 6_500, 9_999] {
                 // The last gap is as long as it can be.
                 let mut positions: Vec<u32> = (0..count).collect();
-                positions.last_mut().map(|last| *last = 9_999);
+                positions.iter_mut().last().into_iter().for_each(|last| *last = 9_999);
                 let mut bytes = Vec::new();
                 code.encode(&positions, 10_000, &mut bytes);
                 for most in [count as usize, 2 * count as usize, 10_000] {

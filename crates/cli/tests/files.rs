@@ -1,0 +1,130 @@
+//! Tensor files to frames and back: `compress`, `decompress`, `inspect`.
+
+mod support;
+
+use serde_json::Value;
+use support::Bench;
+
+#[test]
+fn a_million_zeros_shrink_280_times_up_to_the_frame_header() {
+    let bench = Bench::new();
+    bench.floats("zeros.npy", &vec![0.0; 1 << 20]);
+    bench.ok("compress zeros.npy zeros.gw --compressor 3lc");
+    let rows: Value = serde_json::from_str(&bench.ok("inspect zeros.gw --json")).unwrap();
+    // The scale, and a byte for each 14 bytes of five elements: ⌈⌈2²⁰ / 5⌉ / 14⌉ = 14980.
+    assert_eq!(rows[0]["message_bytes"], 14984);
+    assert_eq!(rows[0]["compressor"], "3lc");
+    let frame = bench.read("zeros.gw").len();
+    assert!(frame - 14984 < 64, "a header of {} bytes", frame - 14984);
+}
+
+#[test]
+fn tensors_come_back_as_their_compressor_decodes_them() {
+    let bench = Bench::new();
+    let values = [0.5f32, -2.0, 0.25, 0.0, 1.0, -0.125];
+    bench.floats("t.npy", &values);
+    // Lossless.
+    bench.ok("compress t.npy t.gw --compressor none");
+    bench.ok("decompress t.gw back.npy");
+    let data = |bytes: Vec<u8>| bytes[bytes.len() - 24..].to_vec();
+    assert_eq!(data(bench.read("back.npy")), data(bench.read("t.npy")));
+    // 3LC with s = 1: M = 2, and only −2 and 1 (half of M rounds up in magnitude) survive.
+    bench.ok("compress t.npy t.gw --compressor 3lc");
+    bench.ok("decompress t.gw back.npy");
+    let decoded: Vec<f32> = data(bench.read("back.npy"))
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        .collect();
+    assert_eq!(decoded[1], -2.0);
+    assert!(decoded.iter().all(|x| [0.0, 2.0, -2.0].contains(x)), "{decoded:?}");
+}
+
+#[test]
+fn half_floats_keep_their_type() {
+    let bench = Bench::new();
+    bench.npy("h.npy", "<f2", 2, &[0x00, 0x3c, 0x00, 0xc0]);
+    bench.ok("compress h.npy h.gw --compressor fp16");
+    bench.ok("decompress h.gw back.npy");
+    let back = bench.read("back.npy");
+    assert!(String::from_utf8_lossy(&back).contains("<f2"));
+    assert_eq!(back[back.len() - 4..], [0x00, 0x3c, 0x00, 0xc0]);
+}
+
+#[test]
+fn safetensors_hold_several_tensors_of_several_types() {
+    let bench = Bench::new();
+    let header = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[1,2],"data_offsets":[8,12]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.extend_from_slice(&[0, 0, 128, 63, 0, 0, 0, 192, 0x80, 0x3f, 0x00, 0xc0]);
+    bench.write("m.safetensors", &file);
+    bench.ok("compress m.safetensors m.gw --compressor bf16");
+    bench.ok("decompress m.gw back.safetensors");
+    let back = bench.read("back.safetensors");
+    assert_eq!(back[back.len() - 12..], file[file.len() - 12..]);
+    let table = bench.ok("inspect m.gw");
+    assert!(table.contains("bf16") && table.contains("[1, 2]"), "{table}");
+    // Two tensors do not fit a .npy file, and nothing is written.
+    assert!(bench.refused("decompress m.gw both.npy").contains(".safetensors"));
+    assert!(!bench.names().contains(&"both.npy".to_owned()));
+}
+
+#[test]
+fn a_seed_decides_the_draws() {
+    let bench = Bench::new();
+    let values: Vec<f32> = (0..1000).map(|i| (i as f32 * 0.37).sin()).collect();
+    bench.floats("t.npy", &values);
+    for (name, seed) in [("a", 1), ("b", 1), ("c", 2)] {
+        bench.ok(&format!("compress t.npy {name}.gw --compressor terngrad --seed {seed}"));
+    }
+    assert_eq!(bench.read("a.gw"), bench.read("b.gw"));
+    assert_ne!(bench.read("a.gw"), bench.read("c.gw"));
+}
+
+#[test]
+fn what_cannot_be_compressed_is_named_and_nothing_is_written() {
+    let bench = Bench::new();
+    bench.floats("good.npy", &[1.0; 10]);
+    bench.floats("nan.npy", &[1.0, f32::NAN]);
+    bench.floats("inf.npy", &[f32::NEG_INFINITY]);
+    bench.npy("double.npy", "<f8", 1, &[0; 8]);
+    bench.npy("short.npy", "<f4", 100, &[0; 8]);
+    bench.write("text.txt", b"x");
+    let before = bench.names();
+    for (line, says) in [
+        ("compress good.npy x.gw --compressor 4lc", "known ones: none"),
+        ("compress good.npy x.gw --compressor 3lc:s=2", "[1, 2)"),
+        ("compress good.npy x.gw --compressor topk:ratio=0", "(0, 1]"),
+        ("compress good.npy x.gw --compressor topk:part=1", "no parameter 'part'"),
+        ("compress nan.npy x.gw --compressor 3lc", "tensor 'nan' has NaN at element 1"),
+        ("compress inf.npy x.gw --compressor onebit", "tensor 'inf' has -inf"),
+        ("compress double.npy x.gw --compressor 3lc", "float32"),
+        ("compress short.npy x.gw --compressor 3lc", "does not fit"),
+        ("compress absent.npy x.gw --compressor 3lc", "absent.npy"),
+        ("compress text.txt x.gw --compressor 3lc", ".safetensors"),
+    ] {
+        let error = bench.refused(line);
+        assert!(error.contains(says), "{line}: {error}");
+    }
+    assert_eq!(bench.names(), before);
+}
+
+#[test]
+fn a_damaged_frame_is_refused_at_every_length() {
+    let bench = Bench::new();
+    bench.floats("t.npy", &[1.0, -1.0, 0.5]);
+    bench.ok("compress t.npy t.gw --compressor topk:ratio=0.5");
+    let whole = bench.read("t.gw");
+    for len in [0, 3, 9, whole.len() / 2, whole.len() - 1] {
+        bench.write("cut.gw", &whole[..len]);
+        assert!(bench.refused("inspect cut.gw").contains("cut.gw"));
+        bench.refused("decompress cut.gw out.npy");
+    }
+    let mut flipped = whole.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    bench.write("cut.gw", &flipped);
+    assert!(bench.refused("inspect cut.gw").contains("checksum"));
+    bench.write("cut.gw", &[whole.as_slice(), b"tail"].concat());
+    assert!(bench.refused("decompress cut.gw out.npy").contains("frame 2"));
+    assert!(!bench.names().contains(&"out.npy".to_owned()));
+}

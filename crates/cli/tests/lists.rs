@@ -1,0 +1,93 @@
+//! Verbs that look things up: `list`, `bench`, `data`, help and version.
+
+mod support;
+
+use serde_json::Value;
+use support::Bench;
+
+#[test]
+fn list_has_a_row_for_each_registered_compressor() {
+    let bench = Bench::new();
+    let rows: Vec<Value> = serde_json::from_str(&bench.ok("list --json")).unwrap();
+    let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let registered: Vec<&str> = gradwire::registry::REGISTRY.iter().map(|entry| entry.id).collect();
+    assert_eq!(ids, registered);
+    for row in &rows {
+        for key in ["family", "aggregation", "error_feedback", "parameters", "reference"] {
+            assert!(!row[key].is_null(), "{key} is missing");
+        }
+    }
+    let s = rows.iter().find(|row| row["id"] == "3lc").unwrap();
+    assert_eq!(s["parameters"][0]["key"], "s");
+    let table = bench.ok("list");
+    assert!(ids.iter().all(|id| table.contains(id)));
+}
+
+#[test]
+fn bench_measures_what_it_is_told() {
+    let bench = Bench::new();
+    let line = "bench --quick --json --elements 1000 --compressor none --compressor 3lc";
+    let rows: Vec<Value> = serde_json::from_str(&bench.ok(line)).unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        assert_eq!(row["elements"], 1000);
+        for key in ["compress_gbps", "decompress_gbps", "copy_gbps", "bits_per_element"] {
+            assert!(row[key].as_f64().unwrap() > 0.0, "{key}");
+        }
+    }
+    assert_eq!(rows[0]["bits_per_element"], 32.0);
+    assert!(bench.refused("bench --elements 0").contains("elements"));
+}
+
+#[test]
+fn data_is_listed_and_checked() {
+    let bench = Bench::new();
+    bench.images("images");
+    let listed = bench.ok("data list");
+    assert!(
+        listed.contains("digits") && listed.contains("mnist") && listed.contains("GRADWIRE_DATA")
+    );
+    // These images are in MNIST's files, but they are not MNIST.
+    let output = bench.run("data check images");
+    assert_eq!(output.status.code(), Some(2));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("96 training and 32 test images"), "{printed}");
+    assert!(printed.contains("differs"), "{printed}");
+    assert!(bench.refused("data check nowhere").contains("nowhere"));
+    let labels = bench.read("images/train-labels-idx1-ubyte");
+    bench.write("images/train-labels-idx1-ubyte", &labels[..50]);
+    assert!(bench.refused("data check images").contains("train-labels-idx1-ubyte"));
+}
+
+#[test]
+fn help_documents_the_exit_codes() {
+    let bench = Bench::new();
+    let help = bench.ok("--help");
+    for verb in [
+        "compare",
+        "train",
+        "bench",
+        "reproduce",
+        "list",
+        "compress",
+        "decompress",
+        "inspect",
+        "data",
+    ] {
+        assert!(help.contains(verb), "{verb}");
+    }
+    assert!(help.contains("130"));
+    assert!(bench.ok("--version").starts_with("gradwire "));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let line = format!("{} list --json | head -c 1", env!("CARGO_BIN_EXE_gradwire"));
+    let script = format!("set -o pipefail; {line}");
+    let output =
+        std::process::Command::new("bash").args(["-c", &script]).output().expect("bash runs");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.is_empty(), "{error}");
+    assert_eq!(output.status.code(), Some(0));
+}

@@ -1,0 +1,106 @@
+//! Running the binary in a folder of its own.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A temporary folder in which `gradwire` runs, with no data but what a test puts there.
+pub struct Bench(tempfile::TempDir);
+
+impl Bench {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a command line, split at spaces.
+    pub fn run(&self, line: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_gradwire"))
+            .args(line.split_whitespace())
+            .current_dir(self.0.path())
+            .env_remove("GRADWIRE_DATA")
+            .output()
+            .unwrap()
+    }
+
+    /// Runs a command that succeeds; its standard output.
+    pub fn ok(&self, line: &str) -> String {
+        let output = self.run(line);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "gradwire {line}\n{errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that is refused with exit code 2 and nothing on standard output; its error.
+    pub fn refused(&self, line: &str) -> String {
+        let output = self.run(line);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "gradwire {line}\n{error}");
+        assert!(output.stdout.is_empty(), "gradwire {line} printed a result");
+        assert!(error.contains("error: "), "{error}");
+        assert!(!error.contains("panicked"), "{error}");
+        error
+    }
+
+    /// The names in the folder, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    /// Writes 96 training and 32 test images of 28×28 as idx files into the folder `name`: class c
+    /// is a bright band of rows, which any model learns at once.
+    pub fn images(&self, name: &str) {
+        let dir = self.path(name);
+        fs::create_dir(&dir).unwrap();
+        split(&dir, "train", 96);
+        split(&dir, "t10k", 32);
+    }
+
+    /// Writes a `.npy` file of one dimension.
+    pub fn npy(&self, name: &str, descr: &str, elements: usize, data: &[u8]) {
+        let header =
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({elements},), }}");
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend_from_slice(&(header.len() as u16 + 1).to_le_bytes());
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.push(b'\n');
+        bytes.extend_from_slice(data);
+        self.write(name, &bytes);
+    }
+
+    /// Writes a `.npy` file of floats.
+    pub fn floats(&self, name: &str, values: &[f32]) {
+        let data: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.npy(name, "<f4", values.len(), &data);
+    }
+}
+
+fn split(dir: &Path, name: &str, count: u32) {
+    let mut images = [2051u32, count, 28, 28].map(u32::to_be_bytes).concat();
+    let mut labels = [2049u32, count].map(u32::to_be_bytes).concat();
+    for at in 0..count {
+        let class = (at % 10) as usize;
+        labels.push(class as u8);
+        let noise = |pixel: usize| (pixel * 7 + at as usize * 13) % 40;
+        let band = |pixel: usize| if pixel / 28 / 3 == class { 200 } else { 0 };
+        images.extend((0..784).map(|pixel| (noise(pixel) + band(pixel)) as u8));
+    }
+    fs::write(dir.join(format!("{name}-images-idx3-ubyte")), images).unwrap();
+    fs::write(dir.join(format!("{name}-labels-idx1-ubyte")), labels).unwrap();
+}

@@ -1,0 +1,141 @@
+//! Verbs that train: `compare`, `train`, `reproduce`.
+
+mod support;
+
+use serde_json::Value;
+use support::Bench;
+
+const TINY: &str = "--model mlp --data images --workers 2 --batch 8 --evaluations 2";
+
+fn rows(bench: &Bench, name: &str) -> Vec<Value> {
+    serde_json::from_slice(&bench.read(name)).unwrap()
+}
+
+#[test]
+fn compare_writes_a_report_and_rows() {
+    let bench = Bench::new();
+    bench.images("images");
+    let printed = bench.ok(&format!(
+        "compare {TINY} --steps 6 --compressor none --compressor 3lc --seed 1 --seed 2 --out out --json rows.json"
+    ));
+    assert!(printed.contains("at 10 Mbit/s") && printed.contains("modelled"), "{printed}");
+    let rows = rows(&bench, "rows.json");
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        for key in
+            ["compressor", "quality", "bits_per_parameter", "ratio", "bytes_up", "bytes_down"]
+        {
+            assert!(!row[key].is_null(), "{key} is missing");
+        }
+        assert_eq!(row["steps"], 6);
+    }
+    assert_eq!((&rows[0]["compressor"], &rows[0]["seed"]), (&"none".into(), &1.into()));
+    assert_eq!((&rows[3]["compressor"], &rows[3]["seed"]), (&"3lc".into(), &2.into()));
+    // 32 bits a parameter, and headers; 3LC at most 1.6 bits, and headers and raw biases.
+    let bits = |row: &Value| row["bits_per_parameter"].as_f64().unwrap();
+    assert!((32.0..32.1).contains(&bits(&rows[0])), "{}", bits(&rows[0]));
+    assert!(bits(&rows[1]) < 1.8);
+    let html = String::from_utf8(bench.read("out/report.html")).unwrap();
+    assert!(html.contains("<svg") && html.contains("gradwire compare --model mlp"));
+    assert!(!html.contains("<script") && !html.contains("<link"));
+    // The experiment written beside the report is the same experiment.
+    bench.ok("compare --experiment out/experiment.toml --out again --json again.json");
+    let again = self::rows(&bench, "again.json");
+    let digests = |rows: &[Value]| rows.iter().map(|r| r["digest"].clone()).collect::<Vec<_>>();
+    assert_eq!(digests(&rows), digests(&again));
+}
+
+#[test]
+fn compare_needs_no_data() {
+    let bench = Bench::new();
+    bench.ok("compare --model mlp --steps 2 --workers 1 --compressor none --json rows.json");
+    assert_eq!(rows(&bench, "rows.json")[0]["data"], "digits");
+    assert!(bench.path("gradwire-report/report.html").exists());
+}
+
+#[test]
+fn a_resumed_run_has_the_bits_of_one_never_stopped() {
+    let bench = Bench::new();
+    bench.images("images");
+    let train = |more: &str| bench.ok(&format!("train {TINY} --compressor 3lc --steps 8 {more}"));
+    train("--json whole.json");
+    train("--save at.state --save-every 3 --json saved.json");
+    train("--resume at.state --json resumed.json");
+    let digest = |name: &str| rows(&bench, name)[0]["digest"].clone();
+    assert_eq!(digest("whole.json"), digest("saved.json"));
+    assert_eq!(digest("whole.json"), digest("resumed.json"));
+    let other =
+        bench.refused(&format!("train {TINY} --compressor onebit --steps 8 --resume at.state"));
+    assert!(other.contains("at.state") && other.contains("3lc"), "{other}");
+    let model = TINY.replace("mlp", "lenet5");
+    let other =
+        bench.refused(&format!("train {model} --compressor 3lc --steps 8 --resume at.state"));
+    assert!(other.contains("mlp") && other.contains("lenet5"), "{other}");
+    bench.write("cut.state", &bench.read("at.state")[..100]);
+    bench.refused(&format!("train {TINY} --compressor 3lc --steps 8 --resume cut.state"));
+}
+
+#[test]
+fn a_reproduction_goes_on_where_it_was_stopped() {
+    let bench = Bench::new();
+    bench.images("images");
+    let line = format!("reproduce 3lc-table2 {TINY} --steps 4 --out out");
+    let printed = bench.ok(&line);
+    assert!(printed.contains("0.812"), "{printed}");
+    let runs = bench.read("out/runs.jsonl");
+    let lines: Vec<&str> = std::str::from_utf8(&runs).unwrap().lines().collect();
+    assert_eq!(lines.len(), 6);
+    // Keep two runs; the other four are made again, and these two are not.
+    bench.write("out/runs.jsonl", (lines[..2].join("\n") + "\n").as_bytes());
+    bench.ok(&line);
+    let again = bench.read("out/runs.jsonl");
+    let again: Vec<&str> = std::str::from_utf8(&again).unwrap().lines().collect();
+    assert_eq!(again.len(), 6);
+    assert_eq!(again[..2], lines[..2]);
+    // Another set-up does not mix with these results.
+    let error = bench.refused(&line.replace("--batch 8", "--batch 4"));
+    assert!(error.contains("batch 8"), "{error}");
+    assert!(bench.ok("reproduce").contains("3lc-table1"));
+    assert!(bench.refused("reproduce 4lc-table1").contains("3lc-table1"));
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_before_anything_is_written() {
+    let bench = Bench::new();
+    bench.images("images");
+    bench.write("bad.toml", b"stepz = 3\n");
+    let before = bench.names();
+    for (line, says) in [
+        ("compare --data nowhere/at/all", "nowhere/at/all"),
+        ("compare --data svhn", "known data sets"),
+        ("compare --compressor 4lc", "known ones: none"),
+        ("compare --compressor 3lc --compressor 3lc", "given twice"),
+        ("compare --model vgg16", "lenet5"),
+        ("compare --exchange ring", "all-reduce"),
+        ("compare --workers 0", "workers"),
+        ("compare --steps 5 --epochs 1", "cannot be used with"),
+        ("compare --lr fast", "fast"),
+        ("compare --experiment bad.toml", "stepz"),
+        ("compare --experiment none.toml", "none.toml"),
+        ("train --data images --model mlp --steps 2 --exchange server:servers=99", "servers"),
+        (
+            "train --data images --model mlp --steps 2 --exchange all-reduce --compressor 3lc",
+            "all-gather",
+        ),
+        ("train --data images --model mlp --steps 2 --resume absent.state", "absent.state"),
+    ] {
+        let error = bench.refused(line);
+        assert!(error.contains(says), "{line}: {error}");
+    }
+    assert_eq!(bench.names(), before);
+}
+
+#[test]
+fn a_run_that_diverges_fails_by_itself() {
+    let bench = Bench::new();
+    bench.images("images");
+    let output = bench.run(&format!("train {TINY} --compressor none --steps 50 --lr 1e9"));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("learning rate"), "{error}");
+}

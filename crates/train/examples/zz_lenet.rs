@@ -1,0 +1,53 @@
+//! Trains a perceptron on generated digits with four workers, uncompressed and with 3LC, and prints
+//! what each exchanged and reached.
+//!
+//! `cargo run --release -p gradwire-train --example train_mlp`
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gradwire_train::data::embedded;
+use gradwire_train::run::{Evaluation, Observer, RunConfig, RunOptions, run};
+
+/// Prints evaluations as they come.
+struct Progress;
+
+impl Observer for Progress {
+    fn evaluated(&self, evaluation: &Evaluation) {
+        println!("  after {:4} steps: {:.1} %", evaluation.step, 100.0 * evaluation.quality);
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let data = Arc::new(embedded(0));
+    for compressor in ["none", "3lc", "3lc:s=1.75", "topk:ratio=0.05,select=sampled"] {
+        let config = RunConfig {
+            model: "lenet5".parse()?,
+            data: Arc::clone(&data),
+            compressor: compressor.parse()?,
+            strategy: "server".parse()?,
+            workers: 4,
+            steps: 150,
+            batch: 32,
+            optimizer: "momentum:m=0.9".parse()?,
+            weight_decay: 1e-4,
+            learning_rate: "cosine:from=0.01,to=0.0001".parse()?,
+            augment: false,
+            seed: 1,
+            raw_below: 256,
+            evaluate_every: 0,
+            evaluate_at_most: 1000,
+            deadline: Duration::from_secs(60),
+            check_every: 100,
+        };
+        println!("{compressor}");
+        let record = run(&config, &Progress, &RunOptions::default())?;
+        let examples = (record.steps * record.workers as u64) as f64 * record.batch as f64;
+        println!(
+            "  {:.2} bits per parameter and step, {:.0} images per second",
+            record.bits_per_parameter(),
+            examples / record.seconds
+        );
+    }
+    Ok(())
+}
