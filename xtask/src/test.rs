@@ -22,7 +22,15 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "codes without the standard library",
-        arguments: &["test", "-p", "gradwire-bits", "--no-default-features", "--lib", "--", "--show-output"],
+        arguments: &[
+            "test",
+            "-p",
+            "gradwire-bits",
+            "--no-default-features",
+            "--lib",
+            "--",
+            "--show-output",
+        ],
     },
 ];
 
@@ -51,9 +59,7 @@ impl Counts {
 
 /// The number that stands before `word` in a line such as `ok. 12 passed; 0 failed`.
 fn count_before(line: &str, word: &str) -> u64 {
-    line.find(word)
-        .and_then(|end| line[..end].rsplit([' ', ';']).next()?.parse().ok())
-        .unwrap_or(0)
+    line.find(word).and_then(|end| line[..end].rsplit([' ', ';']).next()?.parse().ok()).unwrap_or(0)
 }
 
 /// Runs every step, also those after one that fails, and sums up.
@@ -82,7 +88,9 @@ pub(crate) fn run() -> ExitCode {
     );
     let incomplete = std::env::var_os("CI").is_some() && !counts.skipped.is_empty();
     if incomplete {
-        println!("broken: tests were skipped; set GRADWIRE_DATA to the folder that holds the data sets");
+        println!(
+            "broken: tests were skipped; set GRADWIRE_DATA to the folder that holds the data sets"
+        );
     }
     if broken.is_empty() && !incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -118,7 +126,8 @@ mod tests {
     fn closing_lines_are_added_up() {
         let mut counts = Counts::default();
         counts.read("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s");
-        counts.read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        counts
+            .read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         counts.read("test reads_mnist ... ok");
         counts.read("skipped: no MNIST under GRADWIRE_DATA");
         assert_eq!((counts.passed, counts.failed, counts.ignored), (15, 2, 1));

@@ -1,7 +1,23 @@
+//! The one error of all decoders.
+
+use core::fmt;
+
+/// Why bytes are not what some encoder wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DecodeError { Truncated, Trailing { extra: usize }, Corrupt(&'static str) }
-impl core::fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+pub enum DecodeError {
+    /// The bytes end before the message does.
+    Truncated,
+    /// Bytes follow the end of the message.
+    Trailing {
+        /// How many.
+        extra: usize,
+    },
+    /// The bytes contradict themselves or the tensor, as described.
+    Corrupt(&'static str),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DecodeError::Truncated => f.write_str("it ends too early"),
             DecodeError::Trailing { extra } => write!(f, "{extra} bytes follow its end"),
@@ -9,4 +25,14 @@ impl core::fmt::Display for DecodeError {
         }
     }
 }
+
 impl core::error::Error for DecodeError {}
+
+/// Checks that exactly `expected` bytes are there.
+pub(crate) fn expect_len(bytes: &[u8], expected: usize) -> Result<(), DecodeError> {
+    match bytes.len() {
+        len if len < expected => Err(DecodeError::Truncated),
+        len if len > expected => Err(DecodeError::Trailing { extra: len - expected }),
+        _ => Ok(()),
+    }
+}

@@ -1,17 +1,84 @@
+//! Fixed-width packing: numbers of `width` bits, one after the other.
+//!
+//! Range: width 0 to 32. Cost: `width` bits each, the last byte padded with zeros.
+
 use alloc::vec::Vec;
-use crate::DecodeError;
-pub fn len(count: usize, width: u32) -> usize { (count * width as usize).div_ceil(8) }
-pub fn pack(values: &[u32], width: u32, out: &mut Vec<u8>) {
-    let (mut acc, mut n) = (0u64, 0);
-    for &v in values { acc |= u64::from(v) << n; n += width; while n >= 8 { out.push(acc as u8); acc >>= 8; n -= 8; } }
-    if n > 0 { out.push(acc as u8); }
+
+use crate::error::expect_len;
+use crate::{BitReader, BitWriter, DecodeError};
+
+/// The bytes that `count` numbers of `width` bits take.
+pub fn len(count: usize, width: u32) -> usize {
+    (count as u64 * u64::from(width)).div_ceil(8) as usize
 }
+
+/// Appends the lowest `width` bits of each value.
+///
+/// # Panics
+/// If the width is above 32, or a value does not fit in it.
+pub fn pack(values: &[u32], width: u32, out: &mut Vec<u8>) {
+    assert!(width <= 32, "a number of 32 bits has no {width} bits");
+    out.reserve(len(values.len(), width));
+    let mut writer = BitWriter::new(out);
+    for &value in values {
+        let value = u64::from(value);
+        assert!(value >> width == 0, "{value} does not fit in {width} bits");
+        writer.put(value, width);
+    }
+    writer.finish();
+}
+
+/// Fills `values` from bytes that hold just them.
+///
+/// # Panics
+/// If the width is above 32.
 pub fn unpack(bytes: &[u8], width: u32, values: &mut [u32]) -> Result<(), DecodeError> {
-    let need = len(values.len(), width);
-    if bytes.len() < need { return Err(DecodeError::Truncated); }
-    if bytes.len() > need { return Err(DecodeError::Trailing { extra: bytes.len() - need }); }
-    let (mut acc, mut n, mut at) = (0u64, 0, 0);
-    for v in values { while n < width { acc |= u64::from(bytes[at]) << n; at += 1; n += 8; } *v = (acc & ((1u64 << width) - 1)) as u32; acc >>= width; n -= width; }
-    if acc != 0 { return Err(DecodeError::Corrupt("padding bits are not zero")); }
-    Ok(())
+    assert!(width <= 32, "a number of 32 bits has no {width} bits");
+    expect_len(bytes, len(values.len(), width))?;
+    let mask = (1u64 << width) - 1;
+    let mut reader = BitReader::new(bytes);
+    for value in values {
+        *value = (reader.peek() & mask) as u32;
+        reader.skip(width);
+    }
+    reader.finish().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bits_by_hand() {
+        let mut out = Vec::new();
+        pack(&[5, 0, 7, 2], 3, &mut out);
+        // 010 111 000 101, read from the right.
+        assert_eq!(out, [0b1100_0101, 0b0000_0101]);
+        let mut values = [0; 4];
+        assert_eq!(unpack(&out, 3, &mut values), Ok(()));
+        assert_eq!(values, [5, 0, 7, 2]);
+        assert_eq!(unpack(&out[..1], 3, &mut values), Err(DecodeError::Truncated));
+        let long = [0xc5, 5, 0];
+        assert_eq!(unpack(&long, 3, &mut values), Err(DecodeError::Trailing { extra: 1 }));
+        let padded = DecodeError::Corrupt("padding bits are not zero");
+        assert_eq!(unpack(&[0xc5, 0x15], 3, &mut values), Err(padded));
+        assert_eq!(unpack(&[], 0, &mut values), Ok(()));
+        assert_eq!(values, [0; 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_return(values: Vec<u32>, width in 0u32..=32) {
+            let mask = ((1u64 << width) - 1) as u32;
+            let values: Vec<u32> = values.iter().map(|value| value & mask).collect();
+            let mut out = vec![];
+            pack(&values, width, &mut out);
+            prop_assert_eq!(out.len(), len(values.len(), width));
+            let mut back = vec![0; values.len()];
+            prop_assert_eq!(unpack(&out, width, &mut back), Ok(()));
+            prop_assert_eq!(back, values);
+        }
+    }
 }

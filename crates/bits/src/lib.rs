@@ -1,13 +1,32 @@
 #![cfg_attr(not(feature = "std"), no_std)]
-//! Lossless codes and vector kernels.
-#![allow(missing_docs)]
+//! Lossless codes and vector kernels for compressed tensors.
+//!
+//! Each code is a module of plain functions, usable alone: it appends to a `Vec<u8>`, has a `len`
+//! that gives the exact coded length without coding, and decodes untrusted bytes with every bound
+//! checked. What a tensor is, this crate does not know.
+//!
+//! | code | for | cost |
+//! |---|---|---|
+//! | [`varint`] | lengths and counts | 7 bits of the number a byte |
+//! | [`fixed`] | numbers of one width | the width |
+//! | [`bitmap`] | dense positions | 1 bit for each place |
+//! | [`rice`] | sparse positions | about log2(1/p) + 1.5 bits for each position |
+//! | [`quartic`] | trits | 1.6 bits each |
+//! | [`zero_run`] | quartic bytes with many zeros | 1/14 to 1 byte for each byte |
+//!
+//! Bits fill bytes from the least significant up; numbers of several bytes are little-endian.
+
 extern crate alloc;
-mod error;
+
+mod bit_io;
 pub mod bitmap;
+mod error;
 pub mod fixed;
 pub mod kernels;
 pub mod quartic;
 pub mod rice;
 pub mod varint;
 pub mod zero_run;
+
+pub use bit_io::{BitReader, BitWriter};
 pub use error::DecodeError;

@@ -1,18 +1,134 @@
+//! Quartic code: five trits to a byte.
+//!
+//! The array of n trits in {−1, 0, 1} is cut into five contiguous parts p0 … p4 of L = ⌈n/5⌉
+//! elements, the last ones short, and byte j is
+//! 81·(p0\[j\]+1) + 27·(p1\[j\]+1) + 9·(p2\[j\]+1) + 3·(p3\[j\]+1) + (p4\[j\]+1). Neighbours of a part go
+//! to neighbouring bytes, so that packing and unpacking are vertical, without shuffles.
+//!
+//! Cost: 8/5 = 1.6 bits a trit, 0.95 % above log2 3. Bytes are 0 to 242; five zeros make 121, whose
+//! runs the [zero-run code](crate::zero_run) shortens.
+//!
+//! Deviation: past the end stands the trit 0 (digit 1), where the paper pads with the digit 0, which
+//! is the trit −1 and would break the run of zeros that ends a sparse tensor.
+//!
+//! Source: Lim, Andersen, Kaminsky: "3LC", MLSys 2019, §3.2.
+
 use alloc::vec::Vec;
-use crate::DecodeError;
-pub fn len(n: usize) -> usize { n.div_ceil(5) }
-pub fn pack(trits: &[i8], out: &mut Vec<u8>) {
-    let l = len(trits.len());
-    for j in 0..l { let mut d = 0u8; for k in 0..5 { d = d * 3 + (trits.get(k * l + j).copied().unwrap_or(0) + 1) as u8; } out.push(d); }
+
+use crate::error::expect_len;
+use crate::{DecodeError, kernels};
+
+/// The largest byte: five times the trit 1.
+const LARGEST: u8 = 242;
+
+/// The bytes that `trits` trits take.
+pub fn len(trits: usize) -> usize {
+    trits.div_ceil(5)
 }
+
+/// Appends the code of trits.
+///
+/// # Panics
+/// If a trit is none of −1, 0, 1.
+pub fn pack(trits: &[i8], out: &mut Vec<u8>) {
+    assert!(trits.iter().all(|trit| (-1..=1).contains(trit)), "a trit is −1, 0 or 1");
+    let start = out.len();
+    out.resize(start + len(trits.len()), 0);
+    let bytes = &mut out[start..];
+    for part in 0..5 {
+        let trits = part_of(trits, part);
+        let (real, padding) = bytes.split_at_mut(trits.len());
+        for (byte, &trit) in real.iter_mut().zip(trits) {
+            *byte = 3 * *byte + (trit + 1) as u8;
+        }
+        for byte in padding {
+            *byte = 3 * *byte + 1;
+        }
+    }
+}
+
+/// Fills `trits` from bytes that hold just them. On an error `trits` is as it was.
 pub fn unpack(bytes: &[u8], trits: &mut [i8]) -> Result<(), DecodeError> {
-    let l = len(trits.len());
-    if bytes.len() < l { return Err(DecodeError::Truncated); }
-    if bytes.len() > l { return Err(DecodeError::Trailing { extra: bytes.len() - l }); }
-    const P: [u8; 5] = [81, 27, 9, 3, 1];
-    for (j, &b) in bytes.iter().enumerate() {
-        if b > 242 { return Err(DecodeError::Corrupt("a quartic byte above 242")); }
-        for k in 0..5 { let q = (b / P[k] % 3) as i8 - 1; match trits.get_mut(k * l + j) { Some(t) => *t = q, None if q != 0 => return Err(DecodeError::Corrupt("padding digits are not 1")), None => {} } }
+    expect_len(bytes, len(trits.len()))?;
+    if kernels::max_byte(bytes) > LARGEST {
+        return Err(DecodeError::Corrupt("a byte is no five trits"));
+    }
+    for part in 0..5 {
+        let real = part_of(trits, part).len();
+        if bytes[real..].iter().any(|&byte| trit(byte, part) != 0) {
+            return Err(DecodeError::Corrupt("padding is not zero"));
+        }
+    }
+    for part in 0..5 {
+        let range = range_of(trits.len(), part);
+        for (out, &byte) in trits[range].iter_mut().zip(bytes) {
+            *out = trit(byte, part);
+        }
     }
     Ok(())
+}
+
+fn range_of(trits: usize, part: usize) -> core::ops::Range<usize> {
+    let len = len(trits);
+    (part * len).min(trits)..((part + 1) * len).min(trits)
+}
+
+fn part_of(trits: &[i8], part: usize) -> &[i8] {
+    &trits[range_of(trits.len(), part)]
+}
+
+#[inline]
+fn trit(byte: u8, part: usize) -> i8 {
+    const POWERS: [u8; 5] = [81, 27, 9, 3, 1];
+    (byte / POWERS[part] % 3) as i8 - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn code(trits: &[i8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        pack(trits, &mut out);
+        out
+    }
+
+    #[test]
+    fn bytes_by_hand() {
+        assert_eq!(code(&[0; 5]), [121]);
+        assert_eq!(code(&[1; 5]), [242]);
+        assert_eq!(code(&[-1; 5]), [0]);
+        // 2·81 + 0·27 + 1·9 + 2·3 + 1.
+        assert_eq!(code(&[1, -1, 0, 1, 0]), [178]);
+        // Seven trits in parts of two: 1 −1 | 0 1 | 1 0 | −1 . | . .
+        // Digits of byte 0: 2 1 2 0 1; of byte 1: 0 2 1 1 1.
+        assert_eq!(code(&[1, -1, 0, 1, 1, 0, -1]), [162 + 27 + 18 + 1, 54 + 9 + 3 + 1]);
+        assert_eq!(code(&[1]), [162 + 27 + 9 + 3 + 1]);
+        assert_eq!(code(&[]), []);
+    }
+
+    #[test]
+    fn malformed_bytes_are_refused() {
+        let mut trits = [9; 6];
+        assert_eq!(unpack(&[121], &mut trits), Err(DecodeError::Truncated));
+        assert_eq!(unpack(&[121; 3], &mut trits), Err(DecodeError::Trailing { extra: 1 }));
+        let large = DecodeError::Corrupt("a byte is no five trits");
+        assert_eq!(unpack(&[121, 243], &mut trits), Err(large));
+        let padding = DecodeError::Corrupt("padding is not zero");
+        assert_eq!(unpack(&[122, 121], &mut trits), Err(padding));
+        assert_eq!(trits, [9; 6]);
+    }
+
+    proptest! {
+        #[test]
+        fn trits_return(trits in proptest::collection::vec(-1i8..=1, 0..300)) {
+            let bytes = code(&trits);
+            prop_assert_eq!(bytes.len(), len(trits.len()));
+            let mut back = vec![0; trits.len()];
+            prop_assert_eq!(unpack(&bytes, &mut back), Ok(()));
+            prop_assert_eq!(back, trits);
+        }
+    }
 }

@@ -1,17 +1,97 @@
+//! Variable-length integers: LEB128.
+//!
+//! A number is cut into groups of 7 bits, the lowest first, a byte each; the upper bit of a byte
+//! says that another follows. Only the shortest form is valid, so that a number has one code.
+//! Range: all of `u64`. Cost: ⌈bits / 7⌉ bytes, 1 to 10.
+
 use alloc::vec::Vec;
+
 use crate::DecodeError;
-pub fn write(mut value: u64, out: &mut Vec<u8>) { while value >= 128 { out.push(value as u8 | 128); value >>= 7; } out.push(value as u8); }
-pub fn len(value: u64) -> usize { (64 - (value | 1).leading_zeros() as usize).div_ceil(7) }
+
+const MORE: u8 = 0x80;
+/// The bytes of the longest code, of whose last byte one bit is used.
+const LONGEST: usize = 10;
+
+/// Appends the code of `value`.
+pub fn write(mut value: u64, out: &mut Vec<u8>) {
+    while value >= u64::from(MORE) {
+        out.push(value as u8 | MORE);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// The length of the code of `value`, in bytes.
+pub fn len(value: u64) -> usize {
+    (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// Reads a number from the front of `input`, which then starts behind it. After an error `input` is
+/// as it was.
 pub fn read(input: &mut &[u8]) -> Result<u64, DecodeError> {
-    let mut value = 0u64;
-    for (i, &b) in input.iter().enumerate() {
-        if i == 9 && b > 1 { return Err(DecodeError::Corrupt("varint too long")); }
-        value |= u64::from(b & 127) << (7 * i);
-        if b < 128 {
-            if b == 0 && i > 0 { return Err(DecodeError::Corrupt("varint not canonical")); }
+    let mut value = 0;
+    for (i, &byte) in input.iter().enumerate() {
+        if i == LONGEST - 1 && byte > 1 {
+            return Err(DecodeError::Corrupt("a number takes more than 64 bits"));
+        }
+        value |= u64::from(byte & !MORE) << (7 * i);
+        if byte & MORE == 0 {
+            if byte == 0 && i > 0 {
+                return Err(DecodeError::Corrupt("a number is not in its shortest form"));
+            }
             *input = &input[i + 1..];
             return Ok(value);
         }
     }
     Err(DecodeError::Truncated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn code(value: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(value, &mut out);
+        out
+    }
+
+    #[test]
+    fn bytes_by_hand() {
+        assert_eq!(code(0), [0]);
+        assert_eq!(code(127), [127]);
+        assert_eq!(code(128), [0x80, 1]);
+        assert_eq!(code(300), [0xac, 2]);
+        assert_eq!(code(u64::MAX), [255, 255, 255, 255, 255, 255, 255, 255, 255, 1]);
+    }
+
+    #[test]
+    fn malformed_numbers_are_refused() {
+        for bytes in [&[0x80, 0][..], &[0xff, 0x80, 0]] {
+            let error = read(&mut &bytes[..]);
+            assert_eq!(error, Err(DecodeError::Corrupt("a number is not in its shortest form")));
+        }
+        let long = [255, 255, 255, 255, 255, 255, 255, 255, 255, 2];
+        let error = read(&mut &long[..]);
+        assert_eq!(error, Err(DecodeError::Corrupt("a number takes more than 64 bits")));
+        for end in 0..9 {
+            let mut input = &code(u64::MAX)[..end];
+            assert_eq!(read(&mut input), Err(DecodeError::Truncated));
+            assert_eq!(input.len(), end);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_return(value: u64, shift in 0u32..64, rest: [u8; 2]) {
+            let value = value >> shift;
+            let mut bytes = code(value);
+            prop_assert_eq!(bytes.len(), len(value));
+            bytes.extend_from_slice(&rest);
+            let mut input = &bytes[..];
+            prop_assert_eq!(read(&mut input), Ok(value));
+            prop_assert_eq!(input, rest);
+        }
+    }
 }

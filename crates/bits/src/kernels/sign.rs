@@ -35,7 +35,12 @@ mod avx512 {
     use core::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn residual(groups: &mut [[f32; 16]], negative: f32, positive: f32, bits: &mut [u8]) {
+    pub(super) fn residual(
+        groups: &mut [[f32; 16]],
+        negative: f32,
+        positive: f32,
+        bits: &mut [u8],
+    ) {
         let zero = _mm512_setzero_ps();
         let (below, above) = (_mm512_set1_ps(negative), _mm512_set1_ps(positive));
         for (group, bits) in groups.iter_mut().zip(bits.as_chunks_mut::<2>().0) {

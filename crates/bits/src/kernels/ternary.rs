@@ -26,7 +26,8 @@ pub fn ternary_residual(values: &mut [f32], scale: f32, digits: &mut [u8]) {
 
 #[inline(always)]
 fn append(digits: &mut u8, above: bool, below: bool) {
-    *digits = digits.wrapping_mul(3).wrapping_add(1 + u8::from(above)).wrapping_sub(u8::from(below));
+    *digits =
+        digits.wrapping_mul(3).wrapping_add(1 + u8::from(above)).wrapping_sub(u8::from(below));
 }
 
 fn ternary_residual_scalar(values: &mut [f32], scale: f32, digits: &mut [u8]) {
@@ -194,7 +195,8 @@ mod tests {
                 ternary_add(&da, part, 0.3, &mut a);
                 assert!(same(&a, &expected));
             }
-            let words: Vec<u32> = x.iter().map(|v| v.to_bits().wrapping_mul(2_654_435_761)).collect();
+            let words: Vec<u32> =
+                x.iter().map(|v| v.to_bits().wrapping_mul(2_654_435_761)).collect();
             let (mut da, mut db) = (start.clone(), vec![0; x.len()]);
             db.copy_from_slice(&start);
             stochastic_ternary(x, 0.9, &words, &mut da);
