@@ -18,7 +18,7 @@ fn compare_writes_a_report_and_rows() {
     let printed = bench.ok(&format!(
         "compare {TINY} --steps 6 --compressor none --compressor 3lc --seed 1 --seed 2 --out out --json rows.json"
     ));
-    assert!(printed.contains("at 10 Mbit/s") && printed.contains("modelled"), "{printed}");
+    assert!(printed.contains("10 Mbit/s, modelled"), "{printed}");
     let rows = rows(&bench, "rows.json");
     assert_eq!(rows.len(), 4);
     for row in &rows {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gradwire::Spec;
 use gradwire_exchange::{Link, Policy, Strategy};
-use gradwire_train::data::{self, Dataset};
+use gradwire_train::data::{self, DataError, Dataset};
 use gradwire_train::models::ModelKind;
 use gradwire_train::optim::OptimizerKind;
 use gradwire_train::run::RunConfig;
@@ -178,11 +178,20 @@ impl Experiment {
         Ok(())
     }
 
-    /// Loads the data set: a folder if `data` is one or looks like one, else a known name.
+    /// Loads the data set: a known name is looked for where data sets of that name belong; anything
+    /// else, and a known name that is found nowhere, is a folder. `./mnist` is always a folder.
     pub fn load_data(&self) -> Result<Arc<Dataset>, TestbedError> {
         let path = Path::new(&self.data);
+        let known = data::catalogue().iter().any(|known| known.name == self.data);
         let folder = path.exists() || path.components().count() != 1;
-        let data = if folder { data::load(path) } else { data::find(&self.data, None) };
+        let data = match known || !folder {
+            true => data::find(&self.data, None),
+            false => data::load(path),
+        };
+        let data = match data {
+            Err(DataError::NotFound { .. }) if folder => data::load(path),
+            other => other,
+        };
         Ok(Arc::new(data?))
     }
 
@@ -320,6 +329,16 @@ mod tests {
         assert_eq!(experiment.model.to_string(), "resnet20");
         assert_eq!(experiment.compressors[1].to_string(), "3lc:s=1.9");
         assert_eq!(experiment.workers, Experiment::default().workers);
+    }
+
+    #[test]
+    fn the_experiments_of_this_repository_are_experiments() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+        assert!(!files.is_empty());
+        for file in files {
+            Experiment::read(&file).unwrap().check().unwrap();
+        }
     }
 
     #[test]

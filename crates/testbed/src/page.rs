@@ -54,11 +54,14 @@ impl Page {
         self.push(format_args!("</div>\n"))
     }
 
-    /// Adds remarks, one below the other.
+    /// Adds lines, one below the other.
+    pub fn list(&mut self, lines: &[String]) -> &mut Self {
+        self.push(format_args!("<ul>\n{}</ul>\n", items(lines)))
+    }
+
+    /// Adds remarks in smaller voice, one below the other.
     pub fn notes(&mut self, notes: &[String]) -> &mut Self {
-        let items: String =
-            notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
-        self.push(format_args!("<ul class=\"notes\">\n{items}</ul>\n"))
+        self.push(format_args!("<ul class=\"notes\">\n{}</ul>\n", items(notes)))
     }
 
     /// Adds text as it would stand in a terminal or a file.
@@ -81,6 +84,10 @@ impl Page {
         self.body.write_fmt(html).expect("a string takes all text");
         self
     }
+}
+
+fn items(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect()
 }
 
 #[cfg(test)]

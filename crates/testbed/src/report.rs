@@ -29,9 +29,12 @@ pub fn html(
     let summary = summarize(runs, links)?;
     let first = &runs[0];
     let mut page = Page::new(&format!("{} on {}", first.model, first.data));
-    page.paragraph(&lead(runs, &summary)).facts(facts(runs));
+    page.facts(facts(runs));
     if provenance.interrupted {
         page.paragraph("The comparison was stopped before all of its runs were done.");
+    }
+    if let [what, lines @ ..] = verdict(&summary).as_slice() {
+        page.paragraph(what).list(lines);
     }
     page.section("Quality and traffic").grid(&table::traffic(&summary));
     page.section("Time a step").grid(&table::time(&summary)).notes(&table::notes(&summary));
@@ -59,46 +62,40 @@ pub fn html(
     Ok(page.html())
 }
 
-/// What the comparison says, in a sentence a link: who is fastest among those that keep quality.
+/// What the comparison says: at each link, who is fastest among those that keep quality. Empty
+/// without a run of `none`.
 pub fn verdict(summary: &Summary) -> Vec<String> {
     let Some(none) = summary.rows.iter().find(|row| row.compressor == "none") else {
         return Vec::new();
     };
     let floor = none.quality.mean - none.quality.sd.max(TOLERANCE);
     let kept = || summary.rows.iter().filter(|row| row.quality.mean >= floor);
-    let fastest =
-        |at: usize| kept().min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step));
-    (0..summary.links.len())
-        .filter_map(|at| {
-            let best = fastest(at)?;
-            let link = bandwidth(summary.links[at].bits_per_second);
-            let speedup = best.on_links[at].speedup?;
-            Some(if speedup < 1.05 {
-                format!("At {link}: nothing pays; stay with none.")
-            } else {
-                format!("At {link}: {}, {speedup:.1}× the speed of none.", best.compressor)
-            })
-        })
-        .collect()
+    let mut lines = vec![format!(
+        "Fastest that keep the quality of none, within {:.2} points (its spread over seeds, at \
+         least half a point); modelled:",
+        (none.quality.mean - floor) * 100.0
+    )];
+    for (at, link) in summary.links.iter().enumerate() {
+        let best = kept().min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step));
+        let pays = best.and_then(|row| Some((row, row.on_links[at].speedup?)));
+        lines.push(match pays.filter(|(_, speedup)| *speedup >= WORTHWHILE) {
+            Some((row, speedup)) => format!(
+                "at {}: {}, {speedup:.1} times the speed of none",
+                bandwidth(link.bits_per_second),
+                row.compressor
+            ),
+            None => format!("at {}: none, nothing else pays", bandwidth(link.bits_per_second)),
+        });
+    }
+    lines
 }
+
+/// The least speed-up that is worth another compressor.
+const WORTHWHILE: f64 = 1.05;
 
 /// How far below the baseline a quality may lie and still count as kept, where the spread over
 /// seeds is less or not known: half a point of a per cent.
 const TOLERANCE: f64 = 0.005;
-
-fn lead(runs: &[RunRecord], summary: &Summary) -> String {
-    let verdict = verdict(summary);
-    let total: f64 = runs.iter().map(|run| run.seconds).sum();
-    let took = format!("{} runs, {} in all.", runs.len(), seconds(total));
-    if verdict.is_empty() {
-        return took;
-    }
-    format!(
-        "Fastest of those that keep the accuracy of none, within its spread or half a point \
-         (modelled): {} {took}",
-        verdict.join(" ")
-    )
-}
 
 fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
     let run = &runs[0];
@@ -118,6 +115,7 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
         ("weight decay", run.weight_decay.to_string()),
         ("crop and flip", if run.augment { "yes" } else { "no" }.to_owned()),
         ("seeds", seeds.join(", ")),
+        ("time it took", seconds(runs.iter().map(|run| run.seconds).sum())),
     ]
 }
 
@@ -156,10 +154,10 @@ mod tests {
         let says = |runs: &[RunRecord]| {
             verdict(&summarize(runs, &[Link::mbit(0.1), Link::mbit(1e9)]).unwrap())
         };
-        assert!(says(&runs)[0].contains("onebit"));
-        assert!(says(&runs)[1].contains("nothing pays"));
+        assert!(says(&runs)[1].contains("onebit"));
+        assert!(says(&runs)[2].contains("nothing else pays"));
         runs[2].quality -= 0.02;
-        assert!(says(&runs)[0].contains("3lc"));
+        assert!(says(&runs)[1].contains("3lc"));
         assert!(says(&runs[1..]).is_empty());
     }
 }

@@ -26,6 +26,48 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
         .collect()
 }
 
+/// A copy of `run` for a result file: its trace [thinned](thin) to `points`, its numbers rounded to as
+/// many digits as they are good for. Such a file reads back to the same runs, bit for bit.
+pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
+    let mut run = thin(run, points);
+    let times = [&mut run.seconds, &mut run.weight_decay];
+    times.into_iter().for_each(|value| *value = rounded(*value, 6));
+    let exact = [&mut run.quality, &mut run.bytes_up, &mut run.bytes_down];
+    exact.into_iter().for_each(|value| *value = rounded(*value, 12));
+    for evaluation in &mut run.evaluations {
+        evaluation.quality = rounded(evaluation.quality, 12);
+        evaluation.loss = rounded(evaluation.loss, 6);
+    }
+    for step in &mut run.trace {
+        for value in values(step) {
+            *value = rounded(*value, 6);
+        }
+    }
+    run
+}
+
+/// `value` with so many significant digits.
+fn rounded(value: f64, digits: usize) -> f64 {
+    format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
+}
+
+/// The measured values of a step.
+fn values(step: &mut StepRecord) -> [&mut f64; 9] {
+    let StepRecord {
+        step: _,
+        loss,
+        learning_rate,
+        bytes_up,
+        bytes_down,
+        compute,
+        compress,
+        decompress,
+        update,
+        wire,
+    } = step;
+    [loss, learning_rate, bytes_up, bytes_down, compute, compress, decompress, update, wire]
+}
+
 /// Writes all of `runs` to `path`, which then holds these and no others.
 pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
     let mut text = String::new();
@@ -47,20 +89,16 @@ pub fn thin(run: &RunRecord, points: usize) -> RunRecord {
 
 /// The mean of some consecutive steps, under the last one's number.
 fn mean(steps: &[StepRecord]) -> StepRecord {
-    let over =
-        |field: fn(&StepRecord) -> f64| steps.iter().map(field).sum::<f64>() / steps.len() as f64;
-    StepRecord {
-        step: steps.last().map_or(0, |last| last.step),
-        loss: over(|s| s.loss),
-        learning_rate: over(|s| s.learning_rate),
-        bytes_up: over(|s| s.bytes_up),
-        bytes_down: over(|s| s.bytes_down),
-        compute: over(|s| s.compute),
-        compress: over(|s| s.compress),
-        decompress: over(|s| s.decompress),
-        update: over(|s| s.update),
-        wire: over(|s| s.wire),
+    let mut sum = StepRecord::default();
+    for step in steps {
+        let mut step = *step;
+        sum.step = step.step;
+        for (total, value) in values(&mut sum).into_iter().zip(values(&mut step)) {
+            *total += *value;
+        }
     }
+    values(&mut sum).into_iter().for_each(|total| *total /= steps.len() as f64);
+    sum
 }
 
 #[cfg(test)]
@@ -76,6 +114,25 @@ mod tests {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 2)];
         write(&path, &runs).unwrap();
         assert_eq!(read(&path).unwrap(), runs);
+    }
+
+    #[test]
+    fn compact_runs_come_back_bit_for_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        let mut run = synthetic::run("none", 1);
+        run.weight_decay = f64::from(1e-4f32);
+        run.quality = 1.0 / 3.0;
+        run.bytes_up = 1_380_000_123.25;
+        for (at, step) in run.trace.iter_mut().enumerate() {
+            step.loss = 1.0 / (at as f64 + 3.0);
+            step.wire = 1e-7 / (at as f64 + 7.0);
+        }
+        let run = compact(&run, 200);
+        assert_eq!((run.weight_decay, run.bytes_up), (1e-4, 1_380_000_123.25));
+        assert_eq!(run.trace[0].loss, 0.333333);
+        write(&path, std::slice::from_ref(&run)).unwrap();
+        assert_eq!(read(&path).unwrap(), [run]);
     }
 
     #[test]

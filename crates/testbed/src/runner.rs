@@ -3,7 +3,7 @@
 use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
 
 use crate::TestbedError;
-use crate::results::thin;
+use crate::results::compact;
 
 /// Points of a run's trace that results keep.
 pub const TRACE_POINTS: usize = 200;
@@ -30,7 +30,7 @@ pub struct Outcome {
 
 /// Makes the runs of `configs` that `done` does not hold already, in order, one at a time. After each
 /// one `keep` is handed everything that is done, old and new, to be written where a later call finds
-/// it. The traces of new runs are thinned to [`TRACE_POINTS`].
+/// it. New runs are made [compact](crate::results::compact), to [`TRACE_POINTS`].
 ///
 /// # Errors
 /// If a run in `done` is of another set-up, or `keep` fails. A run that fails is an entry of
@@ -58,7 +58,7 @@ pub fn run_all(
         progress.started(at, configs.len(), config);
         match run(config, progress, &RunOptions::default()) {
             Ok(run) => {
-                let run = thin(&run, TRACE_POINTS);
+                let run = compact(&run, TRACE_POINTS);
                 progress.finished(&run);
                 all.push(run.clone());
                 outcome.runs.push(run);

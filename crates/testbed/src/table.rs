@@ -22,6 +22,16 @@ impl Grid {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), numbers: true }
     }
 
+    /// The same grid without one of its columns.
+    ///
+    /// # Panics
+    /// If there is no such column.
+    pub fn without(mut self, column: usize) -> Self {
+        self.head.remove(column);
+        self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+        self
+    }
+
     /// The same grid with text in all columns.
     pub fn left_aligned(self) -> Self {
         Self { numbers: false, ..self }
@@ -122,7 +132,8 @@ pub fn traffic(summary: &Summary) -> Grid {
 /// Time a step of each compressor: measured parts, then modelled step time and speed-up by link.
 pub fn time(summary: &Summary) -> Grid {
     let measured = ["compressor", "compute", "compress", "decompress"].map(str::to_owned);
-    let links = summary.links.iter().map(|link| format!("at {}", bandwidth(link.bits_per_second)));
+    let links =
+        summary.links.iter().map(|link| format!("{}, modelled", bandwidth(link.bits_per_second)));
     let mut grid = Grid::new(measured.into_iter().chain(links));
     for row in &summary.rows {
         let mut cells = vec![
@@ -230,10 +241,7 @@ mod tests {
         assert_eq!(traffic.rows[1][1], "91.00 %");
         assert_eq!(traffic.rows[1][4], "26.7×");
         let time = time(&summary);
-        assert_eq!(
-            time.head[4..],
-            ["at 10 Mbit/s", "at 100 Mbit/s", "at 1 Gbit/s", "at 10 Gbit/s"]
-        );
+        assert_eq!((time.head.len(), time.head[4].as_str()), (8, "10 Mbit/s, modelled"));
         assert!(time.rows[0][4].ends_with("(1.00×)"));
     }
 }

@@ -115,7 +115,11 @@ impl Options {
             Some((key, _)) => Err(OptionsError::UnknownKey {
                 id: self.id,
                 key,
-                known: if self.asked.is_empty() { "none".to_owned() } else { self.asked.join(", ") },
+                known: if self.asked.is_empty() {
+                    "none".to_owned()
+                } else {
+                    self.asked.join(", ")
+                },
             }),
         }
     }

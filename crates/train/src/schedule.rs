@@ -46,7 +46,9 @@ pub enum Decay {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LearningRateError {
     /// A name that is no schedule's, or a number that is no rate.
-    #[error("'{0}' is no learning rate; give a positive number, or constant:from=0.1, step:from=0.1,factor=0.1,at=0.5+0.75, cosine:from=0.1,to=0.001")]
+    #[error(
+        "'{0}' is no learning rate; give a positive number, or constant:from=0.1, step:from=0.1,factor=0.1,at=0.5+0.75, cosine:from=0.1,to=0.001"
+    )]
     Unknown(String),
     /// A setting that does not fit.
     #[error(transparent)]
@@ -99,7 +101,9 @@ impl FromStr for LearningRate {
         let positive = |x: f64| x > 0.0 && x.is_finite();
         if let Ok(rate) = text.trim().parse() {
             let rate = Some(rate).filter(|&rate| positive(rate));
-            return rate.map(Self::constant).ok_or_else(|| LearningRateError::Unknown(text.to_owned()));
+            return rate
+                .map(Self::constant)
+                .ok_or_else(|| LearningRateError::Unknown(text.to_owned()));
         }
         let mut options = Options::parse(text)?;
         let from = options.number("from", FROM, POSITIVE, positive)?;
@@ -107,7 +111,12 @@ impl FromStr for LearningRate {
             "constant" => Decay::Constant,
             "step" => Decay::Step {
                 factor: options.number("factor", FACTOR, "a number in (0, 1)", inside)?,
-                at: options.take("at", AT.to_vec(), "ascending numbers in (0, 1), joined by +", moments)?,
+                at: options.take(
+                    "at",
+                    AT.to_vec(),
+                    "ascending numbers in (0, 1), joined by +",
+                    moments,
+                )?,
             },
             "cosine" => Decay::Cosine {
                 to: options.number("to", 0.0, "a number that is not negative", |x| {
@@ -192,7 +201,9 @@ mod tests {
     #[test]
     fn steps_fall_where_they_should() {
         let rate = rate("step:from=0.1,factor=0.1,at=0.5+0.75");
-        for (step, expected) in [(0, 0.1), (49, 0.1), (50, 0.01), (74, 0.01), (75, 0.001), (99, 0.001)] {
+        for (step, expected) in
+            [(0, 0.1), (49, 0.1), (50, 0.01), (74, 0.01), (75, 0.001), (99, 0.001)]
+        {
             close(rate.at(step, 100, 1), expected);
         }
     }

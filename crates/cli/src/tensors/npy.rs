@@ -1,38 +1,67 @@
-//! NumPy's `.npy`.
+//! NumPy's `.npy`: a magic string, a version, and a Python dictionary that describes the bytes after
+//! it (NumPy Enhancement Proposal 1). Read here are little-endian floats of 32 and 16 bits.
 
 use gradwire::Dtype;
-use npyz::{DType, NpyHeader, Order};
 
 use super::{Named, Values, tensor};
 
+const MAGIC: &[u8] = b"\x93NUMPY";
+
 /// Reads the array in `bytes` as a tensor called `name`.
 pub(super) fn read(bytes: &[u8], name: &str) -> Result<Named, String> {
-    let mut rest = bytes;
-    let header = NpyHeader::from_reader(&mut rest)
-        .map_err(|error| format!("this is no .npy file ({error}); copy it again"))?;
-    let dtype = dtype(&header.dtype())?;
-    if header.order() != Order::C && header.shape().len() > 1 {
+    let (header, data) =
+        split(bytes).ok_or("this is no .npy file, or only the start of one; copy it again")?;
+    let dtype = dtype(field(header, "descr")?)?;
+    let shape = shape(field(header, "shape")?)?;
+    if field(header, "fortran_order")?.starts_with("True") && shape.len() > 1 {
         return Err("the array is in Fortran order; save numpy.ascontiguousarray of it".to_owned());
     }
-    let shape: Vec<usize> = header
-        .shape()
-        .iter()
-        .map(|&n| usize::try_from(n))
-        .collect::<Result<_, _>>()
-        .map_err(|_| "the array is larger than this machine can address".to_owned())?;
-    let tensor = tensor(name, &shape, dtype, rest.len())?;
-    Ok(Named { tensor, values: Values::from_bytes(rest, dtype) })
+    let tensor = tensor(name, &shape, dtype, data.len())?;
+    Ok(Named { tensor, values: Values::from_bytes(data, dtype) })
 }
 
-fn dtype(dtype: &DType) -> Result<Dtype, String> {
-    match dtype.descr().trim_matches('\'') {
-        "<f4" => Ok(Dtype::F32),
-        "<f2" => Ok(Dtype::F16),
+/// The dictionary, and the data after it.
+fn split(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (version, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<2>()?;
+    let (len, rest) = match version[0] {
+        1 => rest.split_first_chunk().map(|(len, rest)| (u16::from_le_bytes(*len).into(), rest))?,
+        2 | 3 => rest.split_first_chunk().map(|(len, rest)| (u32::from_le_bytes(*len), rest))?,
+        _ => return None,
+    };
+    let (header, data) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    Some((std::str::from_utf8(header).ok()?, data))
+}
+
+/// What follows a key of the dictionary.
+fn field<'a>(header: &'a str, key: &str) -> Result<&'a str, String> {
+    let after = header.split_once(&format!("'{key}':")).map(|(_, after)| after.trim_start());
+    after.ok_or_else(|| format!("the .npy header has no {key}; the file is damaged, copy it again"))
+}
+
+fn dtype(field: &str) -> Result<Dtype, String> {
+    let descr = field.strip_prefix('\'').and_then(|rest| rest.split_once('\''));
+    match descr.map(|(descr, _)| descr) {
+        Some("<f4") => Ok(Dtype::F32),
+        Some("<f2") => Ok(Dtype::F16),
         other => Err(format!(
-            "elements of type {other} are not supported; save the array as float32 or float16, \
-             little-endian (numpy: a.astype('<f4'))"
+            "elements of type {} are not supported; save the array as float32 or float16, \
+             little-endian (numpy: a.astype('<f4'))",
+            other.unwrap_or("record")
         )),
     }
+}
+
+fn shape(field: &str) -> Result<Vec<usize>, String> {
+    let inside = field.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+    let dimensions = inside.map_or("?", |(inside, _)| inside).split(',').map(str::trim);
+    dimensions
+        .filter(|dimension| !dimension.is_empty())
+        .map(|dimension| {
+            dimension.parse().map_err(|_| {
+                format!("the .npy header has the dimension '{dimension}'; copy the file again")
+            })
+        })
+        .collect()
 }
 
 /// The file of one tensor. bfloat16, which NumPy does not have, must have been widened.
@@ -48,7 +77,7 @@ pub(super) fn write(named: &Named) -> Vec<u8> {
     let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
     header.push_str(&" ".repeat(padded - 1 - header.len()));
     header.push('\n');
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    let mut bytes = [MAGIC, &[1, 0]].concat();
     bytes.extend_from_slice(&(padded as u16).to_le_bytes());
     bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(&named.values.to_bytes());
@@ -109,6 +138,12 @@ mod tests {
         assert!(with("<f4", "True", "(2, 2)", 16).contains("Fortran"));
         assert!(with("<f4", "False", "(3,)", 8).contains("does not fit"));
         assert!(with("<f4", "False", "(4611686018427387904, 8)", 8).contains("does not fit"));
+        assert!(with("<f4", "False", "(99999999999999999999,)", 8).contains("dimension"));
+        assert!(with("<f4", "False", "3", 12).contains("dimension"));
         assert!(read(b"not numpy", "x").unwrap_err().contains("no .npy"));
+        let whole = file("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n", &[0; 4]);
+        for len in 0..whole.len() {
+            assert!(read(&whole[..len], "x").is_err(), "{len}");
+        }
     }
 }

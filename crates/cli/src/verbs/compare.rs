@@ -70,10 +70,10 @@ impl Compare {
         output::line("")?;
         output::line(table::time(&summary).terminal())?;
         output::line("")?;
-        for line in report::verdict(&summary) {
-            output::line(line)?;
+        let verdict = report::verdict(&summary);
+        if !verdict.is_empty() {
+            output::line(format!("{}\n", verdict.join("\n")))?;
         }
-        output::line("")?;
         for note in table::notes(&summary) {
             output::line(note)?;
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::reproduce::{Reproduction, files, part_of, table_1, table_2};
+use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, files, part_of, table_1, table_2};
 use gradwire_testbed::results;
 use gradwire_testbed::runner::run_all;
 use gradwire_testbed::summary::summarize;
@@ -80,7 +80,8 @@ impl Reproduce {
             for (name, text) in files(which, &experiment, &outcome.runs, &command_line())? {
                 write_atomic(&out.join(name), text.as_bytes())?;
             }
-            output::line(paper_table(which, &outcome.runs, &experiment.links())?.terminal())?;
+            let table = paper_table(which, &outcome.runs, &experiment.links())?;
+            output::line(table.without(COMPRESSOR).terminal())?;
             output::line(format!("\nReport: {}", out.join("report.html").display()))?;
         }
         conclude(outcome, runs.len())

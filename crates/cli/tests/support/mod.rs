@@ -1,5 +1,5 @@
 //! Running the binary in a folder of its own.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of this one")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

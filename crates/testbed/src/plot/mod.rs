@@ -9,8 +9,8 @@ use axis::Axis;
 pub use axis::Scale;
 
 /// The size of a chart in pixels, and the part of its width that the legend takes.
-const SIZE: (u32, u32) = (760, 400);
-const LEGEND: u32 = 190;
+const SIZE: (u32, u32) = (720, 380);
+const LEGEND: u32 = 210;
 
 /// The colour of text and axes, which stands for the colour of the text around the chart.
 const INK: RGBColor = RGBColor(1, 2, 3);

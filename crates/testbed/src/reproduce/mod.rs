@@ -11,7 +11,7 @@ use crate::TestbedError;
 use crate::experiment::Experiment;
 
 pub use report::{Files, files};
-pub use tables::{table_1, table_2};
+pub use tables::{COMPRESSOR, table_1, table_2};
 
 /// A table that can be reproduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,25 +1,23 @@
 //! The paper's figures beside measured ones.
 
-use crate::format::{bandwidth, points, significant};
+use crate::format::{bandwidth, points, significant, times};
 use crate::summary::{Row, Summary};
 use crate::table::{Grid, quality};
 
 use super::paper;
 
-/// Table 1: accuracy, and speed-up by link. Rows that were not run show the paper's figures alone.
+/// The column of specs in both tables, which is wide.
+pub const COMPRESSOR: usize = 1;
+
+/// Table 1: accuracy, and speed-up by link; the paper's figure, then ours. Rows that were not run show
+/// the paper's alone.
 pub fn table_1(summary: &Summary) -> Grid {
-    let mut head = vec![
-        "design".to_owned(),
-        "compressor".to_owned(),
-        "accuracy (paper)".to_owned(),
-        "accuracy (measured)".to_owned(),
-        "difference (paper)".to_owned(),
-        "difference (measured)".to_owned(),
-    ];
+    let head =
+        ["design", "compressor", "accuracy: paper", "measured", "against: paper", "measured"];
+    let mut head = head.map(str::to_owned).to_vec();
     for mbit in paper::LINKS_MBIT {
-        let link = bandwidth(mbit * 1e6);
-        head.push(format!("{link} (paper)"));
-        head.push(format!("{link} (modelled)"));
+        head.push(format!("{}: paper", bandwidth(mbit * 1e6)));
+        head.push("modelled".to_owned());
     }
     let mut grid = Grid::new(head);
     let baseline = paper::TABLE_1[0].accuracy;
@@ -34,7 +32,7 @@ pub fn table_1(summary: &Summary) -> Grid {
             measured(row, |row| row.difference.map(points)),
         ];
         for (at, mbit) in paper::LINKS_MBIT.into_iter().enumerate() {
-            cells.push(significant(design.speedup[at]));
+            cells.push(times(design.speedup[at]));
             cells.push(measured(row, |row| speedup(row, mbit)));
         }
         grid.push(cells);
@@ -48,10 +46,10 @@ pub fn table_2(summary: &Summary) -> Grid {
     let mut grid = Grid::new([
         "design",
         "compressor",
-        "ratio (paper)",
-        "ratio (measured)",
-        "bits (paper)",
-        "bits (measured)",
+        "ratio: paper",
+        "measured",
+        "bits: paper",
+        "measured",
         "bits, compressed tensors",
         "pushes",
         "pulls",
@@ -61,8 +59,8 @@ pub fn table_2(summary: &Summary) -> Grid {
         grid.push(vec![
             design.name.to_owned(),
             design.compressor.to_owned(),
-            significant(design.ratio),
-            measured(row, |row| Some(significant(row.ratio))),
+            times(design.ratio),
+            measured(row, |row| Some(times(row.ratio))),
             significant(design.bits),
             measured(row, |row| Some(significant(row.bits_per_parameter))),
             measured(row, |row| row.bits_per_compressed.map(significant)),
@@ -83,7 +81,7 @@ fn measured(row: Option<&Row>, cell: impl FnOnce(&Row) -> Option<String>) -> Str
 
 fn speedup(row: &Row, mbit: f64) -> Option<String> {
     let here = row.on_links.iter().find(|on| on.link.bits_per_second == mbit * 1e6)?;
-    here.speedup.map(significant)
+    here.speedup.map(times)
 }
 
 #[cfg(test)]
@@ -100,12 +98,12 @@ mod tests {
         assert_eq!(grid.rows.len(), 11);
         let row = grid.rows.iter().find(|row| row[1] == "3lc").unwrap();
         assert_eq!(row[..6], ["3LC (s=1.00)", "3lc", "93.32 %", "91.00 %", "-0.05", "+0.00"]);
-        assert_eq!(row[6], "15.9");
-        assert!(row[7].parse::<f64>().unwrap() > 1.0);
+        assert_eq!(row[6], "15.9×");
+        assert!(row[7].trim_end_matches('×').parse::<f64>().unwrap() > 1.0);
         assert_eq!(grid.rows[1][3], "–");
 
         let grid = table_2(&summary);
         let row = grid.rows.iter().find(|row| row[1] == "3lc").unwrap();
-        assert_eq!(row[2..6], ["39.4", "26.7", "0.812", "1.20"]);
+        assert_eq!(row[2..6], ["39.4×", "26.7×", "0.812", "1.20"]);
     }
 }

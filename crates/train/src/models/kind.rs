@@ -25,7 +25,9 @@ pub enum ModelKind {
 
 /// A name that is no model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown model '{0}'; known are mlp, lenet5, and resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202")]
+#[error(
+    "unknown model '{0}'; known are mlp, lenet5, and resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202"
+)]
 pub struct UnknownModel(pub String);
 
 impl ModelKind {
@@ -33,10 +35,7 @@ impl ModelKind {
     const DEEPEST: usize = 1202;
 
     /// Declares the model's parameters and makes the network that uses them.
-    pub(super) fn build(
-        self,
-        shape: ImageShape,
-    ) -> Result<(Layout, Box<dyn Network>), ModelError> {
+    pub(super) fn build(self, shape: ImageShape) -> Result<(Layout, Box<dyn Network>), ModelError> {
         if shape.elements() == 0 || shape.classes < 2 {
             return Err(ModelError::Empty { shape });
         }

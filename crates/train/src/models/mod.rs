@@ -9,6 +9,7 @@ mod layers;
 mod lenet5;
 mod mlp;
 mod model;
+mod patches;
 mod resnet;
 
 #[cfg(test)]
@@ -56,7 +57,9 @@ impl fmt::Display for ImageShape {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// The images are too small for the model's pooling.
-    #[error("{model} needs images of at least {least}×{least}, these are {shape}; choose another model (mlp takes any size)")]
+    #[error(
+        "{model} needs images of at least {least}×{least}, these are {shape}; choose another model (mlp takes any size)"
+    )]
     TooSmall {
         /// The model.
         model: &'static str,

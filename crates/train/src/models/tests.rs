@@ -58,7 +58,8 @@ fn kinds_parse_and_print() {
     for name in ["mlp", "lenet5", "resnet8", "resnet20", "resnet1202"] {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
-    for name in ["resnet", "resnet2", "resnet18", "resnet34", "resnet1208", "resnet-20", "vgg", ""] {
+    for name in ["resnet", "resnet2", "resnet18", "resnet34", "resnet1208", "resnet-20", "vgg", ""]
+    {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();
         assert!(message.contains("mlp, lenet5") && message.contains(name), "{message}");
     }

@@ -61,7 +61,9 @@ impl Rule for Adam {
         let rate = self.rate(learning_rate);
         let AdamConfig { beta1, beta2, epsilon } = self.config;
         let moments = self.mean.iter_mut().zip(&mut self.square);
-        for ((parameter, gradient), (mean, square)) in parameters.iter_mut().zip(gradient).zip(moments) {
+        for ((parameter, gradient), (mean, square)) in
+            parameters.iter_mut().zip(gradient).zip(moments)
+        {
             let gradient = gradient + decay * *parameter;
             *mean = beta1 * *mean + (1.0 - beta1) * gradient;
             *square = beta2 * *square + (1.0 - beta2) * gradient * gradient;

@@ -66,9 +66,12 @@ impl FromStr for OptimizerKind {
             "adam" => Self::Adam(AdamConfig {
                 beta1: options.number("beta1", f64::from(ADAM.beta1), below_one, decay)? as f32,
                 beta2: options.number("beta2", f64::from(ADAM.beta2), below_one, decay)? as f32,
-                epsilon: options.number("eps", f64::from(ADAM.epsilon), "a positive number", |x| {
-                    (x as f32).is_normal() && x > 0.0
-                })? as f32,
+                epsilon: options.number(
+                    "eps",
+                    f64::from(ADAM.epsilon),
+                    "a positive number",
+                    |x| (x as f32).is_normal() && x > 0.0,
+                )? as f32,
             }),
             unknown => return Err(OptimizerError::Unknown(unknown.to_owned())),
         };

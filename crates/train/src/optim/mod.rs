@@ -52,7 +52,13 @@ impl<R: Rule> PerTensor<R> {
 }
 
 impl<R: Rule> Optimizer for PerTensor<R> {
-    fn update(&mut self, index: usize, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {
+    fn update(
+        &mut self,
+        index: usize,
+        learning_rate: f32,
+        gradient: &[f32],
+        parameters: &mut [f32],
+    ) {
         self.rules[index].update(learning_rate, self.decay, gradient, parameters);
     }
 

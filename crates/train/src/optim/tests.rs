@@ -94,14 +94,21 @@ fn state_of_another_model_is_refused() {
     let mut state = State::new();
     momentum.build(&[Tensor::new("a", &[3])], 0.0).save("", &mut state);
     let mut longer = momentum.build(&[Tensor::new("a", &[4])], 0.0);
-    assert!(matches!(longer.restore("", &state), Err(StateError::WrongSize { found: 3, expected: 4, .. })));
+    assert!(matches!(
+        longer.restore("", &state),
+        Err(StateError::WrongSize { found: 3, expected: 4, .. })
+    ));
     let mut other = momentum.build(&[Tensor::new("b", &[3])], 0.0);
-    assert!(matches!(other.restore("", &state), Err(StateError::Missing(entry)) if entry == "b/velocity"));
+    assert!(
+        matches!(other.restore("", &state), Err(StateError::Missing(entry)) if entry == "b/velocity")
+    );
 }
 
 #[test]
 fn kinds_parse_and_print() {
-    for text in ["sgd", "momentum", "momentum:m=0.5", "nesterov", "adam", "adam:beta2=0.99,eps=0.001"] {
+    for text in
+        ["sgd", "momentum", "momentum:m=0.5", "nesterov", "adam", "adam:beta2=0.99,eps=0.001"]
+    {
         assert_eq!(text.parse::<OptimizerKind>().unwrap().to_string(), text);
     }
     assert_eq!("momentum:m=0.9".parse::<OptimizerKind>().unwrap().to_string(), "momentum");

@@ -45,7 +45,8 @@ pub struct RunConfig {
     pub evaluate_every: u64,
     /// The most test examples an evaluation before the last looks at (the last takes all).
     pub evaluate_at_most: usize,
-    /// How long a rank waits for another.
+    /// How long a rank waits for another. Servers wait out evaluations, so those must fit in; a rank
+    /// that dies is noticed at once, whatever the deadline.
     pub deadline: Duration,
     /// Compare a digest of the parameters across ranks every so many steps; 0: never.
     pub check_every: u64,

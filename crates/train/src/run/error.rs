@@ -28,7 +28,9 @@ pub enum TrainError {
     #[error(transparent)]
     Servers(ExchangeError),
     /// The loss is no number.
-    #[error("the training loss of worker {rank} is {loss} at step {step}: the run diverged; lower the learning rate, or warm it up")]
+    #[error(
+        "the training loss of worker {rank} is {loss} at step {step}: the run diverged; lower the learning rate, or warm it up"
+    )]
     Loss {
         /// The worker.
         rank: usize,
@@ -38,7 +40,9 @@ pub enum TrainError {
         loss: f64,
     },
     /// A gradient is no number.
-    #[error("the gradient of '{tensor}' at worker {rank} has {value} at step {step}: the run diverged; lower the learning rate, or warm it up")]
+    #[error(
+        "the gradient of '{tensor}' at worker {rank} has {value} at step {step}: the run diverged; lower the learning rate, or warm it up"
+    )]
     Gradient {
         /// The tensor.
         tensor: String,
@@ -50,7 +54,9 @@ pub enum TrainError {
         value: f32,
     },
     /// The loss on the test set is no number.
-    #[error("the test loss is {loss} after {step} steps: the run diverged; lower the learning rate, or warm it up")]
+    #[error(
+        "the test loss is {loss} after {step} steps: the run diverged; lower the learning rate, or warm it up"
+    )]
     TestLoss {
         /// Steps done.
         step: u64,

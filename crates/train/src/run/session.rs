@@ -9,7 +9,9 @@ use std::thread::{self, available_parallelism};
 use std::time::Instant;
 
 use gradwire::State;
-use gradwire_exchange::{Exchange, ExchangeError, Launched, Policy, Setup, digest, in_process, launch};
+use gradwire_exchange::{
+    Exchange, ExchangeError, Launched, Policy, Setup, digest, in_process, launch,
+};
 
 use super::batches::{Batches, Slice};
 use super::exam::Exam;
@@ -57,8 +59,9 @@ pub(super) fn run(
         initial: &parameters,
     };
     let transport = in_process::Options { deadline: config.deadline, link: options.link };
-    let launched = launch(&setup, transport, || config.optimizer.build(&tensors, config.weight_decay))
-        .map_err(TrainError::Servers)?;
+    let launched =
+        launch(&setup, transport, || config.optimizer.build(&tensors, config.weight_decay))
+            .map_err(TrainError::Servers)?;
     let ends = Ends { models, launched, parameters, wrap };
     let (recorder, parameters) = run.train(ends)?;
     Ok(run.record(recorder, &policy, &tensors, &parameters))
@@ -121,9 +124,8 @@ impl Run<'_> {
         // Every worker gets the first one's statistics; only the first one's are ever used.
         let mut parameters = Vec::new();
         for model in models {
-            parameters = checkpoint
-                .restore_model(model)
-                .map_err(|source| self.not_resumed(source))?;
+            parameters =
+                checkpoint.restore_model(model).map_err(|source| self.not_resumed(source))?;
         }
         Ok(parameters)
     }
@@ -240,7 +242,12 @@ impl Run<'_> {
     }
 
     /// Writes the workers' states as one checkpoint.
-    fn save(&self, step: u64, states: &mut Vec<State>, recorder: &Recorder) -> Result<(), TrainError> {
+    fn save(
+        &self,
+        step: u64,
+        states: &mut Vec<State>,
+        recorder: &Recorder,
+    ) -> Result<(), TrainError> {
         let Some(save) = &self.options.save else { return Ok(()) };
         let mut whole = State::new();
         states.drain(..).for_each(|state| whole.merge("", state));
@@ -306,7 +313,7 @@ impl Run<'_> {
             steps: config.steps,
             batch: config.batch,
             optimizer: config.optimizer.to_string(),
-            weight_decay: f64::from(config.weight_decay),
+            weight_decay: decimal(config.weight_decay),
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,
             seed: config.seed,
@@ -332,12 +339,7 @@ fn evaluation(step: u64, score: Score) -> Evaluation {
 }
 
 /// A worker's thread, from its first step to its last. Returns its parameters.
-fn work(
-    mut worker: Worker<'_>,
-    state: Option<State>,
-    first: u64,
-    cause: &Cause,
-) -> Vec<Vec<f32>> {
+fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause) -> Vec<Vec<f32>> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         if let Some(state) = &state {
             let restored = worker.exchange.restore(state);
@@ -361,7 +363,8 @@ fn work(
 
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
 }
 
 /// Why the run failed: the first failure that is not merely the loss of another rank.
@@ -389,4 +392,9 @@ fn follows(failure: &Failure) -> bool {
         return false;
     };
     matches!(source, ExchangeError::PeerLost { .. })
+}
+
+/// The `f64` that prints as the `f32` does: 0.0001 and not 0.00009999999747378752.
+fn decimal(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or(f64::from(x))
 }

@@ -209,7 +209,12 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
 fn checkpoints_are_written_at_intervals_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = RunConfig { model: "resnet8".parse().unwrap(), batch: 2, steps: 5, ..config("3lc", "server") };
+    let config = RunConfig {
+        model: "resnet8".parse().unwrap(),
+        batch: 2,
+        steps: 5,
+        ..config("3lc", "server")
+    };
     let save = Some(Save { path: path.clone(), every: 2 });
     let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
     let state = State::read(&path).unwrap();
@@ -236,15 +241,30 @@ fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
     let base = || original.clone();
     for (changed, parts) in [
         (RunConfig { model: "lenet5".parse().unwrap(), ..base() }, ["model = mlp", "lenet5"]),
-        (RunConfig { compressor: "onebit".parse().unwrap(), ..base() }, ["compressor = 3lc", "onebit"]),
+        (
+            RunConfig { compressor: "onebit".parse().unwrap(), ..base() },
+            ["compressor = 3lc", "onebit"],
+        ),
         (RunConfig { workers: 3, ..base() }, ["workers = 2", "3"]),
         (RunConfig { seed: 9, ..base() }, ["seed = 5", "9"]),
         (RunConfig { steps: 4, ..base() }, ["steps = 2", "4"]),
         (RunConfig { batch: 4, ..base() }, ["batch = 16", "4"]),
-        (RunConfig { optimizer: "sgd".parse().unwrap(), ..base() }, ["optimizer = momentum", "sgd"]),
-        (RunConfig { strategy: "all-gather".parse().unwrap(), ..base() }, ["exchange = server", "all-gather"]),
-        (RunConfig { learning_rate: "0.1".parse().unwrap(), ..base() }, ["learning rate = cosine", "0.1"]),
-        (RunConfig { data: Arc::new(embedded_sized(2, 20, 10)), ..base() }, ["data checksum", "run.state"]),
+        (
+            RunConfig { optimizer: "sgd".parse().unwrap(), ..base() },
+            ["optimizer = momentum", "sgd"],
+        ),
+        (
+            RunConfig { strategy: "all-gather".parse().unwrap(), ..base() },
+            ["exchange = server", "all-gather"],
+        ),
+        (
+            RunConfig { learning_rate: "0.1".parse().unwrap(), ..base() },
+            ["learning rate = cosine", "0.1"],
+        ),
+        (
+            RunConfig { data: Arc::new(embedded_sized(2, 20, 10)), ..base() },
+            ["data checksum", "run.state"],
+        ),
     ] {
         let message = refused(changed);
         assert!(parts.iter().all(|part| message.contains(part)), "{message}");
@@ -333,12 +353,8 @@ fn a_diverging_run_says_so() {
 
 #[test]
 fn backup_workers_may_be_late() {
-    let config = RunConfig {
-        workers: 3,
-        steps: 20,
-        evaluate_every: 8,
-        ..config("3lc", "server:backup=1")
-    };
+    let config =
+        RunConfig { workers: 3, steps: 20, evaluate_every: 8, ..config("3lc", "server:backup=1") };
     let record = session::run(&config, &(), &RunOptions::default(), &|rank, inner| {
         let slow = |_| {
             std::thread::sleep(Duration::from_millis(20));
