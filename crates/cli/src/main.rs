@@ -12,6 +12,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Training allocates and frees large tensors all the time; the system's allocator hands them back and
+/// the kernel clears each page again.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Compressed exchange for distributed training: compare compressors on your model, data and link.
 ///
 /// Results go to standard output, progress and errors to standard error.

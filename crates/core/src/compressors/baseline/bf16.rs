@@ -9,11 +9,11 @@
 
 use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::kernels;
 
 use super::half::Half;
 use crate::registry::Guarantees;
-use crate::{Aggregation, Compressor, Context, Element, Entry, Family, Sent, Source, Workspace};
+use crate::{Aggregation, Element, Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -26,50 +26,11 @@ pub static ENTRY: Entry = Entry {
     reference: "bfloat16: the upper half of IEEE 754 binary32",
     payload: "d × bf16",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(Bf16),
+    build: |_| Arc::new(BF16),
 };
 
-const FORMAT: Half = Half { narrow: kernels::f32_to_bf16, widen: kernels::bf16_to_f32 };
-
-/// Rounding to bfloat16.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bf16;
-
-impl Compressor for Bf16 {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
-        FORMAT.encode(source, workspace, message);
-        Sent::All
-    }
-
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        FORMAT.decode_add(message, weight, workspace, out)
-    }
-
-    fn max_len(&self, elements: usize) -> usize {
-        elements.saturating_mul(2)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        message_len / 2
-    }
-
-    fn linear(&self) -> Option<Element> {
-        Some(Element::Bf16)
-    }
-}
+const BF16: Half =
+    Half { narrow: kernels::f32_to_bf16, widen: kernels::bf16_to_f32, element: Element::Bf16 };
 
 #[cfg(test)]
 mod tests {

@@ -1,25 +1,29 @@
-//! What `fp16` and `bf16` share: a dense message of 16-bit patterns.
+//! The compressor behind `fp16` and `bf16`: a dense message of 16-bit patterns.
 
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::compressors::fields;
-use crate::{BLOCK, Source, Workspace};
+use crate::{BLOCK, Compressor, Context, Element, Sent, Source, Workspace};
 
-/// One 16-bit format, as conversions of whole blocks.
+/// Rounding to one 16-bit format, given as conversions of whole blocks.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Half {
     /// Rounds to nearest even and saturates.
     pub(super) narrow: fn(&[f32], &mut [u16]),
     /// Exact.
     pub(super) widen: fn(&[u16], &mut [f32]),
+    /// What messages consist of.
+    pub(super) element: Element,
 }
 
-impl Half {
-    pub(super) fn encode(
+impl Compressor for Half {
+    fn encode(
         &self,
         source: &mut Source<'_>,
+        _: &Context<'_>,
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
-    ) {
+    ) -> Sent {
         workspace.values.resize(BLOCK, 0.0);
         let keeps_residual = source.keeps_residual();
         let mut patterns = [0; BLOCK];
@@ -33,11 +37,13 @@ impl Half {
                 kernels::add_scaled(block, decoded, -1.0);
             }
         });
+        Sent::All
     }
 
-    pub(super) fn decode_add(
+    fn decode_add(
         &self,
         message: &[u8],
+        _: &Context<'_>,
         weight: f32,
         workspace: &mut Workspace,
         out: &mut [f32],
@@ -53,5 +59,16 @@ impl Half {
             kernels::add_scaled(out, values, weight);
         }
         Ok(())
+    }
+    fn max_len(&self, elements: usize) -> usize {
+        elements.saturating_mul(2)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len / 2
+    }
+
+    fn linear(&self) -> Option<Element> {
+        Some(self.element)
     }
 }
