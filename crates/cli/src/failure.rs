@@ -15,14 +15,14 @@ pub(crate) enum Failure {
     Input(String),
     /// Something failed on the way.
     Run(String),
-    /// Ctrl-C.
+    /// Ctrl-C, or a request to terminate.
     Interrupted(String),
     /// Whoever read the output has left; nothing is wrong.
     Closed,
 }
 
 impl Failure {
-    /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after Ctrl-C.
+    /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after an interrupt.
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Failure::Input(_) => ExitCode::from(2),

@@ -1,6 +1,8 @@
-//! Ctrl-C: the first asks for a clean stop, the second ends the process.
+//! Ctrl-C, or a request to terminate: the first asks for a clean stop, the second ends the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::output;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -10,10 +12,10 @@ pub(crate) fn listen() {
         if ASKED.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after this step; press Ctrl-C again to stop at once");
+        output::note("\nstopping after this step; once more to stop at once");
     };
     if let Err(error) = ctrlc::set_handler(handler) {
-        eprintln!("warning: Ctrl-C will not stop cleanly: {error}");
+        output::note(format!("warning: Ctrl-C will not stop cleanly: {error}"));
     }
 }
 

@@ -28,7 +28,7 @@ struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 a failure at run time; 2 bad usage or bad input; 130 stopped by Ctrl-C.";
+Exit codes: 0 success; 1 a failure at run time; 2 bad usage or bad input; 130 stopped by Ctrl-C or SIGTERM.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             let text = failure.to_string();
             if !text.is_empty() {
-                eprintln!("{text}");
+                output::note(text);
             }
             failure.code()
         }

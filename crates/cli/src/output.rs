@@ -1,6 +1,6 @@
-//! Standard output, for results alone; everything else goes to standard error.
+//! Standard output, for results alone, and standard error, for everything else.
 
-use std::io::{Write, stdout};
+use std::io::{Write, stderr, stdout};
 
 use serde::Serialize;
 
@@ -13,6 +13,11 @@ pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     out.write_all(b"\n")?;
     out.flush()?;
     Ok(())
+}
+
+/// Prints a line to standard error. If nobody reads it, the work goes on all the same.
+pub(crate) fn note(text: impl AsRef<str>) {
+    let _ = writeln!(stderr().lock(), "{}", text.as_ref());
 }
 
 /// Rows as JSON: an array with a row on each line.

@@ -8,7 +8,7 @@ use gradwire_testbed::runner::Progress;
 use gradwire_train::run::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::interrupt;
+use crate::{interrupt, output};
 
 const TEMPLATE: &str = "{prefix} {wide_bar} {pos}/{len} steps, {per_sec}, {eta} left  {msg}";
 
@@ -61,7 +61,8 @@ impl Observer for Bars {
         if self.terminal {
             state.bar.set_message(accuracy);
         } else {
-            eprintln!("{}: step {}/{}, {accuracy}", state.name, evaluation.step, state.steps);
+            let (name, step, steps) = (&state.name, evaluation.step, state.steps);
+            output::note(format!("{name}: step {step}/{steps}, {accuracy}"));
         }
     }
 
@@ -83,7 +84,7 @@ impl Progress for Bars {
                     .with_prefix(name.clone());
             state.bar.enable_steady_tick(Duration::from_millis(500));
         } else {
-            eprintln!("{name}: {} steps", run.steps);
+            output::note(format!("{name}: {} steps", run.steps));
         }
         state.name = name;
     }
@@ -91,12 +92,12 @@ impl Progress for Bars {
     fn finished(&self, run: &RunRecord) {
         let state = self.state();
         state.bar.finish_and_clear();
-        eprintln!(
+        output::note(format!(
             "{}: accuracy {:.2} %, {:.3} bits/parameter, {:.1} s",
             state.name,
             run.quality * 100.0,
             run.bits_per_parameter(),
             run.seconds
-        );
+        ));
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     /// server[:servers=N,backup=N] [default: server]
     #[arg(long, value_name = "STRATEGY")]
     exchange: Option<Strategy>,
-    /// Training steps [default: 800]
+    /// Training steps [default: 600]
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
     pub(crate) steps: Option<u64>,
     /// Passes over the training set, instead of steps

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use serde_json::Value;
 use support::Bench;
 
@@ -138,4 +141,22 @@ fn a_run_that_diverges_fails_by_itself() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("learning rate"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_stops_cleanly_and_a_checkpoint_is_left() {
+    let bench = Bench::new();
+    bench.images("images");
+    let often = TINY.replace("--evaluations 2", "--evaluations 100000");
+    let line = format!("train {often} --steps 1000000 --save at.state");
+    let mut child = bench.command(&line).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("accuracy")), "the run has begun");
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(rest.iter().any(|line| line.contains("interrupted") && line.contains("at.state")));
+    assert!(bench.path("at.state").exists());
 }

@@ -92,7 +92,7 @@ fn a_rank_that_leaves_early_is_missed_by_name() {
         let run = run(name);
         let (results, servers) = run
             .workers(|rank, exchange| steps(&run, rank, exchange, if rank == 0 { 1 } else { 3 }));
-        for (rank, result) in results.into_iter().enumerate().skip(1) {
+        for result in results.into_iter().skip(1) {
             assert_names(&result.unwrap().unwrap_err(), 0, name);
         }
         if run.strategy.servers() > 0 {

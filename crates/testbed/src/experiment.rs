@@ -84,7 +84,7 @@ impl Default for Experiment {
             compressors: specs.map(known).to_vec(),
             exchange: Strategy::default(),
             workers: 4,
-            steps: 800,
+            steps: 600,
             epochs: None,
             batch: 32,
             optimizer: known("momentum"),

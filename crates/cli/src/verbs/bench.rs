@@ -31,8 +31,8 @@ impl Bench {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         interrupt::listen();
         if cfg!(debug_assertions) {
-            eprintln!(
-                "warning: this is no release build; measure with cargo run --release -- bench"
+            output::note(
+                "warning: this is no release build; measure with cargo run --release -- bench",
             );
         }
         let effort = if self.quick { Effort::QUICK } else { Effort::USUAL };
@@ -59,7 +59,7 @@ impl Bench {
                 if interrupt::asked() {
                     return Ok(rows);
                 }
-                eprintln!("{spec}, {elements} elements");
+                output::note(format!("{spec}, {elements} elements"));
                 rows.push(bench::measure(spec, elements, effort)?);
             }
         }

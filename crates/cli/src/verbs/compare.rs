@@ -42,7 +42,8 @@ impl Compare {
         interrupt::listen();
         let bars = Bars::new();
         let runs = experiment.runs(&data);
-        let outcome = run_all(&runs, &[], &bars, |_| Ok(()));
+        let kept = self.out.join("runs.jsonl");
+        let outcome = run_all(&runs, &[], &bars, |all| results::write(&kept, all));
         bars.clear();
         let outcome = outcome?;
         if !outcome.runs.is_empty() {
@@ -61,7 +62,6 @@ impl Compare {
         let html = report::html(&outcome.runs, &experiment.links(), &provenance)?;
         let report = self.out.join("report.html");
         write_atomic(&self.out.join("experiment.toml"), provenance.experiment.as_bytes())?;
-        results::write(&self.out.join("runs.jsonl"), &outcome.runs)?;
         write_atomic(&report, html.as_bytes())?;
         if let Some(path) = &self.json {
             write_json(path, outcome)?;
@@ -95,7 +95,7 @@ pub(crate) fn conclude(mut outcome: Outcome, wanted: usize) -> Result<(), Failur
     }
     let Some(last) = outcome.failures.pop() else { return Ok(()) };
     for failure in &outcome.failures {
-        eprintln!("error: {failure}");
+        output::note(format!("error: {failure}"));
     }
     Err(last.into())
 }

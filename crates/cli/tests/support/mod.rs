@@ -17,14 +17,17 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// Runs a command line, split at spaces.
+    /// A command line, split at spaces.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gradwire"));
+        command.args(line.split_whitespace());
+        command.current_dir(self.0.path()).env_remove("GRADWIRE_DATA");
+        command
+    }
+
+    /// Runs a command line to its end.
     pub fn run(&self, line: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_gradwire"))
-            .args(line.split_whitespace())
-            .current_dir(self.0.path())
-            .env_remove("GRADWIRE_DATA")
-            .output()
-            .unwrap()
+        self.command(line).output().unwrap()
     }
 
     /// Runs a command that succeeds; its standard output.
