@@ -74,7 +74,7 @@ impl Default for Experiment {
             "int8",
             "terngrad:clip=0",
             "onebit",
-            "topk:ratio=0.05,select=sampled,positions=bitmap",
+            "topk:ratio=0.05,select=sampled",
             "3lc",
             "3lc:s=1.75",
         ];

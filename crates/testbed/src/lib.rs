@@ -4,7 +4,7 @@
 //! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] makes them; their
 //! results are one line of JSON each, and everything shown is computed from these:
 //! a [`summary`] with its [tables](table), [`figures`], a [`report`]. [`reproduce`] does so for the
-//! tables of papers. [`bench`] stands beside: the speed of compressors alone.
+//! tables of papers. [`mod@bench`] stands beside: the speed of compressors alone.
 
 pub mod bench;
 mod error;

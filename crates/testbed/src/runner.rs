@@ -6,7 +6,7 @@ use crate::TestbedError;
 use crate::results::compact;
 
 /// Points of a run's trace that results keep.
-pub const TRACE_POINTS: usize = 200;
+pub const TRACE_POINTS: usize = 100;
 
 /// Hears of every run, step and evaluation, and may stop it all.
 pub trait Progress: Observer {
@@ -30,7 +30,7 @@ pub struct Outcome {
 
 /// Makes the runs of `configs` that `done` does not hold already, in order, one at a time. After each
 /// one `keep` is handed everything that is done, old and new, to be written where a later call finds
-/// it. New runs are made [compact](crate::results::compact), to [`TRACE_POINTS`].
+/// it. New runs are made [`compact`], to [`TRACE_POINTS`].
 ///
 /// # Errors
 /// If a run in `done` is of another set-up, or `keep` fails. A run that fails is an entry of

@@ -33,7 +33,7 @@ pub(crate) struct Reproduce {
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
-    /// The folder for runs, tables and charts [default: results/<name>]
+    /// The folder for runs, tables and charts [default: results/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -12,6 +12,9 @@ pub use axis::Scale;
 const SIZE: (u32, u32) = (720, 380);
 const LEGEND: u32 = 210;
 
+/// Characters of a label that have room in the legend.
+const LABEL: usize = 25;
+
 /// The colour of text and axes, which stands for the colour of the text around the chart.
 const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_AS_WRITTEN: &str = "#010203";
@@ -170,10 +173,18 @@ impl Chart {
             for (from, to) in ends {
                 area.draw(&PathElement::new([(from, y), (to, y)], style))?;
             }
-            area.draw(&Text::new(series.label.clone(), (32, y), text.clone()))?;
+            area.draw(&Text::new(shortened(&series.label), (32, y), text.clone()))?;
         }
         Ok(())
     }
+}
+
+/// A label that fits beside the plot.
+fn shortened(label: &str) -> String {
+    if label.chars().count() <= LABEL {
+        return label.to_owned();
+    }
+    label.chars().take(LABEL - 1).chain(['…']).collect()
 }
 
 fn colour(index: usize) -> RGBColor {
@@ -214,6 +225,12 @@ mod tests {
         let svg = chart().svg_file();
         assert!(svg.find("<style>").unwrap() > svg.find("<svg").unwrap());
         assert_eq!(svg.matches("<svg").count(), 1);
+    }
+
+    #[test]
+    fn long_labels_are_shortened() {
+        assert_eq!(shortened("3lc:s=1.75"), "3lc:s=1.75");
+        assert_eq!(shortened("topk:ratio=0.05,select=sampled"), "topk:ratio=0.05,select=s…");
     }
 
     #[test]
