@@ -1,6 +1,21 @@
 //! Fixed-width packing: numbers of `width` bits, one after the other.
 //!
-//! Range: width 0 to 32. Cost: `width` bits each, the last byte padded with zeros.
+//! Bits fill bytes from the lowest up, without gaps; the last byte is padded with zeros.
+//!
+//! Range: width 0 to 32. Cost: `width` bits for each number.
+//!
+//! ```
+//! use gradwire_bits::fixed;
+//!
+//! let mut code = Vec::new();
+//! fixed::pack(&[5, 0, 7, 2], 3, &mut code);
+//! assert_eq!(code, [0b11_000_101, 0b010_1]);
+//!
+//! let mut values = [0; 4];
+//! fixed::unpack(&code, 3, &mut values)?;
+//! assert_eq!(values, [5, 0, 7, 2]);
+//! # Ok::<(), gradwire_bits::DecodeError>(())
+//! ```
 
 use alloc::vec::Vec;
 
@@ -28,7 +43,8 @@ pub fn pack(values: &[u32], width: u32, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Fills `values` from bytes that hold just them.
+/// Fills `values` from bytes that hold just them. Bytes of another length leave `values` as they
+/// were; padding that is not zero is found last.
 ///
 /// # Panics
 /// If the width is above 32.
@@ -68,6 +84,22 @@ mod tests {
         assert_eq!(values, [0; 4]);
     }
 
+    #[test]
+    fn a_width_of_whole_bytes_is_little_endian() {
+        let mut out = Vec::new();
+        pack(&[0x0403_0201, 0x0807_0605], 32, &mut out);
+        assert_eq!(out, [1, 2, 3, 4, 5, 6, 7, 8]);
+        for end in 0..out.len() {
+            assert_eq!(unpack(&out[..end], 32, &mut [0; 2]), Err(DecodeError::Truncated));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "8 does not fit in 3 bits")]
+    fn a_number_too_wide_is_refused() {
+        pack(&[7, 8], 3, &mut vec![]);
+    }
+
     proptest! {
         #[test]
         fn numbers_return(values: Vec<u32>, width in 0u32..=32) {
@@ -79,6 +111,23 @@ mod tests {
             let mut back = vec![0; values.len()];
             prop_assert_eq!(unpack(&out, width, &mut back), Ok(()));
             prop_assert_eq!(back, values);
+        }
+
+        #[test]
+        fn what_is_read_is_written_the_same(bytes: Vec<u8>, width in 1u32..=32) {
+            let mut values = vec![0; 8 * bytes.len() / width as usize];
+            if len(values.len(), width) < bytes.len() {
+                let extra = bytes.len() - len(values.len(), width);
+                let result = unpack(&bytes, width, &mut values);
+                prop_assert_eq!(result, Err(DecodeError::Trailing { extra }));
+            } else if unpack(&bytes, width, &mut values).is_ok() {
+                let mut out = vec![];
+                pack(&values, width, &mut out);
+                prop_assert_eq!(out, bytes);
+            } else {
+                let padding = 8 * bytes.len() as u32 - values.len() as u32 * width;
+                prop_assert!(bytes[bytes.len() - 1].leading_zeros() < padding);
+            }
         }
     }
 }

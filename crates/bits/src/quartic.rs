@@ -12,6 +12,20 @@
 //! is the trit −1 and would break the run of zeros that ends a sparse tensor.
 //!
 //! Source: Lim, Andersen, Kaminsky: "3LC", MLSys 2019, §3.2.
+//!
+//! ```
+//! use gradwire_bits::quartic;
+//!
+//! let trits = [1, -1, 0, 1, 0];
+//! let mut code = Vec::new();
+//! quartic::pack(&trits, &mut code);
+//! assert_eq!(code, [81 * 2 + 27 * 0 + 9 * 1 + 3 * 2 + 1]);
+//!
+//! let mut back = [0; 5];
+//! quartic::unpack(&code, &mut back)?;
+//! assert_eq!(back, trits);
+//! # Ok::<(), gradwire_bits::DecodeError>(())
+//! ```
 
 use alloc::vec::Vec;
 
@@ -117,8 +131,22 @@ mod tests {
         let large = DecodeError::Corrupt("a byte is no five trits");
         assert_eq!(unpack(&[121, 243], &mut trits), Err(large));
         let padding = DecodeError::Corrupt("padding is not zero");
-        assert_eq!(unpack(&[122, 121], &mut trits), Err(padding));
+        // Six trits are three parts of two, so that the lower two digits of both bytes are padding.
+        for bytes in [[122, 121], [121, 120], [124, 121], [121, 118]] {
+            assert_eq!(unpack(&bytes, &mut trits), Err(padding.clone()));
+        }
         assert_eq!(trits, [9; 6]);
+        assert_eq!(unpack(&[121 + 9, 121 - 9], &mut trits), Ok(()));
+        assert_eq!(trits, [0, 0, 0, 0, 1, -1]);
+        for end in 0..20 {
+            assert_eq!(unpack(&[121; 20][..end], &mut [0; 96]), Err(DecodeError::Truncated));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a trit is −1, 0 or 1")]
+    fn what_is_no_trit_is_refused() {
+        code(&[0, 2]);
     }
 
     proptest! {
@@ -129,6 +157,25 @@ mod tests {
             let mut back = vec![0; trits.len()];
             prop_assert_eq!(unpack(&bytes, &mut back), Ok(()));
             prop_assert_eq!(back, trits);
+        }
+
+        #[test]
+        fn what_is_read_is_written_the_same(
+            mut bytes in proptest::collection::vec(0u8..=242, 0..100),
+            short in 0usize..5,
+            other: (proptest::sample::Index, u8),
+        ) {
+            let mut trits = vec![0; (5 * bytes.len()).saturating_sub(short)];
+            if unpack(&bytes, &mut trits).is_ok() {
+                prop_assert_eq!(code(&trits), &bytes[..]);
+            } else {
+                prop_assert!(short > 0);
+            }
+            if !bytes.is_empty() {
+                *other.0.get_mut(&mut bytes) = other.1.max(243);
+                let large = DecodeError::Corrupt("a byte is no five trits");
+                prop_assert_eq!(unpack(&bytes, &mut trits), Err(large));
+            }
         }
     }
 }

@@ -10,6 +10,20 @@
 //!
 //! Sources: Golomb: "Run-length encodings", IEEE Trans. Inf. Theory 12, 1966; the parameter as in
 //! Sattler, Wiedemann, Müller, Samek: "Sparse binary compression", 2018, eq. 5.
+//!
+//! ```
+//! use gradwire_bits::rice;
+//!
+//! let positions = [0, 5, 70];
+//! let mut code = Vec::new();
+//! rice::encode(&positions, 6, &mut code);
+//! assert_eq!(rice::len_bits(&positions, 6), 22);
+//!
+//! let mut back = Vec::new();
+//! let used = rice::for_each(&code, 3, 100, 6, |position| back.push(position))?;
+//! assert_eq!((back, used), (positions.to_vec(), 3));
+//! # Ok::<(), gradwire_bits::DecodeError>(())
+//! ```
 
 use alloc::vec::Vec;
 
@@ -76,7 +90,11 @@ pub fn encode(positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
 }
 
 /// Calls `visit` for each of `count` positions below `universe`, in increasing order, and returns
-/// how many bytes the code takes. On an error some positions may have been visited.
+/// how many bytes the code takes; what follows them is not looked at. Each step uses up at least a
+/// bit, so that an untrusted `count` costs no more time than the bytes that came with it.
+///
+/// Bytes that end too early, a position past the universe and padding that is not zero are errors,
+/// by when some positions may have been visited.
 ///
 /// # Panics
 /// If the parameter is above [`MAX_PARAMETER`].
@@ -183,6 +201,23 @@ mod tests {
         assert_eq!(optimal_parameter(1, 1 << 40), MAX_PARAMETER);
     }
 
+    /// The expected bits of a position at rate p: the code costs b + 1 and the mean quotient.
+    fn expected_cost(p: f64, parameter: u32) -> f64 {
+        let within = (0..parameter).fold(1.0 - p, |power, _| power * power);
+        f64::from(parameter) + 1.0 / (1.0 - within)
+    }
+
+    #[test]
+    fn no_other_parameter_is_cheaper() {
+        for count in 1..1000 {
+            let chosen = expected_cost(count as f64 / 1000.0, optimal_parameter(count, 1000));
+            for parameter in 0..=12 {
+                let other = expected_cost(count as f64 / 1000.0, parameter);
+                assert!(chosen <= other + 1e-9, "{count}: {chosen} bits, {other} at {parameter}");
+            }
+        }
+    }
+
     #[test]
     fn the_cost_at_one_per_cent_is_that_of_the_theory() {
         // b* + 1 / (1 − (1 − p)^(2^b*)) = 6 + 1 / (1 − 0.99^64) = 8.108 bits.
@@ -257,6 +292,26 @@ mod tests {
                 last = Some(position);
             });
         }
+
+        #[test]
+        fn what_is_read_is_written_the_same(
+            mut bytes: Vec<u8>,
+            count in 0usize..20,
+            parameter in 0u32..=30,
+        ) {
+            // Zeros behind, so that most codes end within the bytes.
+            bytes.resize(bytes.len() + 80, 0);
+            if let Ok((positions, used)) = decode(&bytes, count, 1 << 32, parameter) {
+                prop_assert_eq!(positions.len(), count);
+                prop_assert_eq!(code(&positions, parameter), &bytes[..used]);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "positions must increase")]
+    fn a_position_twice_is_refused() {
+        code(&[4, 4], 3);
     }
 
     #[test]

@@ -3,6 +3,21 @@
 //! A number is cut into groups of 7 bits, the lowest first, a byte each; the upper bit of a byte
 //! says that another follows. Only the shortest form is valid, so that a number has one code.
 //! Range: all of `u64`. Cost: ⌈bits / 7⌉ bytes, 1 to 10.
+//!
+//! Source: "DWARF Debugging Information Format", version 5, 2017, §7.6.
+//!
+//! ```
+//! use gradwire_bits::varint;
+//!
+//! let mut code = Vec::new();
+//! varint::write(300, &mut code);
+//! assert_eq!(code, [0b1010_1100, 0b10]);
+//!
+//! let mut input = &code[..];
+//! assert_eq!(varint::read(&mut input)?, 300);
+//! assert!(input.is_empty());
+//! # Ok::<(), gradwire_bits::DecodeError>(())
+//! ```
 
 use alloc::vec::Vec;
 
@@ -75,7 +90,7 @@ mod tests {
         let long = [255, 255, 255, 255, 255, 255, 255, 255, 255, 2];
         let error = read(&mut &long[..]);
         assert_eq!(error, Err(DecodeError::Corrupt("a number takes more than 64 bits")));
-        for end in 0..9 {
+        for end in 0..10 {
             let mut input = &code(u64::MAX)[..end];
             assert_eq!(read(&mut input), Err(DecodeError::Truncated));
             assert_eq!(input.len(), end);
@@ -92,6 +107,20 @@ mod tests {
             let mut input = &bytes[..];
             prop_assert_eq!(read(&mut input), Ok(value));
             prop_assert_eq!(input, rest);
+        }
+
+        #[test]
+        fn what_is_read_is_written_the_same(bytes in proptest::collection::vec(
+            prop_oneof![Just(0u8), Just(1), Just(0x80), Just(0xff), any::<u8>()],
+            0..12,
+        )) {
+            let mut input = &bytes[..];
+            if let Ok(value) = read(&mut input) {
+                let used = bytes.len() - input.len();
+                prop_assert_eq!(code(value), &bytes[..used]);
+            } else {
+                prop_assert_eq!(input, &bytes[..]);
+            }
         }
     }
 }
