@@ -6,7 +6,7 @@
 use gradwire::State;
 
 use crate::codec::{Receiver, Sender, raw_tensors};
-use crate::exchange::timed;
+use crate::exchange::{timed, worked};
 use crate::{Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused};
 
 /// Averages by all-gather; see the [module](self).
@@ -43,11 +43,11 @@ impl Average for AllGather {
         mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         let operation = Operation::whole(Phase::Gather, round.step);
-        timed(&mut report.compress, || self.encode(transport.rank(), round))?;
+        worked(&mut report.compress, || self.encode(transport.rank(), round))?;
         timed(&mut report.wire, || transport.all_gather_v(operation, &mut self.gathered))?;
         self.cursors.fill(0);
         for index in 0..round.tensors.len() {
-            timed(&mut report.decompress, || self.decode(round, index))?;
+            worked(&mut report.decompress, || self.decode(round, index))?;
             mean(index, &self.mean);
         }
         for (rank, (fused, &at)) in self.gathered.iter().zip(&self.cursors).enumerate() {

@@ -9,7 +9,7 @@
 use gradwire::{Element, State};
 
 use crate::codec::{Receiver, Sender, raw_tensors};
-use crate::exchange::timed;
+use crate::exchange::{timed, worked};
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, elements,
 };
@@ -71,13 +71,13 @@ impl Average for AllReduce {
         report: &mut StepReport,
         mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
-        timed(&mut report.compress, || self.encode(round))?;
+        worked(&mut report.compress, || self.encode(round))?;
         cut(&self.segments, self.parts.len(), &mut self.cuts);
         timed(&mut report.wire, || self.scatter(transport, round.step))?;
-        timed(&mut report.decompress, || self.reduce(transport.rank()));
+        worked(&mut report.decompress, || self.reduce(transport.rank()));
         timed(&mut report.wire, || self.gather(transport, round.step))?;
         for index in 0..round.tensors.len() {
-            timed(&mut report.decompress, || self.decode(round, index))?;
+            worked(&mut report.decompress, || self.decode(round, index))?;
             mean(index, &self.mean);
         }
         Ok(())

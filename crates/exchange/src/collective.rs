@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gradwire::{State, Tensor};
 
-use crate::exchange::timed;
+use crate::exchange::worked;
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{Exchange, ExchangeError, Optimizer, Setup, StepReport, Transport, agreement, digest};
@@ -99,7 +99,7 @@ impl<A: Average> Exchange for Collective<A> {
             Round { step, tensors: &self.tensors, gradients },
             &mut report,
             &mut |index, mean| {
-                timed(&mut update, || {
+                worked(&mut update, || {
                     optimizer.update(index, learning_rate, mean, &mut parameters[index]);
                 });
             },

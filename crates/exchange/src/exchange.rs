@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use cpu_time::ThreadTime;
+
 use gradwire::{State, Tensor};
 
 use crate::{ExchangeError, Traffic};
@@ -49,13 +51,13 @@ pub trait Exchange: Send {
 /// What one step of an exchange cost this rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepReport {
-    /// Time spent encoding.
+    /// Processor time spent encoding.
     pub compress: Duration,
-    /// Time spent decoding and adding.
+    /// Processor time spent decoding and adding.
     pub decompress: Duration,
     /// Time spent sending, and waiting for others.
     pub wire: Duration,
-    /// Time spent in the optimizer.
+    /// Processor time spent in the optimizer.
     pub update: Duration,
     /// Bytes this rank sent and received, as counted by the transport.
     pub traffic: Traffic,
@@ -64,7 +66,16 @@ pub struct StepReport {
     pub skipped: u64,
 }
 
-/// Runs `work` and adds the time it took to `total`.
+/// Runs `work` and adds the processor time it took to `total`: how long it would have taken on a core
+/// of its own, whatever else the machine does.
+pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
+    let start = ThreadTime::now();
+    let result = work();
+    *total += start.elapsed();
+    result
+}
+
+/// Runs `work`, which waits for others, and adds the time that passed to `total`.
 pub(crate) fn timed<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = work();

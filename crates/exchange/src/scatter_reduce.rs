@@ -12,7 +12,7 @@ use std::ops::Range;
 use gradwire::{State, Tensor};
 
 use crate::codec::{Receiver, Sender};
-use crate::exchange::timed;
+use crate::exchange::{timed, worked};
 use crate::{Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused};
 
 /// Averages by scatter-reduce; see the [module](self).
@@ -72,7 +72,7 @@ impl Average for ScatterReduce {
         mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         let rank = transport.rank();
-        timed(&mut report.compress, || self.encode(round))?;
+        worked(&mut report.compress, || self.encode(round))?;
         timed(&mut report.wire, || self.scatter(transport, round.step))?;
         self.reduce(rank, round.step, report)?;
         let gather = Operation::whole(Phase::Gather, round.step);
@@ -130,7 +130,7 @@ impl ScatterReduce {
             let operation = Operation::tensor(Phase::Scatter, slice.whole, tensor.name(), step);
             self.mean.clear();
             self.mean.resize(tensor.elements(), 0.0);
-            timed(&mut report.decompress, || {
+            worked(&mut report.decompress, || {
                 for (from, fused) in self.inbox.iter().enumerate() {
                     let message = fused::next(from, fused, &mut self.cursors[from], operation)?;
                     let mean = &mut self.mean;
@@ -138,7 +138,7 @@ impl ScatterReduce {
                 }
                 Ok::<(), ExchangeError>(())
             })?;
-            timed(&mut report.compress, || {
+            worked(&mut report.compress, || {
                 self.second.encode(tensor, *raw, step, &self.mean, &mut self.message)
             })?;
             fused::append(&self.message, &mut self.gathered[rank]);
@@ -166,7 +166,7 @@ impl ScatterReduce {
                 self.mean.clear();
                 self.mean.resize(round.tensors[*whole].elements(), 0.0);
             }
-            timed(&mut report.decompress, || {
+            worked(&mut report.decompress, || {
                 let cursor = &mut self.cursors[*owner];
                 let message = fused::next(*owner, &self.gathered[*owner], cursor, operation)?;
                 let (from, out) = ((round.step, n + owner), &mut self.mean[range.clone()]);

@@ -7,7 +7,7 @@ use gradwire::State;
 use super::slot::{Outcome, Slot};
 use super::{assign, unexpected};
 use crate::codec::{Receiver, Sender};
-use crate::exchange::timed;
+use crate::exchange::worked;
 use crate::transport::or_abort;
 use crate::{
     ExchangeError, Header, Operation, Optimizer, Phase, Setup, Strategy, Traffic, Transport,
@@ -255,17 +255,17 @@ impl Server {
         let weight = 1.0 / self.needed as f32;
         mean.clear();
         mean.resize(slot.tensor.elements(), 0.0);
-        timed(&mut report.decompress, || {
+        worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
                 receiver.decode_add(&slot.tensor, slot.raw, (step, worker), push, weight, mean)
             })
         })?;
         delta.clear();
         delta.extend_from_slice(&slot.parameters);
-        timed(&mut report.update, || {
+        worked(&mut report.update, || {
             optimizer.update(slot.index, rate, mean, &mut slot.parameters);
         });
-        timed(&mut report.compress, || {
+        worked(&mut report.compress, || {
             for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
                 *delta = new - *delta;
             }

@@ -8,7 +8,7 @@ use super::end::encode_begin;
 use super::pulls::Pulls;
 use super::{assign, unexpected};
 use crate::codec::{Receiver, Sender, raw_tensors};
-use crate::exchange::timed;
+use crate::exchange::{timed, worked};
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
@@ -112,7 +112,7 @@ impl Worker {
                 continue;
             }
             let (tensor, raw) = (&self.tensors[index], self.raw[index]);
-            timed(&mut report.compress, || {
+            worked(&mut report.compress, || {
                 self.sender.encode(tensor, raw, step, &gradients[index], &mut self.message)
             })?;
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
@@ -163,7 +163,7 @@ impl Worker {
         let from = (step, self.homes[index]);
         let (tensor, raw) = (&self.tensors[index], self.raw[index]);
         let out = &mut parameters[index];
-        timed(&mut report.decompress, || {
+        worked(&mut report.decompress, || {
             self.receiver.decode_add(tensor, raw, from, &self.message, 1.0, out)
         })?;
         self.applied[index] = true;

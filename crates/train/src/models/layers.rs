@@ -4,11 +4,11 @@
 //! its own. A [`Pass`] carries one batch through: it holds the parameters as tensors and collects
 //! what batch normalisation sees.
 
-use burn::tensor::module::{batch_norm, batch_norm_train, conv2d, linear, max_pool2d};
-use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
+use burn::tensor::module::{batch_norm, batch_norm_train, linear, max_pool2d};
+use burn::tensor::ops::MaxPoolOptions;
 
-use super::patches::Patches;
+use super::conv::conv;
 
 /// Added to a variance before its square root is taken.
 const EPSILON: f64 = 1e-5;
@@ -174,27 +174,13 @@ impl Conv {
 
     /// Images in, feature maps out: `[batch, channels, height, width]`.
     pub(crate) fn forward(&self, pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-        let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1);
-        conv2d(x, pass.take(self.weight), self.bias.map(|bias| pass.take(bias)), options)
-    }
-
-    /// As [`forward`](Self::forward) with stride 1, for images that need no gradient themselves: lays
-    /// their patches out and multiplies matrices, several times faster on the few channels of an
-    /// image than the engine's convolution.
-    pub(crate) fn forward_images(&self, pass: &Pass<'_>, images: Tensor<4>) -> Tensor<4> {
-        let weight: Tensor<4> = pass.take(self.weight);
-        let [to, from, kernel, _] = weight.dims();
-        let [batch, _, height, width] = images.dims();
-        let patches = Patches { kernel, padding: self.padding, height, width };
-        let [rows, columns] = patches.places();
-        let columns_of = [batch, from * kernel * kernel, rows * columns];
-        let device = images.device();
-        let values = patches.lay_out(floats(&images.into_data()));
-        let patches = Tensor::<3>::from_data(TensorData::new(values, columns_of), &device);
-        let maps = weight.reshape([1, to, from * kernel * kernel]).matmul(patches);
-        let maps = maps.reshape([batch, to, rows, columns]);
+        let maps = conv(x, pass.take(self.weight), self.stride, self.padding);
         match self.bias {
-            Some(bias) => maps + pass.take::<1>(bias).reshape([1, to, 1, 1]),
+            Some(bias) => {
+                let bias: Tensor<1> = pass.take(bias);
+                let channels = bias.dims()[0];
+                maps + bias.reshape([1, channels, 1, 1])
+            }
             None => maps,
         }
     }

@@ -45,7 +45,7 @@ fn after_both(length: usize) -> usize {
 
 impl Network for LeNet5 {
     fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        let x = max_pool(self.conv1.forward_images(pass, images), 2, 2);
+        let x = max_pool(self.conv1.forward(pass, images), 2, 2);
         let x = max_pool(self.conv2.forward(pass, x), 2, 2);
         let x = relu(self.fc1.forward(pass, x.flatten::<2>(1, 3)));
         self.fc2.forward(pass, x)

@@ -4,12 +4,12 @@
 //! flat `f32` vectors, one for each of [`Model::tensors`], and stay outside: a model keeps nothing but
 //! the running statistics of batch normalisation.
 
+mod conv;
 mod kind;
 mod layers;
 mod lenet5;
 mod mlp;
 mod model;
-mod patches;
 mod resnet;
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl ResNet {
 
 impl Network for ResNet {
     fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        let x = self.conv.forward_images(pass, images);
+        let x = self.conv.forward(pass, images);
         let mut x = relu(self.norm.forward(pass, x));
         for block in &self.blocks {
             x = block.forward(pass, x);

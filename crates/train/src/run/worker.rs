@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use cpu_time::ThreadTime;
 use gradwire::State;
 use gradwire_exchange::{Exchange, ExchangeError, StepReport};
 
@@ -136,7 +137,7 @@ impl Worker<'_> {
         let config = self.shared.config;
         let permit = self.shared.gate.enter();
         let (images, labels) = self.batches.at(step);
-        let start = Instant::now();
+        let start = ThreadTime::now();
         let loss = self.model.add_gradients(&self.parameters, images, labels, &mut self.gradients);
         let compute = start.elapsed();
         drop(permit);

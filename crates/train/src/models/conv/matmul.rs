@@ -1,0 +1,90 @@
+//! Matrix products on slices.
+
+/// A matrix as it lies in memory, row after row or column after column.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Matrix<'a> {
+    values: &'a [f32],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// Rows of `columns` values, one after the other.
+    ///
+    /// # Panics
+    /// If the values are no whole rows.
+    pub(super) fn new(values: &'a [f32], columns: usize) -> Self {
+        assert_eq!(values.len() % columns, 0, "a matrix has whole rows");
+        let rows = values.len() / columns;
+        Self { values, rows, columns, row_stride: columns, column_stride: 1 }
+    }
+
+    /// The same values, rows taken for columns.
+    pub(super) fn transposed(self) -> Self {
+        Self {
+            values: self.values,
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+}
+
+/// `out ← left · right`, or `out ← out + left · right`, rows of `out` one after the other.
+///
+/// # Panics
+/// If the shapes do not fit each other.
+#[allow(unsafe_code, reason = "gemm takes pointers")]
+pub(super) fn multiply(left: Matrix<'_>, right: Matrix<'_>, accumulate: bool, out: &mut [f32]) {
+    let (rows, inner, columns) = (left.rows, left.columns, right.columns);
+    assert_eq!(inner, right.rows, "the inner sizes of a product are equal");
+    assert_eq!(out.len(), rows * columns, "a product has its factors' rows and columns");
+    let stride = |stride: usize| stride as isize;
+    // SAFETY: a matrix has rows·columns values, which `Matrix::new` checked and transposing keeps; its
+    // strides reach each of them and no other. `out` has rows·columns values, checked above, and does
+    // not overlap the factors, which are borrowed shared.
+    unsafe {
+        gemm::gemm(
+            rows,
+            columns,
+            inner,
+            out.as_mut_ptr(),
+            1,
+            stride(columns),
+            accumulate,
+            left.values.as_ptr(),
+            stride(left.column_stride),
+            stride(left.row_stride),
+            right.values.as_ptr(),
+            stride(right.column_stride),
+            stride(right.row_stride),
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_by_hand() {
+        let (left, right) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 0.0, -1.0, 2.0, 1.0, 1.0]);
+        let mut out = [f32::NAN; 4];
+        multiply(Matrix::new(&left, 3), Matrix::new(&right, 2), false, &mut out);
+        assert_eq!(out, [2.0, 7.0, 5.0, 16.0]);
+        multiply(Matrix::new(&left, 3), Matrix::new(&right, 3).transposed(), true, &mut out);
+        assert_eq!(out, [2.0 - 2.0, 7.0 + 7.0, 5.0 - 2.0, 16.0 + 19.0]);
+        let mut out = [0.0; 9];
+        multiply(Matrix::new(&left, 3).transposed(), Matrix::new(&left, 3), false, &mut out);
+        assert_eq!(out, [17.0, 22.0, 27.0, 22.0, 29.0, 36.0, 27.0, 36.0, 45.0]);
+    }
+}
