@@ -1,13 +1,15 @@
 //! All-gather: every rank gets every message, and decodes and averages by itself.
 //!
 //! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
-//! decodes `n` messages a tensor. Raw tensors are gathered like the others, as `none`.
+//! decodes `n` messages a tensor. A rank that does not take part in a round sends nothing. Raw tensors are gathered like the others, as `none`.
 
 use gradwire::State;
 
-use crate::codec::{Receiver, Sender, raw_tensors};
+use crate::codec::{Carried, Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
-use crate::{Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused};
+use crate::{
+    Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, fused,
+};
 
 /// Averages by all-gather; see the [module](self).
 pub struct AllGather {
@@ -19,6 +21,10 @@ pub struct AllGather {
     cursors: Vec<usize>,
     message: Vec<u8>,
     mean: Vec<f32>,
+    shares: Shares,
+    /// Of each rank, its part in the mean of the round.
+    parts: Vec<f32>,
+    carried: Carried,
 }
 
 impl Average for AllGather {
@@ -32,6 +38,9 @@ impl Average for AllGather {
             cursors: vec![0; setup.workers],
             message: Vec::new(),
             mean: Vec::new(),
+            shares: setup.shares.clone(),
+            parts: Vec::new(),
+            carried: Carried::new(setup.tensors.len()),
         }
     }
 
@@ -43,6 +52,7 @@ impl Average for AllGather {
         mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         let operation = Operation::whole(Phase::Gather, round.step);
+        self.shares.of_round(round.step, &mut self.parts);
         worked(&mut report.compress, || self.encode(transport.rank(), round))?;
         timed(&mut report.wire, || transport.all_gather_v(operation, &mut self.gathered))?;
         self.cursors.fill(0);
@@ -54,6 +64,10 @@ impl Average for AllGather {
             fused::finish(rank, fused, at, operation)?;
         }
         Ok(())
+    }
+
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.carried.of(index)
     }
 
     fn save(&self, state: &mut State) {
@@ -69,10 +83,15 @@ impl AllGather {
     fn encode(&mut self, rank: usize, round: Round<'_>) -> Result<(), ExchangeError> {
         let own = &mut self.gathered[rank];
         own.clear();
+        self.carried.clear();
+        if self.parts[rank] == 0.0 {
+            return Ok(());
+        }
         for (index, tensor) in round.tensors.iter().enumerate() {
             let gradient = &round.gradients[index];
             let raw = self.raw[index];
             self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
+            self.carried.note(index, 0, &self.sender);
             fused::append(&self.message, own);
         }
         Ok(())
@@ -82,10 +101,12 @@ impl AllGather {
     fn decode(&mut self, round: Round<'_>, index: usize) -> Result<(), ExchangeError> {
         let tensor = &round.tensors[index];
         let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
-        let weight = 1.0 / self.gathered.len() as f32;
         self.mean.clear();
         self.mean.resize(tensor.elements(), 0.0);
-        for (rank, fused) in self.gathered.iter().enumerate() {
+        for (rank, (fused, &weight)) in self.gathered.iter().zip(&self.parts).enumerate() {
+            if weight == 0.0 {
+                continue;
+            }
             let message = fused::next(rank, fused, &mut self.cursors[rank], operation)?;
             let from = (round.step, rank);
             let raw = self.raw[index];

@@ -11,7 +11,7 @@ use gradwire::{Element, State};
 use crate::codec::{Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
 use crate::{
-    Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, elements,
+    Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, elements,
 };
 
 /// Averages by all-reduce; see the [module](self).
@@ -29,6 +29,9 @@ pub struct AllReduce {
     message: Vec<u8>,
     mean: Vec<f32>,
     arithmetic: Arithmetic,
+    shares: Shares,
+    /// Of each rank, its part in the mean; empty for the plain one.
+    weights: Vec<f32>,
 }
 
 /// One tensor's message in the buffer.
@@ -61,6 +64,8 @@ impl Average for AllReduce {
             message: Vec::new(),
             mean: Vec::new(),
             arithmetic: Arithmetic::default(),
+            shares: setup.shares.clone(),
+            weights: Vec::new(),
         }
     }
 
@@ -71,6 +76,9 @@ impl Average for AllReduce {
         report: &mut StepReport,
         mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
+        if !self.shares.plain() {
+            self.shares.of_round(round.step, &mut self.weights);
+        }
         worked(&mut report.compress, || self.encode(round))?;
         cut(&self.segments, self.parts.len(), &mut self.cuts);
         timed(&mut report.wire, || self.scatter(transport, round.step))?;
@@ -81,6 +89,11 @@ impl Average for AllReduce {
             mean(index, &self.mean);
         }
         Ok(())
+    }
+
+    /// Linear messages carry everything, or what all ranks agreed on: nobody's momentum is stale.
+    fn sent(&self, _: usize) -> Option<&[u32]> {
+        None
     }
 
     fn save(&self, state: &mut State) {
@@ -137,7 +150,7 @@ impl AllReduce {
             if start < end {
                 let terms = self.parts.iter().map(|part| &part[start - first..end - first]);
                 let out = &mut self.buffer[start..end];
-                self.arithmetic.mean(terms, segment.element, out);
+                self.arithmetic.mean(terms, &self.weights, segment.element, out);
             }
         }
     }
@@ -172,26 +185,29 @@ impl AllReduce {
 }
 
 impl Arithmetic {
-    /// The mean of `terms`, added in their order.
+    /// The mean of `terms`, added in their order; the plain one where no weights are given.
     fn mean<'a>(
         &mut self,
         terms: impl ExactSizeIterator<Item = &'a [u8]>,
+        weights: &[f32],
         element: Element,
         out: &mut [u8],
     ) {
         let count = terms.len() as f32;
         for (at, term) in terms.enumerate() {
-            if at == 0 {
-                elements::widen(term, element, &mut self.bits, &mut self.sum);
-            } else {
-                elements::widen(term, element, &mut self.bits, &mut self.term);
+            let into = if at == 0 { &mut self.sum } else { &mut self.term };
+            elements::widen(term, element, &mut self.bits, into);
+            if let Some(weight) = weights.get(at) {
+                into.iter_mut().for_each(|term| *term *= weight);
+            }
+            if at > 0 {
                 for (sum, term) in self.sum.iter_mut().zip(&self.term) {
                     *sum += term;
                 }
             }
         }
-        for sum in &mut self.sum {
-            *sum /= count;
+        if weights.is_empty() {
+            self.sum.iter_mut().for_each(|sum| *sum /= count);
         }
         elements::narrow(&self.sum, element, &mut self.bits, out);
     }
@@ -259,7 +275,7 @@ mod tests {
         // 65504 twice; 1 and 1 + 2^-10, whose mean ties to the even 1.
         let terms = [bytes(&[0x7bff, 0x3c00]), bytes(&[0x7bff, 0x3c01])];
         let mut out = [0; 4];
-        Arithmetic::default().mean(terms.iter().map(Vec::as_slice), Element::F16, &mut out);
+        Arithmetic::default().mean(terms.iter().map(Vec::as_slice), &[], Element::F16, &mut out);
         assert_eq!(out, *bytes(&[0x7bff, 0x3c00]));
     }
 }

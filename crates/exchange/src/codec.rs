@@ -1,6 +1,6 @@
 //! One sender's encoders and one receiver's decoders, by policy: compressed or raw.
 
-use gradwire::{Decoder, Element, Encoder, Error, Floats, Spec, State, StateError, Tensor};
+use gradwire::{Decoder, Element, Encoder, Error, Floats, Sent, Spec, State, StateError, Tensor};
 
 use crate::Policy;
 
@@ -13,13 +13,19 @@ fn raw() -> Spec {
 pub(crate) struct Sender {
     compressed: Encoder,
     raw: Encoder,
+    /// What the last message carried.
+    sent: Sent,
 }
 
 impl Sender {
     /// A sender that the others know as `rank`.
     pub(crate) fn new(spec: &Spec, seed: u64, rank: usize) -> Self {
         let rank = rank as u32;
-        Self { compressed: Encoder::new(spec, seed, rank), raw: Encoder::new(&raw(), seed, rank) }
+        Self {
+            compressed: Encoder::new(spec, seed, rank),
+            raw: Encoder::new(&raw(), seed, rank),
+            sent: Sent::All,
+        }
     }
 
     /// Replaces `message` by the message for `values`.
@@ -33,7 +39,13 @@ impl Sender {
     ) -> Result<(), Error> {
         message.clear();
         let encoder = if is_raw { &mut self.raw } else { &mut self.compressed };
-        encoder.encode(tensor, step, Floats::F32(values), message).map(|_| ())
+        self.sent = encoder.encode(tensor, step, Floats::F32(values), message)?;
+        Ok(())
+    }
+
+    /// The positions that the last message carried; `None` where it carried all.
+    pub(crate) fn positions(&self) -> Option<&[u32]> {
+        (self.sent == Sent::Positions).then(|| self.compressed.positions())
     }
 
     /// Adds the residuals to `state`; raw tensors have none.
@@ -78,6 +90,46 @@ impl Receiver {
     /// What messages consist of, for linear compressors.
     pub(crate) fn linear(&mut self, is_raw: bool) -> Option<Element> {
         self.of(is_raw).compressor().linear()
+    }
+}
+
+/// Which elements of each tensor this rank's messages of one step carried.
+pub(crate) struct Carried(Vec<Elements>);
+
+#[derive(Default, Clone)]
+struct Elements {
+    all: bool,
+    positions: Vec<u32>,
+}
+
+impl Carried {
+    pub(crate) fn new(tensors: usize) -> Self {
+        Self(vec![Elements::default(); tensors])
+    }
+
+    /// Forgets the step before: nothing has been carried yet.
+    pub(crate) fn clear(&mut self) {
+        for elements in &mut self.0 {
+            elements.all = false;
+            elements.positions.clear();
+        }
+    }
+
+    /// Notes the last message of a sender, for the elements of a tensor from `offset` on.
+    pub(crate) fn note(&mut self, index: usize, offset: usize, sender: &Sender) {
+        let elements = &mut self.0[index];
+        match sender.positions() {
+            None => elements.all = true,
+            Some(positions) => {
+                elements.positions.extend(positions.iter().map(|at| at + offset as u32));
+            }
+        }
+    }
+
+    /// The positions carried, increasing; `None` where all were.
+    pub(crate) fn of(&self, index: usize) -> Option<&[u32]> {
+        let elements = &self.0[index];
+        (!elements.all).then_some(elements.positions.as_slice())
     }
 }
 

@@ -28,6 +28,10 @@ pub trait Average: Send {
         mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError>;
 
+    /// Which elements of a tensor this rank's messages of the last step carried, as
+    /// [`Exchange::sent`] has it.
+    fn sent(&self, index: usize) -> Option<&[u32]>;
+
     /// Adds the residuals to `state`.
     fn save(&self, state: &mut State);
 
@@ -108,6 +112,10 @@ impl<A: Average> Exchange for Collective<A> {
         report.update = update;
         report.traffic = self.transport.traffic() - before;
         Ok(report)
+    }
+
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.average.sent(index)
     }
 
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {

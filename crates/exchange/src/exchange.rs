@@ -30,6 +30,14 @@ pub trait Exchange: Send {
         parameters: &mut [Vec<f32>],
     ) -> Result<StepReport, ExchangeError>;
 
+    /// Which elements of a tensor this rank's messages of the last step carried: increasing flat
+    /// positions, none where the rank was absent; `None` where every element travelled. Momentum
+    /// masking needs it.
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        let _ = index;
+        None
+    }
+
     /// The global model, where it differs from the ranks' parameters (a parameter server keeps the
     /// full-precision one); `None` where it does not. Called by rank 0 only. With backup workers
     /// it is the model of the moment, which the others may have taken further.

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use gradwire::{State, StateError, Tensor};
-//! use gradwire_exchange::{Optimizer, Policy, Setup, in_process, launch};
+//! use gradwire_exchange::{Optimizer, Policy, Setup, Shares, in_process, launch};
 //!
 //! struct Sgd;
 //!
@@ -26,6 +26,7 @@
 //! let setup = Setup {
 //!     strategy: "server".parse()?,
 //!     workers: 2,
+//!     shares: &Shares::equal(2),
 //!     policy: &policy,
 //!     tensors: &tensors,
 //!     seed: 0,
@@ -51,8 +52,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Local steps (`every` in a spec) are the trainer's: it sums the gradients of so many steps and
-//! calls [`Exchange::step`] with the sum.
+//! Local steps (`every` in a spec) are the trainer's. It calls [`Exchange::step`] with the sum of so
+//! many gradients; or, where ranks optimize on their own, with the change of the parameters over
+//! those steps and with [`Apply`] for the optimizer, which adds the mean change.
 
 mod agreement;
 pub mod all_gather;
@@ -72,6 +74,7 @@ mod policy;
 pub mod scatter_reduce;
 pub mod server;
 mod setup;
+mod shares;
 mod strategy;
 mod transport;
 
@@ -84,10 +87,11 @@ pub use exchange::{Exchange, StepReport};
 pub use launch::{Launched, Servers, launch};
 pub use ledger::Traffic;
 pub use link::{Link, StepBytes};
-pub use optimizer::Optimizer;
+pub use optimizer::{Apply, Optimizer};
 pub use policy::Policy;
 pub use scatter_reduce::ScatterReduce;
 pub use server::{Server, ServerReport, Worker, assign};
 pub use setup::Setup;
+pub use shares::Shares;
 pub use strategy::{Strategy, StrategyError};
 pub use transport::{HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

@@ -13,10 +13,34 @@ pub trait Optimizer: Send {
         parameters: &mut [f32],
     );
 
+    /// Forgets the momentum of some of a tensor's elements (increasing positions), which have just been
+    /// sent: it would carry on in a direction that is gone already. Nothing to do for rules without.
+    fn mask(&mut self, index: usize, positions: &[u32]) {
+        let _ = (index, positions);
+    }
+
     /// Adds the state of every tensor to `state`, under keys that start with `prefix` and go on
     /// with the tensor's name.
     fn save(&self, prefix: &str, state: &mut State);
 
     /// Takes back what [`save`](Self::save) wrote under the same prefix.
     fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError>;
+}
+
+/// Adds the mean to the parameters: the rule where ranks exchange changes of their parameters.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Apply;
+
+impl Optimizer for Apply {
+    fn update(&mut self, _: usize, _: f32, change: &[f32], parameters: &mut [f32]) {
+        for (parameter, change) in parameters.iter_mut().zip(change) {
+            *parameter += change;
+        }
+    }
+
+    fn save(&self, _: &str, _: &mut State) {}
+
+    fn restore(&mut self, _: &str, _: &State) -> Result<(), StateError> {
+        Ok(())
+    }
 }

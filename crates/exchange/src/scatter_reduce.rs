@@ -5,15 +5,18 @@
 //! rank compresses each owner's slices for that owner; the owner decodes and averages them,
 //! compresses the averages again, with a second residual, and sends them to all. Two phases; with
 //! messages of `b` bytes in all, a rank sends and receives about `2·b·(n − 1)/n` bytes. The owner
-//! too goes on with what it sent, not with its exact mean.
+//! too goes on with what it sent, not with its exact mean. A rank that does not take part in a round sends
+//! its average all the same, but nothing of its own.
 
 use std::ops::Range;
 
 use gradwire::{State, Tensor};
 
-use crate::codec::{Receiver, Sender};
+use crate::codec::{Carried, Receiver, Sender};
 use crate::exchange::{timed, worked};
-use crate::{Average, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused};
+use crate::{
+    Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, fused,
+};
 
 /// Averages by scatter-reduce; see the [module](self).
 pub struct ScatterReduce {
@@ -30,6 +33,10 @@ pub struct ScatterReduce {
     cursors: Vec<usize>,
     message: Vec<u8>,
     mean: Vec<f32>,
+    shares: Shares,
+    /// Of each rank, its part in the mean of the round.
+    parts: Vec<f32>,
+    carried: Carried,
 }
 
 /// A tensor, or the part of one between two cuts.
@@ -61,6 +68,9 @@ impl Average for ScatterReduce {
             cursors: vec![0; n],
             message: Vec::new(),
             mean: Vec::new(),
+            shares: setup.shares.clone(),
+            parts: Vec::new(),
+            carried: Carried::new(setup.tensors.len()),
         }
     }
 
@@ -72,12 +82,17 @@ impl Average for ScatterReduce {
         mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         let rank = transport.rank();
-        worked(&mut report.compress, || self.encode(round))?;
+        self.shares.of_round(round.step, &mut self.parts);
+        worked(&mut report.compress, || self.encode(rank, round))?;
         timed(&mut report.wire, || self.scatter(transport, round.step))?;
         self.reduce(rank, round.step, report)?;
         let gather = Operation::whole(Phase::Gather, round.step);
         timed(&mut report.wire, || transport.all_gather_v(gather, &mut self.gathered))?;
         self.decode(round, report, mean)
+    }
+
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.carried.of(index)
     }
 
     fn save(&self, state: &mut State) {
@@ -92,11 +107,16 @@ impl Average for ScatterReduce {
 }
 
 impl ScatterReduce {
-    fn encode(&mut self, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn encode(&mut self, rank: usize, round: Round<'_>) -> Result<(), ExchangeError> {
         self.outbox.iter_mut().for_each(Vec::clear);
+        self.carried.clear();
+        if self.parts[rank] == 0.0 {
+            return Ok(());
+        }
         for slice in &self.slices {
             let values = &round.gradients[slice.whole][slice.range.clone()];
             self.first.encode(&slice.tensor, slice.raw, round.step, values, &mut self.message)?;
+            self.carried.note(slice.whole, slice.range.start, &self.first);
             fused::append(&self.message, &mut self.outbox[slice.owner]);
         }
         Ok(())
@@ -122,7 +142,6 @@ impl ScatterReduce {
         step: u64,
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
-        let weight = 1.0 / self.inbox.len() as f32;
         self.cursors.fill(0);
         self.gathered[rank].clear();
         for slice in self.slices.iter().filter(|slice| slice.owner == rank) {
@@ -131,7 +150,10 @@ impl ScatterReduce {
             self.mean.clear();
             self.mean.resize(tensor.elements(), 0.0);
             worked(&mut report.decompress, || {
-                for (from, fused) in self.inbox.iter().enumerate() {
+                for (from, (fused, &weight)) in self.inbox.iter().zip(&self.parts).enumerate() {
+                    if weight == 0.0 {
+                        continue;
+                    }
                     let message = fused::next(from, fused, &mut self.cursors[from], operation)?;
                     let mean = &mut self.mean;
                     self.receiver.decode_add(tensor, *raw, (step, from), message, weight, mean)?;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use gradwire::registry::REGISTRY;
 use gradwire::{Aggregation, Tensor};
 
-use crate::{ExchangeError, Policy, Strategy, Transport, agreement, digest};
+use crate::{ExchangeError, Policy, Shares, Strategy, Transport, agreement, digest};
 
 /// The configuration that all ranks share, servers included.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +16,8 @@ pub struct Setup<'a> {
     pub workers: usize,
     /// What travels compressed.
     pub policy: &'a Policy,
+    /// Who takes part in each round, and how much each message counts.
+    pub shares: &'a Shares,
     /// The tensors of the model; names are unique.
     pub tensors: &'a [Tensor],
     /// The run's seed.
@@ -32,6 +34,13 @@ impl Setup<'_> {
     pub fn validate(&self) -> Result<(), ExchangeError> {
         if self.workers == 0 {
             return refuse("there are no workers; give at least 1");
+        }
+        if self.shares.workers() != self.workers {
+            return refuse(format!(
+                "there are {} workers and shares for {}; give one share a worker",
+                self.workers,
+                self.shares.workers()
+            ));
         }
         self.validate_tensors()?;
         match self.strategy {
@@ -62,6 +71,12 @@ impl Setup<'_> {
     }
 
     fn validate_linear(&self) -> Result<(), ExchangeError> {
+        if !self.shares.everyone() {
+            return refuse(
+                "all-reduce needs every rank in every round; where only some take part, use \
+                 all-gather, scatter-reduce or server",
+            );
+        }
         if self.policy.push.compressor().linear().is_some() {
             return Ok(());
         }
@@ -98,6 +113,12 @@ impl Setup<'_> {
                 self.workers - 1
             ));
         }
+        if backups > 0 && !self.shares.everyone() {
+            return refuse(
+                "backup workers need every worker in every round; where only some take part, give \
+                 backup=0",
+            );
+        }
         Ok(())
     }
 
@@ -120,11 +141,12 @@ impl Setup<'_> {
     fn describe(&self) -> String {
         let policy = self.policy;
         let mut text = format!(
-            "gradwire-exchange {}\nexchange {}\nworkers {}\nseed {}\ncompressor {}\npull compressor \
+            "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\npull compressor \
              {}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
             self.strategy,
             self.workers,
+            self.shares,
             self.seed,
             policy.push,
             policy.pull(),

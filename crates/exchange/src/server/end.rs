@@ -10,7 +10,7 @@ use crate::codec::{Receiver, Sender};
 use crate::exchange::worked;
 use crate::transport::or_abort;
 use crate::{
-    ExchangeError, Header, Operation, Optimizer, Phase, Setup, Strategy, Traffic, Transport,
+    ExchangeError, Header, Operation, Optimizer, Phase, Setup, Shares, Strategy, Traffic, Transport,
 };
 
 /// A server: holds some of the tensors, and serves until every worker has left.
@@ -21,8 +21,13 @@ pub struct Server {
     /// Of each tensor of the model, its slot here.
     slot_of: Vec<Option<usize>>,
     workers: usize,
-    /// Pushes that complete a step.
+    /// Workers whose pushes a step goes on without.
+    backups: usize,
+    /// Pushes that complete the step in progress.
     needed: usize,
+    shares: Shares,
+    /// Of each worker, its part in the mean of the step in progress; 0 for those who are absent.
+    parts: Vec<f32>,
     /// Workers that have not left.
     present: Vec<usize>,
     /// The latest step that a worker has begun, and its learning rate.
@@ -95,7 +100,10 @@ impl Server {
             slots,
             slot_of,
             workers,
+            backups,
             needed: workers - backups,
+            shares: setup.shares.clone(),
+            parts: vec![1.0; workers],
             present: (0..workers).collect(),
             begun: None,
             meeting: None,
@@ -159,7 +167,7 @@ impl Server {
         let (missing, operation) = match (oldest, &self.meeting) {
             (Some(slot), _) => {
                 let name = slot.tensor.name();
-                (slot.missing(), Operation::tensor(Phase::Push, slot.index, name, step))
+                (slot.missing(&self.parts), Operation::tensor(Phase::Push, slot.index, name, step))
             }
             (None, Some(meeting)) => {
                 let missing = meeting.arrived.iter().position(|arrived| !arrived);
@@ -175,7 +183,9 @@ impl Server {
     }
 
     fn expect_no_more_of(&self, peer: usize) -> Result<(), ExchangeError> {
-        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&self.present, self.needed));
+        let awaited: Vec<usize> =
+            self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
+        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
         let step = self.begun.map_or(0, |(step, _)| step);
         let operation = match (stuck, &self.meeting) {
             (Some(slot), _) => Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step),
@@ -217,6 +227,8 @@ impl Server {
         };
         if self.begun.is_none_or(|(begun, _)| begun < step) {
             self.begun = Some((step, rate));
+            self.shares.of_round(step, &mut self.parts);
+            self.needed = self.parts.iter().filter(|&&part| part > 0.0).count() - self.backups;
         }
         Ok(())
     }
@@ -237,6 +249,9 @@ impl Server {
             self.report.late += 1;
             return Ok(());
         }
+        if self.parts[worker] == 0.0 {
+            return Err(self.refuse(worker, header));
+        }
         match self.slots[at].push(worker, step, payload, self.needed) {
             Outcome::Waiting => Ok(()),
             Outcome::Complete => self.update(at, step, rate),
@@ -250,13 +265,18 @@ impl Server {
 
     /// Averages a tensor's pushes, updates it, and sends its change to all workers.
     fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<(), ExchangeError> {
-        let Self { slots, receiver, sender, optimizer, mean, delta, report, .. } = self;
+        let Self { slots, receiver, sender, optimizer, mean, delta, report, parts, .. } = self;
         let slot = &mut slots[at];
-        let weight = 1.0 / self.needed as f32;
+        // With backup workers the parts of those who came first make up the whole.
+        let whole: f32 = match self.backups {
+            0 => 1.0,
+            _ => slot.accepted().map(|(worker, _)| parts[worker]).sum(),
+        };
         mean.clear();
         mean.resize(slot.tensor.elements(), 0.0);
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
+                let weight = parts[worker] / whole;
                 receiver.decode_add(&slot.tensor, slot.raw, (step, worker), push, weight, mean)
             })
         })?;

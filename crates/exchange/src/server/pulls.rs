@@ -1,4 +1,4 @@
-//! Pulls that arrived before the worker came to their step; with backup workers only.
+//! Pulls that arrived before the worker came to their step: with backup workers, or in rounds without it.
 
 use std::collections::VecDeque;
 

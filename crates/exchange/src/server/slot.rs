@@ -99,9 +99,10 @@ impl Slot {
         self.since
     }
 
-    /// The first worker whose push is missing.
-    pub(super) fn missing(&self) -> Option<usize> {
-        self.pushes.iter().position(|push| !push.arrived)
+    /// The first worker whose push is missing, of those who have a part in the mean.
+    pub(super) fn missing(&self, parts: &[f32]) -> Option<usize> {
+        let mut pushes = self.pushes.iter().zip(parts);
+        pushes.position(|(push, &part)| !push.arrived && part > 0.0)
     }
 
     /// Whether a step is in progress that the `present` workers cannot complete.
@@ -125,13 +126,13 @@ mod tests {
         let push = |slot: &mut Slot, worker, step| {
             slot.push(worker, step, &mut vec![worker as u8, step as u8], 2)
         };
-        assert_eq!(slot.missing(), Some(0));
+        assert_eq!(slot.missing(&[0.5, 0.5, 0.5]), Some(0));
         assert_eq!(push(&mut slot, 2, 5), Outcome::Waiting);
         assert!(!slot.is_stuck(&[0], 2));
         assert!(slot.is_stuck(&[2], 2));
         assert_eq!(push(&mut slot, 2, 5), Outcome::Repeated);
         assert_eq!(push(&mut slot, 0, 5), Outcome::Complete);
-        assert_eq!(slot.missing(), Some(1));
+        assert_eq!(slot.missing(&[0.5, 0.5, 0.5]), Some(1));
         let accepted: Vec<_> = slot.accepted().collect();
         assert_eq!(accepted, [(0, &[0, 5][..]), (2, &[2, 5])]);
         slot.finish(5);

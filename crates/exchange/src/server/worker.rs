@@ -7,13 +7,13 @@ use gradwire::{State, Tensor};
 use super::end::encode_begin;
 use super::pulls::Pulls;
 use super::{assign, unexpected};
-use crate::codec::{Receiver, Sender, raw_tensors};
+use crate::codec::{Carried, Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
-    Exchange, ExchangeError, Header, Operation, Phase, Setup, StepReport, Strategy, Transport,
-    agreement, digest,
+    Exchange, ExchangeError, Header, Operation, Phase, Setup, Shares, StepReport, Strategy,
+    Transport, agreement, digest,
 };
 
 /// A worker's end of the parameter server.
@@ -36,6 +36,8 @@ pub struct Worker {
     /// The last step that is in the parameters, or in progress.
     step: u64,
     exchange: String,
+    shares: Shares,
+    carried: Carried,
 }
 
 impl Worker {
@@ -68,6 +70,8 @@ impl Worker {
             message: Vec::new(),
             step: 0,
             exchange: format!("{} with {workers} workers", setup.strategy),
+            shares: setup.shares.clone(),
+            carried: Carried::new(setup.tensors.len()),
         })
     }
 
@@ -80,12 +84,14 @@ impl Worker {
     ) -> Result<(), ExchangeError> {
         let step = self.step;
         self.poll()?;
-        if self.pulls.complete() != Some(step as u32) {
+        self.carried.clear();
+        let takes_part = self.shares.takes_part(self.transport.rank(), step);
+        if takes_part && self.pulls.complete() != Some(step as u32) {
             self.push(learning_rate, gradients, report)?;
         }
         self.pull(step, parameters, report)?;
         self.poll()?;
-        while let Some(next) = self.pulls.complete() {
+        while let Some(next) = self.pulls.complete().filter(|_| self.backups > 0) {
             let next = step + u64::from(next.wrapping_sub(step as u32));
             self.pull(next, parameters, report)?;
             self.step = next;
@@ -115,6 +121,7 @@ impl Worker {
             worked(&mut report.compress, || {
                 self.sender.encode(tensor, raw, step, &gradients[index], &mut self.message)
             })?;
+            self.carried.note(index, 0, &self.sender);
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
             timed(&mut report.wire, || {
                 self.transport.send(self.homes[index], push, &self.message)
@@ -142,7 +149,8 @@ impl Worker {
             let index = self.pulled(from, header)?;
             if header.step == step as u32 && !self.applied[index] {
                 self.apply(index, step, parameters, report)?;
-            } else if self.backups > 0 {
+            } else if self.backups > 0 || !self.shares.everyone() {
+                // A round can be over before a worker without part in it has all pulls of the last.
                 self.pulls.keep(index, header.step, &mut self.message);
             } else {
                 let operation =
@@ -306,6 +314,10 @@ impl Exchange for Worker {
         or_abort(&mut *self.transport, done)?;
         report.traffic = self.transport.traffic() - before;
         Ok(report)
+    }
+
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.carried.of(index)
     }
 
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {

@@ -7,7 +7,7 @@ use std::thread;
 use gradwire::registry::REGISTRY;
 use gradwire::{Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
-    Exchange, ExchangeError, Optimizer, Policy, ServerReport, Setup, StepReport, Strategy,
+    Exchange, ExchangeError, Optimizer, Policy, ServerReport, Setup, Shares, StepReport, Strategy,
     in_process, launch,
 };
 
@@ -117,6 +117,7 @@ pub struct Run {
     pub initial: Vec<Vec<f32>>,
     pub options: in_process::Options,
     pub momentum: bool,
+    pub shares: Shares,
 }
 
 impl Run {
@@ -132,6 +133,7 @@ impl Run {
             tensors,
             options: in_process::Options::default(),
             momentum: false,
+            shares: Shares::equal(workers),
         }
     }
 
@@ -139,6 +141,7 @@ impl Run {
         Setup {
             strategy: self.strategy,
             workers: self.workers,
+            shares: &self.shares,
             policy: &self.policy,
             tensors: &self.tensors,
             seed: 7,

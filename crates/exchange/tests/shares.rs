@@ -1,0 +1,131 @@
+//! Rounds in which workers count differently, or only some take part.
+
+mod common;
+
+use common::{RATE, Run, SIZES, bits, gradients, strategy, zeros};
+use gradwire::Spec;
+use gradwire_exchange::{ExchangeError, Shares};
+
+const STEPS: u64 = 4;
+const STRATEGIES: [&str; 5] =
+    ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"];
+
+fn run(name: &str, spec: &str, shares: Shares) -> Run {
+    let spec: Spec = spec.parse().unwrap();
+    Run { shares, ..Run::new(strategy(name), 3, &spec, &SIZES) }
+}
+
+/// What a single worker would hold that sees everyone's gradients, weighted by hand.
+fn reference(run: &Run, parts: impl Fn(u64) -> Vec<f32>, server: bool) -> Vec<Vec<f32>> {
+    let mut parameters = run.initial.clone();
+    let mut global = run.initial.clone();
+    for step in 0..STEPS {
+        let mut mean = zeros(&run.tensors);
+        for (rank, part) in parts(step).into_iter().enumerate().filter(|(_, part)| *part > 0.0) {
+            let gradients = gradients(&run.tensors, rank, step);
+            for (sum, x) in mean.iter_mut().flatten().zip(gradients.iter().flatten()) {
+                *sum += part * x;
+            }
+        }
+        let all = parameters.iter_mut().flatten().zip(global.iter_mut().flatten());
+        for ((w, global), mean) in all.zip(mean.iter().flatten()) {
+            let old = *global;
+            *global -= RATE * mean;
+            *w = if server { *w + (*global - old) } else { *w - RATE * mean };
+        }
+    }
+    parameters
+}
+
+#[test]
+fn means_are_weighted() {
+    for name in STRATEGIES {
+        let run = run(name, "none", Shares::weighted(vec![1.0, 4.0, 3.0]));
+        let expected = reference(&run, |_| vec![0.125, 0.5, 0.375], name.starts_with("server"));
+        for end in run.steps(STEPS) {
+            assert!(bits(&end.parameters) == bits(&expected), "{name}");
+        }
+    }
+}
+
+#[test]
+fn who_is_absent_sends_nothing_and_receives_everything() {
+    let shares = Shares::equal(3).with_participants(2, 0.0, 11);
+    let parts = |step| -> Vec<f32> {
+        (0..3).map(|rank| if shares.takes_part(rank, step) { 0.5 } else { 0.0 }).collect()
+    };
+    for name in &STRATEGIES[1..] {
+        let run = run(name, "none", shares.clone());
+        let expected = reference(&run, parts, name.starts_with("server"));
+        for (rank, end) in run.steps(STEPS).into_iter().enumerate() {
+            assert!(bits(&end.parameters) == bits(&expected), "{name}");
+            for (report, step) in end.reports.iter().zip(0..) {
+                let model = 4 * run.tensors.iter().map(|t| t.elements()).sum::<usize>() as u64;
+                assert!(report.traffic.bytes_down > model / 2, "{name}");
+                let absent = !shares.takes_part(rank, step);
+                // Scatter-reduce has every rank send its average.
+                let own = if *name == "scatter-reduce" { model * 4 / 5 } else { 100 };
+                assert_eq!(absent, report.traffic.bytes_up < own, "{name}, {:?}", report.traffic);
+            }
+        }
+    }
+}
+
+#[test]
+fn absent_workers_end_with_the_same_bits_as_the_others() {
+    let shares = Shares::weighted(vec![1.0, 2.0, 3.0]).with_participants(2, 0.5, 3);
+    for name in &STRATEGIES[1..] {
+        for spec in ["3lc", "topk", "terngrad"] {
+            let ends = run(name, spec, shares.clone()).steps(12);
+            for end in &ends[1..] {
+                assert!(bits(&end.parameters) == bits(&ends[0].parameters), "{name}, {spec}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_know_which_elements_they_sent() {
+    let shares = Shares::equal(3).with_participants(2, 0.0, 11);
+    for name in &STRATEGIES[1..] {
+        let run = run(name, "topk:ratio=0.01,ef=off", shares.clone());
+        let (ends, servers) = run.workers(|rank, exchange| {
+            let mut parameters = run.initial.clone();
+            for step in 0..STEPS {
+                let gradients = gradients(&run.tensors, rank, step);
+                exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                for (index, tensor) in run.tensors.iter().enumerate() {
+                    let (sent, takes_part) = (exchange.sent(index), shares.takes_part(rank, step));
+                    if !takes_part {
+                        assert_eq!(sent, Some(&[][..]), "{name}");
+                    } else if tensor.elements() < 5 {
+                        assert_eq!(sent, None, "{name}");
+                    } else {
+                        let sent = sent.unwrap();
+                        let least = sent.iter().map(|&at| gradients[index][at as usize].abs());
+                        let least = least.fold(f32::INFINITY, f32::min);
+                        let ratio = sent.len() as f64 / tensor.elements() as f64;
+                        assert!(sent.is_sorted_by(|a, b| a < b) && !sent.is_empty());
+                        if tensor.elements() > 1000 {
+                            assert!((ratio - 0.01).abs() < 0.002 && least > 0.95, "{name} {ratio}");
+                        }
+                    }
+                }
+            }
+        });
+        servers.unwrap();
+        ends.into_iter().for_each(|end| end.unwrap());
+    }
+}
+
+#[test]
+fn what_needs_everyone_refuses_partial_rounds() {
+    let refused = |name: &str, shares| match run(name, "none", shares).setup().validate() {
+        Err(ExchangeError::Config(reason)) => reason,
+        other => panic!("{other:?}"),
+    };
+    let some = Shares::equal(3).with_participants(2, 0.0, 0);
+    assert!(refused("all-reduce", some.clone()).contains("all-gather"));
+    assert!(refused("server:backup=1", some).contains("backup=0"));
+    assert!(refused("server", Shares::equal(2)).contains("3 workers and shares for 2"));
+}
