@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use gradwire::Spec;
 use gradwire_exchange::Strategy;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_train::models::ModelKind;
 use gradwire_train::optim::OptimizerKind;
+use gradwire_train::plan::Plan;
+use gradwire_train::run::{Payload, Split};
 use gradwire_train::schedule::LearningRate;
 
 use crate::failure::Failure;
@@ -32,6 +33,23 @@ pub(crate) struct Settings {
     /// server[:servers=N,backup=N] [default: server]
     #[arg(long, value_name = "STRATEGY")]
     exchange: Option<Strategy>,
+    /// What workers send: gradients, or updates, the changes of parameters that each brings about
+    /// with an optimizer of its own over the local steps of a round [default: gradients]
+    #[arg(long, value_name = "WHAT")]
+    send: Option<Payload>,
+    /// How the training set is split among workers: shared, shards[:sizes=4+2+1+1],
+    /// classes[:per=2], dirichlet[:alpha=0.5] [default: shared]
+    #[arg(long, value_name = "SPLIT")]
+    split: Option<Split>,
+    /// The part of the workers that takes part in each round [default: 1]
+    #[arg(long, value_name = "PART")]
+    participation: Option<f64>,
+    /// The probability with which a worker fails to deliver in a round [default: 0]
+    #[arg(long, value_name = "P")]
+    dropout: Option<f64>,
+    /// With updates: forget the momentum of what has been sent [default: on]
+    #[arg(long, value_name = "on|off")]
+    mask: Option<Switch>,
     /// Training steps [default: 600]
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
     pub(crate) steps: Option<u64>,
@@ -82,6 +100,13 @@ impl Settings {
         set(&mut experiment.data, self.data.clone());
         set(&mut experiment.workers, self.workers);
         set(&mut experiment.exchange, self.exchange);
+        set(&mut experiment.send, self.send);
+        set(&mut experiment.split, self.split.clone());
+        set(&mut experiment.participation, self.participation);
+        set(&mut experiment.dropout, self.dropout);
+        if let Some(switch) = self.mask {
+            experiment.mask = matches!(switch, Switch::On);
+        }
         set(&mut experiment.batch, self.batch);
         set(&mut experiment.optimizer, self.optimizer);
         set(&mut experiment.learning_rate, self.learning_rate.clone());
@@ -105,9 +130,11 @@ impl Settings {
 /// Compressors and seeds, for verbs that take several.
 #[derive(Debug, Args)]
 pub(crate) struct Several {
-    /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several
+    /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several. A
+    /// plan changes it on the way: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
+    /// 'sbc within 2MB' for a budget of bytes a worker sends
     #[arg(long = "compressor", value_name = "SPEC")]
-    compressors: Vec<Spec>,
+    compressors: Vec<Plan>,
     /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,

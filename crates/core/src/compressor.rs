@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use gradwire_bits::DecodeError;
 
-use crate::{Rng, Source};
+use crate::{Memory, Rng, Source};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
 ///
@@ -49,6 +49,18 @@ pub trait Compressor: Debug + Send + Sync {
     /// tensor; at `usize::MAX` it is the largest tensor the compressor takes at all.
     fn max_elements(&self, message_len: usize) -> usize;
 
+    /// The memory that is part of the method and takes the place of the plain residual; `None` where
+    /// the plain one serves.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
+
+    /// Bits of value that travel with each element sent, where that is one number for all; `None`
+    /// where it is not. What a message holds once (a scale, a mean) does not count.
+    fn value_bits(&self) -> Option<u32> {
+        None
+    }
+
     /// For a linear compressor, the element type its whole message consists of: the elementwise
     /// mean of messages is then the message of the mean. `None` where messages do not add.
     fn linear(&self) -> Option<Element> {
@@ -69,6 +81,8 @@ pub struct Context<'a> {
     pub step: u64,
     /// The rank that sent the message.
     pub rank: u32,
+    /// Ranks that send. Encoders may scale by it; decoding does not depend on it.
+    pub ranks: u32,
 }
 
 impl Context<'_> {
@@ -111,6 +125,8 @@ pub struct Workspace {
     pub positions: Vec<u32>,
     /// Values at those positions, or samples.
     pub values: Vec<f32>,
+    /// More values.
+    pub others: Vec<f32>,
     /// Bytes on their way to or from a message.
     pub bytes: Vec<u8>,
     /// Random words, or bit patterns.

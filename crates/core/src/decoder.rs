@@ -49,11 +49,23 @@ impl Decoder {
                 found: out.len(),
             });
         }
-        let context =
-            Context { seed: self.seed, tensor: tensor.id(), shape: tensor.shape(), step, rank };
+        let context = Context {
+            seed: self.seed,
+            tensor: tensor.id(),
+            shape: tensor.shape(),
+            step,
+            rank,
+            ranks: 1,
+        };
         self.compressor
             .decode_add(message, &context, weight, &mut self.workspace, out)
             .map_err(|source| Error::Message { tensor: tensor.name().to_owned(), rank, source })
+    }
+
+    /// Decodes messages of `spec` from now on.
+    pub fn switch(&mut self, spec: &Spec) {
+        self.compressor = spec.compressor();
+        self.spec = spec.clone();
     }
 
     /// The compressor, for its limits and its linearity.

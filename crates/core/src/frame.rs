@@ -137,6 +137,7 @@ impl<'a> Frame<'a> {
             shape: self.tensor.shape(),
             step: self.step,
             rank: self.rank,
+            ranks: 1,
         };
         self.spec
             .compressor()

@@ -37,6 +37,7 @@ mod source;
 mod spec;
 mod state;
 mod tensor;
+mod velocity;
 
 pub use compressor::{Compressor, Context, Element, Sent, Workspace};
 pub use decoder::Decoder;

@@ -12,6 +12,23 @@ pub enum Memory {
         /// Weight γ of the gradient, positive.
         gamma: f32,
     },
+    /// DGC's momentum correction: the gradient, clipped, goes into a velocity `u ← m·u + g` and that
+    /// into the residual, `v ← v + u`, which is compressed; both are 0 afterwards where elements were
+    /// sent.
+    Momentum {
+        /// Momentum m, in \[0, 1).
+        momentum: f32,
+        /// The norm that n ranks clip their gradients to, each to n^(−1/2) of it; 0 for none.
+        clip: f32,
+    },
+    /// SGC's long-term momentum: gradients add up in `u ← u + ε·g`, and `α·u_before + u` is
+    /// compressed; `u` is 0 afterwards where elements were sent.
+    LongTerm {
+        /// Weight ε of the gradient, positive.
+        epsilon: f32,
+        /// Momentum α, in \[0, 1).
+        alpha: f32,
+    },
 }
 
 impl Memory {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Compressor;
-use crate::compressors::{baseline, quantization, sparsification};
+use crate::compressors::{baseline, hybrid, quantization, sparsification};
 
 /// How a method saves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +180,29 @@ impl Values<'_> {
     }
 }
 
+/// A name for a compressor with certain parameters.
+#[derive(Debug, Clone, Copy)]
+pub struct Preset {
+    /// The name in spec strings; parameters behind it replace the preset's.
+    pub name: &'static str,
+    /// The compressor.
+    pub id: &'static str,
+    /// Its parameters, as a spec string has them behind the colon.
+    pub items: &'static str,
+}
+
+/// The presets: the three points of the SBC paper's experiments.
+pub static PRESETS: &[Preset] = &[
+    Preset { name: "sbc1", id: "sbc", items: "p=0.001" },
+    Preset { name: "sbc2", id: "sbc", items: "p=0.01,every=10" },
+    Preset { name: "sbc3", id: "sbc", items: "p=0.01,every=100" },
+];
+
+/// Every name that a spec string may begin with.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    REGISTRY.iter().map(|entry| entry.id).chain(PRESETS.iter().map(|preset| preset.name))
+}
+
 /// Every compressor, in the order in which lists show them.
 pub static REGISTRY: &[&Entry] = &[
     &baseline::none::ENTRY,
@@ -191,6 +214,11 @@ pub static REGISTRY: &[&Entry] = &[
     &quantization::three_lc::ENTRY,
     &sparsification::topk::ENTRY,
     &sparsification::randomk::ENTRY,
+    &sparsification::threshold::ENTRY,
+    &sparsification::gradient_dropping::ENTRY,
+    &sparsification::dgc::ENTRY,
+    &sparsification::sgc::ENTRY,
+    &hybrid::sbc::ENTRY,
 ];
 
 /// The entry called `id`.

@@ -21,7 +21,7 @@ const COMMON: &[Param] = &[
     },
     Param {
         key: "gamma",
-        kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Upper, default: 1.0 },
+        kind: Kind::Real { min: 1e-6, max: 1e6, ends: Ends::Both, default: 1.0 },
         help: "weight of the gradient when the residual is fed back",
     },
     Param {
@@ -82,6 +82,43 @@ impl Spec {
     /// Local steps: how many training steps pass from one exchange to the next.
     pub fn every(&self) -> u64 {
         self.every
+    }
+
+    /// The same compressor with rounds of so many steps, at least one.
+    pub fn with_every(mut self, every: u64) -> Self {
+        self.every = every.max(1);
+        self
+    }
+
+    /// The value of a real parameter of the compressor's own, if it has one of this name.
+    pub fn real(&self, key: &str) -> Option<f64> {
+        let at = self.entry.parameters.iter().position(|parameter| parameter.key == key)?;
+        match self.values[at] {
+            Value::Real(value) => Some(value),
+            Value::Whole(_) | Value::Choice(_) => None,
+        }
+    }
+
+    /// The same compressor with another value of one of its real parameters.
+    ///
+    /// # Errors
+    /// If it has none of this name, or does not take the value.
+    pub fn with_real(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
+        let id = self.entry.id;
+        let parameters = self.entry.parameters;
+        let at = parameters.iter().position(|parameter| parameter.key == key).ok_or_else(|| {
+            let known = join(parameters.iter().map(|parameter| parameter.key));
+            SpecError::UnknownKey { id, key: key.to_owned(), known }
+        })?;
+        let kind = parameters[at].kind;
+        let allowed = matches!(kind, Kind::Real { .. }).then(|| kind.parse(&value.to_string()));
+        self.values[at] = allowed.flatten().ok_or_else(|| SpecError::BadValue {
+            id,
+            key: key.to_owned(),
+            value: value.to_string(),
+            expected: kind.expected(),
+        })?;
+        Ok(self)
     }
 
     /// The compressor itself.
@@ -157,13 +194,18 @@ impl FromStr for Spec {
             Some((id, items)) => (id, items),
             None => (text.trim(), ""),
         };
+        let preset = registry::PRESETS.iter().find(|preset| preset.name == id);
+        let (id, defaults) = preset.map_or((id, ""), |preset| (preset.id, preset.items));
         let entry = registry::find(id).ok_or_else(|| SpecError::UnknownCompressor {
             id: id.to_owned(),
-            known: join(registry::REGISTRY.iter().map(|entry| entry.id)),
+            known: join(registry::names()),
         })?;
         let mut given = Given::new(entry);
         for item in items.split(',').filter(|item| !item.trim().is_empty()) {
             given.read(item.trim())?;
+        }
+        for item in defaults.split(',').filter(|item| !item.is_empty()) {
+            given.read_default(item)?;
         }
         Ok(given.into_spec())
     }
@@ -209,6 +251,14 @@ impl Given {
         })?;
         self.values[at] = Some(parsed);
         Ok(())
+    }
+
+    /// An item of a preset, which one that was given replaces.
+    fn read_default(&mut self, item: &str) -> Result<(), SpecError> {
+        match self.read(item) {
+            Err(SpecError::DuplicateKey { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     fn into_spec(self) -> Spec {

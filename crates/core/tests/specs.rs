@@ -90,6 +90,7 @@ fn values_outside_their_range_are_refused() {
         "terngrad:clip=-1",
         "3lc:beta=1.1",
         "3lc:gamma=0",
+        "3lc:gamma=1e-46",
         "none:every=0",
         "none:every=1.5",
     ] {
@@ -101,4 +102,38 @@ fn values_outside_their_range_are_refused() {
     assert_eq!(error("3lc:s=2").to_string(), "'3lc': s=2 is not allowed; give a number in [1, 2)");
     let ratio = error("topk:ratio=0").to_string();
     assert!(ratio.contains("(0, 1]"), "{ratio}");
+}
+
+#[test]
+fn presets_are_names_for_specs() {
+    let printed = |text: &str| text.parse::<Spec>().unwrap().to_string();
+    assert_eq!(printed("sbc1"), "sbc:p=0.001");
+    assert_eq!(printed("sbc2"), "sbc:every=10");
+    assert_eq!(printed("sbc3:p=0.05,mean=bf16"), "sbc:p=0.05,mean=bf16,every=100");
+    assert_eq!(printed("sbc3:every=7"), "sbc:every=7");
+    let error = "sbc4".parse::<Spec>().unwrap_err().to_string();
+    assert!(error.contains("sbc3"), "{error}");
+}
+
+#[test]
+fn parameters_are_read_and_replaced_by_name() {
+    let spec: Spec = "sbc:p=0.001,every=10".parse().unwrap();
+    assert_eq!(
+        (spec.real("p"), spec.real("ratio"), spec.real("select")),
+        (Some(0.001), None, None)
+    );
+    let other = spec.clone().with_real("p", 0.25).unwrap().with_every(3);
+    assert_eq!(other.to_string(), "sbc:p=0.25,every=3");
+    let refused = |key, value| spec.clone().with_real(key, value).unwrap_err().to_string();
+    assert!(refused("p", 1.0).contains("p=1 is not allowed"));
+    assert!(refused("q", 0.5).contains("no parameter 'q'") || refused("q", 0.5).contains("'q'"));
+    assert!(refused("select", 0.5).contains("exact or sampled"));
+}
+
+#[test]
+fn fractions_outside_their_range_are_refused() {
+    for text in ["sbc:p=0", "sbc:p=1", "sbc:p=-0.1", "sbc:p=nan", "sbc2:every=0", "dgc:ratio=0"] {
+        let error = text.parse::<Spec>().unwrap_err().to_string();
+        assert!(error.contains("is not allowed"), "{text}: {error}");
+    }
 }

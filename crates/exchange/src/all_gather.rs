@@ -5,7 +5,7 @@
 
 use gradwire::State;
 
-use crate::codec::{Carried, Receiver, Sender, raw_tensors};
+use crate::codec::{Carried, Phases, Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, fused,
@@ -29,11 +29,11 @@ pub struct AllGather {
 
 impl Average for AllGather {
     fn new(setup: &Setup<'_>, rank: usize) -> Self {
-        let spec = &setup.policy.push;
+        let phases = Phases::of_pushes(setup.policy);
         Self {
             raw: raw_tensors(setup.policy, setup.tensors),
-            sender: Sender::new(spec, setup.seed, rank),
-            receiver: Receiver::new(spec, setup.seed),
+            sender: Sender::new(phases.clone(), setup, rank),
+            receiver: Receiver::new(phases, setup.seed),
             gathered: vec![Vec::new(); setup.workers],
             cursors: vec![0; setup.workers],
             message: Vec::new(),

@@ -8,7 +8,7 @@
 
 use gradwire::{Element, State};
 
-use crate::codec::{Receiver, Sender, raw_tensors};
+use crate::codec::{Phases, Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, elements,
@@ -52,11 +52,11 @@ struct Arithmetic {
 
 impl Average for AllReduce {
     fn new(setup: &Setup<'_>, rank: usize) -> Self {
-        let spec = &setup.policy.push;
+        let phases = Phases::of_pushes(setup.policy);
         Self {
             raw: raw_tensors(setup.policy, setup.tensors),
-            sender: Sender::new(spec, setup.seed, rank),
-            receiver: Receiver::new(spec, setup.seed),
+            sender: Sender::new(phases.clone(), setup, rank),
+            receiver: Receiver::new(phases, setup.seed),
             buffer: Vec::new(),
             segments: Vec::new(),
             cuts: Vec::new(),

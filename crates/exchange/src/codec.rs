@@ -2,28 +2,69 @@
 
 use gradwire::{Decoder, Element, Encoder, Error, Floats, Sent, Spec, State, StateError, Tensor};
 
-use crate::Policy;
+use crate::{Policy, Setup};
 
 /// The compressor of tensors that travel uncompressed.
 fn raw() -> Spec {
     "none".parse().expect("the registry has 'none'")
 }
 
+/// The compressors of a run, one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Phases {
+    first: Spec,
+    /// The others, with their first steps.
+    later: Vec<(u64, Spec)>,
+    /// How many of those have begun.
+    at: usize,
+}
+
+impl Phases {
+    /// Those of what workers push.
+    pub(crate) fn of_pushes(policy: &Policy) -> Self {
+        Self { first: policy.push.clone(), later: policy.later.clone(), at: 0 }
+    }
+
+    /// Those of what workers pull from servers.
+    pub(crate) fn of_pulls(policy: &Policy) -> Self {
+        match &policy.pull {
+            Some(spec) => Self { first: spec.clone(), later: Vec::new(), at: 0 },
+            None => Self::of_pushes(policy),
+        }
+    }
+
+    /// The compressor of a step, if it is another than before.
+    fn at(&mut self, step: u64) -> Option<&Spec> {
+        let at = self.later.iter().take_while(|(from, _)| *from <= step).count();
+        let changed = at != self.at;
+        self.at = at;
+        changed.then(|| self.spec())
+    }
+
+    /// The compressor of the phase in progress.
+    fn spec(&self) -> &Spec {
+        self.at.checked_sub(1).map_or(&self.first, |at| &self.later[at].1)
+    }
+}
+
 /// Compresses what one rank sends, with that rank's residuals.
 pub(crate) struct Sender {
     compressed: Encoder,
     raw: Encoder,
+    phases: Phases,
     /// What the last message carried.
     sent: Sent,
 }
 
 impl Sender {
     /// A sender that the others know as `rank`.
-    pub(crate) fn new(spec: &Spec, seed: u64, rank: usize) -> Self {
-        let rank = rank as u32;
+    pub(crate) fn new(phases: Phases, setup: &Setup<'_>, rank: usize) -> Self {
+        let (seed, rank) = (setup.seed, rank as u32);
+        let compressed = Encoder::new(&phases.first, seed, rank);
         Self {
-            compressed: Encoder::new(spec, seed, rank),
+            compressed: compressed.with_ranks(setup.workers as u32),
             raw: Encoder::new(&raw(), seed, rank),
+            phases,
             sent: Sent::All,
         }
     }
@@ -38,6 +79,9 @@ impl Sender {
         message: &mut Vec<u8>,
     ) -> Result<(), Error> {
         message.clear();
+        if let Some(spec) = self.phases.at(step) {
+            self.compressed.switch(spec);
+        }
         let encoder = if is_raw { &mut self.raw } else { &mut self.compressed };
         self.sent = encoder.encode(tensor, step, Floats::F32(values), message)?;
         Ok(())
@@ -51,9 +95,22 @@ impl Sender {
     /// Adds the residuals to `state`; raw tensors have none.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.compressed.save(prefix, state);
+        if !self.phases.later.is_empty() {
+            state.set_number(&format!("{prefix}phase"), self.phases.at as u64);
+        }
     }
 
     pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
+        if !self.phases.later.is_empty() {
+            let entry = format!("{prefix}phase");
+            let at = state.number(&entry)? as usize;
+            if at > self.phases.later.len() {
+                let expected = self.phases.later.len();
+                return Err(StateError::WrongSize { entry, found: at, expected });
+            }
+            self.phases.at = at;
+            self.compressed.switch(self.phases.spec());
+        }
         self.compressed.restore(prefix, state)
     }
 }
@@ -62,11 +119,16 @@ impl Sender {
 pub(crate) struct Receiver {
     compressed: Decoder,
     raw: Decoder,
+    phases: Phases,
 }
 
 impl Receiver {
-    pub(crate) fn new(spec: &Spec, seed: u64) -> Self {
-        Self { compressed: Decoder::new(spec, seed), raw: Decoder::new(&raw(), seed) }
+    pub(crate) fn new(phases: Phases, seed: u64) -> Self {
+        Self {
+            compressed: Decoder::new(&phases.first, seed),
+            raw: Decoder::new(&raw(), seed),
+            phases,
+        }
     }
 
     fn of(&mut self, is_raw: bool) -> &mut Decoder {
@@ -84,6 +146,9 @@ impl Receiver {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let (step, rank) = from;
+        if let Some(spec) = self.phases.at(step) {
+            self.compressed.switch(spec);
+        }
         self.of(is_raw).decode_add(tensor, step, rank as u32, message, weight, out)
     }
 

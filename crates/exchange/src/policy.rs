@@ -10,6 +10,8 @@ use gradwire::{Spec, Tensor};
 pub struct Policy {
     /// Compresses gradients.
     pub push: Spec,
+    /// Compresses them from some step on: the same compressor with other parameters, ascending.
+    pub later: Vec<(u64, Spec)>,
     /// Compresses the model deltas of a parameter server; `None`: like gradients.
     pub pull: Option<Spec>,
     /// Tensors with fewer elements travel uncompressed.
@@ -24,13 +26,25 @@ impl Policy {
 
     /// One compressor for everything of [`RAW_BELOW`](Self::RAW_BELOW) elements or more.
     pub fn new(spec: &Spec) -> Self {
-        Self { push: spec.clone(), pull: None, raw_below: Self::RAW_BELOW, raw_names: Vec::new() }
+        Self {
+            push: spec.clone(),
+            later: Vec::new(),
+            pull: None,
+            raw_below: Self::RAW_BELOW,
+            raw_names: Vec::new(),
+        }
     }
 
     /// Whether a tensor bypasses compression.
     pub fn is_raw(&self, tensor: &Tensor) -> bool {
         tensor.elements() < self.raw_below
             || self.raw_names.iter().any(|word| tensor.name().contains(word.as_str()))
+    }
+
+    /// The compressor of gradients at a step.
+    pub fn push_at(&self, step: u64) -> &Spec {
+        let later = self.later.iter().rev().find(|(from, _)| *from <= step);
+        later.map_or(&self.push, |(_, spec)| spec)
     }
 
     /// The compressor of model deltas.
@@ -42,6 +56,19 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn compressors_take_over_at_their_steps() {
+        let spec = |text: &str| text.parse::<Spec>().unwrap();
+        let mut policy = Policy::new(&spec("topk"));
+        policy.later = vec![(10, spec("topk:ratio=0.1")), (20, spec("topk:ratio=0.2"))];
+        let at = |step| policy.push_at(step).to_string();
+        assert_eq!([at(0), at(9)], ["topk", "topk"]);
+        assert_eq!(
+            [at(10), at(19), at(20)],
+            ["topk:ratio=0.1", "topk:ratio=0.1", "topk:ratio=0.2"]
+        );
+    }
 
     #[test]
     fn small_tensors_and_named_ones_are_raw() {

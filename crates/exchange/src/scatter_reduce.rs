@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use gradwire::{State, Tensor};
 
-use crate::codec::{Carried, Receiver, Sender};
+use crate::codec::{Carried, Phases, Receiver, Sender};
 use crate::exchange::{timed, worked};
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, fused,
@@ -51,17 +51,17 @@ struct Slice {
 
 impl Average for ScatterReduce {
     fn new(setup: &Setup<'_>, rank: usize) -> Self {
-        let (spec, n) = (&setup.policy.push, setup.workers);
+        let (phases, n) = (Phases::of_pushes(setup.policy), setup.workers);
         let mut slices = cut(setup.tensors, n);
         for slice in &mut slices {
             slice.raw = setup.policy.is_raw(&setup.tensors[slice.whole]);
         }
         Self {
             slices,
-            first: Sender::new(spec, setup.seed, rank),
+            first: Sender::new(phases.clone(), setup, rank),
             // Another rank in the draws: both stages of an owner see the same tensor and step.
-            second: Sender::new(spec, setup.seed, n + rank),
-            receiver: Receiver::new(spec, setup.seed),
+            second: Sender::new(phases.clone(), setup, n + rank),
+            receiver: Receiver::new(phases, setup.seed),
             outbox: vec![Vec::new(); n],
             inbox: vec![Vec::new(); n],
             gathered: vec![Vec::new(); n],

@@ -43,6 +43,7 @@ impl Setup<'_> {
             ));
         }
         self.validate_tensors()?;
+        self.validate_phases()?;
         match self.strategy {
             Strategy::AllReduce => self.validate_linear(),
             Strategy::AllGather | Strategy::ScatterReduce => Ok(()),
@@ -68,6 +69,27 @@ impl Setup<'_> {
             ));
         }
         check_lengths(self.tensors, self.initial)
+    }
+
+    /// A later compressor is the same with other parameters, so that residuals mean the same.
+    fn validate_phases(&self) -> Result<(), ExchangeError> {
+        let push = &self.policy.push;
+        let mut begun = 0;
+        for (from, spec) in &self.policy.later {
+            if *from <= begun {
+                return refuse(format!(
+                    "'{spec}' from step {from} on comes after step {begun}; give steps in order"
+                ));
+            }
+            if spec.entry().id != push.entry().id || spec.memory() != push.memory() {
+                return refuse(format!(
+                    "'{spec}' cannot take over from '{push}': residuals are carried over to the same \
+                     compressor and memory only"
+                ));
+            }
+            begun = *from;
+        }
+        Ok(())
     }
 
     fn validate_linear(&self) -> Result<(), ExchangeError> {
@@ -141,14 +163,19 @@ impl Setup<'_> {
     fn describe(&self) -> String {
         let policy = self.policy;
         let mut text = format!(
-            "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\npull compressor \
-             {}\nraw below {}\nraw names {:?}\n",
+            "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\nlater {:?}\npull \
+             compressor {}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
             self.strategy,
             self.workers,
             self.shares,
             self.seed,
             policy.push,
+            policy
+                .later
+                .iter()
+                .map(|(from, spec)| format!("{spec} from {from}"))
+                .collect::<Vec<_>>(),
             policy.pull(),
             policy.raw_below,
             policy.raw_names,

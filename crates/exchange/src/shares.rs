@@ -27,9 +27,11 @@ impl Shares {
     /// All workers in every round, each by its weight: the size of its shard, say.
     ///
     /// # Panics
-    /// If a weight is not positive and finite.
+    /// If a weight is not positive and finite, or less than a billionth of their sum.
     pub fn weighted(weights: Vec<f64>) -> Self {
-        assert!(weights.iter().all(|w| w.is_finite() && *w > 0.0), "weights are positive");
+        let sum: f64 = weights.iter().sum();
+        let fits = |weight: &f64| sum.is_finite() && *weight > 0.0 && *weight >= 1e-9 * sum;
+        assert!(weights.iter().all(fits), "weights are positive, and of comparable size");
         Self { participants: weights.len(), weights, dropout: 0.0, seed: 0 }
     }
 

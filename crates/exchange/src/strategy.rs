@@ -55,6 +55,17 @@ impl Strategy {
         }
     }
 
+    /// How many times a worker sends what it compresses, in messages of the whole model: the
+    /// receivers, K in equation 1 of the SBC paper.
+    pub fn receivers(&self, workers: usize) -> f64 {
+        let others = workers.saturating_sub(1) as f64;
+        match self {
+            Strategy::ParameterServer { .. } => 1.0,
+            Strategy::AllGather => others,
+            Strategy::AllReduce | Strategy::ScatterReduce => 2.0 * others / workers.max(1) as f64,
+        }
+    }
+
     /// Ranks of a run with so many workers: workers first, then servers.
     pub fn ranks(&self, workers: usize) -> usize {
         workers + self.servers()

@@ -94,3 +94,21 @@ fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
         assert_eq!(updates, 80 * 4);
     }
 }
+
+#[test]
+fn the_others_go_on_without_a_worker_that_has_left() {
+    let run =
+        Run::new(strategy("server:servers=2,backup=1"), 3, &"3lc".parse().unwrap(), &[100, 900]);
+    let (results, servers) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        // Worker 1 leaves after its first step.
+        for step in 0..if rank == 1 { 1 } else { STEPS } {
+            let gradients = gradients(&run.tensors, rank, step);
+            exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+        }
+        parameters
+    });
+    let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+    assert!(bits(&results[0]) == bits(&results[2]));
+    servers.unwrap();
+}

@@ -133,3 +133,18 @@ fn ranks_out_of_step_are_told_what_came_instead() {
     let messages: Vec<_> = results.into_iter().map(Result::unwrap).collect();
     assert!(messages.iter().any(|message| message.contains("same operations")), "{messages:?}");
 }
+
+#[test]
+fn compressors_take_over_in_order_and_from_their_like_only() {
+    let refused = |later: &[(u64, &str)]| {
+        let mut run = run("all-gather", "topk");
+        run.policy.later =
+            later.iter().map(|(from, spec)| (*from, spec.parse().unwrap())).collect();
+        run.setup().validate().map_err(|error| error.to_string())
+    };
+    assert_eq!(refused(&[(2, "topk:ratio=0.5"), (4, "topk")]), Ok(()));
+    assert!(refused(&[(4, "topk"), (2, "topk")]).unwrap_err().contains("in order"));
+    assert!(refused(&[(0, "topk")]).unwrap_err().contains("in order"));
+    assert!(refused(&[(2, "3lc")]).unwrap_err().contains("carried over"));
+    assert!(refused(&[(2, "topk:ef=off")]).unwrap_err().contains("carried over"));
+}

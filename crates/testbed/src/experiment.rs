@@ -6,12 +6,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire::Spec;
 use gradwire_exchange::{Link, Policy, Strategy};
 use gradwire_train::data::{self, DataError, Dataset};
 use gradwire_train::models::ModelKind;
 use gradwire_train::optim::OptimizerKind;
-use gradwire_train::run::RunConfig;
+use gradwire_train::plan::Plan;
+use gradwire_train::run::{Payload, RunConfig, Split};
 use gradwire_train::schedule::LearningRate;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,19 @@ pub struct Experiment {
     pub data: String,
     /// The compressors to compare.
     #[serde(with = "texts")]
-    pub compressors: Vec<Spec>,
+    pub compressors: Vec<Plan>,
+    /// What workers send: gradients, or the updates of optimizers of their own.
+    #[serde(with = "text")]
+    pub send: Payload,
+    /// How the training set is split among workers.
+    #[serde(with = "text")]
+    pub split: Split,
+    /// The part of the workers that takes part in each round.
+    pub participation: f64,
+    /// The probability with which one of those fails to deliver.
+    pub dropout: f64,
+    /// Whether workers with optimizers of their own forget the momentum of what they have sent.
+    pub mask: bool,
     /// How workers exchange tensors.
     #[serde(with = "text")]
     pub exchange: Strategy,
@@ -82,6 +94,11 @@ impl Default for Experiment {
             model: ModelKind::LeNet5,
             data: "digits".to_owned(),
             compressors: specs.map(known).to_vec(),
+            send: Payload::default(),
+            split: Split::default(),
+            participation: 1.0,
+            dropout: 0.0,
+            mask: true,
             exchange: Strategy::default(),
             workers: 4,
             steps: 600,
@@ -151,6 +168,15 @@ impl Experiment {
         }
         if let Some(bad) = self.links_mbit.iter().find(|mbit| !(mbit.is_finite() && **mbit > 0.0)) {
             let message = format!("a link of {bad} Mbit/s carries nothing; give a positive number");
+            return Err(TestbedError::Config(message));
+        }
+        if !(self.participation > 0.0 && self.participation <= 1.0) {
+            let message =
+                format!("participation must be above 0 and at most 1, not {}", self.participation);
+            return Err(TestbedError::Config(message));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            let message = format!("dropout must be at least 0 and below 1, not {}", self.dropout);
             return Err(TestbedError::Config(message));
         }
         if !(self.latency_ms.is_finite() && self.latency_ms >= 0.0) {
@@ -224,6 +250,11 @@ impl Experiment {
                 model: self.model,
                 data: Arc::clone(data),
                 compressor: compressor.clone(),
+                send: self.send,
+                split: self.split.clone(),
+                participation: self.participation,
+                dropout: self.dropout,
+                mask: self.mask,
                 strategy: self.exchange,
                 workers: self.workers,
                 steps,

@@ -59,6 +59,8 @@ fn values(step: &mut StepRecord) -> [&mut f64; 9] {
         learning_rate,
         bytes_up,
         bytes_down,
+        // On record for the run as a whole.
+        sent: _,
         compute,
         compress,
         decompress,

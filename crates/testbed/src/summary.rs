@@ -1,7 +1,7 @@
 //! Runs of several compressors and seeds, brought down to one row a compressor.
 
-use gradwire::Spec;
 use gradwire_exchange::{Link, StepBytes, Strategy};
+use gradwire_train::plan::Plan;
 use gradwire_train::run::{RunRecord, StepRecord};
 
 use crate::TestbedError;
@@ -240,12 +240,15 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
     let strategy: Strategy = parse(&first.strategy)?;
-    let spec: Spec = parse(&first.compressor)?;
+    let plan: Plan = parse(&first.compressor)?;
     if !matches!(strategy, Strategy::ParameterServer { .. }) || first.compressed_parameters == 0 {
         return Ok(None);
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
-    let exchanges = first.steps.div_ceil(spec.every()) as f64;
+    let exchanges = match first.rounds {
+        0 => first.steps.div_ceil(plan.first().every()),
+        rounds => rounds,
+    } as f64;
     let bits = runs.iter().map(|run| {
         let both = (run.bytes_up + run.bytes_down) / 2.0 * 8.0 - 32.0 * raw * exchanges;
         both / (run.compressed_parameters as f64 * run.steps as f64)

@@ -1,6 +1,6 @@
 //! Made-up runs for tests: round numbers that can be checked by hand.
 
-use gradwire_train::run::{Evaluation, RunRecord, StepRecord};
+use gradwire_train::run::{Evaluation, RunRecord, Sent, StepRecord};
 
 /// A run of 10 steps on a server with 4 workers and 1000 parameters, 500 of them in one tensor
 /// and 900 in compressed ones. `none` moves 4000 bytes each way a step; anything else 100 up and 200 down.
@@ -14,6 +14,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             learning_rate: 0.1,
             bytes_up: up,
             bytes_down: down,
+            sent: Sent::default(),
             compute: 0.010,
             compress: 0.001,
             decompress: 0.002,
@@ -35,6 +36,13 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         data_checksum: "abc".to_owned(),
         compressor: compressor.to_owned(),
         strategy: "server".to_owned(),
+        send: "gradients".to_owned(),
+        split: "shared".to_owned(),
+        participation: 1.0,
+        dropout: 0.0,
+        mask: true,
+        rounds: steps,
+        sent: Sent::default(),
         workers: 4,
         steps,
         batch: 32,

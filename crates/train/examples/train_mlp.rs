@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gradwire_train::data::embedded;
-use gradwire_train::run::{Evaluation, Observer, RunConfig, RunOptions, run};
+use gradwire_train::run::{Evaluation, Observer, Payload, RunConfig, RunOptions, Split, run};
 
 /// Prints evaluations as they come.
 struct Progress;
@@ -25,6 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             model: "mlp".parse()?,
             data: Arc::clone(&data),
             compressor: compressor.parse()?,
+            send: Payload::Gradients,
+            split: Split::Shared,
+            participation: 1.0,
+            dropout: 0.0,
+            mask: false,
             strategy: "server".parse()?,
             workers: 4,
             steps: 400,

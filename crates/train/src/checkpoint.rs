@@ -103,12 +103,17 @@ pub(crate) fn write(
 }
 
 /// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 14] {
+fn settings(config: &RunConfig) -> [(&'static str, String); 19] {
     [
         ("model", config.model.to_string()),
         ("data", config.data.name.clone()),
         ("data checksum", config.data.checksum.clone()),
         ("compressor", config.compressor.to_string()),
+        ("send", config.send.to_string()),
+        ("split", config.split.to_string()),
+        ("participation", config.participation.to_string()),
+        ("dropout", config.dropout.to_string()),
+        ("mask", config.mask.to_string()),
         ("exchange", config.strategy.to_string()),
         ("workers", config.workers.to_string()),
         ("steps", config.steps.to_string()),

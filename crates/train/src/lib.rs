@@ -2,7 +2,7 @@
 //!
 //! - [`data`]: data sets from standard files, or generated.
 //! - [`models`]: MLP, LeNet-5 and CIFAR's ResNets, with flat parameters and gradients.
-//! - [`optim`], [`schedule`]: update rules and learning rates.
+//! - [`optim`], [`schedule`]: update rules and learning rates; [`plan`]: compressors over a run.
 //! - [`run`]: workers as threads, from a [`RunConfig`](run::RunConfig) to a
 //!   [`RunRecord`](run::RunRecord), with checkpoints to resume from.
 //!
@@ -14,6 +14,7 @@ pub mod data;
 pub mod models;
 pub mod optim;
 mod options;
+pub mod plan;
 pub mod run;
 pub mod schedule;
 

@@ -9,8 +9,8 @@ use crate::options::{Options, OptionsError, Printer};
 ///
 /// Strings: `0.1`, `step:from=0.1,factor=0.1,at=0.5+0.75`, `cosine:from=0.1,to=0.001`, each but the
 /// first with `scale=on` (multiply by the number of workers, Goyal et al. 2017) and `warmup=0.05`
-/// (that part of the steps climbs linearly from the unscaled to the scaled rate); `constant:from=0.1`
-/// is the long form of `0.1`.
+/// (that part of the steps climbs linearly, to the scaled rate from the unscaled one, and without
+/// scaling from zero); `constant:from=0.1` is the long form of `0.1`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LearningRate {
     /// The rate before any scaling, positive.
@@ -19,7 +19,7 @@ pub struct LearningRate {
     pub decay: Decay,
     /// Whether it is multiplied by the number of workers.
     pub scale: bool,
-    /// The part of the steps, from the first on, over which scaling sets in; in [0, 1].
+    /// The part of the steps, from the first on, over which the rate climbs; in [0, 1].
     pub warmup: f64,
 }
 
@@ -69,7 +69,14 @@ impl LearningRate {
     /// The rate at `step` (from 0) of `steps`, for so many workers.
     pub fn at(&self, step: u64, steps: u64, workers: usize) -> f64 {
         let done = step as f64 / steps.max(1) as f64;
-        self.decayed(done) * self.scaling(done, workers)
+        self.decayed(done) * self.climbed(step, steps, workers)
+    }
+
+    /// The steps of a run with which the rate drops, ascending; a cosine has none.
+    pub fn drops(&self, steps: u64) -> Vec<u64> {
+        let Decay::Step { at, .. } = &self.decay else { return Vec::new() };
+        let step = |&moment: &f64| (moment * steps as f64).ceil() as u64;
+        at.iter().map(step).filter(|&step| step < steps).collect()
     }
 
     fn decayed(&self, done: f64) -> f64 {
@@ -85,12 +92,16 @@ impl LearningRate {
         }
     }
 
-    fn scaling(&self, done: f64, workers: usize) -> f64 {
-        if !self.scale {
-            return 1.0;
+    /// What the rate is multiplied by, with scaling and on the way up.
+    fn climbed(&self, step: u64, steps: u64, workers: usize) -> f64 {
+        let climb = self.warmup * steps as f64;
+        let reached = |done: f64| if done < climb { done / climb } else { 1.0 };
+        if self.scale {
+            1.0 + reached(step as f64) * (workers as f64 - 1.0)
+        } else {
+            // The first step takes a part of the rate, not nothing.
+            reached(step as f64 + 1.0)
         }
-        let reached = if done < self.warmup { done / self.warmup } else { 1.0 };
-        1.0 + reached * (workers as f64 - 1.0)
     }
 }
 
@@ -227,6 +238,24 @@ mod tests {
         close(rate.at(10, 100, 4), 0.4);
         close(rate.at(50, 100, 4), 0.4);
         close(rate.at(50, 100, 1), 0.1);
+    }
+
+    #[test]
+    fn a_warm_up_without_scaling_climbs_from_nothing() {
+        let rate = rate("constant:from=0.1,warmup=0.1");
+        close(rate.at(0, 100, 4), 0.01);
+        close(rate.at(4, 100, 4), 0.05);
+        close(rate.at(9, 100, 4), 0.1);
+        close(rate.at(50, 100, 4), 0.1);
+    }
+
+    #[test]
+    fn drops_are_the_steps_where_the_rate_falls() {
+        let rate = rate("step:from=0.1,at=0.25+0.505");
+        let drops = rate.drops(99);
+        let falls = |step: &u64| rate.at(*step, 99, 1) < rate.at(step - 1, 99, 1);
+        assert_eq!(drops, (1..99).filter(falls).collect::<Vec<_>>());
+        assert_eq!(drops, [25, 50]);
     }
 
     #[test]

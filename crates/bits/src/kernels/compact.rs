@@ -1,13 +1,36 @@
-//! Few elements out of many: those above a threshold in absolute value.
+//! Few elements out of many: those beyond a threshold.
 
 use alloc::vec::Vec;
 
 use super::vectorised;
 
-/// Takes the elements with |value| above `threshold` out of `values`: appends `base` + index and
-/// value of each, in order, and leaves 0 in its place.
-pub fn compact_above(
+/// Which values lie beyond a threshold t, where t is at least 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Those above t and those below −t.
+    Both,
+    /// Those above t.
+    Above,
+    /// Those below −t.
+    Below,
+}
+
+impl Side {
+    /// What of a value's pattern is kept, and what of it then flipped, so that the result is above t.
+    const fn masks(self) -> (u32, u32) {
+        match self {
+            Side::Both => (0x7fff_ffff, 0),
+            Side::Above => (u32::MAX, 0),
+            Side::Below => (u32::MAX, 0x8000_0000),
+        }
+    }
+}
+
+/// Takes the elements beyond `threshold` out of `values`: appends `base` + index and value of each, in
+/// order, and leaves 0 in its place.
+pub fn compact_beyond(
     values: &mut [f32],
+    side: Side,
     threshold: f32,
     base: u32,
     positions: &mut Vec<u32>,
@@ -18,21 +41,23 @@ pub fn compact_above(
         let (groups, rest) = values.as_chunks_mut::<16>();
         let after = base.wrapping_add(16 * groups.len() as u32);
         // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx512::compact(groups, threshold, base, positions, taken) };
-        return compact_above_scalar(rest, threshold, after, positions, taken);
+        unsafe { avx512::compact(groups, side, threshold, base, positions, taken) };
+        return compact_beyond_scalar(rest, side, threshold, after, positions, taken);
     }
-    compact_above_scalar(values, threshold, base, positions, taken);
+    compact_beyond_scalar(values, side, threshold, base, positions, taken);
 }
 
-fn compact_above_scalar(
+fn compact_beyond_scalar(
     values: &mut [f32],
+    side: Side,
     threshold: f32,
     base: u32,
     positions: &mut Vec<u32>,
     taken: &mut Vec<f32>,
 ) {
+    let (kept, flipped) = side.masks();
     for (i, x) in values.iter_mut().enumerate() {
-        if x.abs() > threshold {
+        if f32::from_bits(x.to_bits() & kept ^ flipped) > threshold {
             positions.push(base.wrapping_add(i as u32));
             taken.push(*x);
             *x = 0.0;
@@ -42,23 +67,28 @@ fn compact_above_scalar(
 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod avx512 {
+    use super::Side;
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) fn compact(
         groups: &mut [[f32; 16]],
+        side: Side,
         threshold: f32,
         base: u32,
         positions: &mut Vec<u32>,
         taken: &mut Vec<f32>,
     ) {
         let limit = _mm512_set1_ps(threshold);
+        let (kept, flipped) = side.masks();
+        let (kept, flipped) = (_mm512_set1_epi32(kept as i32), _mm512_set1_epi32(flipped as i32));
         let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         for (i, group) in groups.iter_mut().enumerate() {
             // SAFETY: the group holds the sixteen floats that are read.
             let x = unsafe { _mm512_loadu_ps(group.as_ptr()) };
-            let mask = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(_mm512_abs_ps(x), limit);
+            let key = _mm512_xor_si512(_mm512_and_si512(_mm512_castps_si512(x), kept), flipped);
+            let mask = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(_mm512_castsi512_ps(key), limit);
             if mask == 0 {
                 continue;
             }
@@ -100,27 +130,38 @@ mod tests {
     use crate::kernels::testing::{same, sweep};
     use alloc::vec;
 
-    #[test]
-    fn takes_what_is_above() {
+    fn taken(side: Side) -> (Vec<u32>, Vec<f32>, [f32; 5]) {
         let mut values = [1.0, -3.0, 2.0, -2.0, 2.5];
         let (mut positions, mut taken) = (vec![9], vec![0.5]);
-        compact_above(&mut values, 2.0, 100, &mut positions, &mut taken);
-        assert_eq!(positions, [9, 101, 104]);
-        assert_eq!(taken, [0.5, -3.0, 2.5]);
-        assert_eq!(values, [1.0, 0.0, 2.0, -2.0, 0.0]);
+        compact_beyond(&mut values, side, 2.0, 100, &mut positions, &mut taken);
+        (positions, taken, values)
+    }
+
+    #[test]
+    fn takes_what_is_beyond() {
+        let both = (vec![9, 101, 104], vec![0.5, -3.0, 2.5], [1.0, 0.0, 2.0, -2.0, 0.0]);
+        assert_eq!(taken(Side::Both), both);
+        let above = (vec![9, 104], vec![0.5, 2.5], [1.0, -3.0, 2.0, -2.0, 0.0]);
+        assert_eq!(taken(Side::Above), above);
+        let below = (vec![9, 101], vec![0.5, -3.0], [1.0, 0.0, 2.0, -2.0, 2.5]);
+        assert_eq!(taken(Side::Below), below);
     }
 
     #[test]
     fn entries_equal_their_twins() {
         sweep(|x| {
             for threshold in [0.0, 0.3, 0.9, 1e20, f32::MAX] {
-                let (mut a, mut b) = (x.to_vec(), x.to_vec());
-                let (mut pa, mut va, mut pb, mut vb) = (vec![], vec![], vec![], vec![]);
-                compact_above(&mut a, threshold, 5, &mut pa, &mut va);
-                compact_above_scalar(&mut b, threshold, 5, &mut pb, &mut vb);
-                assert!(pa == pb && same(&va, &vb) && same(&a, &b));
-                assert_eq!(count_above(x, threshold), pa.len());
-                assert_eq!(count_above_scalar(x, threshold), pa.len());
+                for side in [Side::Both, Side::Above, Side::Below] {
+                    let (mut a, mut b) = (x.to_vec(), x.to_vec());
+                    let (mut pa, mut va, mut pb, mut vb) = (vec![], vec![], vec![], vec![]);
+                    compact_beyond(&mut a, side, threshold, 5, &mut pa, &mut va);
+                    compact_beyond_scalar(&mut b, side, threshold, 5, &mut pb, &mut vb);
+                    assert!(pa == pb && same(&va, &vb) && same(&a, &b));
+                    if side == Side::Both {
+                        assert_eq!(count_above(x, threshold), pa.len());
+                        assert_eq!(count_above_scalar(x, threshold), pa.len());
+                    }
+                }
             }
         });
     }

@@ -22,7 +22,7 @@ mod ternary;
 mod zero_run;
 
 pub use axpy::{accumulate, accumulate_to, add_scaled};
-pub use compact::{compact_above, count_above};
+pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use int8::{int8_add, int8_residual};
 pub use philox::philox4x32;

@@ -2,6 +2,7 @@
 
 pub mod baseline;
 mod fields;
+pub mod hybrid;
 pub mod quantization;
 pub mod sparsification;
 

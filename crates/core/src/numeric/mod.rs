@@ -2,3 +2,4 @@
 
 pub mod moments;
 pub mod selection;
+pub mod tails;

@@ -1,6 +1,6 @@
 //! The k largest absolute values of a tensor, exactly or from a sample, without sorting it.
 
-use gradwire_bits::kernels;
+use gradwire_bits::kernels::{self, Side};
 
 use crate::{BLOCK, Rng, Source, Workspace};
 
@@ -30,9 +30,7 @@ pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace)
 /// Bounds that hold the k-th largest absolute value in all likelihood: above `low`, at most `high`.
 fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f32) {
     let elements = source.len();
-    sample(source, elements / SAMPLED, LEAST_BRACKET, values, |i, runs| {
-        (i as u128 * (elements / RUN) as u128 / runs as u128) as usize
-    });
+    evenly(source, values);
     if values.len() == elements {
         return (-1.0, f32::MAX);
     }
@@ -43,6 +41,14 @@ fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f3
     let low = if below < values.len() { nth_largest(values, below) } else { -1.0 };
     let high = if above >= 1.0 { nth_largest(values, above as usize - 1) } else { f32::MAX };
     (low, high)
+}
+
+/// Fills `values` with a sample to bracket by: runs at equal distances, of a small tensor all.
+pub(super) fn evenly(source: &mut Source<'_>, values: &mut Vec<f32>) {
+    let elements = source.len();
+    sample(source, elements / SAMPLED, LEAST_BRACKET, values, |i, runs| {
+        (i as u128 * (elements / RUN) as u128 / runs as u128) as usize
+    });
 }
 
 /// The k-th largest absolute value, if it is above `low` and at most `high`.
@@ -63,14 +69,14 @@ fn within(
         let start = values.len();
         positions.clear();
         // What is taken leaves a zero in its place, so that the second call takes the rest.
-        kernels::compact_above(copy, high, 0, positions, values);
+        kernels::compact_beyond(copy, Side::Both, high, 0, positions, values);
         above += values.len() - start;
         values.truncate(start);
         positions.clear();
         if low < 0.0 {
             values.extend(copy.iter().zip(block).filter(|(left, x)| left == x).map(|(&x, _)| x));
         } else {
-            kernels::compact_above(copy, low, 0, positions, values);
+            kernels::compact_beyond(copy, Side::Both, low, 0, positions, values);
         }
     });
     let rank = k.checked_sub(above + 1).filter(|&rank| rank < values.len())?;
@@ -78,6 +84,13 @@ fn within(
     let larger = values.iter().filter(|x| x.abs() > value).count();
     let equal = values.iter().filter(|x| x.abs() == value).count();
     Some(Threshold { value, equal, ties: rank + 1 - larger })
+}
+
+/// The k-th largest absolute value among those above `low`, of which there are at least k.
+pub fn among(source: &mut Source<'_>, k: usize, low: f32, values: &mut Vec<f32>) -> f32 {
+    values.clear();
+    source.peek_blocks(|_, block| values.extend(block.iter().filter(|x| x.abs() > low)));
+    nth_largest(values, k - 1)
 }
 
 /// The absolute value of which `rank` others are no smaller.

@@ -6,7 +6,7 @@ use gradwire::State;
 
 use super::slot::{Outcome, Slot};
 use super::{assign, unexpected};
-use crate::codec::{Receiver, Sender};
+use crate::codec::{Phases, Receiver, Sender};
 use crate::exchange::worked;
 use crate::transport::or_abort;
 use crate::{
@@ -107,8 +107,8 @@ impl Server {
             present: (0..workers).collect(),
             begun: None,
             meeting: None,
-            sender: Sender::new(setup.policy.pull(), setup.seed, rank),
-            receiver: Receiver::new(&setup.policy.push, setup.seed),
+            sender: Sender::new(Phases::of_pulls(setup.policy), setup, rank),
+            receiver: Receiver::new(Phases::of_pushes(setup.policy), setup.seed),
             mean: Vec::new(),
             delta: Vec::new(),
             message: Vec::new(),
@@ -160,7 +160,8 @@ impl Server {
 
     /// A missed deadline is that of the worker whose message is missing.
     fn blame(&self, error: ExchangeError) -> ExchangeError {
-        let ExchangeError::Deadline { deadline, .. } = error else { return error };
+        let ExchangeError::Deadline { .. } = error else { return error };
+        let deadline = self.transport.deadline();
         let step = self.begun.map_or(0, |(step, _)| step);
         let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
         let oldest = oldest.min_by_key(|slot| slot.since());
@@ -294,7 +295,11 @@ impl Server {
         slot.finish(step);
         report.updates += 1;
         let pull = Operation::tensor(Phase::Pull, slot.index, slot.tensor.name(), step);
-        (0..self.workers).try_for_each(|to| self.transport.send(to, pull, &self.message))
+        // Whether a worker that has left is missed is seen where its pushes are.
+        self.present.iter().try_for_each(|&to| match self.transport.send(to, pull, &self.message) {
+            Err(ExchangeError::PeerLost { peer, .. }) if peer == to => Ok(()),
+            other => other,
+        })
     }
 
     /// Answers with the parameters of this server's tensors, in order, as little-endian `f32`.

@@ -7,7 +7,7 @@ use gradwire::{State, Tensor};
 use super::end::encode_begin;
 use super::pulls::Pulls;
 use super::{assign, unexpected};
-use crate::codec::{Carried, Receiver, Sender, raw_tensors};
+use crate::codec::{Carried, Phases, Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
@@ -63,8 +63,8 @@ impl Worker {
             servers: (workers..workers + servers).collect(),
             workers,
             backups,
-            sender: Sender::new(&setup.policy.push, setup.seed, rank),
-            receiver: Receiver::new(setup.policy.pull(), setup.seed),
+            sender: Sender::new(Phases::of_pushes(setup.policy), setup, rank),
+            receiver: Receiver::new(Phases::of_pulls(setup.policy), setup.seed),
             pulls: Pulls::new(setup.tensors.len()),
             applied: vec![false; setup.tensors.len()],
             message: Vec::new(),

@@ -5,7 +5,7 @@ pub mod paper;
 mod report;
 mod tables;
 
-use gradwire::Spec;
+use gradwire_train::plan::Plan;
 
 use crate::TestbedError;
 use crate::experiment::Experiment;
@@ -58,7 +58,7 @@ impl Reproduction {
     }
 
     /// The designs it compares; `none` is the first.
-    pub fn compressors(self) -> Vec<Spec> {
+    pub fn compressors(self) -> Vec<Plan> {
         let own: Vec<&str> = match self {
             Self::Table1 => paper::TABLE_1.iter().map(|design| design.compressor).collect(),
             Self::Table2 => {

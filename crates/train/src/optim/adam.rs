@@ -7,7 +7,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, restore_floats};
+use super::{Rule, clear, restore_floats};
 
 /// Decay rates of the two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,6 +69,11 @@ impl Rule for Adam {
             *square = beta2 * *square + (1.0 - beta2) * gradient * gradient;
             *parameter -= rate * *mean / (square.sqrt() + epsilon);
         }
+    }
+
+    /// The mean is the momentum; the mean square, a scale, stays.
+    fn mask(&mut self, positions: &[u32]) {
+        clear(&mut self.mean, positions);
     }
 
     fn save(&self, prefix: &str, state: &mut State) {

@@ -26,6 +26,11 @@ pub trait Rule: Send {
     /// Updates the parameters. `decay · parameter` is part of the gradient.
     fn update(&mut self, learning_rate: f32, decay: f32, gradient: &[f32], parameters: &mut [f32]);
 
+    /// Forgets the momentum of these elements.
+    fn mask(&mut self, positions: &[u32]) {
+        let _ = positions;
+    }
+
     /// Adds the tensor's state to `state`, under keys that start with `prefix`.
     fn save(&self, prefix: &str, state: &mut State);
 
@@ -62,6 +67,10 @@ impl<R: Rule> Optimizer for PerTensor<R> {
         self.rules[index].update(learning_rate, self.decay, gradient, parameters);
     }
 
+    fn mask(&mut self, index: usize, positions: &[u32]) {
+        self.rules[index].mask(positions);
+    }
+
     fn save(&self, prefix: &str, state: &mut State) {
         for (name, rule) in self.names.iter().zip(&self.rules) {
             rule.save(&format!("{prefix}{name}/"), state);
@@ -73,6 +82,13 @@ impl<R: Rule> Optimizer for PerTensor<R> {
             rule.restore(&format!("{prefix}{name}/"), state)?;
         }
         Ok(())
+    }
+}
+
+/// Sets the elements at these positions to zero.
+fn clear(values: &mut [f32], positions: &[u32]) {
+    for &position in positions {
+        values[position as usize] = 0.0;
     }
 }
 

@@ -4,7 +4,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, restore_floats};
+use super::{Rule, clear, restore_floats};
 
 /// How much of the past a step keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,6 +40,10 @@ impl Rule for Momentum {
             *velocity = momentum * *velocity + gradient;
             *parameter -= learning_rate * (of_gradient * gradient + of_velocity * *velocity);
         }
+    }
+
+    fn mask(&mut self, positions: &[u32]) {
+        clear(&mut self.velocity, positions);
     }
 
     fn save(&self, prefix: &str, state: &mut State) {

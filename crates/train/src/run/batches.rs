@@ -15,7 +15,7 @@ pub(super) struct Batches<'a> {
 }
 
 /// A worker's part of every step.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Slice {
     /// The worker.
     pub(super) rank: usize,
@@ -23,19 +23,28 @@ pub(super) struct Slice {
     pub(super) workers: usize,
     /// Examples per worker and step.
     pub(super) batch: usize,
+    /// The worker's own examples; `None` where all share all.
+    pub(super) shard: Option<Vec<u32>>,
 }
 
 impl Slice {
-    /// Where in the sequence of examples the worker's batch of a step begins.
+    /// Where in its sequence of examples the worker's batch of a step begins.
     fn start(&self, step: u64) -> u64 {
-        (step * self.workers as u64 + self.rank as u64) * self.batch as u64
+        let before = match self.shard {
+            Some(_) => step,
+            None => step * self.workers as u64 + self.rank as u64,
+        };
+        before * self.batch as u64
     }
 }
 
 impl<'a> Batches<'a> {
     /// The batches of a worker, augmented or not.
     pub(super) fn new(data: &'a Dataset, seed: u64, augment: bool, slice: Slice) -> Self {
-        let order = Order::new(seed, data.train.len());
+        let order = match &slice.shard {
+            Some(shard) => Order::own(seed, slice.rank, shard.clone()),
+            None => Order::common(seed, data.train.len()),
+        };
         Self { data, order, seed, augment, slice, images: Vec::new(), labels: Vec::new() }
     }
 

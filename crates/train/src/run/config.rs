@@ -1,14 +1,17 @@
 //! What defines a training run.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire::Spec;
 use gradwire_exchange::Strategy;
 
+use super::Split;
 use crate::data::Dataset;
 use crate::models::ModelKind;
 use crate::optim::OptimizerKind;
+use crate::plan::Plan;
 use crate::schedule::LearningRate;
 
 /// Everything that defines a run; the same configuration gives the same bits (backup workers
@@ -19,8 +22,18 @@ pub struct RunConfig {
     pub model: ModelKind,
     /// The data it learns.
     pub data: Arc<Dataset>,
-    /// Compressor, memory and local steps.
-    pub compressor: Spec,
+    /// Compressor, memory and local steps, over the run.
+    pub compressor: Plan,
+    /// What travels.
+    pub send: Payload,
+    /// How the training set is split among workers. Workers with more examples count for more.
+    pub split: Split,
+    /// The part of the workers that takes part in each round, drawn from the seed; in (0, 1].
+    pub participation: f64,
+    /// The probability with which one of those fails to deliver; in \[0, 1).
+    pub dropout: f64,
+    /// Whether a worker with an optimizer of its own forgets the momentum of what it has sent.
+    pub mask: bool,
     /// How compressed tensors are exchanged.
     pub strategy: Strategy,
     /// Number of workers.
@@ -52,7 +65,45 @@ pub struct RunConfig {
     pub check_every: u64,
 }
 
+/// What workers send each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Payload {
+    /// Gradients, summed over the local steps of a round; the optimizer runs on their mean.
+    #[default]
+    Gradients,
+    /// Changes of parameters: each worker runs its own optimizer for the local steps of a round, and the
+    /// mean change is added to the common parameters (McMahan et al. 2017; Sattler et al. 2018,
+    /// Algorithm 1).
+    Updates,
+}
+
+impl fmt::Display for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Payload::Gradients => "gradients",
+            Payload::Updates => "updates",
+        })
+    }
+}
+
+impl FromStr for Payload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "gradients" => Ok(Payload::Gradients),
+            "updates" => Ok(Payload::Updates),
+            _ => Err(format!("'{text}' is nothing that workers send; give gradients or updates")),
+        }
+    }
+}
+
 impl RunConfig {
+    /// How many workers take part in each round.
+    pub(crate) fn participants(&self) -> usize {
+        ((self.participation * self.workers as f64).round() as usize).clamp(1, self.workers)
+    }
+
     /// Backup workers, without whose gradients a step may go on.
     pub(crate) fn backups(&self) -> usize {
         match self.strategy {

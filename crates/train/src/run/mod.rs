@@ -8,11 +8,14 @@ mod config;
 mod error;
 mod exam;
 mod gate;
+mod local;
 mod meeting;
 mod order;
 mod record;
 mod recorder;
+mod rounds;
 mod session;
+mod split;
 mod worker;
 
 #[cfg(test)]
@@ -22,9 +25,10 @@ use std::path::PathBuf;
 
 use gradwire_exchange::Link;
 
-pub use config::RunConfig;
+pub use config::{Payload, RunConfig};
 pub use error::TrainError;
-pub use record::{Evaluation, RunRecord, StepRecord};
+pub use record::{Equation1, Evaluation, RunRecord, Sent, StepRecord};
+pub use split::{Split, SplitError};
 
 /// Watches a run. All calls but [`stop`](Self::stop) come from the thread that called [`run`].
 pub trait Observer: Send + Sync {

@@ -1,9 +1,10 @@
 //! Which examples a worker sees at a step.
 //!
-//! All workers share one endless sequence of examples: epoch after epoch, each a fresh permutation of
+//! Unless the training set is split, all workers share one endless sequence of examples: epoch after epoch, each a fresh permutation of
 //! the training set. Step t takes the next n·b of it, and worker r the r-th slice of b. The sequence
 //! depends on the seed alone, so every compressor sees the same data at equal seed, and n workers with
-//! batches of b see together what one would with batches of n·b.
+//! batches of b see together what one would with batches of n·b. A worker with a shard of its own
+//! has a sequence of its own: step t takes the t-th slice of b.
 
 use gradwire::Rng;
 
@@ -34,14 +35,21 @@ impl Visit {
 #[derive(Debug)]
 pub(super) struct Order {
     seed: u64,
+    rank: u32,
+    members: Vec<u32>,
     epoch: Option<u64>,
     permutation: Vec<u32>,
 }
 
 impl Order {
-    /// The sequence over a training set of so many examples, at least one.
-    pub(super) fn new(seed: u64, examples: usize) -> Self {
-        Self { seed, epoch: None, permutation: vec![0; examples] }
+    /// The common sequence over a training set of so many examples, at least one.
+    pub(super) fn common(seed: u64, examples: usize) -> Self {
+        Self::own(seed, 0, (0..examples as u32).collect())
+    }
+
+    /// The sequence of a worker over its own examples, at least one.
+    pub(super) fn own(seed: u64, rank: usize, members: Vec<u32>) -> Self {
+        Self { seed, rank: rank as u32, permutation: members.clone(), members, epoch: None }
     }
 
     /// The visit at a position of the sequence. Positions within one epoch cost nothing; each change
@@ -57,10 +65,8 @@ impl Order {
 
     /// Fisher and Yates' shuffle.
     fn shuffle(&mut self, epoch: u64) {
-        for (value, at) in self.permutation.iter_mut().zip(0..) {
-            *value = at;
-        }
-        let mut rng = Rng::new(self.seed, 0, 0, epoch, STREAM);
+        self.permutation.copy_from_slice(&self.members);
+        let mut rng = Rng::new(self.seed, 0, self.rank, epoch, STREAM);
         for last in (1..self.permutation.len()).rev() {
             self.permutation.swap(last, rng.below(last as u64 + 1) as usize);
         }
@@ -78,7 +84,7 @@ mod tests {
 
     #[test]
     fn every_epoch_sees_every_example_once_in_another_order() {
-        let mut order = Order::new(3, 50);
+        let mut order = Order::common(3, 50);
         let epochs: Vec<Vec<u32>> = (0..3)
             .map(|epoch| {
                 let visits = visits(&mut order, epoch * 50..(epoch + 1) * 50);
@@ -97,15 +103,25 @@ mod tests {
 
     #[test]
     fn the_order_is_the_seeds_and_can_be_entered_anywhere() {
-        let whole = visits(&mut Order::new(3, 7), 0..40);
-        assert_eq!(visits(&mut Order::new(3, 7), 20..40), whole[20..]);
-        assert_ne!(visits(&mut Order::new(4, 7), 0..40), whole);
+        let whole = visits(&mut Order::common(3, 7), 0..40);
+        assert_eq!(visits(&mut Order::common(3, 7), 20..40), whole[20..]);
+        assert_ne!(visits(&mut Order::common(4, 7), 0..40), whole);
+    }
+
+    #[test]
+    fn a_shard_is_visited_like_a_training_set() {
+        let mut order = Order::own(3, 1, vec![5, 7, 9, 11]);
+        let mut epochs: Vec<Vec<u32>> = (0..2)
+            .map(|e| visits(&mut order, e * 4..e * 4 + 4).iter().map(|v| v.example).collect())
+            .collect();
+        epochs.iter_mut().for_each(|epoch| epoch.sort_unstable());
+        assert_eq!(epochs, [[5, 7, 9, 11], [5, 7, 9, 11]]);
     }
 
     #[test]
     fn places_of_an_example_are_uniform() {
         // Example 0 over 4 places and 4000 epochs: 1000 each, give or take 5 deviations of 27.
-        let mut order = Order::new(0, 4);
+        let mut order = Order::common(0, 4);
         let mut counts = [0; 4];
         for position in 0..16_000 {
             if order.at(position).example == 0 {

@@ -1,6 +1,9 @@
 //! What a training run reports.
 
+use gradwire_exchange::Strategy;
 use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
 
 /// One step, averaged over workers. Times in seconds, bytes as the transport counted them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -15,6 +18,9 @@ pub struct StepRecord {
     pub bytes_up: f64,
     /// Bytes a worker received.
     pub bytes_down: f64,
+    /// What a worker sent, in elements.
+    #[serde(default, skip_serializing_if = "Sent::is_nothing")]
+    pub sent: Sent,
     /// Forward and backward passes, on a core of its own.
     pub compute: f64,
     /// Encoding.
@@ -25,6 +31,39 @@ pub struct StepRecord {
     pub update: f64,
     /// Sending and waiting.
     pub wire: f64,
+}
+
+/// How many elements a worker sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Elements with their positions.
+    pub sparse: f64,
+    /// Elements without: all of a tensor, or those both ends know of.
+    pub dense: f64,
+    /// Bits that the positions would take by equation 5 of the SBC paper.
+    pub position_bits: f64,
+}
+
+impl Sent {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::ops::AddAssign for Sent {
+    fn add_assign(&mut self, other: Self) {
+        self.sparse += other.sparse;
+        self.dense += other.dense;
+        self.position_bits += other.position_bits;
+    }
+}
+
+impl std::iter::Sum for Sent {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|one| sum += one);
+        sum
+    }
 }
 
 /// One evaluation of the global model on the test set.
@@ -63,6 +102,24 @@ pub struct RunRecord {
     pub compressor: String,
     /// The strategy.
     pub strategy: String,
+    /// What workers sent: gradients or updates.
+    #[serde(default = "gradients")]
+    pub send: String,
+    /// How the training set was split.
+    #[serde(default = "shared")]
+    pub split: String,
+    /// The part of the workers that took part in each round.
+    #[serde(default = "one")]
+    pub participation: f64,
+    /// The probability with which one of those failed to deliver.
+    #[serde(default)]
+    pub dropout: f64,
+    /// Whether workers forgot the momentum of what they had sent.
+    #[serde(default)]
+    pub mask: bool,
+    /// Exchanges; 0 in records that do not say.
+    #[serde(default)]
+    pub rounds: u64,
     /// Number of workers.
     pub workers: usize,
     /// Training steps.
@@ -85,6 +142,9 @@ pub struct RunRecord {
     pub bytes_up: f64,
     /// Bytes a worker received over the whole run.
     pub bytes_down: f64,
+    /// Elements a worker sent over the whole run.
+    #[serde(default, skip_serializing_if = "Sent::is_nothing")]
+    pub sent: Sent,
     /// Digest of the final parameters.
     pub digest: String,
     /// Wall-clock seconds.
@@ -95,7 +155,66 @@ pub struct RunRecord {
     pub evaluations: Vec<Evaluation>,
 }
 
+/// The factors of equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary compression",
+/// 2018), as a run had them: iterations × frequency × non-zeros × (position bits + value bits) ×
+/// receivers is what a worker sent, but for means, lengths and headers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Equation1 {
+    /// Training steps.
+    pub iterations: f64,
+    /// Exchanges per step.
+    pub frequency: f64,
+    /// Elements a worker sent in an exchange.
+    pub nonzeros: f64,
+    /// Bits of position that travelled with each, by equation 5.
+    pub position_bits: f64,
+    /// Bits of value that travelled with each.
+    pub value_bits: f64,
+    /// Messages a worker sent for each it compressed: the number of receivers.
+    pub receivers: f64,
+}
+
+impl Equation1 {
+    /// The product, in bytes.
+    pub fn bytes(&self) -> f64 {
+        let a_round = self.nonzeros * (self.position_bits + self.value_bits);
+        self.iterations * self.frequency * a_round * self.receivers / 8.0
+    }
+}
+
+fn gradients() -> String {
+    "gradients".to_owned()
+}
+
+fn shared() -> String {
+    "shared".to_owned()
+}
+
+fn one() -> f64 {
+    1.0
+}
+
 impl RunRecord {
+    /// The factors of equation 1; `None` for a compressor whose elements take different numbers of
+    /// bits, and for records that do not count elements.
+    pub fn equation_1(&self) -> Option<Equation1> {
+        let plan: Plan = self.compressor.parse().ok()?;
+        let bits = f64::from(plan.first().compressor().value_bits()?);
+        let strategy: Strategy = self.strategy.parse().ok()?;
+        let Sent { sparse, dense, position_bits } = self.sent;
+        let all = sparse + dense;
+        // Small tensors travel raw beside sparse ones.
+        let dense_bits = if sparse > 0.0 { 32.0 } else { bits };
+        (self.rounds > 0 && all > 0.0).then(|| Equation1 {
+            iterations: self.steps as f64,
+            frequency: self.rounds as f64 / self.steps as f64,
+            nonzeros: all / self.rounds as f64,
+            position_bits: position_bits / all,
+            value_bits: (sparse * bits + dense * dense_bits) / all,
+            receivers: strategy.receivers(self.workers),
+        })
+    }
+
     /// Bits per parameter and step that a worker sent and received, averaged over both directions
     /// (32 for uncompressed float exchange with a parameter server).
     pub fn bits_per_parameter(&self) -> f64 {

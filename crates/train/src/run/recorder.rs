@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Evaluation, StepRecord};
+use super::record::{Evaluation, Sent, StepRecord};
 
 /// What one worker measured in one step. Times in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Sample {
     pub(super) step: u64,
     pub(super) learning_rate: f64,
-    pub(super) loss: f64,
+    /// Loss over the worker's batch; `None` where it took no part in the round.
+    pub(super) loss: Option<f64>,
     pub(super) bytes_up: u64,
     pub(super) bytes_down: u64,
+    pub(super) sent: Sent,
     pub(super) compute: f64,
     pub(super) compress: f64,
     pub(super) decompress: f64,
@@ -59,24 +61,32 @@ impl Recorder {
     }
 }
 
-/// The mean over the workers that took the step; bytes over all workers, so that they add up.
+/// The mean over the workers that took the step and a part in its round; bytes over all workers, so
+/// that they add up.
 fn average(samples: &[Option<Sample>]) -> StepRecord {
-    let present: Vec<&Sample> = samples.iter().flatten().collect();
+    // Someone takes part in every round.
+    let taken: Vec<&Sample> = samples.iter().flatten().collect();
+    let present = taken.iter().filter(|sample| sample.loss.is_some()).count();
     let over = |count: usize, value: fn(&Sample) -> f64| {
-        present.iter().map(|sample| value(sample)).sum::<f64>() / count as f64
+        taken.iter().map(|sample| value(sample)).sum::<f64>() / count as f64
     };
-    let mean = |value| over(present.len(), value);
+    let mean = |value| over(present, value);
     StepRecord {
-        step: present[0].step,
-        loss: mean(|sample| sample.loss),
-        learning_rate: present[0].learning_rate,
+        step: taken[0].step,
+        loss: mean(|sample| sample.loss.unwrap_or(0.0)),
+        learning_rate: taken[0].learning_rate,
         bytes_up: over(samples.len(), |sample| sample.bytes_up as f64),
         bytes_down: over(samples.len(), |sample| sample.bytes_down as f64),
+        sent: Sent {
+            sparse: over(samples.len(), |sample| sample.sent.sparse),
+            dense: over(samples.len(), |sample| sample.sent.dense),
+            position_bits: over(samples.len(), |sample| sample.sent.position_bits),
+        },
         compute: mean(|sample| sample.compute),
         compress: mean(|sample| sample.compress),
         decompress: mean(|sample| sample.decompress),
         update: mean(|sample| sample.update),
-        wire: mean(|sample| sample.wire),
+        wire: over(taken.len(), |sample| sample.wire),
     }
 }
 
@@ -85,7 +95,7 @@ mod tests {
     use super::*;
 
     fn sample(step: u64, loss: f64, bytes_up: u64) -> Sample {
-        Sample { step, loss, bytes_up, learning_rate: 0.1, ..Sample::default() }
+        Sample { step, loss: Some(loss), bytes_up, learning_rate: 0.1, ..Sample::default() }
     }
 
     #[test]
@@ -97,6 +107,14 @@ mod tests {
         assert_eq!(recorder.add(0, sample(1, 0.0, 10), 2).len(), 1);
         let found: Vec<_> = recorder.trace.iter().map(|r| (r.step, r.loss, r.bytes_up)).collect();
         assert_eq!(found, [(0, 1.5, 20.0), (1, 2.0, 10.0)]);
+    }
+
+    #[test]
+    fn a_worker_without_part_in_a_round_counts_for_its_bytes_only() {
+        let mut recorder = Recorder::new(2, Vec::new(), Vec::new());
+        recorder.add(0, sample(0, 3.0, 8), 1);
+        recorder.add(1, Sample { loss: None, ..sample(0, 0.0, 0) }, 1);
+        assert_eq!((recorder.trace[0].loss, recorder.trace[0].bytes_up), (3.0, 4.0));
     }
 
     #[test]

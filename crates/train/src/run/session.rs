@@ -6,25 +6,31 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use gradwire::State;
+use gradwire::{Family, Spec, State};
 use gradwire_exchange::{
-    Exchange, ExchangeError, Launched, Policy, Setup, digest, in_process, launch,
+    Apply, Exchange, ExchangeError, Launched, Policy, Setup, Shares, digest, in_process, launch,
 };
 
 use super::batches::{Batches, Slice};
 use super::exam::Exam;
 use super::gate::Gate;
+use super::local::Local;
 use super::meeting::Meeting;
 use super::recorder::Recorder;
+use super::rounds::Rounds;
 use super::worker::{Event, Failure, GO_ON, Shared, Worker};
-use super::{Evaluation, Observer, RunConfig, RunOptions, RunRecord, TrainError};
+use super::{Evaluation, Observer, Payload, RunConfig, RunOptions, RunRecord, TrainError};
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::models::{ImageShape, Model, Score};
+use crate::plan::Course;
 
 /// Back-propagation through a deep network recurses.
 const STACK_BYTES: usize = 16 << 20;
+
+/// The longest that a rank waits in rounds of many steps. One that dies is noticed at once.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// What becomes of a worker's end of the exchange before it is used; tests break it here.
 pub(super) type Wrap<'a> = &'a dyn Fn(usize, Box<dyn Exchange>) -> Box<dyn Exchange>;
@@ -49,22 +55,39 @@ pub(super) fn run(
     let run = Run { config, observer, options, checkpoint: checkpoint.transpose()?, start };
     let parameters = run.parameters(&mut models)?;
     let tensors = models[0].tensors().to_vec();
-    let policy = Policy { raw_below: config.raw_below, ..Policy::new(&config.compressor) };
+    let (policy, rounds) = policy_of(config, &tensors)?;
+    let shards = config.split.shards(&config.data.train.labels, config.workers, config.seed);
+    let shards = shards.map_err(TrainError::Config)?;
+    let shares = shares_of(config, shards.as_deref());
     let setup = Setup {
         strategy: config.strategy,
         workers: config.workers,
+        shares: &shares,
         policy: &policy,
         tensors: &tensors,
         seed: config.seed,
         initial: &parameters,
     };
-    let transport = in_process::Options { deadline: config.deadline, link: options.link };
-    let launched =
-        launch(&setup, transport, || config.optimizer.build(&tensors, config.weight_decay))
-            .map_err(TrainError::Servers)?;
-    let ends = Ends { models, launched, parameters, wrap };
+    // A rank without part in a round waits for it as long as it lasts.
+    let longest = u32::try_from(rounds.longest()).unwrap_or(u32::MAX);
+    let deadline =
+        config.deadline.saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline));
+    let transport = in_process::Options { deadline, link: options.link };
+    let optimizer = || config.optimizer.build(&tensors, config.weight_decay);
+    let launched = launch(&setup, transport, || match config.send {
+        Payload::Gradients => optimizer(),
+        Payload::Updates => Box::new(Apply),
+    })
+    .map_err(TrainError::Servers)?;
+    let locals = (0..config.workers).map(|_| match config.send {
+        Payload::Gradients => None,
+        Payload::Updates => Some(Local::new(parameters.clone(), optimizer(), config.mask)),
+    });
+    let locals = locals.collect();
+    let rounds_done = rounds.count();
+    let ends = Ends { models, launched, parameters, locals, shards, shares, rounds, wrap };
     let (recorder, parameters) = run.train(ends)?;
-    Ok(run.record(recorder, &policy, &tensors, &parameters))
+    Ok(RunRecord { rounds: rounds_done, ..run.record(recorder, &policy, &tensors, &parameters) })
 }
 
 fn validate(config: &RunConfig) -> Result<(), TrainError> {
@@ -85,7 +108,59 @@ fn validate(config: &RunConfig) -> Result<(), TrainError> {
     if !(config.weight_decay >= 0.0 && config.weight_decay.is_finite()) {
         return refuse("the weight decay must be a number that is not negative");
     }
+    if !(config.participation > 0.0 && config.participation <= 1.0) {
+        return refuse("the part of the workers in a round must be above 0, and at most 1");
+    }
+    if !(0.0..1.0).contains(&config.dropout) {
+        return refuse("the probability of dropping out must be at least 0, and below 1");
+    }
     Ok(())
+}
+
+/// What travels compressed and how, phase by phase, and where rounds end.
+fn policy_of(
+    config: &RunConfig,
+    tensors: &[gradwire::Tensor],
+) -> Result<(Policy, Rounds), TrainError> {
+    let policy = Policy { raw_below: config.raw_below, ..Policy::new(config.compressor.first()) };
+    let (raw, compressed): (Vec<_>, Vec<_>) = tensors.iter().partition(|t| policy.is_raw(t));
+    let elements = |tensors: Vec<&gradwire::Tensor>| -> Vec<usize> {
+        tensors.into_iter().map(gradwire::Tensor::elements).collect()
+    };
+    let phases = config.compressor.resolve(Course {
+        steps: config.steps,
+        learning_rate: &config.learning_rate,
+        compressed: &elements(compressed),
+        raw: elements(raw).into_iter().sum(),
+    });
+    let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
+    if phases.len() > 1 && config.backups() > 0 {
+        let reason = "with backup workers ranks pass from one stage of a plan to the next at \
+                      different times; give backup=0, or one compressor throughout";
+        return Err(TrainError::Config(reason.to_owned()));
+    }
+    let rounds = Rounds::new(&phases, config.steps);
+    let mut phases = phases.into_iter();
+    let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
+    // Updates are added as they are: what servers send back loses nothing.
+    let pull = (config.send == Payload::Updates).then(|| lossless(&push));
+    Ok((Policy { push, later: phases.collect(), pull, ..policy }, rounds))
+}
+
+/// What carries the mean of such messages without loss.
+fn lossless(push: &Spec) -> Spec {
+    let sparse = matches!(push.entry().family, Family::Sparsification | Family::Hybrid);
+    let id = if sparse { "threshold" } else { "none" };
+    id.parse().expect("the registry has both")
+}
+
+/// Workers count by the examples they have, and take part as configured.
+fn shares_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Shares {
+    let shares = match shards {
+        Some(shards) => Shares::weighted(shards.iter().map(|shard| shard.len() as f64).collect()),
+        None => Shares::equal(config.workers),
+    };
+    shares.with_participants(config.participants(), config.dropout, config.seed)
 }
 
 fn shape_of(config: &RunConfig) -> ImageShape {
@@ -112,6 +187,11 @@ struct Ends<'a> {
     models: Vec<Model>,
     launched: Launched,
     parameters: Vec<Vec<f32>>,
+    locals: Vec<Option<Local>>,
+    /// Each worker's own examples.
+    shards: Option<Vec<Vec<u32>>>,
+    shares: Shares,
+    rounds: Rounds,
     wrap: Wrap<'a>,
 }
 
@@ -142,9 +222,12 @@ impl Run<'_> {
     /// Runs all workers to their end. Returns what they measured, and the final parameters.
     fn train(&self, ends: Ends<'_>) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
         let config = self.config;
+        let Ends { models, launched, parameters, locals, shards, shares, rounds, wrap } = ends;
         let shared = Shared {
             config,
             observer: self.observer,
+            rounds,
+            shares,
             save_every: self.options.save.as_ref().map(|save| save.every),
             gate: Gate::new(available_parallelism().map_or(1, usize::from)),
             meeting: Meeting::new(config.workers),
@@ -153,11 +236,13 @@ impl Run<'_> {
         };
         let cause = Cause::default();
         let first = self.first_step();
-        let Ends { models, launched, parameters, wrap } = ends;
+        let mut shards = shards.map(Vec::into_iter);
         let (events, received) = channel();
         let mut workers = Vec::with_capacity(config.workers);
-        for (rank, (model, exchange)) in models.into_iter().zip(launched.workers).enumerate() {
-            let slice = Slice { rank, workers: config.workers, batch: config.batch };
+        let ends = models.into_iter().zip(launched.workers).zip(locals);
+        for (rank, ((model, exchange), local)) in ends.enumerate() {
+            let shard = shards.as_mut().and_then(Iterator::next);
+            let slice = Slice { rank, workers: config.workers, batch: config.batch, shard };
             workers.push(Worker {
                 rank,
                 shared: &shared,
@@ -165,6 +250,7 @@ impl Run<'_> {
                 batches: Batches::new(&config.data, config.seed, config.augment, slice),
                 gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
                 parameters: parameters.clone(),
+                local,
                 exchange: wrap(rank, exchange),
                 events: events.clone(),
             });
@@ -309,6 +395,12 @@ impl Run<'_> {
             data_checksum: config.data.checksum.clone(),
             compressor: config.compressor.to_string(),
             strategy: config.strategy.to_string(),
+            send: config.send.to_string(),
+            split: config.split.to_string(),
+            participation: config.participation,
+            dropout: config.dropout,
+            mask: config.mask,
+            rounds: 0,
             workers: config.workers,
             steps: config.steps,
             batch: config.batch,
@@ -320,6 +412,7 @@ impl Run<'_> {
             quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
             bytes_up: sum(|record| record.bytes_up),
             bytes_down: sum(|record| record.bytes_down),
+            sent: recorder.trace.iter().map(|step| step.sent).sum(),
             digest: format!("{:016x}", digest(parameters)),
             seconds: self.seconds(),
             trace: recorder.trace,
@@ -343,7 +436,11 @@ fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause)
     let result = catch_unwind(AssertUnwindSafe(|| {
         if let Some(state) = &state {
             let restored = worker.exchange.restore(state);
-            restored.map_err(|source| TrainError::Exchange { rank: worker.rank, source })?;
+            let failed = |source| TrainError::Exchange { rank: worker.rank, source };
+            restored.map_err(failed)?;
+            if let Some(local) = &mut worker.local {
+                local.restore(state).map_err(|source| failed(source.into()))?;
+            }
         }
         worker.train(first)
     }));

@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use cpu_time::ThreadTime;
 use gradwire::State;
-use gradwire_exchange::{Exchange, ExchangeError, StepReport};
+use gradwire_exchange::{Exchange, ExchangeError, Shares, StepReport};
 
 use super::batches::Batches;
 use super::exam::{Exam, Subject};
 use super::gate::Gate;
+use super::local::Local;
 use super::meeting::{Cancelled, Meeting};
 use super::recorder::Sample;
+use super::rounds::Rounds;
 use super::{Observer, RunConfig, TrainError};
 use crate::checkpoint;
 use crate::models::{Model, Score};
+use crate::plan::position_bits;
 
 /// What a worker tells the thread that keeps the record.
 pub(super) enum Event {
@@ -53,6 +56,8 @@ impl From<Cancelled> for Failure {
 pub(super) struct Shared<'a> {
     pub(super) config: &'a RunConfig,
     pub(super) observer: &'a dyn Observer,
+    pub(super) rounds: Rounds,
+    pub(super) shares: Shares,
     /// Steps between checkpoints; 0: none at all. The last step is always saved then.
     pub(super) save_every: Option<u64>,
     pub(super) gate: Gate,
@@ -82,7 +87,10 @@ pub(super) struct Worker<'a> {
     pub(super) model: Model,
     pub(super) batches: Batches<'a>,
     pub(super) parameters: Vec<Vec<f32>>,
+    /// The gradients of a step, or summed over a round; on their way, what is exchanged.
     pub(super) gradients: Vec<Vec<f32>>,
+    /// Where the worker trains on its own between two rounds.
+    pub(super) local: Option<Local>,
     pub(super) exchange: Box<dyn Exchange>,
     pub(super) events: Sender<(usize, Event)>,
 }
@@ -90,20 +98,25 @@ pub(super) struct Worker<'a> {
 impl Worker<'_> {
     /// Trains from step `first` to the last.
     pub(super) fn train(&mut self, first: u64) -> Result<(), Failure> {
-        let RunConfig { steps, .. } = *self.shared.config;
-        let every = self.shared.config.compressor.every();
+        let Shared { config, rounds, shares, .. } = self.shared;
         let mut step = first;
-        while step < steps {
+        while step < config.steps {
             self.follow_stop(step)?;
-            let mut sample = self.compute(step)?;
-            let mut skipped = 0;
-            let boundary = (step + 1).is_multiple_of(every) || step + 1 == steps;
-            if boundary {
-                let report = self.exchange(step, sample.learning_rate)?;
-                skipped = report.skipped;
-                sample.count(&report);
+            let end = rounds.end(step);
+            let takes_part = shares.takes_part(self.rank, end - 1);
+            let mut sample = self.sample(step);
+            if takes_part {
+                self.compute(&mut sample)?;
             }
-            step = (step + 1 + skipped * every).min(steps);
+            let mut next = step + 1;
+            let boundary = next == end;
+            if boundary {
+                let report = self.exchange(&mut sample)?;
+                for _ in 0..report.skipped {
+                    next = rounds.end(next.min(config.steps - 1));
+                }
+            }
+            step = next;
             self.tell(Event::Step(sample, step));
             if boundary {
                 self.after_exchange(step)?;
@@ -112,13 +125,18 @@ impl Worker<'_> {
         Ok(())
     }
 
+    fn sample(&self, step: u64) -> Sample {
+        let config = self.shared.config;
+        let learning_rate = config.learning_rate.at(step, config.steps, config.workers);
+        Sample { step, learning_rate, ..Sample::default() }
+    }
+
     /// Ends the worker where all agree to stop. The first worker decides: at the next exchange, which
     /// nobody can pass without it.
     fn follow_stop(&mut self, step: u64) -> Result<(), Failure> {
-        let Shared { config, observer, stop_at, .. } = self.shared;
-        let every = config.compressor.every();
+        let Shared { config, observer, stop_at, rounds, .. } = self.shared;
         if self.rank == 0 && stop_at.load(Ordering::SeqCst) == GO_ON && observer.stop() {
-            stop_at.store((step / every + 1) * every, Ordering::SeqCst);
+            stop_at.store(rounds.end(step), Ordering::SeqCst);
         }
         match stop_at.load(Ordering::SeqCst) {
             ABANDON => return Err(Failure::Cancelled),
@@ -132,26 +150,27 @@ impl Worker<'_> {
         Err(Failure::Stopped(step))
     }
 
-    /// Adds the gradients of the worker's batch.
-    fn compute(&mut self, step: u64) -> Result<Sample, TrainError> {
-        let config = self.shared.config;
+    /// Adds the gradients of the worker's batch; a worker on its own takes a step by them.
+    fn compute(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
         let permit = self.shared.gate.enter();
-        let (images, labels) = self.batches.at(step);
+        let (images, labels) = self.batches.at(sample.step);
         let start = ThreadTime::now();
-        let loss = self.model.add_gradients(&self.parameters, images, labels, &mut self.gradients);
-        let compute = start.elapsed();
-        drop(permit);
+        let parameters = self.local.as_ref().map_or(&self.parameters, |local| &local.parameters);
+        let loss = self.model.add_gradients(parameters, images, labels, &mut self.gradients);
+        sample.compute = start.elapsed().as_secs_f64();
         if !loss.is_finite() {
-            return Err(TrainError::Loss { rank: self.rank, step, loss });
+            return Err(TrainError::Loss { rank: self.rank, step: sample.step, loss });
         }
-        self.check_gradients(step)?;
-        Ok(Sample {
-            step,
-            loss,
-            learning_rate: config.learning_rate.at(step, config.steps, config.workers),
-            compute: compute.as_secs_f64(),
-            ..Sample::default()
-        })
+        sample.loss = Some(loss);
+        self.check_gradients(sample.step)?;
+        if let Some(local) = &mut self.local {
+            let start = ThreadTime::now();
+            local.update(sample.learning_rate as f32, &self.gradients);
+            sample.update = start.elapsed().as_secs_f64();
+            self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+        }
+        drop(permit);
+        Ok(())
     }
 
     fn check_gradients(&self, step: u64) -> Result<(), TrainError> {
@@ -164,12 +183,24 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn exchange(&mut self, step: u64, learning_rate: f64) -> Result<StepReport, TrainError> {
+    /// Ends a round: exchanges what it has brought.
+    fn exchange(&mut self, sample: &mut Sample) -> Result<StepReport, TrainError> {
+        if let Some(local) = &self.local {
+            local.change(&self.parameters, &mut self.gradients);
+        }
+        let rate = sample.learning_rate as f32;
         let report = self
             .exchange
-            .step(step, learning_rate as f32, &self.gradients, &mut self.parameters)
+            .step(sample.step, rate, &self.gradients, &mut self.parameters)
             .map_err(|source| self.failed(source))?;
+        if let Some(local) = &mut self.local {
+            local.follow(&self.parameters, &*self.exchange);
+        }
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+        sample.count(&report);
+        for (index, tensor) in self.model.tensors().iter().enumerate() {
+            sample.account(self.exchange.sent(index), tensor.elements());
+        }
         Ok(report)
     }
 
@@ -177,8 +208,8 @@ impl Worker<'_> {
     fn after_exchange(&mut self, done: u64) -> Result<(), Failure> {
         let config = self.shared.config;
         let last = done == config.steps;
-        let every = config.compressor.every();
-        let due = |interval| due(done, every, interval);
+        let before = self.shared.rounds.start(done - 1);
+        let due = |interval| due(before, done, interval);
         if due(config.check_every) {
             let checked = self.exchange.check(done - 1, &self.parameters);
             checked.map_err(|source| self.failed(source))?;
@@ -223,6 +254,9 @@ impl Worker<'_> {
     fn save(&mut self, done: u64) -> Result<(), TrainError> {
         let mut own = State::new();
         self.exchange.save(&mut own).map_err(|source| self.failed(source))?;
+        if let Some(local) = &self.local {
+            local.save(&mut own);
+        }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
         if self.rank == 0 {
@@ -249,15 +283,28 @@ impl Sample {
         self.bytes_down = report.traffic.bytes_down;
         self.compress = seconds(report.compress);
         self.decompress = seconds(report.decompress);
-        self.update = seconds(report.update);
+        self.update += seconds(report.update);
         self.wire = seconds(report.wire);
+    }
+
+    /// Counts the elements of a tensor that travelled, and the bits that equation 5 gives their
+    /// positions; where all travel, or are known to both ends, there are no positions.
+    fn account(&mut self, sent: Option<&[u32]>, elements: usize) {
+        let Some(sent) = sent else {
+            self.sent.dense += elements as f64;
+            return;
+        };
+        if !sent.is_empty() {
+            let count = sent.len() as f64;
+            self.sent.sparse += count;
+            self.sent.position_bits += count * position_bits(count / elements as f64);
+        }
     }
 }
 
-/// Whether a multiple of `interval` lies between the exchange before and this one, after `done` steps.
-/// Never for an interval of 0.
-fn due(done: u64, every: u64, interval: u64) -> bool {
-    let before = (done - 1) / every * every;
+/// Whether a multiple of `interval` lies between the exchange after `before` steps and this one, after
+/// `done`. Never for an interval of 0.
+fn due(before: u64, done: u64, interval: u64) -> bool {
     interval > 0 && done / interval > before / interval
 }
 
@@ -278,7 +325,7 @@ mod tests {
         let found = |every: u64, interval, steps: u64| -> Vec<u64> {
             (1..=steps)
                 .filter(|done| done % every == 0 || *done == steps)
-                .filter(|&done| due(done, every, interval))
+                .filter(|&done| due((done - 1) / every * every, done, interval))
                 .collect()
         };
         assert_eq!(found(1, 3, 10), [3, 6, 9]);

@@ -60,6 +60,10 @@ impl Compressor for Half {
         }
         Ok(())
     }
+    fn value_bits(&self) -> Option<u32> {
+        Some(16)
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         elements.saturating_mul(2)
     }

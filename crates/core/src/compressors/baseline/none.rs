@@ -66,6 +66,10 @@ impl Compressor for Uncompressed {
         Ok(())
     }
 
+    fn value_bits(&self) -> Option<u32> {
+        Some(32)
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         elements.saturating_mul(4)
     }

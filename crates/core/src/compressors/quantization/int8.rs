@@ -79,6 +79,9 @@ impl Compressor for Int8 {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let step = fields::take_scale(&mut message)?;
+        if !(127.0 * step).is_finite() {
+            return Err(DecodeError::Corrupt("the step makes infinite elements"));
+        }
         fields::expect_len(message, out.len())?;
         if message.contains(&0x80) {
             return Err(DecodeError::Corrupt("a level is -128"));
@@ -92,6 +95,10 @@ impl Compressor for Int8 {
             kernels::int8_add(levels, weight * step, out);
         }
         Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(8)
     }
 
     fn max_len(&self, elements: usize) -> usize {

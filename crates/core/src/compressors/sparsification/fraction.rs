@@ -1,7 +1,7 @@
 //! The number of elements that a ratio stands for.
 
 /// How many of `elements` the ratio keeps: the nearest whole number, but at least one of any.
-pub(super) fn kept(ratio: f64, elements: usize) -> usize {
+pub(in crate::compressors) fn kept(ratio: f64, elements: usize) -> usize {
     // A product and a rounding of doubles are the same on every machine.
     ((ratio * elements as f64).round() as usize).clamp(elements.min(1), elements)
 }

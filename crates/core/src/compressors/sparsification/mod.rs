@@ -1,6 +1,10 @@
 //! Few elements, at full precision.
 
-mod fraction;
-mod positions;
+pub mod dgc;
+pub(super) mod fraction;
+pub mod gradient_dropping;
+pub(super) mod positions;
 pub mod randomk;
+pub mod sgc;
+pub mod threshold;
 pub mod topk;

@@ -5,12 +5,12 @@ use gradwire_bits::{DecodeError, bitmap, rice, varint};
 use crate::compressors::fields;
 
 /// The most elements whose positions fit in 32 bits.
-pub(super) const MOST_ELEMENTS: usize = u32::MAX as usize;
+pub(in crate::compressors) const MOST_ELEMENTS: usize = u32::MAX as usize;
 
 /// How positions travel. The discriminants are the tags on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Code {
+pub(in crate::compressors) enum Code {
     /// One bit an element.
     Bitmap = 0,
     /// Rice-coded gaps, after a byte with their parameter.
@@ -32,7 +32,7 @@ impl Code {
     }
 
     /// The most bytes that up to `count` positions take.
-    pub(super) fn max_len(self, count: usize, elements: usize) -> usize {
+    pub(in crate::compressors) fn max_len(self, count: usize, elements: usize) -> usize {
         match self {
             Code::Bitmap => bitmap::len(elements),
             Code::Raw => count.saturating_mul(4),

@@ -157,6 +157,10 @@ impl Compressor for RandomK {
         Ok(())
     }
 
+    fn value_bits(&self) -> Option<u32> {
+        Some(32)
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         fraction::kept(self.ratio, elements).saturating_mul(4)
     }

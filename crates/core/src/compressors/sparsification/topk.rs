@@ -17,7 +17,8 @@
 
 use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels, varint};
+use gradwire_bits::kernels::{self, Side};
+use gradwire_bits::{DecodeError, varint};
 
 use super::fraction;
 use super::positions::{self, Code, MOST_ELEMENTS};
@@ -59,10 +60,10 @@ pub static ENTRY: Entry = Entry {
 /// Sparsification by absolute value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TopK {
-    ratio: f64,
-    sampled: bool,
+    pub(super) ratio: f64,
+    pub(super) sampled: bool,
     /// The code of positions; `None` for the shortest.
-    code: Option<Code>,
+    pub(super) code: Option<Code>,
 }
 
 impl TopK {
@@ -76,11 +77,46 @@ impl TopK {
         Self { ratio: values.real("ratio"), sampled: values.choice("select") == "sampled", code }
     }
 
+    /// Sends what reaches a threshold, [`most`](Self::most) elements at most.
+    pub(super) fn send_reaching(
+        &self,
+        source: &mut Source<'_>,
+        threshold: f32,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let most = self.most(source.len());
+        clear(most, workspace);
+        take_reaching(source, threshold, most, workspace);
+        self.write(source.len(), workspace, message)
+    }
+
+    /// Appends the message of the elements in the workspace.
+    fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Sent {
+        let Workspace { positions, values, .. } = workspace;
+        let code = self.code.unwrap_or_else(|| Code::shortest(positions, elements));
+        positions::put_header(code, positions.len(), message);
+        for values in values.chunks(BLOCK) {
+            fields::put_f32s(values, message);
+        }
+        code.encode(positions, elements, message);
+        Sent::Positions
+    }
+
     /// The most elements that a message carries.
     fn most(&self, elements: usize) -> usize {
         let kept = fraction::kept(self.ratio, elements);
         if self.sampled { kept.saturating_mul(2).min(elements) } else { kept }
     }
+}
+
+/// Empties the workspace, with so much room that the kernel never grows it: it writes whole registers
+/// past the end.
+fn clear(most: usize, workspace: &mut Workspace) {
+    workspace.positions.clear();
+    workspace.positions.reserve(most + BLOCK);
+    workspace.values.clear();
+    workspace.values.reserve(most + BLOCK);
 }
 
 /// Takes the elements the exact threshold admits.
@@ -93,7 +129,7 @@ fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut W
     source.take_blocks(|offset, block| {
         let start = positions.len();
         let above = if ties > 0 { reaching } else { value };
-        kernels::compact_above(block, above, offset as u32, positions, values);
+        kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
         if ties > 0 && !all_ties {
             give_back(block, offset, start, positions, values, |x| {
                 let tie = x.abs() == value;
@@ -114,7 +150,7 @@ fn take_reaching(source: &mut Source<'_>, threshold: f32, most: usize, workspace
         if start == most {
             return;
         }
-        kernels::compact_above(block, above, offset as u32, positions, values);
+        kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
         if positions.len() > most {
             let mut room = most - start;
             give_back(block, offset, start, positions, values, |_| {
@@ -159,33 +195,18 @@ impl Compressor for TopK {
         message: &mut Vec<u8>,
     ) -> Sent {
         let elements = source.len();
-        let most = self.most(elements);
-        // So much that the kernel never grows them: it writes whole registers past the end.
-        workspace.positions.clear();
-        workspace.positions.reserve(most + BLOCK);
+        let k = fraction::kept(self.ratio, elements);
         if elements > 0 && self.sampled {
-            let (mut rng, k) = (context.rng(0), fraction::kept(self.ratio, elements));
+            let mut rng = context.rng(0);
             let threshold = sampled_threshold(source, k, &mut rng, &mut workspace.values);
-            workspace.values.clear();
-            workspace.values.reserve(most + BLOCK);
-            take_reaching(source, threshold, most, workspace);
-        } else if elements > 0 {
-            let threshold = kth_largest(source, most, workspace);
-            workspace.positions.clear();
-            workspace.values.clear();
-            workspace.values.reserve(most + BLOCK);
+            return self.send_reaching(source, threshold, workspace, message);
+        }
+        let threshold = (elements > 0).then(|| kth_largest(source, k, workspace));
+        clear(k, workspace);
+        if let Some(threshold) = threshold {
             take_exactly(source, threshold, workspace);
-        } else {
-            workspace.values.clear();
         }
-        let Workspace { positions, values, .. } = workspace;
-        let code = self.code.unwrap_or_else(|| Code::shortest(positions, elements));
-        positions::put_header(code, positions.len(), message);
-        for values in values.chunks(BLOCK) {
-            fields::put_f32s(values, message);
-        }
-        code.encode(positions, elements, message);
-        Sent::Positions
+        self.write(elements, workspace, message)
     }
 
     fn decode_add(
@@ -211,6 +232,10 @@ impl Compressor for TopK {
             out[position as usize] += weight * f32::from_le_bytes(*value);
         }
         Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(32)
     }
 
     fn max_len(&self, elements: usize) -> usize {

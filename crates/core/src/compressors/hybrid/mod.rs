@@ -1,0 +1,3 @@
+//! Few elements, in few bits.
+
+pub mod sbc;

@@ -1,0 +1,70 @@
+//! `gradient-dropping`: the fraction of elements with the largest absolute values, a thousandth unless
+//! said otherwise, with the rest kept for later.
+//!
+//! It is [`topk`](super::topk) under its first name and with its paper's ratio: messages, memory and
+//! costs are those. The paper drops by a threshold from a sample; `select=sampled` does so, and the
+//! default counts exactly, so that comparisons at equal sparsity are of equal sparsity.
+//!
+//! Reference: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017,
+//! section 3.
+
+use std::sync::Arc;
+
+use super::topk::TopK;
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, Entry, Family};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "gradient-dropping",
+    summary: "the thousandth of elements with the largest absolute values",
+    family: Family::Sparsification,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[
+        Param {
+            key: "ratio",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
+            help: "fraction of elements to send",
+        },
+        Param {
+            key: "select",
+            kind: Kind::Choice { options: &["exact", "sampled"], default: 0 },
+            help: "exactly so many elements, or a threshold from a random sample",
+        },
+    ],
+    reference: "Aji, Heafield, EMNLP 2017",
+    payload: "code u8, count varint, values f32, positions",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| {
+        let sampled = values.choice("select") == "sampled";
+        Arc::new(TopK { ratio: values.real("ratio"), sampled, code: None })
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use crate::compressors::testing::{encode, residual};
+
+    #[test]
+    fn one_of_a_thousand_is_sent() {
+        let mut gradient = vec![0.25; 1000];
+        gradient[700] = -2.0;
+        // Raw and Golomb-coded positions: 4 bytes against 1 for b and 2 for 700 at b* = 9.
+        let expected = [1, 1, 0, 0, 0, 0xc0, 9, 0b1111_0001, 0b10];
+        assert_eq!(encode("gradient-dropping", &gradient), expected);
+        assert_eq!(residual("gradient-dropping", &gradient)[699..702], [0.25, 0.0, 0.25]);
+    }
+
+    #[test]
+    fn it_is_topk_by_another_name() {
+        let gradient: Vec<f32> = (0..5000).map(|at| (at as f32).sin()).collect();
+        let pairs = [
+            ("gradient-dropping", "topk:ratio=0.001"),
+            ("gradient-dropping:ratio=0.1,select=sampled", "topk:ratio=0.1,select=sampled"),
+        ];
+        for (name, topk) in pairs {
+            assert_eq!(encode(name, &gradient), encode(topk, &gradient));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `sgc`: sparse gradient compression with long-term momentum.
+//!
+//! - **Memory**: gradients add up in `u_k = u_{k−1} + ε·g_k`; what is compressed is
+//!   `v_k = α·u_{k−1} + u_k`, in which older gradients weigh more than the latest. Where elements were
+//!   sent, u is 0 afterwards. The sums are never diminished otherwise, so nothing is lost; but v counts
+//!   what was there before the latest gradient 1 + α times, so that what is sent is more than what
+//!   came in. The residual is u: of an element that was not sent, the plain sum of its gradients.
+//! - **Selection, message, range, warm-up**: as [`dgc`](super::dgc).
+//! - **Error feedback**: on, as above; off, it is `topk` with a sampled threshold.
+//! - **Cost**: as `dgc`, with 20 bytes an element for the memory.
+//!
+//! The definition is that of the survey of Xu et al. 2020, section 3.2, in its words; that u is masked
+//! where elements were sent is read into "sparsified similarly to DGC".
+//!
+//! Reference: Sun et al.: "Sparse Gradient Compression for Distributed SGD", DASFAA 2019.
+
+use std::sync::Arc;
+
+use super::dgc::{Dgc, RATIO, WARMUP};
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, Entry, Family, Memory};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "sgc",
+    summary: "sparse gradient compression: the largest elements of a sum with long-term momentum",
+    family: Family::Sparsification,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[
+        RATIO,
+        Param {
+            key: "epsilon",
+            kind: Kind::Real { min: 1e-6, max: 1e6, ends: Ends::Both, default: 1.0 },
+            help: "weight of a gradient",
+        },
+        Param {
+            key: "alpha",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.9 },
+            help: "momentum of what had been gathered before",
+        },
+        WARMUP,
+    ],
+    reference: "Sun et al., DASFAA 2019",
+    payload: "code u8, count varint, values f32, positions",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| {
+        let memory = Memory::LongTerm {
+            epsilon: values.real("epsilon") as f32,
+            alpha: values.real("alpha") as f32,
+        };
+        Arc::new(Dgc::new(values, memory))
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use crate::{Encoder, Floats, Spec, Tensor};
+
+    #[test]
+    fn sums_gather_and_what_is_sent_counts_the_past_more() {
+        let spec: Spec = "sgc:ratio=0.25,epsilon=2,alpha=0.5".parse().unwrap();
+        let tensor = Tensor::new("t", &[4]);
+        let mut encoder = Encoder::new(&spec, 1, 0);
+        let mut encode = |step, gradient: &[f32]| {
+            let mut message = Vec::new();
+            encoder.encode(&tensor, step, Floats::F32(gradient), &mut message).unwrap();
+            (message, encoder.residual("t").unwrap().to_vec())
+        };
+        // u = v = 2·g; 4 is sent.
+        let (message, sums) = encode(0, &[0.5, 2.0, 0.0, -1.0]);
+        assert_eq!(message, [0, 1, 0, 0, 0x80, 0x40, 0b10]);
+        assert_eq!(sums, [1.0, 0.0, 0.0, -2.0]);
+        // u = (1, 0.5, 0, −2), v = u + 0.5·(1, 0, 0, −2) = (1.5, 0.5, 0, −3); −3 is sent.
+        let (message, sums) = encode(1, &[0.0, 0.25, 0.0, 0.0]);
+        assert_eq!(message, [0, 1, 0, 0, 0x40, 0xc0, 0b1000]);
+        assert_eq!(sums, [1.0, 0.5, 0.0, 0.0]);
+    }
+}

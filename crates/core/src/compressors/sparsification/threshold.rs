@@ -1,0 +1,165 @@
+//! `threshold`: the elements whose absolute value is above a fixed one.
+//!
+//! With v = 0 nothing is lost: every element that is not zero travels as it is. That is how a parameter
+//! server hands on the mean of a few sparse messages.
+//!
+//! - **Message**: as `topk`: a byte that names the code of the positions, the count as varint, the
+//!   values as f32, the positions in the shortest code; or, where that would be longer, a byte 255 and
+//!   all elements as f32, those not sent as 0.
+//! - **Range**: v from 0 on; up to 2³² − 1 elements.
+//! - **Error feedback**: on.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take.
+//!
+//! Reference: Dutta et al.: "On the Discrepancy between the Theoretical Analysis and Practical
+//! Implementations of Compressed Communication for Distributed Deep Learning", AAAI 2020.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Side};
+
+use super::positions::{self, Code, MOST_ELEMENTS};
+use crate::compressors::fields;
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "threshold",
+    summary: "the elements above a fixed absolute value",
+    family: Family::Sparsification,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[Param {
+        key: "v",
+        kind: Kind::Real { min: 0.0, max: 1e30, ends: Ends::Both, default: 0.0 },
+        help: "the absolute value; 0 sends all that is not zero",
+    }],
+    reference: "Dutta et al., AAAI 2020",
+    payload: "code u8, count varint, values f32, positions; or 255 u8, d × f32",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(Threshold { v: values.real("v") as f32 }),
+};
+
+/// Sparsification by a fixed threshold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Threshold {
+    v: f32,
+}
+
+const DENSE: u8 = 255;
+
+impl Compressor for Threshold {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let elements = source.len();
+        let Workspace { positions, values, .. } = workspace;
+        positions.clear();
+        values.clear();
+        source.take_blocks(|offset, block| {
+            kernels::compact_beyond(block, Side::Both, self.v, offset as u32, positions, values);
+        });
+        let start = message.len();
+        let code = Code::shortest(positions, elements);
+        positions::put_header(code, positions.len(), message);
+        if 4 * values.len() < 4 * elements {
+            for values in values.chunks(BLOCK) {
+                fields::put_f32s(values, message);
+            }
+            code.encode(positions, elements, message);
+        }
+        if elements > 0 && (values.len() == elements || message.len() - start > 1 + 4 * elements) {
+            message.truncate(start);
+            put_dense(positions, values, elements, message);
+        }
+        Sent::Positions
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if let Some((&DENSE, all)) = message.split_first() {
+            fields::expect_len(all, 4 * out.len())?;
+            for (out, value) in out.iter_mut().zip(all.as_chunks::<4>().0) {
+                *out += weight * f32::from_le_bytes(*value);
+            }
+            return Ok(());
+        }
+        let (code, count) = positions::take_header(&mut message)?;
+        if count > out.len() as u64 {
+            return Err(DecodeError::Corrupt("there are more elements than the tensor has"));
+        }
+        let count = count as usize;
+        let values = fields::take(&mut message, 4 * count)?;
+        code.decode(message, count, out.len(), &mut workspace.positions)?;
+        for (&position, value) in workspace.positions.iter().zip(values.as_chunks::<4>().0) {
+            out[position as usize] += weight * f32::from_le_bytes(*value);
+        }
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(32)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        // Before it is found too long, a sparse message takes its header and positions, too.
+        let positions = Code::Bitmap.max_len(elements, elements);
+        elements.saturating_mul(4).saturating_add(positions + 16)
+    }
+
+    fn max_elements(&self, _: usize) -> usize {
+        // A tensor of zeros sends nothing, however large it is.
+        MOST_ELEMENTS
+    }
+}
+
+/// Appends every element, those not taken as 0.
+fn put_dense(positions: &[u32], values: &[f32], elements: usize, message: &mut Vec<u8>) {
+    message.push(DENSE);
+    let start = message.len();
+    message.resize(start + 4 * elements, 0);
+    let all = message[start..].as_chunks_mut::<4>().0;
+    for (&position, value) in positions.iter().zip(values) {
+        all[position as usize] = value.to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{encode, residual, round_trip};
+
+    #[test]
+    fn messages_worked_by_hand() {
+        let gradient = [0.5, -3.0, 0.0, 1.0, 2.0, -0.5];
+        // -3 and 2, as a bitmap.
+        let expected = [0, 2, 0, 0, 0x40, 0xc0, 0, 0, 0, 0x40, 0b01_0010];
+        assert_eq!(encode("threshold:v=1", &gradient), expected);
+        assert_eq!(residual("threshold:v=1", &gradient), [0.5, 0.0, 0.0, 1.0, 0.0, -0.5]);
+        // All of two elements are shorter as they are.
+        assert_eq!(encode("threshold", &[1.0, -2.0]), [DENSE, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
+    }
+
+    #[test]
+    fn nothing_is_lost_at_zero() {
+        let mut gradient = vec![0.0; 5000];
+        for at in (0..5000).step_by(97) {
+            gradient[at] = at as f32 - 2500.0;
+        }
+        assert_eq!(round_trip("threshold", &gradient), gradient);
+        assert!(encode("threshold", &gradient).len() < 300);
+        gradient.fill(-1e-30);
+        assert_eq!(round_trip("threshold", &gradient), gradient);
+    }
+}

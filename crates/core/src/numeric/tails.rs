@@ -1,0 +1,197 @@
+//! The k largest and the k smallest values of a tensor, without sorting it.
+
+use gradwire_bits::kernels::{self, Side};
+
+use super::selection::Threshold;
+use crate::{BLOCK, Source, Workspace};
+
+/// The end of a tensor's distribution on one side of zero.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tail {
+    /// Above or below zero.
+    pub side: Side,
+    /// The absolute value that separates the tail from the rest, and how many of those that have just
+    /// that belong to it.
+    pub threshold: Threshold,
+    /// How many elements it has: k, or all of the sign where those are fewer.
+    pub count: usize,
+    /// The mean of their absolute values, summed in order; 0 for an empty tail.
+    pub mean: f32,
+}
+
+/// Both tails of up to `k` elements each, exactly, in one pass over the tensor beside the sample: it
+/// gathers what lies beyond a bound that holds each tail in all likelihood. Where the sample misleads,
+/// because values are ordered or many are equal, a second pass gathers all of a sign.
+pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [Tail; 2] {
+    let Workspace { positions, values, words, others, .. } = workspace;
+    let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, values));
+    // More than a tail and its surroundings ever have, so that buffers stop growing soon.
+    let room = (4 * k + source.len() / 16).min(source.len()) + BLOCK;
+    values.clear();
+    values.reserve(room);
+    others.clear();
+    others.reserve(room);
+    words.clear();
+    words.reserve(room);
+    gather(source, bounds, positions, [&mut *values, &mut *others]);
+    if (bounds[0] > 0.0 && values.len() < k) || (bounds[1] > 0.0 && others.len() < k) {
+        gather(source, [0.0; 2], positions, [&mut *values, &mut *others]);
+    }
+    [tail(Side::Above, k, values, words), tail(Side::Below, k, others, words)]
+}
+
+/// Estimates of both tails from the sample alone: its own tails of the same relative size.
+pub fn sampled_tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [Tail; 2] {
+    let elements = source.len();
+    let Workspace { values, words, others, .. } = workspace;
+    super::selection::evenly(source, values);
+    let size = values.len();
+    let k = ((k as u128 * size as u128 / elements.max(1) as u128) as usize).max(1);
+    others.clear();
+    others.extend(values.iter().filter(|x| **x < 0.0));
+    values.retain(|x| *x > 0.0);
+    [tail(Side::Above, k, values, words), tail(Side::Below, k, others, words)]
+}
+
+/// An absolute value beyond which the tail on one side lies in all likelihood; 0 where that may be
+/// all of the sign.
+fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -> f32 {
+    let elements = source.len();
+    super::selection::evenly(source, values);
+    if values.len() == elements {
+        return 0.0;
+    }
+    let sign = if side == Side::Below { -1.0 } else { 1.0 };
+    let rank = k as f64 * values.len() as f64 / elements as f64;
+    // Six standard deviations of the rank, and some more where the tail of so few is not normal.
+    let rank = (rank + 6.0 * rank.sqrt() + 8.0) as usize;
+    if rank >= values.len() {
+        return 0.0;
+    }
+    let order = |a: &f32, b: &f32| (sign * b).total_cmp(&(sign * a));
+    (sign * *values.select_nth_unstable_by(rank, order).1).max(0.0)
+}
+
+/// Collects the elements beyond each bound, in order.
+fn gather(
+    source: &mut Source<'_>,
+    bounds: [f32; 2],
+    positions: &mut Vec<u32>,
+    [above, below]: [&mut Vec<f32>; 2],
+) {
+    let mut copy = [0.0; BLOCK];
+    above.clear();
+    below.clear();
+    source.peek_blocks(|_, block| {
+        let copy = &mut copy[..block.len()];
+        copy.copy_from_slice(block);
+        positions.clear();
+        kernels::compact_beyond(copy, Side::Above, bounds[0], 0, positions, above);
+        kernels::compact_beyond(copy, Side::Below, bounds[1], 0, positions, below);
+    });
+}
+
+/// The tail among gathered values, which hold it whole.
+fn tail(side: Side, k: usize, values: &[f32], words: &mut Vec<u32>) -> Tail {
+    let count = k.min(values.len());
+    if count == 0 {
+        let threshold = Threshold { value: f32::MAX, equal: 0, ties: 0 };
+        return Tail { side, threshold, count, mean: 0.0 };
+    }
+    // Patterns of absolute values order as the values do.
+    words.clear();
+    words.extend(values.iter().map(|x| x.to_bits() & 0x7fff_ffff));
+    let (_, &mut pattern, _) = words.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
+    let value = f32::from_bits(pattern);
+    let (mut larger, mut equal, mut sum) = (0, 0, 0.0);
+    for x in values.iter().map(|x| x.abs()) {
+        larger += usize::from(x > value);
+        equal += usize::from(x == value);
+        sum += if x > value { f64::from(x) } else { 0.0 };
+    }
+    let ties = count - larger;
+    sum += ties as f64 * f64::from(value);
+    let threshold = Threshold { value, equal, ties };
+    Tail { side, threshold, count, mean: (sum / count as f64) as f32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Floats, Memory, Rng};
+
+    fn both(values: &[f32], k: usize) -> [Tail; 2] {
+        let mut scratch = vec![0.0; BLOCK];
+        let mut source =
+            Source::new(Floats::F32(values), Memory::None, None, &mut scratch).unwrap();
+        tails(&mut source, k, &mut Workspace::default())
+    }
+
+    /// By sorting everything.
+    fn sorted(values: &[f32], k: usize, side: Side) -> Tail {
+        let sign = if side == Side::Below { -1.0 } else { 1.0 };
+        let mut own: Vec<f32> = values.iter().map(|x| sign * x).filter(|x| *x > 0.0).collect();
+        own.sort_by(|a, b| b.total_cmp(a));
+        let count = k.min(own.len());
+        let value = if count > 0 { own[count - 1] } else { f32::MAX };
+        let equal = own.iter().filter(|&&x| x == value).count();
+        let ties = count - own.iter().filter(|&&x| x > value).count().min(count);
+        let sum: f64 = own[..count].iter().map(|&x| f64::from(x)).sum();
+        let mean = if count > 0 { (sum / count as f64) as f32 } else { 0.0 };
+        Tail { side, threshold: Threshold { value, equal, ties }, count, mean }
+    }
+
+    #[test]
+    fn small_tails_worked_by_hand() {
+        let values = [3.0, -5.0, 1.0, 5.0, -2.0, 5.0, 0.0];
+        let [above, below] = both(&values, 2);
+        assert_eq!(above.threshold, Threshold { value: 5.0, equal: 2, ties: 2 });
+        assert_eq!((above.count, above.mean), (2, 5.0));
+        assert_eq!(below.threshold, Threshold { value: 2.0, equal: 1, ties: 1 });
+        assert_eq!((below.count, below.mean), (2, 3.5));
+        // Only two are negative.
+        assert_eq!(both(&values, 4)[1].count, 2);
+        assert_eq!(both(&[0.0, -0.0], 1).map(|tail| (tail.count, tail.mean)), [(0, 0.0); 2]);
+    }
+
+    #[test]
+    fn agrees_with_sorting_whatever_the_distribution() {
+        let len = 40_000;
+        let mut words = vec![0; len];
+        Rng::new(1, 0, 0, 0, 0).fill(&mut words);
+        let noise: Vec<f32> = words.iter().map(|&word| (word as i32 as f32) * 1e-9).collect();
+        let steps: Vec<f32> = noise.iter().map(|x| (x * 4.0).round()).collect();
+        let mut ordered = noise.clone();
+        ordered.sort_by(f32::total_cmp);
+        let skewed: Vec<f32> = noise.iter().map(|x| x.abs() - 0.01).collect();
+        let mut late = vec![0.0; len];
+        late[len - 300..].copy_from_slice(&noise[..300]);
+        for values in [noise, steps, ordered, skewed, late, vec![-2.5; len]] {
+            for k in [1, 40, 400, 10_000, len] {
+                for (found, side) in both(&values, k).into_iter().zip([Side::Above, Side::Below]) {
+                    let expected = sorted(&values, k, side);
+                    assert_eq!(found.threshold, expected.threshold, "k = {k}, {side:?}");
+                    assert_eq!(found.count, expected.count, "k = {k}, {side:?}");
+                    let error = (found.mean - expected.mean).abs();
+                    assert!(error <= 1e-6 * expected.mean, "k = {k}, {side:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn samples_estimate_tails() {
+        let mut words = vec![0; 300_000];
+        Rng::new(5, 0, 0, 0, 0).fill(&mut words);
+        let values: Vec<f32> =
+            words.iter().map(|&word| word as i32 as f32 / (1u32 << 31) as f32).collect();
+        let mut scratch = vec![0.0; BLOCK];
+        let mut source =
+            Source::new(Floats::F32(&values), Memory::None, None, &mut scratch).unwrap();
+        // The upper tenth of a uniform distribution on [-1, 1).
+        for tail in sampled_tails(&mut source, 30_000, &mut Workspace::default()) {
+            assert!((tail.threshold.value - 0.8).abs() < 0.05, "{tail:?}");
+            assert!((tail.mean - 0.9).abs() < 0.03, "{tail:?}");
+        }
+    }
+}

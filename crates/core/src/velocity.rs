@@ -1,0 +1,86 @@
+//! Momentum inside the memory: the corrections of DGC and SGC, around a plain encoding.
+
+use crate::source::NonFinite;
+use crate::{BLOCK, Floats};
+
+/// The factor that brings a gradient's norm down to `limit`: 1 where it is no larger.
+pub(crate) fn clipping(gradient: Floats<'_>, limit: f64, scratch: &mut [f32]) -> f32 {
+    let mut squares = 0.0;
+    for_blocks(gradient, scratch, |_, block| {
+        squares += block.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+    });
+    let norm = f64::sqrt(squares);
+    if norm > limit { (limit / norm) as f32 } else { 1.0 }
+}
+
+/// u ← momentum·u + factor·g, unless an element of g, of the new u or of v + u is not finite: then
+/// nothing changes.
+pub(crate) fn accelerate(
+    gradient: Floats<'_>,
+    [momentum, factor]: [f32; 2],
+    velocity: &mut [f32],
+    residual: &[f32],
+    scratch: &mut [f32],
+) -> Result<(), NonFinite> {
+    let next = |u: f32, g: f32| momentum * u + factor * g;
+    let mut bad = None;
+    for_blocks(gradient, scratch, |start, block| {
+        let old = velocity[start..].iter().zip(&residual[start..]);
+        let sums = block.iter().zip(old).map(|(&g, (&u, &v))| v + next(u, g));
+        // A sum of finite numbers is finite or overflows; either way one look at it is enough.
+        let finite = sums.clone().fold(true, |finite, sum| finite & sum.is_finite());
+        if !finite && bad.is_none() {
+            let at =
+                block.iter().zip(sums).position(|(g, sum)| !(g.is_finite() && sum.is_finite()));
+            bad = at.map(|at| {
+                let (g, u, v) = (block[at], velocity[start + at], residual[start + at]);
+                let value = if g.is_finite() { v + next(u, g) } else { g };
+                NonFinite { index: start + at, value }
+            });
+        }
+    });
+    if let Some(bad) = bad {
+        return Err(bad);
+    }
+    for_blocks(gradient, scratch, |start, block| {
+        for (u, &g) in velocity[start..].iter_mut().zip(block) {
+            *u = next(*u, g);
+        }
+    });
+    Ok(())
+}
+
+fn for_blocks(gradient: Floats<'_>, scratch: &mut [f32], mut look: impl FnMut(usize, &[f32])) {
+    for start in (0..gradient.len()).step_by(BLOCK) {
+        let len = BLOCK.min(gradient.len() - start);
+        look(start, gradient.block(start, &mut scratch[..len]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn norms_are_brought_down_and_never_up() {
+        let mut scratch = vec![0.0; BLOCK];
+        let gradient = [3.0, 0.0, -4.0];
+        let mut factor = |limit| clipping(Floats::F32(&gradient), limit, &mut scratch);
+        assert_eq!([factor(2.5), factor(5.0), factor(9.0)], [0.5, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn velocity_gathers_and_errors_change_nothing() {
+        let mut scratch = vec![0.0; BLOCK];
+        let (mut u, v) = ([2.0, -2.0], [1.0, 1.0]);
+        accelerate(Floats::F32(&[1.0, 4.0]), [0.5, 2.0], &mut u, &v, &mut scratch).unwrap();
+        assert_eq!(u, [3.0, 7.0]);
+        let bad = accelerate(Floats::F32(&[1.0, f32::NAN]), [0.5, 1.0], &mut u, &v, &mut scratch);
+        assert_eq!(bad.unwrap_err().index, 1);
+        let full = [f32::MAX; 2];
+        let bad = accelerate(Floats::F32(&[1e38, 0.0]), [0.5, 4.0], &mut u, &full, &mut scratch);
+        let expected = NonFinite { index: 0, value: f32::INFINITY };
+        assert_eq!(bad.unwrap_err(), expected);
+        assert_eq!(u, [3.0, 7.0]);
+    }
+}

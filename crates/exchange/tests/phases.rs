@@ -1,0 +1,58 @@
+//! Compressors that change on the way: every rank changes at the same step, residuals are carried
+//! over, and a state is restored into any phase.
+
+mod common;
+
+use common::{RATE, Run, SIZES, bits, gradients, strategy};
+use gradwire::State;
+
+const STRATEGIES: [&str; 4] = ["all-gather", "scatter-reduce", "server", "server:servers=2"];
+
+fn run(name: &str) -> Run {
+    let mut run = Run::new(strategy(name), 3, &"topk:ratio=0.3".parse().unwrap(), &SIZES);
+    let later = [(2, "topk:ratio=0.01"), (5, "topk:ratio=0.5")];
+    run.policy.later = later.map(|(from, spec)| (from, spec.parse().unwrap())).to_vec();
+    run
+}
+
+#[test]
+fn ranks_change_together_and_send_what_the_phase_says() {
+    for name in STRATEGIES {
+        let ends = run(name).steps(8);
+        for end in &ends {
+            assert!(bits(&end.parameters) == bits(&ends[0].parameters), "{name}");
+            let up: Vec<u64> = end.reports.iter().map(|report| report.traffic.bytes_up).collect();
+            assert!(up[2] < up[1] / 4 && up[5] > 8 * up[4], "{name}: {up:?}");
+        }
+    }
+}
+
+#[test]
+fn a_state_goes_back_to_the_phase_it_was_saved_in() {
+    for name in STRATEGIES {
+        let run = run(name);
+        let (ends, servers) = run.workers(|rank, exchange| {
+            let mut parameters = run.initial.clone();
+            let steps = |exchange: &mut dyn gradwire_exchange::Exchange,
+                         parameters: &mut Vec<Vec<f32>>,
+                         range: std::ops::Range<u64>| {
+                for step in range {
+                    let gradients = gradients(&run.tensors, rank, step);
+                    exchange.step(step, RATE, &gradients, parameters).unwrap();
+                }
+            };
+            steps(exchange, &mut parameters, 0..2);
+            let mut state = State::new();
+            exchange.save(&mut state).unwrap();
+            let saved = parameters.clone();
+            steps(exchange, &mut parameters, 2..7);
+            // Back from the third phase to the first.
+            let mut again = saved;
+            exchange.restore(&state).unwrap();
+            steps(exchange, &mut again, 2..7);
+            assert!(bits(&parameters) == bits(&again), "{name}");
+        });
+        ends.into_iter().for_each(|end| end.unwrap());
+        servers.unwrap();
+    }
+}

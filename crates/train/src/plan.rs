@@ -1,0 +1,391 @@
+//! Which compressor a run uses when: one throughout, several in turn, or as a budget of bytes allows.
+//!
+//! | text | what |
+//! |---|---|
+//! | `sbc:p=0.01,every=10` | the same throughout |
+//! | `sbc2 until 0.5 then sbc1` | another from half of the steps on |
+//! | `sbc2 until drop then sbc1` | another from the first drop of the learning rate on |
+//! | `sbc within 2MB` | delay and sparsity such that a worker sends two megabytes over the run |
+//!
+//! The stages of one plan are of one compressor with different parameters: residuals are carried over.
+//!
+//! A budget follows what Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018,
+//! section III) saw: communication delay serves better while the learning rate is high, gradient
+//! sparsity after it has dropped. Until the first drop the spec's own sparsity is kept and rounds are
+//! as far apart as the budget asks; from then on every step is a round if it can be, and sparsity is
+//! what is left. Lengths are those of equation 1 with the expected Golomb code of equation 5.
+
+use std::fmt;
+use std::str::FromStr;
+
+use gradwire::Spec;
+
+use crate::schedule::LearningRate;
+
+/// Compressors over a run. Parses from and prints to the texts of the [module](self).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    stages: Vec<Stage>,
+    budget: Option<u64>,
+}
+
+/// A compressor, and when the next takes over.
+#[derive(Debug, Clone, PartialEq)]
+struct Stage {
+    spec: Spec,
+    until: Until,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Until {
+    /// A part of all steps, in (0, 1).
+    Part(f64),
+    /// The next drop of the learning rate.
+    Drop,
+    /// The run's end.
+    End,
+}
+
+/// Why a text is no plan, or a plan does not fit a run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// A stage's compressor.
+    #[error(transparent)]
+    Spec(#[from] gradwire::SpecError),
+    /// The form.
+    #[error(
+        "'{text}' is no plan: {reason}; give SPEC, 'SPEC until 0.5 then SPEC', 'SPEC until drop then SPEC' or 'SPEC within 2MB'"
+    )]
+    Form {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The plan does not fit the run.
+    #[error("the plan '{plan}' does not fit the run: {reason}")]
+    Unfit {
+        /// The plan.
+        plan: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a plan is resolved for.
+#[derive(Debug, Clone, Copy)]
+pub struct Course<'a> {
+    /// Steps of the run.
+    pub steps: u64,
+    /// The learning rate over them.
+    pub learning_rate: &'a LearningRate,
+    /// Elements of each tensor that travels compressed.
+    pub compressed: &'a [usize],
+    /// Elements that travel uncompressed, in all.
+    pub raw: usize,
+}
+
+/// A spec from some step on.
+pub type Phase = (u64, Spec);
+
+impl From<Spec> for Plan {
+    fn from(spec: Spec) -> Self {
+        Self { stages: vec![Stage { spec, until: Until::End }], budget: None }
+    }
+}
+
+impl Plan {
+    /// The compressor the run begins with.
+    pub fn first(&self) -> &Spec {
+        &self.stages[0].spec
+    }
+
+    /// The one compressor, if it is the same throughout.
+    pub fn only(&self) -> Option<&Spec> {
+        (self.stages.len() == 1 && self.budget.is_none()).then(|| self.first())
+    }
+
+    /// The specs in order, each with the step it begins with; the first begins with step 0.
+    ///
+    /// # Errors
+    /// `Unfit` if the learning rate has too few drops, moments are not in order, or a budget
+    /// cannot be kept or does not go with the compressor.
+    pub fn resolve(&self, course: Course<'_>) -> Result<Vec<Phase>, PlanError> {
+        let drops = course.learning_rate.drops(course.steps);
+        if let Some(bytes) = self.budget {
+            return self.within(bytes, drops.first().copied(), course);
+        }
+        let mut drops = drops.into_iter();
+        let mut phases = Vec::new();
+        let mut start = 0;
+        for stage in &self.stages {
+            phases.push((start, stage.spec.clone()));
+            let next = match stage.until {
+                Until::End => break,
+                Until::Part(part) => (part * course.steps as f64).round() as u64,
+                Until::Drop => drops.find(|&drop| drop > start).ok_or_else(|| {
+                    self.unfit("the learning rate has no further drop; use step:…,at=… or a part")
+                })?,
+            };
+            if next <= start || next >= course.steps {
+                return Err(self.unfit(format!(
+                    "a stage would begin at step {next}, not between {start} and {}",
+                    course.steps
+                )));
+            }
+            start = next;
+        }
+        Ok(phases)
+    }
+
+    fn within(
+        &self,
+        bytes: u64,
+        drop: Option<u64>,
+        course: Course<'_>,
+    ) -> Result<Vec<Phase>, PlanError> {
+        let spec = self.first();
+        let Some(key) = ["p", "ratio"].into_iter().find(|key| spec.real(key).is_some()) else {
+            return Err(self.unfit("only a compressor with a parameter p or ratio has a budget"));
+        };
+        let value_bits = f64::from(spec.compressor().value_bits().unwrap_or(32));
+        let given = spec.real(key).unwrap_or(1.0);
+        let cost = |p: f64| round_bits(course, p, value_bits);
+        let a_step = bytes as f64 * 8.0 / course.steps as f64;
+        let delay = |p: f64| (cost(p) / a_step).ceil().max(1.0);
+        if delay(LEAST) > course.steps as f64 {
+            return Err(self.unfit("not even one round fits the budget; give more bytes"));
+        }
+        let first = spec.clone().with_every(delay(given).min(course.steps as f64) as u64);
+        let mut phases = vec![(0, first)];
+        if let Some(drop) = drop {
+            let every = delay(LEAST);
+            let p = largest(|p| cost(p) <= a_step * every, given);
+            let later = spec.clone().with_every(every as u64);
+            phases.push((drop, later.with_real(key, p)?));
+        }
+        Ok(phases)
+    }
+
+    fn unfit(&self, reason: impl Into<String>) -> PlanError {
+        PlanError::Unfit { plan: self.to_string(), reason: reason.into() }
+    }
+}
+
+/// The sparsest that a budget goes to.
+const LEAST: f64 = 1e-4;
+/// Bits of a sparse message beside its positions and values: a mean and a few bytes.
+const MESSAGE_BITS: f64 = 48.0;
+
+/// Bits of a round's messages at sparsity p.
+fn round_bits(course: Course<'_>, p: f64, value_bits: f64) -> f64 {
+    let a_position = position_bits(p) + value_bits;
+    let sparse =
+        |&elements: &usize| (p * elements as f64).round().max(1.0) * a_position + MESSAGE_BITS;
+    course.compressed.iter().map(sparse).sum::<f64>() + 32.0 * course.raw as f64
+}
+
+/// Equation 5: the expected bits of a position at sparsity p, Golomb-coded with the best parameter:
+/// b* + 1 / (1 − (1 − p)^(2^b*)).
+pub fn position_bits(p: f64) -> f64 {
+    const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    let (mut power, mut parameter) = (1.0 - p, 0);
+    while power >= GOLDEN {
+        power *= power;
+        parameter += 1;
+    }
+    f64::from(parameter) + 1.0 / (1.0 - power)
+}
+
+/// The largest p up to `most` that fits, by bisection, in three digits so that it prints short.
+fn largest(fits: impl Fn(f64) -> bool, most: f64) -> f64 {
+    if fits(most) {
+        return most;
+    }
+    let (mut low, mut high) = (LEAST, most);
+    for _ in 0..40 {
+        let middle = (low * high).sqrt();
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    let digits = 10f64.powi(2 - low.log10().floor() as i32);
+    ((low * digits).floor() / digits).max(LEAST)
+}
+
+impl FromStr for Plan {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let form = |reason| PlanError::Form { text: text.to_owned(), reason };
+        let (stages, budget) = match text.split_once(" within ") {
+            Some((stages, size)) => {
+                let bytes = bytes(size).ok_or_else(|| form("the size is not like 500kB or 2MB"))?;
+                (stages, Some(bytes))
+            }
+            None => (text, None),
+        };
+        let mut parts = stages.split(" then ").peekable();
+        let mut stages = Vec::new();
+        while let Some(part) = parts.next() {
+            let (spec, until) = match part.split_once(" until ") {
+                Some((spec, moment)) => {
+                    let until = until(moment.trim());
+                    (spec, until.ok_or_else(|| form("until takes a part of the steps, or drop"))?)
+                }
+                None => (part, Until::End),
+            };
+            if (until == Until::End) == parts.peek().is_some() {
+                return Err(form("every stage but the last says until when"));
+            }
+            stages.push(Stage { spec: spec.parse()?, until });
+        }
+        let plan = Self { stages, budget };
+        let id = plan.first().entry().id;
+        if plan.stages.iter().any(|stage| stage.spec.entry().id != id) {
+            return Err(form("its stages are of different compressors"));
+        }
+        if plan.budget.is_some() && plan.stages.len() > 1 {
+            return Err(form("a budget goes with one stage"));
+        }
+        Ok(plan)
+    }
+}
+
+fn until(moment: &str) -> Option<Until> {
+    if moment == "drop" {
+        return Some(Until::Drop);
+    }
+    moment.parse().ok().filter(|part| *part > 0.0 && *part < 1.0).map(Until::Part)
+}
+
+/// A size in bytes, with kB, MB or GB for powers of a thousand.
+fn bytes(size: &str) -> Option<u64> {
+    let size = size.trim();
+    let units = [("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("B", 1.0)];
+    let (number, unit) = units
+        .into_iter()
+        .find_map(|(name, unit)| size.strip_suffix(name).map(|number| (number, unit)))?;
+    let bytes = number.trim().parse::<f64>().ok()? * unit;
+    (bytes >= 1.0 && bytes < 1e18).then_some(bytes.round() as u64)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Stage { spec, until }) in self.stages.iter().enumerate() {
+            if at > 0 {
+                f.write_str(" then ")?;
+            }
+            write!(f, "{spec}")?;
+            match until {
+                Until::Part(part) => write!(f, " until {part}")?,
+                Until::Drop => f.write_str(" until drop")?,
+                Until::End => {}
+            }
+        }
+        match self.budget {
+            Some(bytes) if bytes.is_multiple_of(1_000_000) => {
+                write!(f, " within {}MB", bytes / 1_000_000)
+            }
+            Some(bytes) if bytes.is_multiple_of(1000) => write!(f, " within {}kB", bytes / 1000),
+            Some(bytes) => write!(f, " within {bytes}B"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        text.parse().unwrap()
+    }
+
+    fn resolved(text: &str, rate: &str) -> Vec<(u64, String)> {
+        let rate: LearningRate = rate.parse().unwrap();
+        let course = Course { steps: 1000, learning_rate: &rate, compressed: &[100_000], raw: 100 };
+        let phases = plan(text).resolve(course).unwrap();
+        phases.into_iter().map(|(step, spec)| (step, spec.to_string())).collect()
+    }
+
+    fn named(phases: &[(u64, &str)]) -> Vec<(u64, String)> {
+        phases.iter().map(|&(step, spec)| (step, spec.to_owned())).collect()
+    }
+
+    #[test]
+    fn plans_go_through_text_and_back() {
+        for text in [
+            "3lc",
+            "topk:ratio=0.1,every=10 until 0.5 then topk",
+            "topk until drop then topk:ratio=0.001 until 0.9 then topk:ratio=0.5",
+            "topk within 2MB",
+            "topk within 1500B",
+        ] {
+            assert_eq!(plan(text).to_string(), text);
+        }
+        assert_eq!(plan("topk within 2000 kB"), plan("topk within 2MB"));
+        assert_eq!(plan("3lc"), Plan::from("3lc".parse::<Spec>().unwrap()));
+    }
+
+    #[test]
+    fn stages_begin_where_they_say() {
+        let found = resolved(
+            "topk:every=10 until 0.25 then topk until drop then topk:ratio=0.5",
+            "step:from=1,factor=0.5,at=0.1+0.6",
+        );
+        let expected = [(0, "topk:every=10"), (250, "topk"), (600, "topk:ratio=0.5")];
+        assert_eq!(found, named(&expected));
+    }
+
+    #[test]
+    fn positions_cost_what_equation_5_says() {
+        for (p, bits) in [(0.01, 8.108), (0.001, 11.494), (0.1, 4.757)] {
+            assert!((position_bits(p) - bits).abs() < 2e-3, "{p}: {}", position_bits(p));
+        }
+    }
+
+    #[test]
+    fn a_budget_delays_before_the_drop_and_thins_out_after_it() {
+        // A round at ratio 0.01: 1000 elements of 8.108 + 32 bits, 48, and 100 raw floats: 43 356 bits.
+        // 1 MB over 1000 steps are 8000 bits a step: every 6 steps.
+        let found = resolved("topk within 1MB", "step:from=1,factor=0.1,at=0.5");
+        assert_eq!(found[0], (0, "topk:every=6".to_owned()));
+        assert_eq!(found[1].0, 500);
+        let later: Spec = found[1].1.parse().unwrap();
+        assert_eq!(later.every(), 1);
+        // (8000 − 48 − 3200) / (32 + 11.5) = 109 elements of 100 000.
+        let ratio = later.real("ratio").unwrap();
+        assert!((0.00105..0.00112).contains(&ratio), "{ratio}");
+        assert_eq!(resolved("topk within 1MB", "0.1"), named(&[(0, "topk:every=6")]));
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused() {
+        for (text, says) in [
+            ("topk then topk", "until when"),
+            ("topk until 0.5", "until when"),
+            ("topk until 1.5 then topk", "part of the steps"),
+            ("topk until 0.5 then 3lc", "different compressors"),
+            ("topk within 3 sheep", "not like 500kB"),
+            ("topk until 0.5 then topk within 2MB", "one stage"),
+            ("5lc until 0.5 then 5lc", "unknown compressor"),
+        ] {
+            let error = text.parse::<Plan>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_the_run_is_refused() {
+        for (text, says) in [
+            ("topk until drop then topk:ratio=0.5", "no further drop"),
+            ("topk until 0.5 then topk:ratio=0.1 until 0.2 then topk", "step 200"),
+            ("3lc within 2MB", "p or ratio"),
+            ("topk within 10B", "not even one round"),
+        ] {
+            let rate = LearningRate::constant(0.1);
+            let course = Course { steps: 1000, learning_rate: &rate, compressed: &[1000], raw: 0 };
+            let error = plan(text).resolve(course).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}
