@@ -13,15 +13,16 @@ use gradwire_exchange::{
     Exchange, ExchangeError, Launched, Policy, Setup, digest, in_process, launch,
 };
 
-use super::batches::{Batches, Slice};
+use super::clip::Clip;
 use super::exam::Exam;
 use super::gate::Gate;
+use super::learner::{Learner, check_data};
 use super::meeting::Meeting;
 use super::recorder::Recorder;
 use super::worker::{Event, Failure, GO_ON, Shared, Worker};
-use super::{Evaluation, Observer, RunConfig, RunOptions, RunRecord, TrainError};
+use super::{Evaluation, Metric, Observer, RunConfig, RunOptions, RunRecord, TrainError};
 use crate::checkpoint::{self, Checkpoint, Record};
-use crate::models::{ImageShape, Model, Score};
+use crate::models::Score;
 
 /// Back-propagation through a deep network recurses.
 const STACK_BYTES: usize = 16 << 20;
@@ -38,17 +39,16 @@ pub(super) fn run(
 ) -> Result<RunRecord, TrainError> {
     validate(config)?;
     let start = Instant::now();
-    let shape = shape_of(config);
-    let mut models = (0..config.workers)
-        .map(|_| Model::new(config.model, shape))
+    let mut learners = (0..config.workers)
+        .map(|rank| Learner::new(config, rank))
         .collect::<Result<Vec<_>, _>>()?;
     let checkpoint = options.resume.as_ref().map(|path| {
         Checkpoint::read(path, config)
             .map_err(|source| TrainError::Resume { path: path.clone(), source })
     });
     let run = Run { config, observer, options, checkpoint: checkpoint.transpose()?, start };
-    let parameters = run.parameters(&mut models)?;
-    let tensors = models[0].tensors().to_vec();
+    let parameters = run.parameters(&mut learners)?;
+    let tensors = learners[0].tensors().to_vec();
     let policy = Policy { raw_below: config.raw_below, ..Policy::new(&config.compressor) };
     let setup = Setup {
         strategy: config.strategy,
@@ -62,7 +62,7 @@ pub(super) fn run(
     let launched =
         launch(&setup, transport, || config.optimizer.build(&tensors, config.weight_decay))
             .map_err(TrainError::Servers)?;
-    let ends = Ends { models, launched, parameters, wrap };
+    let ends = Ends { learners, launched, parameters, wrap };
     let (recorder, parameters) = run.train(ends)?;
     Ok(run.record(recorder, &policy, &tensors, &parameters))
 }
@@ -75,27 +75,18 @@ fn validate(config: &RunConfig) -> Result<(), TrainError> {
     if config.steps == 0 || config.batch == 0 {
         return refuse("a run needs at least one step, and one example per worker and step");
     }
-    let (train, test) = (&config.data.train, &config.data.test);
-    if train.is_empty() || test.is_empty() {
-        return refuse("the data set needs at least one training and one test image");
-    }
     if config.evaluate_every > 0 && config.evaluate_at_most == 0 {
-        return refuse("an evaluation needs at least one image; evaluate at the end only instead");
+        return refuse(
+            "an evaluation needs at least one image or token; evaluate at the end only instead",
+        );
     }
     if !(config.weight_decay >= 0.0 && config.weight_decay.is_finite()) {
         return refuse("the weight decay must be a number that is not negative");
     }
-    Ok(())
-}
-
-fn shape_of(config: &RunConfig) -> ImageShape {
-    let train = &config.data.train;
-    ImageShape {
-        channels: train.channels,
-        height: train.height,
-        width: train.width,
-        classes: train.classes,
+    if config.clip.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
+        return refuse("the bound on the gradient's norm must be a positive number");
     }
+    check_data(config)
 }
 
 /// A run and what it was asked for.
@@ -109,7 +100,7 @@ struct Run<'a> {
 
 /// What the workers are made of.
 struct Ends<'a> {
-    models: Vec<Model>,
+    learners: Vec<Learner<'a>>,
     launched: Launched,
     parameters: Vec<Vec<f32>>,
     wrap: Wrap<'a>,
@@ -117,15 +108,15 @@ struct Ends<'a> {
 
 impl Run<'_> {
     /// The parameters all workers begin with.
-    fn parameters(&self, models: &mut [Model]) -> Result<Vec<Vec<f32>>, TrainError> {
+    fn parameters(&self, learners: &mut [Learner<'_>]) -> Result<Vec<Vec<f32>>, TrainError> {
         let Some(checkpoint) = &self.checkpoint else {
-            return Ok(models[0].initial_parameters(self.config.seed));
+            return Ok(learners[0].initial_parameters(self.config.seed));
         };
         // Every worker gets the first one's statistics; only the first one's are ever used.
         let mut parameters = Vec::new();
-        for model in models {
+        for learner in learners {
             parameters =
-                checkpoint.restore_model(model).map_err(|source| self.not_resumed(source))?;
+                checkpoint.restore_model(learner).map_err(|source| self.not_resumed(source))?;
         }
         Ok(parameters)
     }
@@ -153,16 +144,15 @@ impl Run<'_> {
         };
         let cause = Cause::default();
         let first = self.first_step();
-        let Ends { models, launched, parameters, wrap } = ends;
+        let Ends { learners, launched, parameters, wrap } = ends;
         let (events, received) = channel();
         let mut workers = Vec::with_capacity(config.workers);
-        for (rank, (model, exchange)) in models.into_iter().zip(launched.workers).enumerate() {
-            let slice = Slice { rank, workers: config.workers, batch: config.batch };
+        for (rank, (learner, exchange)) in learners.into_iter().zip(launched.workers).enumerate() {
             workers.push(Worker {
                 rank,
                 shared: &shared,
-                model,
-                batches: Batches::new(&config.data, config.seed, config.augment, slice),
+                clip: Clip::new(config.clip, learner.tensors()),
+                learner,
                 gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
                 parameters: parameters.clone(),
                 exchange: wrap(rank, exchange),
@@ -223,7 +213,7 @@ impl Run<'_> {
                     }
                 }
                 Event::Evaluated(step, score) => {
-                    let evaluation = evaluation(step, score);
+                    let evaluation = evaluation(step, self.metric(), score);
                     self.observer.evaluated(&evaluation);
                     recorder.evaluations.push(evaluation);
                 }
@@ -274,6 +264,10 @@ impl Run<'_> {
         before + self.start.elapsed().as_secs_f64()
     }
 
+    fn metric(&self) -> Metric {
+        Metric::of(&self.config.data)
+    }
+
     fn explain(&self, failure: Failure) -> TrainError {
         match failure {
             Failure::Error(error) => error,
@@ -317,6 +311,8 @@ impl Run<'_> {
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,
             seed: config.seed,
+            clip: config.clip.map(decimal),
+            metric: self.metric(),
             quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
             bytes_up: sum(|record| record.bytes_up),
             bytes_down: sum(|record| record.bytes_down),
@@ -328,11 +324,16 @@ impl Run<'_> {
     }
 }
 
-fn evaluation(step: u64, score: Score) -> Evaluation {
+fn evaluation(step: u64, metric: Metric, score: Score) -> Evaluation {
     let examples = score.examples as f64;
     Evaluation {
         step,
-        quality: score.correct as f64 / examples,
+        metric,
+        quality: match metric {
+            Metric::Accuracy => score.correct as f64 / examples,
+            // An infinite number could not be written as JSON.
+            Metric::Perplexity => (score.loss / examples).exp().min(f64::MAX),
+        },
         loss: score.loss / examples,
         examples: score.examples,
     }

@@ -8,14 +8,15 @@ use cpu_time::ThreadTime;
 use gradwire::State;
 use gradwire_exchange::{Exchange, ExchangeError, StepReport};
 
-use super::batches::Batches;
+use super::clip::Clip;
 use super::exam::{Exam, Subject};
 use super::gate::Gate;
+use super::learner::Learner;
 use super::meeting::{Cancelled, Meeting};
 use super::recorder::Sample;
 use super::{Observer, RunConfig, TrainError};
 use crate::checkpoint;
-use crate::models::{Model, Score};
+use crate::models::Score;
 
 /// What a worker tells the thread that keeps the record.
 pub(super) enum Event {
@@ -79,8 +80,8 @@ impl Shared<'_> {
 pub(super) struct Worker<'a> {
     pub(super) rank: usize,
     pub(super) shared: &'a Shared<'a>,
-    pub(super) model: Model,
-    pub(super) batches: Batches<'a>,
+    pub(super) learner: Learner<'a>,
+    pub(super) clip: Clip,
     pub(super) parameters: Vec<Vec<f32>>,
     pub(super) gradients: Vec<Vec<f32>>,
     pub(super) exchange: Box<dyn Exchange>,
@@ -136,9 +137,11 @@ impl Worker<'_> {
     fn compute(&mut self, step: u64) -> Result<Sample, TrainError> {
         let config = self.shared.config;
         let permit = self.shared.gate.enter();
-        let (images, labels) = self.batches.at(step);
+        self.learner.prepare(step);
         let start = ThreadTime::now();
-        let loss = self.model.add_gradients(&self.parameters, images, labels, &mut self.gradients);
+        let Self { learner, parameters, .. } = self;
+        let add = |sum: &mut [Vec<f32>]| learner.add_gradients(step, parameters, sum);
+        let loss = self.clip.bounded(&mut self.gradients, add);
         let compute = start.elapsed();
         drop(permit);
         if !loss.is_finite() {
@@ -155,7 +158,7 @@ impl Worker<'_> {
     }
 
     fn check_gradients(&self, step: u64) -> Result<(), TrainError> {
-        for (tensor, gradient) in self.model.tensors().iter().zip(&self.gradients) {
+        for (tensor, gradient) in self.learner.tensors().iter().zip(&self.gradients) {
             if let Some(value) = non_finite(gradient) {
                 let tensor = tensor.name().to_owned();
                 return Err(TrainError::Gradient { tensor, rank: self.rank, step, value });
@@ -199,15 +202,17 @@ impl Worker<'_> {
         let Shared { config, exam, meeting, gate, .. } = self.shared;
         if self.rank == 0 {
             let global = self.exchange.global_model().map_err(|source| self.failed(source))?;
-            let all = config.data.test.len();
-            exam.set(Subject {
+            let all = self.learner.test_examples();
+            let examples = if last { all } else { config.evaluate_at_most.min(all) };
+            let subject = Subject {
                 parameters: global.unwrap_or_else(|| self.parameters.clone()),
-                statistics: self.model.statistics().to_vec(),
-                examples: if last { all } else { config.evaluate_at_most.min(all) },
-            });
+                statistics: self.learner.statistics(),
+                examples,
+            };
+            exam.set(subject, self.learner.test_parts(examples));
         }
         meeting.wait()?;
-        exam.work(&self.model, &config.data, gate);
+        exam.work(&self.learner, gate);
         meeting.wait()?;
         if self.rank == 0 {
             let score = exam.result();
@@ -225,8 +230,9 @@ impl Worker<'_> {
         self.exchange.save(&mut own).map_err(|source| self.failed(source))?;
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
+        self.learner.save_own(&mut state);
         if self.rank == 0 {
-            checkpoint::save_model(&self.model, &self.parameters, &mut state);
+            checkpoint::save_model(&self.learner, &self.parameters, &mut state);
         }
         self.tell(Event::Saved(done, Box::new(state)));
         Ok(())
