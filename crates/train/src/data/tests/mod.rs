@@ -8,6 +8,7 @@ mod folder;
 mod idx;
 mod layout;
 mod real;
+mod text;
 
 use std::fs;
 use std::io::Write as _;

@@ -47,3 +47,25 @@ fn cifar10_from_jpeg_files() {
     near(&images(&data).mean, &[0.4914, 0.4822, 0.4465], 2e-3);
     near(&images(&data).std, &[0.2470, 0.2435, 0.2616], 3e-3);
 }
+
+fn sizes(name: &str) -> Option<(usize, usize, usize)> {
+    let dir = real_data(name)?;
+    all_match(name, &dir);
+    let data = load(&dir).unwrap();
+    let text = data.text().unwrap();
+    assert!(text.train.iter().all(|&token| (token as usize) < text.vocabulary.len()));
+    Some((text.train.len(), text.test.len(), text.vocabulary.len()))
+}
+
+#[test]
+fn texts() {
+    // The paper on sparse binary compression tests on as many characters of Shakespeare.
+    for (name, expected) in [
+        ("shakespeare", (5_178_120, 105_675, 80)),
+        ("tinyshakespeare", (1_093_087, 22_307, 65)),
+        // 929589 and 82430 words are what everyone has of the Penn Treebank.
+        ("ptb", (929_589, 82_430, 10_000)),
+    ] {
+        assert!(sizes(name).is_none_or(|found| found == expected), "{name}");
+    }
+}
