@@ -1,13 +1,10 @@
 //! Archives, read in memory: tar (gzipped or not) and zip.
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 use std::path::Path;
 
-use zip::ZipArchive;
-use zip::result::ZipError;
-
-use super::DataError;
 use super::files::{content, unreadable};
+use super::{DataError, zip};
 
 /// The most a single file may hold; a larger entry is taken for damage.
 const MAX_FILE: u64 = 256 << 20;
@@ -94,16 +91,9 @@ fn visit_zip(
     bytes: &[u8],
     mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
-    let broken =
-        |error: ZipError| DataError::damaged(path, format!("it cannot be unpacked ({error})"));
-    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(broken)?;
-    for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).map_err(broken)?;
-        if entry.is_dir() || entry.is_file() {
-            let inside = String::from_utf8_lossy(entry.name_raw()).into_owned();
-            let (parts, folder) = (parts(&inside), entry.is_dir());
-            each(Entry { parts: &parts, folder, archive: path, reader: &mut entry })?;
-        }
+    for entry in zip::entries(bytes).map_err(|reason| DataError::damaged(path, reason))? {
+        let (parts, folder) = (parts(&entry.name), entry.is_folder());
+        each(Entry { parts: &parts, folder, archive: path, reader: &mut entry.reader() })?;
     }
     Ok(())
 }

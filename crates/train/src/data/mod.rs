@@ -22,6 +22,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod text;
+mod zip;
 
 use std::fmt;
 use std::path::Path;

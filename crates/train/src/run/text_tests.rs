@@ -60,7 +60,7 @@ fn train(config: &RunConfig) -> RunRecord {
 #[test]
 fn perplexity_begins_with_the_vocabulary_and_falls() {
     let first = train(&RunConfig { learning_rate: "1e-9".parse().unwrap(), ..config("none") });
-    assert!((first.quality - 6.0).abs() < 0.05, "{}", first.quality);
+    assert!((first.quality - 6.0).abs() < 0.1, "{}", first.quality);
     assert_eq!(first.metric, Metric::Perplexity);
     let evaluated: Vec<_> = first.evaluations.iter().map(|e| (e.step, e.examples)).collect();
     assert_eq!(evaluated, [(4, 100), (8, 100), (10, 199)]);

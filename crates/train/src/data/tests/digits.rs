@@ -1,4 +1,4 @@
-use super::images;
+use super::image_set;
 use crate::data::{Dataset, Images, embedded, embedded_sized, normalise};
 
 #[test]
@@ -14,20 +14,20 @@ fn the_bytes_never_change() {
 #[test]
 fn classes_are_balanced_and_splits_differ() {
     let data = embedded(3);
-    assert_eq!((images(&data).train.len(), images(&data).test.len()), (12_000, 2_000));
+    assert_eq!((image_set(&data).train.len(), image_set(&data).test.len()), (12_000, 2_000));
     for class in 0..10 {
         let count = |images: &Images| images.labels.iter().filter(|&&label| label == class).count();
-        assert_eq!((count(&images(&data).train), count(&images(&data).test)), (1_200, 200));
+        assert_eq!((count(&image_set(&data).train), count(&image_set(&data).test)), (1_200, 200));
     }
-    assert_ne!(images(&data).train.image(0), images(&data).test.image(0));
-    assert_ne!(images(&data).train.image(0), images(&data).train.image(10));
+    assert_ne!(image_set(&data).train.image(0), image_set(&data).test.image(0));
+    assert_ne!(image_set(&data).train.image(0), image_set(&data).train.image(10));
 }
 
 #[test]
 fn fewer_images_are_the_first_of_more() {
     let (few, more) = (embedded_sized(5, 7, 3), embedded_sized(5, 30, 3));
-    assert_eq!(images(&few).train.pixels, images(&more).train.pixels[..7 * 784]);
-    assert_eq!(images(&few).test, images(&more).test);
+    assert_eq!(image_set(&few).train.pixels, image_set(&more).train.pixels[..7 * 784]);
+    assert_eq!(image_set(&few).test, image_set(&more).test);
 }
 
 #[test]
@@ -47,11 +47,11 @@ fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
     };
     for epoch in 0..epochs {
         let rate = 1e-3 / (1 + epoch) as f32;
-        for (index, &label) in images(&data).train.labels.iter().enumerate() {
+        for (index, &label) in image_set(&data).train.labels.iter().enumerate() {
             normalise(
-                images(&data).train.image(index),
-                &images(&data).mean,
-                &images(&data).std,
+                image_set(&data).train.image(index),
+                &image_set(&data).mean,
+                &image_set(&data).std,
                 &mut x,
             );
             let scores = scores(&weights, &x);
@@ -66,14 +66,15 @@ fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
     }
     let right = |index: &usize| {
         normalise(
-            images(&data).test.image(*index),
-            &images(&data).mean,
-            &images(&data).std,
+            image_set(&data).test.image(*index),
+            &image_set(&data).mean,
+            &image_set(&data).std,
             &mut x,
         );
         let scores = scores(&weights, &x);
         let best = (0..10).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
-        best == Some(usize::from(images(&data).test.labels[*index]))
+        best == Some(usize::from(image_set(&data).test.labels[*index]))
     };
-    (0..images(&data).test.len()).filter(right).count() as f32 / images(&data).test.len() as f32
+    (0..image_set(&data).test.len()).filter(right).count() as f32
+        / image_set(&data).test.len() as f32
 }

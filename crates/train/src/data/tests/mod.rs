@@ -41,6 +41,6 @@ fn refused(dir: &Path, words: &[&str]) -> DataError {
     error
 }
 
-fn images(data: &Dataset) -> &ImageSet {
+fn image_set(data: &Dataset) -> &ImageSet {
     data.images().expect("a data set of images")
 }

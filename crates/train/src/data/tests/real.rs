@@ -1,4 +1,4 @@
-use super::images;
+use super::image_set;
 use crate::data::testing::real_data;
 use crate::data::{Verdict, catalogue, load};
 
@@ -24,13 +24,13 @@ fn mnist() {
     let Some(dir) = real_data("mnist") else { return };
     all_match("mnist", &dir);
     let data = load(&dir).unwrap();
-    assert_eq!((images(&data).train.len(), images(&data).test.len()), (60_000, 10_000));
-    assert_eq!((images(&data).train.shape(), images(&data).train.classes), ([1, 28, 28], 10));
-    assert_eq!(images(&data).train.labels[..5], [5, 0, 4, 1, 9]);
-    assert_eq!(images(&data).test.labels[..5], [7, 2, 1, 0, 4]);
+    assert_eq!((image_set(&data).train.len(), image_set(&data).test.len()), (60_000, 10_000));
+    assert_eq!((image_set(&data).train.shape(), image_set(&data).train.classes), ([1, 28, 28], 10));
+    assert_eq!(image_set(&data).train.labels[..5], [5, 0, 4, 1, 9]);
+    assert_eq!(image_set(&data).test.labels[..5], [7, 2, 1, 0, 4]);
     // The moments everyone normalises MNIST with.
-    near(&images(&data).mean, &[0.1307], 1e-4);
-    near(&images(&data).std, &[0.3081], 1e-4);
+    near(&image_set(&data).mean, &[0.1307], 1e-4);
+    near(&image_set(&data).std, &[0.3081], 1e-4);
 }
 
 #[test]
@@ -38,14 +38,14 @@ fn cifar10_from_jpeg_files() {
     let Some(dir) = real_data("cifar10-jpg") else { return };
     all_match("cifar10-jpg", &dir);
     let data = load(&dir).unwrap();
-    assert_eq!((images(&data).train.len(), images(&data).test.len()), (50_000, 10_000));
-    assert_eq!((images(&data).train.shape(), images(&data).train.classes), ([3, 32, 32], 10));
-    assert_eq!(per_class(&images(&data).train.labels), [5_000; 10]);
-    assert_eq!(per_class(&images(&data).test.labels), [1_000; 10]);
-    assert_eq!(images(&data).test.labels[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!((image_set(&data).train.len(), image_set(&data).test.len()), (50_000, 10_000));
+    assert_eq!((image_set(&data).train.shape(), image_set(&data).train.classes), ([3, 32, 32], 10));
+    assert_eq!(per_class(&image_set(&data).train.labels), [5_000; 10]);
+    assert_eq!(per_class(&image_set(&data).test.labels), [1_000; 10]);
+    assert_eq!(image_set(&data).test.labels[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     // CIFAR-10's usual moments; compression to JPEG moves them a little.
-    near(&images(&data).mean, &[0.4914, 0.4822, 0.4465], 2e-3);
-    near(&images(&data).std, &[0.2470, 0.2435, 0.2616], 3e-3);
+    near(&image_set(&data).mean, &[0.4914, 0.4822, 0.4465], 2e-3);
+    near(&image_set(&data).std, &[0.2470, 0.2435, 0.2616], 3e-3);
 }
 
 fn sizes(name: &str) -> Option<(usize, usize, usize)> {

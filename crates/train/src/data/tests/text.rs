@@ -1,9 +1,7 @@
 use std::fs;
-use std::io::{Cursor, Write as _};
 use std::path::Path;
 
 use tempfile::tempdir;
-use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::{gzip, idx, refused, write};
 use crate::data::{DataError, Dataset, Text, Unit, load};
@@ -14,15 +12,6 @@ fn text(data: &Dataset) -> &Text {
 
 fn decoded(text: &Text, tokens: &[u32]) -> Vec<String> {
     tokens.iter().map(|&token| text.vocabulary[token as usize].clone()).collect()
-}
-
-fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
-    for (path, bytes) in files {
-        writer.start_file(*path, SimpleFileOptions::default()).unwrap();
-        writer.write_all(bytes).unwrap();
-    }
-    writer.finish().unwrap().into_inner()
 }
 
 fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
@@ -84,21 +73,21 @@ fn a_test_file_is_in_the_training_texts_characters() {
     refused(dir.path(), &["lacks test.txt"]);
 }
 
-const PTB: [(&str, &[u8]); 5] = [
-    ("ptb.train.txt", b" the cat <unk> the mat \n the end \n"),
-    ("__MACOSX/", b""),
-    ("__MACOSX/._ptb.train.txt", b"\x00\x05\x16"),
-    ("ptb.test.txt", b" the dog \n"),
-    ("ptb.valid.txt", b" never read"),
-];
+const TRAIN: &[u8] = b" the cat <unk> the mat \n the end \n";
+const TEST: &[u8] = b" the dog \n";
+
+/// The two as Python's zipfile packs them, the first deflated and the second stored, with files of
+/// macOS beside them and a comment.
+const ZIP: &[u8] = include_bytes!("ptb.zip");
 
 #[test]
 fn the_penn_treebank_is_read_by_words() {
     let dir = tempdir().unwrap();
-    write(dir.path(), "zip/ptb.zip", &zip(&PTB));
-    write(dir.path(), "tar/ptb.tar.gz", &gzip(&tar(&[PTB[0], PTB[3]])));
-    write(dir.path(), "plain/ptb.train.txt", PTB[0].1);
-    write(dir.path(), "plain/ptb.test.txt", PTB[3].1);
+    write(dir.path(), "zip/ptb.zip", ZIP);
+    let files = [("ptb.train.txt", TRAIN), ("a/ptb.test.txt", TEST), ("ptb.valid.txt", b"new")];
+    write(dir.path(), "tar/ptb.tar.gz", &gzip(&tar(&files)));
+    write(dir.path(), "plain/ptb.train.txt", TRAIN);
+    write(dir.path(), "plain/ptb.test.txt", TEST);
     for folder in ["zip", "tar", "plain"] {
         let data = load(&dir.path().join(folder)).unwrap();
         let text = text(&data);
@@ -142,13 +131,21 @@ fn faulty_texts_are_named() {
     refused_text(dir, "empty.txt", b"", &["holds too little text", "50 characters"]);
     refused_text(dir, "short.txt", &[b'a'; 49], &["too little text"]);
     refused_text(dir, "latin.txt", b"one\ntwo \xe9t\xe9", &["latin.txt', line 2", "UTF-8"]);
-    let whole = zip(&PTB);
-    refused_text(dir, "cut.zip", &whole[..whole.len() / 2], &["cut.zip", "damaged"]);
-    let mut flipped = whole.clone();
-    // Within the first file's content, which begins after 30 bytes of header and its name.
-    flipped[30 + 13 + 4] ^= 0x10;
-    refused_text(dir, "flipped.zip", &flipped, &["flipped.zip", "damaged"]);
-    let packed = gzip(&tar(&PTB[..1]));
+    for length in 0..ZIP.len() {
+        let cut = dir.join("cut.zip");
+        fs::write(&cut, &ZIP[..length]).unwrap();
+        // Without the last letters of its comment, the archive is still whole.
+        let whole = length >= ZIP.len() - "a comment".len();
+        assert_eq!(load(&cut).is_ok(), whole, "{length}");
+    }
+    fs::write(dir.join("cut.zip"), &ZIP[..60]).unwrap();
+    refused(&dir.join("cut.zip"), &["cut.zip", "damaged", "directory"]);
+    let stored = ZIP.windows(TEST.len()).position(|part| part == TEST).unwrap();
+    let mut flipped = ZIP.to_vec();
+    flipped[stored] ^= 1;
+    refused_text(dir, "flipped.zip", &flipped, &["flipped.zip", "damaged", "checksum"]);
+    let packed = gzip(&tar(&[("ptb.train.txt", TRAIN)]));
     refused_text(dir, "cut.tar.gz", &packed[..packed.len() - 4], &["cut.tar.gz", "damaged"]);
-    refused_text(dir, "none.zip", &zip(&[("a.md", b"a")]), &["none.zip", "no data set"]);
+    let other = gzip(&tar(&[("a.md", TRAIN)]));
+    refused_text(dir, "none.tar.gz", &other, &["none.tar.gz", "no data set"]);
 }
