@@ -59,7 +59,7 @@ fn place(known: &Known) -> String {
 fn check(dir: &Path) -> Result<(), Failure> {
     let data = data::load(dir).map_err(|error| Failure::Input(error.to_string()))?;
     output::line(format!("{}: {}\nSHA-256 {}", data.name, sizes(&data.content), data.checksum))?;
-    let verdicts = verdicts(dir)?;
+    let verdicts = verdicts(&data.name, dir)?;
     if verdicts.is_empty() {
         return output::line("It is none of the data sets known by name, so no checksum is known.");
     }
@@ -105,9 +105,13 @@ fn sizes(content: &Content) -> String {
     }
 }
 
-/// The verdicts on the known data set that has the most files in `dir`, if any has one.
-fn verdicts(dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
+/// The verdicts on the known data set that has the most files in `dir`, if any has one. The name of a
+/// single file says little: there the data set's own name must be the known one.
+fn verdicts(name: &str, dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
     let there = |known: &Known| {
+        if known.files.len() == 1 && known.name != name {
+            return 0;
+        }
         let exists =
             |name: &str| dir.join(name).exists() || dir.join(format!("{name}.gz")).exists();
         known.files.iter().filter(|file| exists(file.name)).count()
