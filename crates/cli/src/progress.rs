@@ -57,12 +57,13 @@ impl Observer for Bars {
 
     fn evaluated(&self, evaluation: &Evaluation) {
         let state = self.state();
-        let accuracy = format!("accuracy {:.2} %", evaluation.quality * 100.0);
+        let metric = evaluation.metric;
+        let quality = format!("{} {}", metric.name(), metric.show(evaluation.quality));
         if self.terminal {
-            state.bar.set_message(accuracy);
+            state.bar.set_message(quality);
         } else {
             let (name, step, steps) = (&state.name, evaluation.step, state.steps);
-            output::note(format!("{name}: step {step}/{steps}, {accuracy}"));
+            output::note(format!("{name}: step {step}/{steps}, {quality}"));
         }
     }
 
@@ -93,9 +94,10 @@ impl Progress for Bars {
         let state = self.state();
         state.bar.finish_and_clear();
         output::note(format!(
-            "{}: accuracy {:.2} %, {:.3} bits/parameter, {:.1} s",
+            "{}: {} {}, {:.3} bits/parameter, {:.1} s",
             state.name,
-            run.quality * 100.0,
+            run.metric.name(),
+            run.metric.show(run.quality),
             run.bits_per_parameter(),
             run.seconds
         ));

@@ -19,10 +19,11 @@ pub(crate) struct Settings {
     /// Take settings from a TOML file; flags given beside it win
     #[arg(long, value_name = "FILE")]
     pub(crate) experiment: Option<PathBuf>,
-    /// The model: mlp, lenet5, resnet20 (or any 6n+2) [default: lenet5]
+    /// The model: mlp, lenet5, resnet20 (or any 6n+2) for images; charlstm (charlstm:N with N hidden
+    /// units), wordlstm for text [default: lenet5]
     #[arg(long)]
     model: Option<ModelKind>,
-    /// A folder with MNIST, CIFAR-10 or class folders of images, or the name of a known data set
+    /// A folder with MNIST, CIFAR-10, class folders of images or text, or the name of a known data set
     /// [default: digits, which is generated]
     #[arg(long, value_name = "DIR|NAME")]
     data: Option<String>,
@@ -56,19 +57,24 @@ pub(crate) struct Settings {
     /// Passes over the training set, instead of steps
     #[arg(long, value_name = "N")]
     epochs: Option<f64>,
-    /// Examples per worker and step [default: 32]
+    /// Images, or streams of text, per worker and step [default: 32, 5 for text]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999] [default: momentum]
+    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999] [default: momentum,
+    /// sgd for text]
     #[arg(long, value_name = "NAME")]
     optimizer: Option<OptimizerKind>,
     /// A number, or a schedule such as cosine:from=0.1,to=0.001,scale=on or
-    /// step:from=0.1,factor=0.1,at=0.5+0.75 [default: a cosine that suits the model]
+    /// step:from=0.1,factor=0.1,at=0.5+0.75 [default: one that suits the model]
     #[arg(long = "lr", value_name = "RATE")]
     learning_rate: Option<LearningRate>,
-    /// Weight of the ℓ2 penalty [default: 0.0001]
+    /// Weight of the ℓ2 penalty [default: 0.0001, none for text]
     #[arg(long, value_name = "W")]
     weight_decay: Option<f32>,
+    /// Scale a worker's gradient down to this norm where it is longer [default: 5 for text, else any
+    /// norm will do]
+    #[arg(long, value_name = "NORM")]
+    clip: Option<f32>,
     /// Random crops and flips of training images [default: on for colour images]
     #[arg(long, value_name = "on|off")]
     augment: Option<Switch>,
@@ -94,7 +100,7 @@ impl Settings {
             None => base,
         };
         if let (Some(model), None) = (self.model, &self.experiment) {
-            experiment.learning_rate = Experiment::learning_rate_for(model);
+            experiment = experiment.suiting(model);
         }
         set(&mut experiment.model, self.model);
         set(&mut experiment.data, self.data.clone());
@@ -111,6 +117,9 @@ impl Settings {
         set(&mut experiment.optimizer, self.optimizer);
         set(&mut experiment.learning_rate, self.learning_rate.clone());
         set(&mut experiment.weight_decay, self.weight_decay);
+        if self.clip.is_some() {
+            experiment.clip = self.clip;
+        }
         set(&mut experiment.raw_below, self.raw_below);
         set(&mut experiment.evaluations, self.evaluations);
         if let Some(switch) = self.augment {

@@ -54,6 +54,10 @@ fn data_is_listed_and_checked() {
     assert!(printed.contains("96 training and 32 test images"), "{printed}");
     assert!(printed.contains("differs"), "{printed}");
     assert!(bench.refused("data check nowhere").contains("nowhere"));
+    bench.text("letters", "to be or not to be ", 10);
+    let printed = bench.ok("data check letters");
+    assert!(printed.contains("187 training and 3 test characters, 7 symbols"), "{printed}");
+    assert!(printed.contains("none of the data sets known"), "{printed}");
     let labels = bench.read("images/train-labels-idx1-ubyte");
     bench.write("images/train-labels-idx1-ubyte", &labels[..50]);
     assert!(bench.refused("data check images").contains("train-labels-idx1-ubyte"));

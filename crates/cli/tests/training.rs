@@ -57,6 +57,30 @@ fn compare_needs_no_data() {
 }
 
 #[test]
+fn language_models_are_measured_in_perplexity() {
+    let bench = Bench::new();
+    bench.text("letters", "to be or not to be, that is the question\n", 30);
+    let line = "compare --data letters --model charlstm:8 --workers 2 --batch 2 --steps 6 \
+                --compressor none --compressor 3lc --json rows.json";
+    let printed = bench.ok(line);
+    assert!(printed.contains("perplexity") && !printed.contains("accuracy"), "{printed}");
+    for row in rows(&bench, "rows.json") {
+        assert_eq!(row["metric"], "perplexity");
+        // Fifteen different characters.
+        let quality = row["quality"].as_f64().unwrap();
+        assert!((3.0..17.0).contains(&quality), "{quality}");
+    }
+    let written = String::from_utf8(bench.read("gradwire-report/experiment.toml")).unwrap();
+    for setting in ["clip = 5", "optimizer = \"sgd\"", "factor=0.8"] {
+        assert!(written.contains(setting), "{written}");
+    }
+    let error = bench.refused("train --data letters --model lenet5 --steps 2");
+    assert!(error.contains("letters") && error.contains("lenet5"), "{error}");
+    let error = bench.refused("train --data digits --model charlstm --steps 2");
+    assert!(error.contains("digits") && error.contains("charlstm"), "{error}");
+}
+
+#[test]
 fn a_resumed_run_has_the_bits_of_one_never_stopped() {
     let bench = Bench::new();
     bench.images("images");

@@ -11,7 +11,7 @@ use gradwire_train::data::{self, DataError, Dataset};
 use gradwire_train::models::ModelKind;
 use gradwire_train::optim::OptimizerKind;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Payload, RunConfig, Split};
+use gradwire_train::run::{Payload, RunConfig, Split, steps_per_epoch};
 use gradwire_train::schedule::LearningRate;
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,7 @@ pub struct Experiment {
     /// Passes over the training set, instead of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<f64>,
-    /// Examples per worker and step.
+    /// Images, or streams of text, per worker and step.
     pub batch: usize,
     /// The update rule.
     #[serde(with = "text")]
@@ -62,6 +62,9 @@ pub struct Experiment {
     pub learning_rate: LearningRate,
     /// Weight of the ℓ2 penalty.
     pub weight_decay: f32,
+    /// The most that the norm of a worker's gradient may be; longer ones are scaled down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f32>,
     /// Random crops and flips; where not given, colour images are cropped and flipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub augment: Option<bool>,
@@ -107,6 +110,7 @@ impl Default for Experiment {
             optimizer: known("momentum"),
             learning_rate: Self::learning_rate_for(ModelKind::LeNet5),
             weight_decay: 1e-4,
+            clip: None,
             augment: None,
             raw_below: Policy::RAW_BELOW,
             seeds: vec![0],
@@ -119,12 +123,38 @@ impl Default for Experiment {
 }
 
 impl Experiment {
-    /// A cosine for a model: ResNets take the 3LC paper's, scaled by the number of workers and warmed
-    /// up; models without batch normalisation a smaller one.
+    /// A schedule for a model: ResNets take the 3LC paper's, scaled by the number of workers and warmed
+    /// up; models without batch normalisation a smaller one. Language models fall in steps, as in
+    /// Sattler et al., Table III.
     pub fn learning_rate_for(model: ModelKind) -> LearningRate {
         match model {
             ModelKind::ResNet { .. } => known("cosine:from=0.1,to=0.001,scale=on,warmup=0.05"),
-            _ => known("cosine:from=0.01,to=0.0001"),
+            ModelKind::CharLstm { .. } => {
+                known("step:from=1,factor=0.8,at=0.3125+0.5+0.625+0.75+0.875")
+            }
+            ModelKind::WordLstm => known("step:from=1,factor=0.8,after=0.4,every=0.02"),
+            ModelKind::Mlp | ModelKind::LeNet5 => known("cosine:from=0.01,to=0.0001"),
+        }
+    }
+
+    /// The same experiment with another model and the settings that suit it. Language models are
+    /// trained as in the paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table
+    /// III): plain descent at a rate that begins with 1, five streams a worker, gradients of a norm of
+    /// 5 at most, no penalty. Models of images keep all settings but the learning rate.
+    pub fn suiting(self, model: ModelKind) -> Self {
+        let learning_rate = Self::learning_rate_for(model);
+        if !model.is_for_text() {
+            return Self { model, learning_rate, ..self };
+        }
+        Self {
+            model,
+            learning_rate,
+            batch: 5,
+            optimizer: known("sgd"),
+            weight_decay: 0.0,
+            clip: Some(5.0),
+            evaluate_at_most: 20_000,
+            ..self
         }
     }
 
@@ -164,6 +194,10 @@ impl Experiment {
         }
         if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
             let message = format!("weight decay must not be negative: {}", self.weight_decay);
+            return Err(TestbedError::Config(message));
+        }
+        if let Some(norm) = self.clip.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
+            let message = format!("clip must be a positive number, not {norm}");
             return Err(TestbedError::Config(message));
         }
         if let Some(bad) = self.links_mbit.iter().find(|mbit| !(mbit.is_finite() && **mbit > 0.0)) {
@@ -226,8 +260,8 @@ impl Experiment {
         match self.epochs {
             None => self.steps,
             Some(epochs) => {
-                let a_step = (self.workers * self.batch) as f64;
-                ((epochs * data.train.len() as f64 / a_step).ceil() as u64).max(1)
+                let an_epoch = steps_per_epoch(data, self.workers, self.batch);
+                ((epochs * an_epoch).ceil() as u64).max(1)
             }
         }
     }
@@ -261,8 +295,9 @@ impl Experiment {
                 batch: self.batch,
                 optimizer: self.optimizer,
                 weight_decay: self.weight_decay,
+                clip: self.clip,
                 learning_rate: self.learning_rate.clone(),
-                augment: self.augment.unwrap_or(data.train.channels == 3),
+                augment: self.augment.unwrap_or_else(|| in_colour(data)),
                 seed,
                 raw_below: self.raw_below,
                 evaluate_every: steps.div_ceil(self.evaluations),
@@ -272,6 +307,10 @@ impl Experiment {
             })
             .collect()
     }
+}
+
+fn in_colour(data: &Dataset) -> bool {
+    data.images().is_some_and(|images| images.train.channels == 3)
 }
 
 /// How long a rank waits for another: no step of the models here takes nearly as long.
@@ -349,6 +388,7 @@ mod tests {
         assert_eq!(read(&experiment.to_toml()).unwrap(), experiment);
         experiment.epochs = Some(1.5);
         experiment.augment = Some(false);
+        experiment.clip = Some(2.5);
         experiment.seeds = vec![1, 2];
         assert_eq!(read(&experiment.to_toml()).unwrap(), experiment);
     }
@@ -399,9 +439,29 @@ mod tests {
         assert!(refused(|e| e.workers = 0).contains("workers"));
         assert!(refused(|e| e.steps = 0).contains("steps"));
         assert!(refused(|e| e.epochs = Some(-1.0)).contains("epochs"));
+        assert!(refused(|e| e.clip = Some(0.0)).contains("clip"));
         assert!(refused(|e| e.links_mbit = vec![0.0]).contains("link"));
         assert!(refused(|e| e.seeds = vec![3, 3]).contains("seed 3"));
         assert!(refused(|e| e.compressors.push(known("3lc"))).contains("3lc"));
+    }
+
+    #[test]
+    fn language_models_have_settings_of_their_own() {
+        let experiment = Experiment::default().suiting(known("wordlstm"));
+        assert!(experiment.check().is_ok());
+        assert_eq!((experiment.batch, experiment.clip), (5, Some(5.0)));
+        // 0.8 at iteration 24000 + 1200·n of 60000.
+        let rate = |step| experiment.learning_rate.at(step, 60_000, 4);
+        let near = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-9);
+        near(rate(23_999), 1.0);
+        near(rate(24_000), 0.8);
+        near(rate(25_199), 0.8);
+        near(rate(25_200), 0.64);
+        near(rate(59_999), 0.8f64.powi(30));
+        let rate = Experiment::learning_rate_for(known("charlstm:64"));
+        let falls: Vec<u64> =
+            (1..16_000).filter(|&s| rate.at(s, 16_000, 4) < rate.at(s - 1, 16_000, 4)).collect();
+        assert_eq!(falls, [5_000, 8_000, 10_000, 12_000, 14_000]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The charts of a comparison, after the figures of the 3LC paper (arXiv:1802.07389, section 5).
 
 use gradwire_exchange::Link;
-use gradwire_train::run::{RunRecord, StepRecord};
+use gradwire_train::run::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
 use crate::format::bandwidth;
@@ -12,8 +12,8 @@ use crate::summary::{Spread, by_compressor, compute_seconds, step_seconds};
 /// The most points of a line over steps.
 const POINTS: usize = 60;
 
-/// Accuracy over modelled training time on `link`, from the evaluations of runs of one length.
-pub fn accuracy_over_time(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
+/// Quality over modelled training time on `link`, from the evaluations of runs of one length.
+pub fn quality_over_time(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
     let compute = compute_seconds(runs);
     let mut series = Vec::new();
     for (colour, group) in by_compressor(runs).iter().enumerate() {
@@ -21,12 +21,12 @@ pub fn accuracy_over_time(runs: &[RunRecord], link: Link) -> Result<Chart, Testb
         let points = evaluations(group).into_iter().map(|p| Point { x: p.x * step, ..p });
         series.push(line(group[0], colour, points.collect()));
     }
-    Ok(time_chart(link, series))
+    Ok(time_chart(link, metric(runs), series))
 }
 
-/// Final accuracy over modelled training time on `link`: one point for each number of steps, each a
+/// Final quality over modelled training time on `link`: one point for each number of steps, each a
 /// run of its own (Figures 4 to 6 and 8).
-pub fn accuracy_by_length(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
+pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
     let compute = compute_seconds(runs);
     let mut series = Vec::new();
     for (colour, group) in by_compressor(runs).iter().enumerate() {
@@ -37,12 +37,13 @@ pub fn accuracy_by_length(runs: &[RunRecord], link: Link) -> Result<Chart, Testb
         for steps in lengths {
             let runs: Vec<_> = group.iter().filter(|run| run.steps == steps).collect();
             let seconds = steps as f64 * step_seconds(runs[0], compute, link)?;
-            let qualities: Vec<f64> = runs.iter().map(|run| run.quality * 100.0).collect();
+            let qualities: Vec<f64> =
+                runs.iter().map(|run| shown(run.metric, run.quality)).collect();
             points.extend(Spread::of(&qualities).map(|spread| spread.at(seconds)));
         }
         series.push(line(group[0], colour, points));
     }
-    Ok(time_chart(link, series))
+    Ok(time_chart(link, metric(runs), series))
 }
 
 /// Training loss over steps (Figure 7, left), averaged over seeds and over windows of steps.
@@ -59,16 +60,16 @@ pub fn loss(runs: &[RunRecord]) -> Chart {
     }
 }
 
-/// Test accuracy over steps (Figure 7, right): mean over seeds, bars from the least to the greatest.
-pub fn accuracy(runs: &[RunRecord]) -> Chart {
+/// Test accuracy, or perplexity, over steps (Figure 7, right): mean over seeds, bars from the least to the greatest.
+pub fn quality(runs: &[RunRecord]) -> Chart {
     let series = by_compressor(runs)
         .into_iter()
         .enumerate()
         .map(|(colour, group)| line(group[0], colour, evaluations(&group)));
     Chart {
-        title: "Test accuracy".to_owned(),
+        title: format!("Test {}", metric(runs).name()),
         x: ("step".to_owned(), Scale::Linear),
-        y: ("accuracy (%)".to_owned(), Scale::Linear),
+        y: quality_axis(metric(runs)),
         series: series.collect(),
     }
 }
@@ -98,12 +99,33 @@ pub fn bits_per_value(runs: &[RunRecord]) -> Chart {
     }
 }
 
-fn time_chart(link: Link, series: Vec<Series>) -> Chart {
+fn time_chart(link: Link, metric: Metric, series: Vec<Series>) -> Chart {
+    let link = bandwidth(link.bits_per_second);
     Chart {
-        title: format!("Time and accuracy at {} (modelled)", bandwidth(link.bits_per_second)),
+        title: format!("Time and {} at {link} (modelled)", metric.name()),
         x: ("training time (s, modelled)".to_owned(), Scale::Log),
-        y: ("accuracy (%)".to_owned(), Scale::Linear),
+        y: quality_axis(metric),
         series,
+    }
+}
+
+/// The metric of runs on the same data.
+fn metric(runs: &[RunRecord]) -> Metric {
+    runs.first().map_or_else(Metric::default, |run| run.metric)
+}
+
+/// A quality as charts show it: accuracy in per cent.
+fn shown(metric: Metric, quality: f64) -> f64 {
+    match metric {
+        Metric::Accuracy => quality * 100.0,
+        Metric::Perplexity => quality,
+    }
+}
+
+fn quality_axis(metric: Metric) -> (String, Scale) {
+    match metric {
+        Metric::Accuracy => ("accuracy (%)".to_owned(), Scale::Linear),
+        Metric::Perplexity => ("perplexity".to_owned(), Scale::Log),
     }
 }
 
@@ -111,7 +133,7 @@ fn line(run: &RunRecord, colour: usize, points: Vec<Point>) -> Series {
     Series { label: run.compressor.clone(), points, colour, dashed: false }
 }
 
-/// Accuracy in per cent at each evaluated step, over the seeds of one compressor.
+/// Quality at each evaluated step, over the seeds of one compressor.
 fn evaluations(group: &[&RunRecord]) -> Vec<Point> {
     let steps = group[0].evaluations.iter().map(|evaluation| evaluation.step);
     steps
@@ -120,7 +142,7 @@ fn evaluations(group: &[&RunRecord]) -> Vec<Point> {
                 .iter()
                 .flat_map(|run| &run.evaluations)
                 .filter(|evaluation| evaluation.step == step)
-                .map(|evaluation| evaluation.quality * 100.0)
+                .map(|evaluation| shown(evaluation.metric, evaluation.quality))
                 .collect();
             Spread::of(&qualities).map(|spread| spread.at(step as f64))
         })
@@ -154,13 +176,20 @@ mod tests {
     #[test]
     fn lines_are_means_over_seeds() {
         let runs = [synthetic::run("3lc", 1), synthetic::run("3lc", 3)];
-        let chart = accuracy(&runs);
+        let chart = quality(&runs);
         assert_eq!(chart.series.len(), 1);
         let last = chart.series[0].points[1];
         assert_eq!(last.x, 10.0);
         // 91 and 93 per cent.
         assert!((last.y - 92.0).abs() < 1e-9);
         assert!((last.low - 91.0).abs() < 1e-9 && (last.high - 93.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn perplexities_are_shown_as_they_are() {
+        let chart = quality(&[synthetic::text_run("3lc", 4.0)]);
+        assert_eq!((chart.series[0].points[1].y, chart.y.1), (4.0, Scale::Log));
+        assert_eq!((chart.title.as_str(), chart.y.0.as_str()), ("Test perplexity", "perplexity"));
     }
 
     #[test]
@@ -175,7 +204,7 @@ mod tests {
     #[test]
     fn a_slower_link_moves_the_same_accuracy_to_the_right() {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let at = |mbit: f64| accuracy_over_time(&runs, Link::mbit(mbit)).unwrap().series;
+        let at = |mbit: f64| quality_over_time(&runs, Link::mbit(mbit)).unwrap().series;
         let (slow, fast) = (at(1.0), at(1000.0));
         assert!(slow[0].points[1].x > 2.0 * fast[0].points[1].x);
         assert!(slow[0].points[1].x > slow[1].points[1].x);
@@ -187,8 +216,7 @@ mod tests {
         let mut half = synthetic::run("3lc", 1);
         half.steps = 5;
         half.quality = 0.5;
-        let chart =
-            accuracy_by_length(&[synthetic::run("3lc", 1), half], Link::mbit(10.0)).unwrap();
+        let chart = quality_by_length(&[synthetic::run("3lc", 1), half], Link::mbit(10.0)).unwrap();
         let qualities: Vec<f64> = chart.series[0].points.iter().map(|p| p.y.round()).collect();
         assert_eq!(qualities, [50.0, 91.0]);
     }

@@ -50,11 +50,6 @@ pub(crate) fn bandwidth(bits_per_second: f64) -> String {
     format!("{} {name}", bits_per_second / unit)
 }
 
-/// A fraction in per cent, with two decimals.
-pub(crate) fn percent(value: f64) -> String {
-    format!("{:.2} %", value * 100.0)
-}
-
 /// A difference of fractions, in points of a per cent, with its sign.
 pub(crate) fn points(value: f64) -> String {
     format!("{:+.2}", value * 100.0)
@@ -104,7 +99,6 @@ mod tests {
         assert_eq!(seconds(9000.0), "2 h 30 min");
         assert_eq!(bandwidth(1e7), "10 Mbit/s");
         assert_eq!(bandwidth(1e10), "10 Gbit/s");
-        assert_eq!(percent(0.98765), "98.77 %");
         assert_eq!(points(-0.0012), "-0.12");
         assert_eq!(times(106.5), "106×");
     }

@@ -1,11 +1,11 @@
 //! The report of a comparison: one HTML file.
 
 use gradwire_exchange::Link;
-use gradwire_train::run::RunRecord;
+use gradwire_train::run::{Metric, RunRecord};
 
-use crate::format::{bandwidth, seconds};
+use crate::format::{bandwidth, seconds, significant};
 use crate::page::Page;
-use crate::summary::{Summary, summarize};
+use crate::summary::{Row, Summary, summarize};
 use crate::{TestbedError, figures, table};
 
 /// Where a comparison comes from, for whoever wants to repeat it.
@@ -41,12 +41,13 @@ pub fn html(
 
     let mut over_time = Vec::new();
     for &link in links {
-        over_time.push(figures::accuracy_over_time(runs, link)?);
+        over_time.push(figures::quality_over_time(runs, link)?);
     }
-    page.section("Training time against accuracy").charts(&over_time);
+    let heading = format!("Training time against {}", first.metric.name());
+    page.section(&heading).charts(&over_time);
     page.section("Over the steps of training").charts([
         &figures::loss(runs),
-        &figures::accuracy(runs),
+        &figures::quality(runs),
         &figures::bits_per_value(runs),
     ]);
     page.section("To repeat it").code(&provenance.command).code(&provenance.experiment).paragraph(
@@ -68,13 +69,15 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     let Some(none) = summary.rows.iter().find(|row| row.compressor == "none") else {
         return Vec::new();
     };
-    let floor = none.quality.mean - none.quality.sd.max(TOLERANCE);
-    let kept = || summary.rows.iter().filter(|row| row.quality.mean >= floor);
-    let mut lines = vec![format!(
-        "Fastest that keep the quality of none, within {:.2} points (its spread over seeds, at \
-         least half a point); modelled:",
-        (none.quality.mean - floor) * 100.0
-    )];
+    let (allowed, within) = tolerance(summary.metric, none);
+    let kept = || {
+        summary.rows.iter().filter(|row| match summary.metric {
+            Metric::Accuracy => row.quality.mean >= none.quality.mean - allowed,
+            Metric::Perplexity => row.quality.mean <= none.quality.mean + allowed,
+        })
+    };
+    let mut lines =
+        vec![format!("Fastest that keep the quality of none, within {within}; modelled:")];
     for (at, link) in summary.links.iter().enumerate() {
         let best = kept().min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step));
         let pays = best.and_then(|row| Some((row, row.on_links[at].speedup?)));
@@ -90,12 +93,38 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     lines
 }
 
+/// How much worse than the baseline a quality may be and still count as kept, and what that is in
+/// words.
+fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
+    match metric {
+        Metric::Accuracy => {
+            let allowed = none.quality.sd.max(TOLERANCE);
+            let within = format!(
+                "{:.2} points (its spread over seeds, at least half a point)",
+                allowed * 100.0
+            );
+            (allowed, within)
+        }
+        Metric::Perplexity => {
+            let allowed = none.quality.sd.max(RELATIVE_TOLERANCE * none.quality.mean);
+            let within = format!(
+                "a perplexity of {} more (its spread over seeds, at least one in a hundred)",
+                significant(allowed)
+            );
+            (allowed, within)
+        }
+    }
+}
+
 /// The least speed-up that is worth another compressor.
 const WORTHWHILE: f64 = 1.05;
 
-/// How far below the baseline a quality may lie and still count as kept, where the spread over
-/// seeds is less or not known: half a point of a per cent.
+/// How far below the baseline an accuracy may lie, where the spread over seeds is less or not known:
+/// half a point of a per cent.
 const TOLERANCE: f64 = 0.005;
+
+/// How far above the baseline a perplexity may lie there, as a part of the baseline.
+const RELATIVE_TOLERANCE: f64 = 0.01;
 
 fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
     let run = &runs[0];
@@ -113,6 +142,7 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
         ("optimizer", run.optimizer.clone()),
         ("learning rate", run.learning_rate.clone()),
         ("weight decay", run.weight_decay.to_string()),
+        ("norm of gradients", run.clip.map_or("any".to_owned(), |norm| format!("at most {norm}"))),
         ("crop and flip", if run.augment { "yes" } else { "no" }.to_owned()),
         ("seeds", seeds.join(", ")),
         ("time it took", seconds(runs.iter().map(|run| run.seconds).sum())),
@@ -159,5 +189,18 @@ mod tests {
         runs[2].quality -= 0.02;
         assert!(says(&runs)[1].contains("3lc"));
         assert!(says(&runs[1..]).is_empty());
+    }
+
+    #[test]
+    fn less_perplexity_is_better() {
+        let runs =
+            |other: f64| [synthetic::text_run("none", 4.0), synthetic::text_run("3lc", other)];
+        let says = |other| verdict(&summarize(&runs(other), &[Link::mbit(0.1)]).unwrap());
+        assert!(says(3.0)[1].contains("3lc") && says(4.03)[1].contains("3lc"));
+        assert!(says(4.05)[1].contains("nothing else pays"));
+        assert!(says(4.0)[0].contains("0.0400 more"), "{:?}", says(4.0));
+        let html = html(&runs(4.25), &default_links(), &provenance()).unwrap();
+        assert!(html.contains("4.250") && html.contains("+0.250"));
+        assert!(!html.contains("accuracy") && !html.contains("425"));
     }
 }

@@ -1,6 +1,6 @@
 //! One flat row a run, for programs that read the results.
 
-use gradwire_train::run::RunRecord;
+use gradwire_train::run::{Metric, RunRecord};
 use serde::Serialize;
 
 use crate::TestbedError;
@@ -15,7 +15,9 @@ pub struct Row {
     pub seed: u64,
     /// Training steps.
     pub steps: u64,
-    /// Final quality, 0 to 1.
+    /// What the quality is measured in: `accuracy` (0 to 1) or `perplexity`.
+    pub metric: Metric,
+    /// Final quality.
     pub quality: f64,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
@@ -59,6 +61,7 @@ pub fn rows(runs: &[RunRecord]) -> Result<Vec<Row>, TestbedError> {
                 compressor: run.compressor.clone(),
                 seed: run.seed,
                 steps: run.steps,
+                metric: run.metric,
                 quality: run.quality,
                 bits_per_parameter: run.bits_per_parameter(),
                 ratio: (up + down) / (run.bytes_up + run.bytes_down),

@@ -85,6 +85,10 @@ fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
         && run.steps == config.steps
 }
 
+fn clip(norm: Option<String>) -> String {
+    norm.unwrap_or_else(|| "off".to_owned())
+}
+
 /// Refuses finished runs that cannot stand beside new ones, and names the first difference.
 fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
     let pairs = [
@@ -100,6 +104,11 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
         ("optimizer", config.optimizer.to_string(), run.optimizer.clone()),
         ("learning rate", config.learning_rate.to_string(), run.learning_rate.clone()),
         ("crop and flip", config.augment.to_string(), run.augment.to_string()),
+        (
+            "clip",
+            clip(config.clip.map(|norm| norm.to_string())),
+            clip(run.clip.map(|norm| norm.to_string())),
+        ),
         ("weight decay", config.weight_decay.to_string(), (run.weight_decay as f32).to_string()),
     ];
     match pairs.into_iter().find(|(_, here, there)| here != there) {

@@ -2,7 +2,7 @@
 
 use gradwire_exchange::{Link, StepBytes, Strategy};
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{RunRecord, StepRecord};
+use gradwire_train::run::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
 
@@ -63,7 +63,7 @@ pub struct Row {
     pub compressor: String,
     /// Training steps of each run.
     pub steps: u64,
-    /// Final quality, 0 to 1.
+    /// Final quality, in the summary's metric.
     pub quality: Spread,
     /// Mean quality minus that of `none`; `None` without a run of it.
     pub difference: Option<f64>,
@@ -101,6 +101,8 @@ pub struct Row {
 pub struct Summary {
     /// One row a compressor, in the order of first appearance.
     pub rows: Vec<Row>,
+    /// What quality is measured in.
+    pub metric: Metric,
     /// What ratios are relative to.
     pub baseline: Baseline,
     /// Measured seconds of a forward and backward pass on a core of its own: the median over all
@@ -137,6 +139,7 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     Ok(Summary {
         baseline: if baseline.is_some() { Baseline::Measured } else { Baseline::Computed },
         rows,
+        metric: runs[0].metric,
         compute,
         links: links.to_vec(),
     })

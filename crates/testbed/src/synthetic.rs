@@ -1,6 +1,6 @@
 //! Made-up runs for tests: round numbers that can be checked by hand.
 
-use gradwire_train::run::{Evaluation, RunRecord, Sent, StepRecord};
+use gradwire_train::run::{Evaluation, Metric, RunRecord, Sent, StepRecord};
 
 /// A run of 10 steps on a server with 4 workers and 1000 parameters, 500 of them in one tensor
 /// and 900 in compressed ones. `none` moves 4000 bytes each way a step; anything else 100 up and 200 down.
@@ -22,8 +22,13 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             wire: 0.003,
         })
         .collect();
-    let evaluation =
-        |step: u64, quality: f64| Evaluation { step, quality, loss: 1.0, examples: 100 };
+    let evaluation = |step: u64, quality: f64| Evaluation {
+        step,
+        quality,
+        loss: 1.0,
+        examples: 100,
+        metric: Metric::Accuracy,
+    };
     let quality = 0.9 + 0.01 * seed as f64;
     RunRecord {
         version: "0.0.0".to_owned(),
@@ -51,6 +56,8 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         learning_rate: "cosine:from=0.1,to=0.001".to_owned(),
         augment: false,
         seed,
+        clip: None,
+        metric: Metric::Accuracy,
         quality,
         bytes_up: up * steps as f64,
         bytes_down: down * steps as f64,
@@ -59,4 +66,16 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         trace,
         evaluations: vec![evaluation(5, quality - 0.2), evaluation(10, quality)],
     }
+}
+
+/// The same of a language model, with a perplexity.
+pub(crate) fn text_run(compressor: &str, perplexity: f64) -> RunRecord {
+    let mut run = run(compressor, 1);
+    run.metric = Metric::Perplexity;
+    run.quality = perplexity;
+    for evaluation in &mut run.evaluations {
+        evaluation.metric = Metric::Perplexity;
+        evaluation.quality = perplexity;
+    }
+    run
 }

@@ -1,8 +1,9 @@
 //! Tables for terminals, for Markdown and for HTML, from one grid of cells.
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use gradwire_train::run::Metric;
 
-use crate::format::{bandwidth, bytes, percent, points, seconds, significant, times};
+use crate::format::{bandwidth, bytes, points, seconds, significant, times};
 use crate::summary::{Baseline, Row, Spread, Summary};
 
 /// A table's cells. The first column is text; the others are numbers, to the right, unless the grid
@@ -104,7 +105,7 @@ pub fn traffic(summary: &Summary) -> Grid {
     };
     let mut grid = Grid::new([
         "compressor",
-        "quality",
+        summary.metric.name(),
         "against none",
         "bits/parameter",
         ratio,
@@ -116,8 +117,8 @@ pub fn traffic(summary: &Summary) -> Grid {
     for row in &summary.rows {
         grid.push(vec![
             row.compressor.clone(),
-            quality(&row.quality),
-            row.difference.map_or("–".to_owned(), points),
+            quality(summary.metric, &row.quality),
+            row.difference.map_or("–".to_owned(), |value| difference(summary.metric, value)),
             significant(row.bits_per_parameter),
             times(row.ratio),
             times(row.ratio_up),
@@ -157,17 +158,32 @@ fn on_link(row: &Row, at: usize) -> String {
 }
 
 /// A quality with its spread over seeds.
-pub fn quality(quality: &Spread) -> String {
+pub fn quality(metric: Metric, quality: &Spread) -> String {
     if quality.count < 2 {
-        return percent(quality.mean);
+        return metric.show(quality.mean);
     }
-    format!(
-        "{:.2} ± {:.2} % [{:.2}–{:.2}]",
-        quality.mean * 100.0,
-        quality.sd * 100.0,
-        quality.min * 100.0,
-        quality.max * 100.0
-    )
+    let Spread { mean, sd, min, max, .. } = *quality;
+    match metric {
+        Metric::Accuracy => format!(
+            "{:.2} ± {:.2} % [{:.2}–{:.2}]",
+            mean * 100.0,
+            sd * 100.0,
+            min * 100.0,
+            max * 100.0
+        ),
+        Metric::Perplexity => {
+            let show = |value| metric.show(value);
+            format!("{} ± {} [{}–{}]", show(mean), significant(sd), show(min), show(max))
+        }
+    }
+}
+
+/// A difference of qualities, with its sign: of accuracies in points of a per cent.
+pub fn difference(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Accuracy => points(value),
+        Metric::Perplexity => format!("{value:+.3}"),
+    }
 }
 
 /// What the figures of [`traffic`] and [`time`] are, in sentences for a caption.

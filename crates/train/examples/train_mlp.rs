@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             batch: 32,
             optimizer: "momentum:m=0.9".parse()?,
             weight_decay: 1e-4,
+            clip: None,
             learning_rate: "cosine:from=0.05,to=0.0005".parse()?,
             augment: false,
             seed: 1,

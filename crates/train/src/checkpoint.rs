@@ -8,6 +8,7 @@
 //! | `step` | steps done |
 //! | `parameters/<tensor>` | the workers' parameters, equal on all |
 //! | `statistics/<norm>.mean`, `.variance` | the first worker's batch-norm statistics |
+//! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
 //! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too |
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
@@ -18,8 +19,8 @@ use std::path::Path;
 use gradwire::{State, StateError};
 use serde::{Deserialize, Serialize};
 
-use crate::models::{Model, floats_of};
-use crate::run::{Evaluation, RunConfig, StepRecord};
+use crate::models::floats_of;
+use crate::run::{Evaluation, Learner, RunConfig, StepRecord};
 
 /// Under which keys a worker's exchange keeps its state.
 pub(crate) fn worker_prefix(rank: usize) -> String {
@@ -59,10 +60,14 @@ impl Checkpoint {
         Ok(Self { step: state.number("step")?, record, state })
     }
 
-    /// The workers' parameters; the model's batch-norm statistics are put back on the way.
-    pub(crate) fn restore_model(&self, model: &mut Model) -> Result<Vec<Vec<f32>>, StateError> {
-        model.restore("statistics/", &self.state)?;
-        let tensors = model.tensors().iter();
+    /// The workers' parameters; batch-norm statistics, and what a worker has of its own, are put back
+    /// on the way.
+    pub(crate) fn restore_model(
+        &self,
+        learner: &mut Learner<'_>,
+    ) -> Result<Vec<Vec<f32>>, StateError> {
+        learner.restore("statistics/", &self.state)?;
+        let tensors = learner.tensors().iter();
         tensors
             .map(|tensor| {
                 floats_of(&self.state, format!("parameters/{}", tensor.name()), tensor.elements())
@@ -77,9 +82,9 @@ impl Checkpoint {
 }
 
 /// Adds what the first worker has beyond its exchange.
-pub(crate) fn save_model(model: &Model, parameters: &[Vec<f32>], state: &mut State) {
-    model.save("statistics/", state);
-    for (tensor, values) in model.tensors().iter().zip(parameters) {
+pub(crate) fn save_model(learner: &Learner<'_>, parameters: &[Vec<f32>], state: &mut State) {
+    learner.save_statistics("statistics/", state);
+    for (tensor, values) in learner.tensors().iter().zip(parameters) {
         state.set_floats(&format!("parameters/{}", tensor.name()), values.clone());
     }
 }
@@ -103,7 +108,7 @@ pub(crate) fn write(
 }
 
 /// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 19] {
+fn settings(config: &RunConfig) -> [(&'static str, String); 20] {
     [
         ("model", config.model.to_string()),
         ("data", config.data.name.clone()),
@@ -120,6 +125,7 @@ fn settings(config: &RunConfig) -> [(&'static str, String); 19] {
         ("batch", config.batch.to_string()),
         ("optimizer", config.optimizer.to_string()),
         ("weight decay", config.weight_decay.to_string()),
+        ("clip", config.clip.map_or("off".to_owned(), |norm| norm.to_string())),
         ("learning rate", config.learning_rate.to_string()),
         ("augment", config.augment.to_string()),
         ("seed", config.seed.to_string()),

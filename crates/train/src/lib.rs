@@ -1,7 +1,7 @@
-//! Data-parallel training of image classifiers through compressed exchanges.
+//! Data-parallel training of image classifiers and language models through compressed exchanges.
 //!
 //! - [`data`]: data sets from standard files, or generated.
-//! - [`models`]: MLP, LeNet-5 and CIFAR's ResNets, with flat parameters and gradients.
+//! - [`models`]: MLP, LeNet-5, CIFAR's ResNets and LSTMs, with flat parameters and gradients.
 //! - [`optim`], [`schedule`]: update rules and learning rates; [`plan`]: compressors over a run.
 //! - [`run`]: workers as threads, from a [`RunConfig`](run::RunConfig) to a
 //!   [`RunRecord`](run::RunRecord), with checkpoints to resume from.

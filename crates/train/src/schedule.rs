@@ -7,7 +7,8 @@ use crate::options::{Options, OptionsError, Printer};
 
 /// A learning rate as a function of the step.
 ///
-/// Strings: `0.1`, `step:from=0.1,factor=0.1,at=0.5+0.75`, `cosine:from=0.1,to=0.001`, each but the
+/// Strings: `0.1`, `step:from=0.1,factor=0.1,at=0.5+0.75`, `step:from=1,factor=0.8,after=0.4,every=0.02`
+/// (at 0.4, 0.42, 0.44 and so on), `cosine:from=0.1,to=0.001`, each but the
 /// first with `scale=on` (multiply by the number of workers, Goyal et al. 2017) and `warmup=0.05`
 /// (that part of the steps climbs linearly, to the scaled rate from the unscaled one, and without
 /// scaling from zero); `constant:from=0.1` is the long form of `0.1`.
@@ -35,6 +36,15 @@ pub enum Decay {
         /// The moments as parts of all steps, in (0, 1), ascending.
         at: Vec<f64>,
     },
+    /// It is multiplied by a factor at a moment, and again each time so much more is done.
+    Repeated {
+        /// The factor, in (0, 1).
+        factor: f64,
+        /// The first moment as a part of all steps, in (0, 1).
+        after: f64,
+        /// The time between two as a part of all steps, in (0, 1).
+        every: f64,
+    },
     /// Half a cosine without restarts (Loshchilov and Hutter 2017).
     Cosine {
         /// The rate that it would reach one step after the last; not below 0.
@@ -58,6 +68,7 @@ pub enum LearningRateError {
 const POSITIVE: &str = "a positive number";
 const FACTOR: f64 = 0.1;
 const AT: [f64; 2] = [0.5, 0.75];
+const EVERY: f64 = 0.1;
 const FROM: f64 = 0.1;
 
 impl LearningRate {
@@ -85,6 +96,11 @@ impl LearningRate {
             Decay::Step { factor, at } => {
                 let drops = at.iter().filter(|&&moment| done >= moment).count();
                 self.from * factor.powi(drops as i32)
+            }
+            Decay::Repeated { factor, after, every } => {
+                // A hair early, so that a moment that falls on a step counts from that step on.
+                let drops = ((done - after) / every + 1e-9).floor() + 1.0;
+                self.from * factor.powi(drops.max(0.0) as i32)
             }
             Decay::Cosine { to } => {
                 to + (self.from - to) * (1.0 + (std::f64::consts::PI * done).cos()) / 2.0
@@ -120,15 +136,7 @@ impl FromStr for LearningRate {
         let from = options.number("from", FROM, POSITIVE, positive)?;
         let decay = match options.id() {
             "constant" => Decay::Constant,
-            "step" => Decay::Step {
-                factor: options.number("factor", FACTOR, "a number in (0, 1)", inside)?,
-                at: options.take(
-                    "at",
-                    AT.to_vec(),
-                    "ascending numbers in (0, 1), joined by +",
-                    moments,
-                )?,
-            },
+            "step" => step(&mut options)?,
             "cosine" => Decay::Cosine {
                 to: options.number("to", 0.0, "a number that is not negative", |x| {
                     x >= 0.0 && x.is_finite()
@@ -142,6 +150,22 @@ impl FromStr for LearningRate {
         options.finish()?;
         Ok(Self { from, decay, scale, warmup })
     }
+}
+
+/// The drops of a `step` schedule: at given moments, or at regular ones where `after` or `every` is
+/// given.
+fn step(options: &mut Options) -> Result<Decay, OptionsError> {
+    let expected = "a number in (0, 1)";
+    let factor = options.number("factor", FACTOR, expected, inside)?;
+    let part = |text: &str| text.parse().ok().filter(|&x| inside(x)).map(Some);
+    let after = options.take("after", None, expected, part)?;
+    let every = options.take("every", None, expected, part)?;
+    if after.is_none() && every.is_none() {
+        let expected = "ascending numbers in (0, 1), joined by +";
+        return Ok(Decay::Step { factor, at: options.take("at", AT.to_vec(), expected, moments)? });
+    }
+    let every = every.unwrap_or(EVERY);
+    Ok(Decay::Repeated { factor, after: after.unwrap_or(every), every })
 }
 
 fn inside(x: f64) -> bool {
@@ -169,7 +193,7 @@ impl fmt::Display for LearningRate {
         }
         let id = match self.decay {
             Decay::Constant => "constant",
-            Decay::Step { .. } => "step",
+            Decay::Step { .. } | Decay::Repeated { .. } => "step",
             Decay::Cosine { .. } => "cosine",
         };
         let mut printer = Printer::new(f, id)?;
@@ -182,6 +206,11 @@ impl fmt::Display for LearningRate {
                     let at: Vec<_> = at.iter().map(f64::to_string).collect();
                     printer.item("at", at.join("+"))?;
                 }
+            }
+            Decay::Repeated { factor, after, every } => {
+                printer.unless("factor", *factor, FACTOR)?;
+                printer.item("after", after)?;
+                printer.item("every", every)?;
             }
             Decay::Cosine { to } => printer.unless("to", *to, 0.0)?,
         }
@@ -214,6 +243,15 @@ mod tests {
         let rate = rate("step:from=0.1,factor=0.1,at=0.5+0.75");
         for (step, expected) in
             [(0, 0.1), (49, 0.1), (50, 0.01), (74, 0.01), (75, 0.001), (99, 0.001)]
+        {
+            close(rate.at(step, 100, 1), expected);
+        }
+    }
+
+    #[test]
+    fn steps_may_come_at_regular_moments() {
+        let rate = rate("step:from=1,factor=0.5,after=0.4,every=0.2");
+        for (step, expected) in [(0, 1.0), (39, 1.0), (40, 0.5), (59, 0.5), (60, 0.25), (99, 0.125)]
         {
             close(rate.at(step, 100, 1), expected);
         }
@@ -264,6 +302,7 @@ mod tests {
             "0.1",
             "step:from=0.2",
             "step:from=0.1,factor=0.5,at=0.25",
+            "step:from=1,factor=0.8,after=0.4,every=0.02",
             "cosine:from=0.1,to=0.001",
             "cosine:from=0.1,to=0.001,scale=on,warmup=0.05",
             "constant:from=0.1,scale=on",
@@ -286,6 +325,8 @@ mod tests {
             ("step:at=1.5", "ascending"),
             ("step:factor", "key=value"),
             ("cosine:to=1,to=2", "twice"),
+            ("step:every=1", "every=1 is not allowed"),
+            ("step:every=0.1,at=0.5", "no setting 'at'"),
             ("cosine:scale=yes", "on or off"),
         ] {
             let message = text.parse::<LearningRate>().unwrap_err().to_string();

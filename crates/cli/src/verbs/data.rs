@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use gradwire_testbed::table::Grid;
-use gradwire_train::data::{self, Known, ROOT_VARIABLE, Verdict};
+use gradwire_train::data::{self, Content, Known, ROOT_VARIABLE, Verdict};
 
 use crate::failure::Failure;
 use crate::output;
@@ -58,17 +58,8 @@ fn place(known: &Known) -> String {
 
 fn check(dir: &Path) -> Result<(), Failure> {
     let data = data::load(dir).map_err(|error| Failure::Input(error.to_string()))?;
-    let [channels, height, width] = data.train.shape();
-    output::line(format!(
-        "{}: {} training and {} test images of {height}×{width}×{channels}, {} classes\n\
-         SHA-256 {}",
-        data.name,
-        data.train.len(),
-        data.test.len(),
-        data.train.classes,
-        data.checksum
-    ))?;
-    let verdicts = verdicts(dir)?;
+    output::line(format!("{}: {}\nSHA-256 {}", data.name, sizes(&data.content), data.checksum))?;
+    let verdicts = verdicts(&data.name, dir)?;
     if verdicts.is_empty() {
         return output::line("It is none of the data sets known by name, so no checksum is known.");
     }
@@ -94,9 +85,33 @@ fn check(dir: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// The verdicts on the known data set that has the most files in `dir`, if any has one.
-fn verdicts(dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
+fn sizes(content: &Content) -> String {
+    match content {
+        Content::Images(images) => {
+            let [channels, height, width] = images.train.shape();
+            let (train, test) = (images.train.len(), images.test.len());
+            let classes = images.train.classes;
+            format!(
+                "{train} training and {test} test images of {height}×{width}×{channels}, {classes} classes"
+            )
+        }
+        Content::Text(text) => format!(
+            "{} training and {} test {}, {} symbols",
+            text.train.len(),
+            text.test.len(),
+            text.unit,
+            text.vocabulary.len()
+        ),
+    }
+}
+
+/// The verdicts on the known data set that has the most files in `dir`, if any has one. The name of a
+/// single file says little: there the data set's own name must be the known one.
+fn verdicts(name: &str, dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
     let there = |known: &Known| {
+        if known.files.len() == 1 && known.name != name {
+            return 0;
+        }
         let exists =
             |name: &str| dir.join(name).exists() || dir.join(format!("{name}.gz")).exists();
         known.files.iter().filter(|file| exists(file.name)).count()

@@ -75,6 +75,12 @@ impl Bench {
         split(&dir, "t10k", 32);
     }
 
+    /// Writes a text, repeated so many times, into `input.txt` in the folder `name`.
+    pub fn text(&self, name: &str, text: &str, times: usize) {
+        fs::create_dir(self.path(name)).unwrap();
+        self.write(&format!("{name}/input.txt"), text.repeat(times).as_bytes());
+    }
+
     /// Writes a `.npy` file of one dimension.
     pub fn npy(&self, name: &str, descr: &str, elements: usize, data: &[u8]) {
         let header =

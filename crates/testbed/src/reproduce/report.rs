@@ -113,10 +113,10 @@ fn charts(
     if which == Reproduction::Table1 {
         for &link in links {
             let name = bandwidth(link.bits_per_second).replace([' ', '/'], "-").to_lowercase();
-            charts.push((format!("time-{name}.svg"), figures::accuracy_by_length(runs, link)?));
+            charts.push((format!("time-{name}.svg"), figures::quality_by_length(runs, link)?));
         }
         charts.push(("loss.svg".to_owned(), figures::loss(full)));
-        charts.push(("accuracy.svg".to_owned(), figures::accuracy(full)));
+        charts.push(("accuracy.svg".to_owned(), figures::quality(full)));
     }
     charts.push(("bits.svg".to_owned(), figures::bits_per_value(full)));
     Ok(charts)

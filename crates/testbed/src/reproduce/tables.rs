@@ -2,7 +2,7 @@
 
 use crate::format::{bandwidth, points, significant, times};
 use crate::summary::{Row, Summary};
-use crate::table::{Grid, quality};
+use crate::table::{Grid, difference, quality};
 
 use super::paper;
 
@@ -27,9 +27,9 @@ pub fn table_1(summary: &Summary) -> Grid {
             design.name.to_owned(),
             design.compressor.to_owned(),
             format!("{:.2} %", design.accuracy),
-            measured(row, |row| Some(quality(&row.quality))),
+            measured(row, |row| Some(quality(summary.metric, &row.quality))),
             points((design.accuracy - baseline) / 100.0),
-            measured(row, |row| row.difference.map(points)),
+            measured(row, |row| row.difference.map(|value| difference(summary.metric, value))),
         ];
         for (at, mbit) in paper::LINKS_MBIT.into_iter().enumerate() {
             cells.push(times(design.speedup[at]));

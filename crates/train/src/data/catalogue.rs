@@ -49,7 +49,7 @@ pub fn catalogue() -> &'static [Known] {
     &CATALOGUE
 }
 
-const CATALOGUE: [Known; 4] = [
+const CATALOGUE: [Known; 7] = [
     Known {
         name: digits::NAME,
         summary: "distorted digits drawn from strokes, 28×28 grey, 10 classes; generated, needs no files",
@@ -95,6 +95,30 @@ const CATALOGUE: [Known; 4] = [
         files: &[file(
             "cifar10-jpg.tar.gz",
             "1fde636a137192241399fe9928af8c30ba7c867ca7901121faa671a7363be792",
+        )],
+    },
+    Known {
+        name: "shakespeare",
+        summary: "complete works of Shakespeare by characters, 80 symbols, 5178120 + 105675; one archive",
+        files: &[file(
+            "shakespeare.tar.gz",
+            "ec3404fa0021ad60850bcb907e7c511aa594e6e92175a2b5cfbce41de711108a",
+        )],
+    },
+    Known {
+        name: "tinyshakespeare",
+        summary: "a million characters of Shakespeare's plays, 65 symbols, 1093087 + 22307; one text",
+        files: &[file(
+            "input.txt",
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+        )],
+    },
+    Known {
+        name: "ptb",
+        summary: "Penn Treebank by words, 10000 symbols, 929589 + 82430; one archive",
+        files: &[file(
+            "ptb.zip",
+            "6957baa63e145820032f12d3f1e6f4ba71789c3f5dbf289902bc3f0a96beef7a",
         )],
     },
 ];

@@ -30,7 +30,8 @@ pub enum DataError {
     /// A folder holds nothing that is recognised.
     #[error(
         "'{}' holds no data set that is recognised; give a folder with MNIST idx files, CIFAR-10 binary batches, \
-         train/<class>/*.jpg and test/<class>/*.jpg, or one .tar, .tar.gz or .tgz of such folders",
+         train/<class>/*.jpg and test/<class>/*.jpg, text in .txt files, or one .tar, .tar.gz, .tgz or .zip of such \
+         folders or texts",
         .path.display()
     )]
     Unrecognised {
@@ -94,6 +95,36 @@ pub enum DataError {
     NoImages {
         /// The file or folder.
         path: PathBuf,
+    },
+    /// Too little text to learn from and to measure on.
+    #[error("'{}' holds too little text; put at least {least} characters there", .path.display())]
+    NoText {
+        /// The file, folder or archive.
+        path: PathBuf,
+        /// The fewest characters.
+        least: usize,
+    },
+    /// A text in another encoding.
+    #[error("'{}', line {line}, is not UTF-8; convert the file, with iconv for example", .path.display())]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// The line of the first byte that does not fit, from 1.
+        line: usize,
+    },
+    /// A character of the test text that the training text does not have.
+    #[error(
+        "'{}', line {line}: the character {character:?} is not in the training text, so no model can know it; \
+         remove it, or give the two texts as one file",
+        .path.display()
+    )]
+    UnknownCharacter {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The character.
+        character: char,
     },
     /// A class folder with no image in it.
     #[error("class folder '{}' holds no .jpg, .jpeg or .png file; fill it or remove it", .path.display())]

@@ -1,28 +1,22 @@
 //! Image folders: `train/<class>/*.jpg` and `test/<class>/*.jpg` (or `.jpeg`, `.png`), on disk or
-//! inside one tar archive that is read in memory.
+//! inside one archive that is read in memory.
 //!
 //! Classes are numbered in the order of their names. Images follow one another class by class in
 //! turn, each class's sorted by path, so that any first part of the data holds all classes alike.
 
 use std::collections::BTreeMap;
-use std::io::{self, Cursor, Read};
+use std::io::Cursor;
 use std::num::NonZero;
 use std::path::Path;
 use std::thread;
 
 use image::{DynamicImage, ImageReader};
 
-use super::files::{Checksums, content, names, unreadable};
-use super::{DataError, Images};
+use super::files::{Checksums, names};
+use super::{DataError, Images, archive};
 
 /// The splits' folders: training, test, and the name that stands in for `test`.
 const SPLITS: [&str; 3] = ["train", "test", "val"];
-
-/// The most a single image file may hold; a larger entry of an archive is taken for damage.
-const MAX_FILE: u64 = 64 << 20;
-
-/// What a tar archive ends with: two blocks of zeros.
-const END_MARK: [u8; 1024] = [0; 1024];
 
 /// Encoded images: by class, then by path.
 type Classes = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
@@ -58,20 +52,14 @@ pub(super) fn load_folders(
     assemble(dir, splits)
 }
 
-/// Loads such folders from the archive `dir/name`, at its top or inside a folder of it.
+/// Loads such folders from the archive at `path`, at its top or inside a folder of it; `None` if it
+/// has none.
 pub(super) fn load_archive(
-    dir: &Path,
-    name: &str,
-    sums: &mut Checksums,
-) -> Result<(Images, Images), DataError> {
-    let path = dir.join(name);
-    let bytes = sums.read(dir, name)?;
-    let splits = unpack(&path, &bytes)?;
-    drop(bytes);
-    if splits.is_empty() {
-        return Err(DataError::Unrecognised { path });
-    }
-    assemble(&path, splits)
+    path: &Path,
+    bytes: &[u8],
+) -> Result<Option<(Images, Images)>, DataError> {
+    let splits = unpack(path, bytes)?;
+    if splits.is_empty() { Ok(None) } else { assemble(path, splits).map(Some) }
 }
 
 fn is_image(file: &str) -> bool {
@@ -81,44 +69,23 @@ fn is_image(file: &str) -> bool {
 }
 
 fn unpack(path: &Path, bytes: &[u8]) -> Result<Splits, DataError> {
-    // Gzip knows its own length; a bare archive cut off between two entries would look whole.
-    let bare = path.extension().is_some_and(|extension| extension == "tar");
-    if bare && !bytes.ends_with(&END_MARK) {
-        return Err(DataError::damaged(path, "it does not end with the mark of an archive's end"));
-    }
     let mut splits = Splits::new();
-    let mut archive = tar::Archive::new(content(path, bytes));
-    for entry in archive.entries().map_err(|e| unreadable(path, &e))? {
-        let mut entry = entry.map_err(|e| unreadable(path, &e))?;
-        let inside = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let parts: Vec<&str> = inside.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
-        let kind = entry.header().entry_type();
-        match parts[..] {
-            [.., split, class] if kind.is_dir() && SPLITS.contains(&split) => {
+    archive::visit(path, bytes, |entry| {
+        match *entry.parts {
+            [.., split, class] if entry.folder && SPLITS.contains(&split) => {
                 splits.entry(split.to_owned()).or_default().entry(class.to_owned()).or_default();
             }
             [.., split, class, file]
-                if kind.is_file() && SPLITS.contains(&split) && is_image(file) =>
+                if !entry.folder && SPLITS.contains(&split) && is_image(file) =>
             {
                 let classes = splits.entry(split.to_owned()).or_default();
                 let files = classes.entry(class.to_owned()).or_default();
-                let mut bytes = Vec::new();
-                entry
-                    .by_ref()
-                    .take(MAX_FILE + 1)
-                    .read_to_end(&mut bytes)
-                    .map_err(|e| unreadable(path, &e))?;
-                if bytes.len() as u64 > MAX_FILE {
-                    let reason = format!("it holds more than {} MiB", MAX_FILE >> 20);
-                    return Err(DataError::damaged(&path.join(&inside), reason));
-                }
-                files.insert(parts.join("/"), bytes);
+                files.insert(entry.parts.join("/"), entry.bytes()?);
             }
             _ => {}
         }
-    }
-    // What follows the last entry holds gzip's checksum.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|e| unreadable(path, &e))?;
+        Ok(())
+    })?;
     Ok(splits)
 }
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::archive::{is_archive, stem};
 use super::files::{Checksums, names};
-use super::{DataError, Dataset, cifar, folder, idx};
+use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, text};
 
 /// Loads the data set whose files lie in `dir`, whatever their kind:
 ///
@@ -12,9 +13,12 @@ use super::{DataError, Dataset, cifar, folder, idx};
 /// - CIFAR-10 binary: `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`;
 /// - image folders: `train/<class>/*.{jpg,jpeg,png}` and `test/<class>/…` (or `val/<class>/…`), all
 ///   images of one size;
-/// - one `.tar`, `.tar.gz` or `.tgz` of such folders, read in memory.
+/// - text: `ptb.train.txt` and `ptb.test.txt` of the Penn Treebank, by words; `train.txt` and
+///   `test.txt`, or any other `.txt` files, whose last 2 % are for testing, by characters;
+/// - one `.tar`, `.tar.gz`, `.tgz` or `.zip` of such folders or texts, read in memory.
 ///
-/// `dir` may also be the archive itself, or a folder with one subfolder that holds a data set.
+/// `dir` may also be the archive or text itself, or a folder with one subfolder that holds a data
+/// set. Text counts only where there is nothing else: most data sets come with a readme.
 /// The data set takes the folder's (or archive's) name. The checksum is that of the list of its
 /// files: `sha256sum FILES | sha256sum`, with paths relative to the folder and sorted.
 ///
@@ -26,17 +30,30 @@ use super::{DataError, Dataset, cifar, folder, idx};
 pub fn load(dir: &Path) -> Result<Dataset, DataError> {
     let (place, layout) = recognise(dir)?;
     let mut sums = Checksums::default();
-    let (train, test) = match &layout {
-        Layout::Idx => idx::load(&place, &mut sums)?,
-        Layout::Cifar => cifar::load(&place, &mut sums)?,
-        Layout::Folders => folder::load_folders(&place, &mut sums)?,
-        Layout::Archive(name) => folder::load_archive(&place, name, &mut sums)?,
+    let images = |(train, test)| Content::Images(ImageSet::new(train, test));
+    let content = match &layout {
+        Layout::Idx => images(idx::load(&place, &mut sums)?),
+        Layout::Cifar => images(cifar::load(&place, &mut sums)?),
+        Layout::Folders => images(folder::load_folders(&place, &mut sums)?),
+        Layout::Archive(name) => archive(&place, name, &mut sums)?,
+        Layout::Text(names) => text::load_files(&place, names, &mut sums)?,
     };
     let name = match &layout {
         Layout::Archive(name) if dir.is_file() => stem(name).to_owned(),
+        Layout::Text(_) if dir.is_file() => file_stem(dir),
         _ => folder_name(&place),
     };
-    Ok(Dataset::new(name, train, test, sums.total()))
+    Ok(Dataset { name, checksum: sums.total(), content })
+}
+
+/// What the archive `dir/name` holds: images, or else text.
+fn archive(dir: &Path, name: &str, sums: &mut Checksums) -> Result<Content, DataError> {
+    let path = dir.join(name);
+    let bytes = sums.read(dir, name)?;
+    if let Some((train, test)) = folder::load_archive(&path, &bytes)? {
+        return Ok(Content::Images(ImageSet::new(train, test)));
+    }
+    text::load_archive(&path, &bytes)?.ok_or(DataError::Unrecognised { path })
 }
 
 #[derive(Debug)]
@@ -45,6 +62,7 @@ enum Layout {
     Cifar,
     Folders,
     Archive(String),
+    Text(Vec<String>),
 }
 
 impl Layout {
@@ -54,27 +72,41 @@ impl Layout {
             Layout::Cifar => "CIFAR-10 binary batches".to_owned(),
             Layout::Folders => "image folders".to_owned(),
             Layout::Archive(name) => format!("archive {name}"),
+            Layout::Text(_) => "text files".to_owned(),
         }
     }
 }
 
+/// What the files directly in a folder are.
+type Recognise = fn(&Path) -> Result<Vec<Layout>, DataError>;
+
 /// Where the one data set at `path` lies, and what it is.
 fn recognise(path: &Path) -> Result<(PathBuf, Layout), DataError> {
     if path.is_file() {
-        return archive_itself(path);
+        return file_itself(path);
     }
-    let mut here = layouts(path)?;
+    for kinds in [layouts as Recognise, texts] {
+        if let Some(found) = search(path, kinds)? {
+            return Ok(found);
+        }
+    }
+    Err(DataError::Unrecognised { path: path.to_owned() })
+}
+
+/// The one data set in `path` or, if there is none, in a folder of it.
+fn search(path: &Path, kinds: Recognise) -> Result<Option<(PathBuf, Layout)>, DataError> {
+    let mut here = kinds(path)?;
     if here.len() > 1 {
         let found = here.iter().map(Layout::describe).collect();
         return Err(DataError::Ambiguous { path: path.to_owned(), found });
     }
     if let Some(layout) = here.pop() {
-        return Ok((path.to_owned(), layout));
+        return Ok(Some((path.to_owned(), layout)));
     }
     let mut below = Vec::new();
     for name in names(path)?.into_iter().filter(|name| path.join(name).is_dir()) {
         // A subfolder that may not be read is none of ours.
-        for layout in layouts(&path.join(&name)).unwrap_or_default() {
+        for layout in kinds(&path.join(&name)).unwrap_or_default() {
             below.push((name.clone(), layout));
         }
     }
@@ -83,21 +115,29 @@ fn recognise(path: &Path) -> Result<(PathBuf, Layout), DataError> {
         let found = below.iter().map(describe).collect();
         return Err(DataError::Ambiguous { path: path.to_owned(), found });
     }
-    let (name, layout) =
-        below.pop().ok_or_else(|| DataError::Unrecognised { path: path.to_owned() })?;
-    Ok((path.join(name), layout))
+    Ok(below.pop().map(|(name, layout)| (path.join(name), layout)))
 }
 
-fn archive_itself(path: &Path) -> Result<(PathBuf, Layout), DataError> {
+fn file_itself(path: &Path) -> Result<(PathBuf, Layout), DataError> {
     match (path.parent(), path.file_name().and_then(|name| name.to_str())) {
         (Some(dir), Some(name)) if is_archive(name) => {
             Ok((dir.to_owned(), Layout::Archive(name.to_owned())))
+        }
+        (Some(dir), Some(name)) if text::is_text(name) => {
+            Ok((dir.to_owned(), Layout::Text(vec![name.to_owned()])))
         }
         _ => Err(DataError::Unrecognised { path: path.to_owned() }),
     }
 }
 
-/// What the names of the files directly in `dir` amount to.
+/// The text files directly in `dir`, taken together.
+fn texts(dir: &Path) -> Result<Vec<Layout>, DataError> {
+    let is_text = |name: &String| text::is_text(name) && dir.join(name).is_file();
+    let found: Vec<String> = names(dir)?.into_iter().filter(is_text).collect();
+    Ok(if found.is_empty() { Vec::new() } else { vec![Layout::Text(found)] })
+}
+
+/// What the names of the files directly in `dir` amount to, text left out.
 fn layouts(dir: &Path) -> Result<Vec<Layout>, DataError> {
     let names = names(dir)?;
     let holds = |known: &[&str]| {
@@ -118,15 +158,8 @@ fn layouts(dir: &Path) -> Result<Vec<Layout>, DataError> {
     Ok(found)
 }
 
-const ARCHIVES: [&str; 3] = [".tar.gz", ".tgz", ".tar"];
-
-fn is_archive(name: &str) -> bool {
-    !name.starts_with('.') && stem(name) != name
-}
-
-/// `name` without the ending of an archive.
-fn stem(name: &str) -> &str {
-    ARCHIVES.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
+fn file_stem(path: &Path) -> String {
+    path.file_stem().map_or_else(|| "text".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
 fn folder_name(dir: &Path) -> String {

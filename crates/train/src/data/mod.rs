@@ -1,11 +1,13 @@
-//! Data sets of labelled images: standard files, recognised by what they are, and a generated set
-//! that needs none.
+//! Data sets of labelled images and of text: standard files, recognised by what they are, and a
+//! generated set of images that needs none.
 //!
-//! - [`load`] reads MNIST idx files, CIFAR-10 binary batches and image folders (also from one tar
-//!   archive); [`find`] looks for a data set by name; [`catalogue`] lists the names.
+//! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words
+//!   and plain text (folders and text also from one archive); [`find`] looks for a data set by name;
+//!   [`catalogue`] lists the names.
 //! - [`embedded`] draws distorted digits from a seed.
 //! - [`normalise`] and [`augment`] turn an image's bytes into the floats a model sees.
 
+mod archive;
 mod augment;
 mod catalogue;
 mod cifar;
@@ -19,6 +21,8 @@ mod load;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod text;
+mod zip;
 
 use std::fmt;
 use std::path::Path;
@@ -28,6 +32,7 @@ pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, p
 pub use digits::{embedded, embedded_sized};
 pub use error::DataError;
 pub use load::load;
+pub use text::{Text, Unit};
 
 /// Labelled images of one size, eight bits a channel.
 #[derive(Clone, PartialEq, Eq)]
@@ -87,11 +92,29 @@ impl fmt::Debug for Images {
     }
 }
 
-/// Training and test images, of the same shape and classes.
+/// A data set: what it holds, and where it comes from.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     /// The name: that of the folder its files lie in, or `digits`.
     pub name: String,
+    /// SHA-256, in hexadecimal, over the files read (see [`load`]) or the bytes generated.
+    pub checksum: String,
+    /// The images or the text.
+    pub content: Content,
+}
+
+/// What a data set holds.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// Labelled images.
+    Images(ImageSet),
+    /// A text as a sequence of tokens.
+    Text(Text),
+}
+
+/// Training and test images, of the same shape and classes.
+#[derive(Debug, Clone)]
+pub struct ImageSet {
     /// The images to learn from.
     pub train: Images,
     /// The images to measure on.
@@ -101,14 +124,31 @@ pub struct Dataset {
     /// Standard deviation of each channel over the training images, pixels taken as 0 to 1; 1 for a
     /// channel that never varies.
     pub std: Vec<f32>,
-    /// SHA-256, in hexadecimal, over the files read (see [`load`]) or the bytes generated.
-    pub checksum: String,
+}
+
+impl ImageSet {
+    /// Images with the moments of the training ones.
+    pub fn new(train: Images, test: Images) -> Self {
+        let (mean, std) = (0..train.channels).map(|channel| moments(&train, channel)).unzip();
+        Self { train, test, mean, std }
+    }
 }
 
 impl Dataset {
-    fn new(name: String, train: Images, test: Images, checksum: String) -> Self {
-        let (mean, std) = (0..train.channels).map(|channel| moments(&train, channel)).unzip();
-        Self { name, train, test, mean, std, checksum }
+    /// The images, if it holds images.
+    pub fn images(&self) -> Option<&ImageSet> {
+        match &self.content {
+            Content::Images(images) => Some(images),
+            Content::Text(_) => None,
+        }
+    }
+
+    /// The text, if it holds text.
+    pub fn text(&self) -> Option<&Text> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            Content::Images(_) => None,
+        }
     }
 }
 

@@ -58,7 +58,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    fn parameter(&mut self, layer: &str, name: &str, shape: &[usize], init: Init) -> usize {
+    /// Declares a parameter and returns its position.
+    pub(crate) fn parameter(
+        &mut self,
+        layer: &str,
+        name: &str,
+        shape: &[usize],
+        init: Init,
+    ) -> usize {
         let tensor = gradwire::Tensor::new(format!("{layer}.{name}"), shape);
         self.parameters.push(Parameter { tensor, init });
         self.parameters.len() - 1

@@ -1,13 +1,16 @@
 //! The models, as the papers have them.
 //!
-//! A [`Model`] computes loss and gradients of a batch, and evaluates. Parameters and gradients are
-//! flat `f32` vectors, one for each of [`Model::tensors`], and stay outside: a model keeps nothing but
-//! the running statistics of batch normalisation.
+//! A [`Model`] classifies images, a [`LanguageModel`] predicts the next token of a text. Both compute
+//! loss and gradients of a batch, and evaluate. Parameters and gradients are flat `f32` vectors, one
+//! for each of their tensors, and stay outside: a model of images keeps nothing but the running
+//! statistics of batch normalisation, one of text nothing at all.
 
 mod conv;
 mod kind;
 mod layers;
 mod lenet5;
+mod lstm;
+mod matmul;
 mod mlp;
 mod model;
 mod resnet;
@@ -20,6 +23,7 @@ use std::fmt;
 use burn::tensor::Tensor;
 
 pub use kind::{ModelKind, UnknownModel};
+pub use lstm::{Chunk, Dropout, LanguageModel, Memory, UNROLL};
 pub use model::{Model, Score};
 
 pub(crate) use layers::Statistics;
@@ -73,6 +77,24 @@ pub enum ModelError {
     Empty {
         /// The images.
         shape: ImageShape,
+    },
+    /// A language model for images.
+    #[error("{model} learns text and cannot classify images; choose mlp, lenet5 or a resnet")]
+    NotForImages {
+        /// The model.
+        model: String,
+    },
+    /// A model of images for text.
+    #[error("{model} classifies images and cannot learn text; choose charlstm or wordlstm")]
+    NotForText {
+        /// The model.
+        model: String,
+    },
+    /// A text that is always the same symbol.
+    #[error("a language model needs at least two different symbols, this text has {symbols}")]
+    Vocabulary {
+        /// How many there are.
+        symbols: usize,
     },
 }
 

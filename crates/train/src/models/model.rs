@@ -24,12 +24,21 @@ pub struct Model {
 /// What an evaluation adds up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Score {
-    /// Images whose class had the highest score; a tie goes to the lowest class.
+    /// Images whose class, or tokens that, had the highest score; a tie goes to the lowest.
     pub correct: usize,
-    /// Sum of the images' cross-entropies, in nats.
+    /// Sum of the cross-entropies, in nats.
     pub loss: f64,
-    /// Images looked at.
+    /// Images or tokens looked at.
     pub examples: usize,
+}
+
+impl Score {
+    /// Adds another's sums.
+    pub fn add(&mut self, other: Score) {
+        self.correct += other.correct;
+        self.loss += other.loss;
+        self.examples += other.examples;
+    }
 }
 
 impl Model {
@@ -173,7 +182,7 @@ pub(crate) fn floats_of(
     Ok(values.to_vec())
 }
 
-fn draw(parameter: &Parameter, seed: u64) -> Vec<f32> {
+pub(super) fn draw(parameter: &Parameter, seed: u64) -> Vec<f32> {
     let elements = parameter.tensor.elements();
     match parameter.init {
         Init::Constant(value) => vec![value; elements],
@@ -208,6 +217,6 @@ fn add(sum: &mut [f32], terms: &[f32]) {
     }
 }
 
-fn highest(row: &[f32]) -> usize {
+pub(super) fn highest(row: &[f32]) -> usize {
     (1..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
 }

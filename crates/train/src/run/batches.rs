@@ -1,11 +1,11 @@
 //! Batches as a model takes them: normalised floats and labels.
 
 use super::order::Order;
-use crate::data::{Dataset, Images, augment, normalise};
+use crate::data::{ImageSet, augment, normalise};
 
 /// The training batches of one worker.
 pub(super) struct Batches<'a> {
-    data: &'a Dataset,
+    data: &'a ImageSet,
     order: Order,
     seed: u64,
     augment: bool,
@@ -40,7 +40,7 @@ impl Slice {
 
 impl<'a> Batches<'a> {
     /// The batches of a worker, augmented or not.
-    pub(super) fn new(data: &'a Dataset, seed: u64, augment: bool, slice: Slice) -> Self {
+    pub(super) fn new(data: &'a ImageSet, seed: u64, augment: bool, slice: Slice) -> Self {
         let order = match &slice.shard {
             Some(shard) => Order::own(seed, slice.rank, shard.clone()),
             None => Order::common(seed, data.train.len()),
@@ -48,9 +48,9 @@ impl<'a> Batches<'a> {
         Self { data, order, seed, augment, slice, images: Vec::new(), labels: Vec::new() }
     }
 
-    /// The images and labels of a step.
-    pub(super) fn at(&mut self, step: u64) -> (&[f32], &[u8]) {
-        let Dataset { train, mean, std, .. } = self.data;
+    /// Lays out the images and labels of a step.
+    pub(super) fn prepare(&mut self, step: u64) {
+        let ImageSet { train, mean, std, .. } = self.data;
         let size = train.channels * train.height * train.width;
         self.images.resize(self.slice.batch * size, 0.0);
         self.labels.clear();
@@ -65,17 +65,21 @@ impl<'a> Batches<'a> {
             }
             self.labels.push(train.labels[visit.example as usize]);
         }
+    }
+
+    /// The images and labels laid out last.
+    pub(super) fn batch(&self) -> (&[f32], &[u8]) {
         (&self.images, &self.labels)
     }
 }
 
 /// The normalised test images in `range`, into `out`, and their labels.
 pub(super) fn test_batch<'a>(
-    data: &'a Dataset,
+    data: &'a ImageSet,
     range: std::ops::Range<usize>,
     out: &mut Vec<f32>,
 ) -> &'a [u8] {
-    let test: &Images = &data.test;
+    let test = &data.test;
     let size = test.channels * test.height * test.width;
     out.resize(range.len() * size, 0.0);
     for (index, out) in range.clone().zip(out.chunks_exact_mut(size)) {

@@ -40,23 +40,26 @@ pub struct RunConfig {
     pub workers: usize,
     /// Training steps.
     pub steps: u64,
-    /// Examples per worker and step.
+    /// Images per worker and step; of text, streams that a worker reads side by side.
     pub batch: usize,
     /// The update rule.
     pub optimizer: OptimizerKind,
     /// Weight of the ℓ2 penalty, added to the gradient as `weight_decay · parameter`.
     pub weight_decay: f32,
+    /// The most that the ℓ2 norm of a worker's gradient may be in a step; a longer one is scaled down
+    /// before it goes anywhere. `None`: no bound.
+    pub clip: Option<f32>,
     /// The learning rate over steps.
     pub learning_rate: LearningRate,
     /// Random crops (4 pixels of padding) and horizontal flips.
     pub augment: bool,
-    /// Seeds initial parameters, data order, augmentation and every random draw of compressors.
+    /// Seeds initial parameters, data order, augmentation, dropout and every random draw of compressors.
     pub seed: u64,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
     /// Steps between evaluations on the test set; the last step is always evaluated.
     pub evaluate_every: u64,
-    /// The most test examples an evaluation before the last looks at (the last takes all).
+    /// The most test images or tokens an evaluation before the last looks at (the last takes all).
     pub evaluate_at_most: usize,
     /// How long a rank waits for another. Servers wait out evaluations, so those must fit in; a rank
     /// that dies is noticed at once, whatever the deadline.

@@ -4,10 +4,12 @@
 //! [`run`] takes a [`RunConfig`] and returns a [`RunRecord`]; an [`Observer`] watches and can stop it.
 
 mod batches;
+mod clip;
 mod config;
 mod error;
 mod exam;
 mod gate;
+mod learner;
 mod local;
 mod meeting;
 mod order;
@@ -16,18 +18,24 @@ mod recorder;
 mod rounds;
 mod session;
 mod split;
+mod text_batches;
 mod worker;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod text_tests;
 
 use std::path::PathBuf;
 
 use gradwire_exchange::Link;
 
+use crate::data::{Content, Dataset};
+
 pub use config::{Payload, RunConfig};
 pub use error::TrainError;
-pub use record::{Equation1, Evaluation, RunRecord, Sent, StepRecord};
+pub(crate) use learner::Learner;
+pub use record::{Equation1, Evaluation, Metric, RunRecord, Sent, StepRecord};
 pub use split::{Split, SplitError};
 
 /// Watches a run. All calls but [`stop`](Self::stop) come from the thread that called [`run`].
@@ -70,6 +78,16 @@ pub struct Save {
     /// Steps between checkpoints, at the first exchange each interval is over; 0: only at the end,
     /// and when the run is stopped.
     pub every: u64,
+}
+
+/// Steps in which workers with such batches see the training data once: at least a part of one.
+pub fn steps_per_epoch(data: &Dataset, workers: usize, batch: usize) -> f64 {
+    match &data.content {
+        Content::Images(images) => images.train.len() as f64 / (workers * batch) as f64,
+        Content::Text(text) => {
+            text_batches::steps_per_epoch(text.train.len(), workers, batch).max(1) as f64
+        }
+    }
 }
 
 /// Trains, and evaluates at the end.

@@ -3,7 +3,47 @@
 use gradwire_exchange::Strategy;
 use serde::{Deserialize, Serialize};
 
+use crate::data::{Content, Dataset};
 use crate::plan::Plan;
+
+/// What the quality of a model is measured in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// The part of test images whose class had the highest score, 0 to 1; more is better.
+    #[default]
+    Accuracy,
+    /// e to the mean cross-entropy of a test token, from 1 on; less is better. As good as a choice
+    /// among so many equally likely tokens.
+    Perplexity,
+}
+
+impl Metric {
+    /// What models of these data are measured in.
+    pub fn of(data: &Dataset) -> Self {
+        match data.content {
+            Content::Images(_) => Metric::Accuracy,
+            Content::Text(_) => Metric::Perplexity,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Accuracy => "accuracy",
+            Metric::Perplexity => "perplexity",
+        }
+    }
+
+    /// A quality as people read it: `91.05 %`, or `3.635`.
+    pub fn show(self, quality: f64) -> String {
+        match self {
+            Metric::Accuracy => format!("{:.2} %", quality * 100.0),
+            Metric::Perplexity if quality < 10.0 => format!("{quality:.3}"),
+            Metric::Perplexity => format!("{quality:.2}"),
+        }
+    }
+}
 
 /// One step, averaged over workers. Times in seconds, bytes as the transport counted them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -71,11 +111,14 @@ impl std::iter::Sum for Sent {
 pub struct Evaluation {
     /// Steps done.
     pub step: u64,
-    /// Top-1 accuracy, 0 to 1.
+    /// What the quality is measured in.
+    #[serde(default)]
+    pub metric: Metric,
+    /// Quality on the test set.
     pub quality: f64,
     /// Mean cross-entropy.
     pub loss: f64,
-    /// Examples looked at.
+    /// Images or tokens looked at.
     pub examples: usize,
 }
 
@@ -136,6 +179,12 @@ pub struct RunRecord {
     pub augment: bool,
     /// The seed.
     pub seed: u64,
+    /// The bound on the norm of each worker's gradient.
+    #[serde(default)]
+    pub clip: Option<f64>,
+    /// What the quality is measured in.
+    #[serde(default)]
+    pub metric: Metric,
     /// Quality at the end.
     pub quality: f64,
     /// Bytes a worker sent over the whole run.

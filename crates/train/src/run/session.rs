@@ -13,17 +13,21 @@ use gradwire_exchange::{
     Apply, Exchange, ExchangeError, Launched, Policy, Setup, Shares, digest, in_process, launch,
 };
 
-use super::batches::{Batches, Slice};
+use super::clip::Clip;
 use super::exam::Exam;
 use super::gate::Gate;
+use super::learner::{Learner, check_data};
 use super::local::Local;
 use super::meeting::Meeting;
 use super::recorder::Recorder;
 use super::rounds::Rounds;
 use super::worker::{Event, Failure, GO_ON, Shared, Worker};
-use super::{Evaluation, Observer, Payload, RunConfig, RunOptions, RunRecord, TrainError};
+use super::{
+    Evaluation, Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, Split, TrainError,
+};
 use crate::checkpoint::{self, Checkpoint, Record};
-use crate::models::{ImageShape, Model, Score};
+use crate::data::Content;
+use crate::models::Score;
 use crate::plan::Course;
 
 /// Back-propagation through a deep network recurses.
@@ -44,21 +48,20 @@ pub(super) fn run(
 ) -> Result<RunRecord, TrainError> {
     validate(config)?;
     let start = Instant::now();
-    let shape = shape_of(config);
-    let mut models = (0..config.workers)
-        .map(|_| Model::new(config.model, shape))
+    let shards = shards_of(config)?;
+    let shares = shares_of(config, shards.as_deref());
+    let mut shards = shards.map(Vec::into_iter);
+    let mut learners = (0..config.workers)
+        .map(|rank| Learner::new(config, rank, shards.as_mut().and_then(Iterator::next)))
         .collect::<Result<Vec<_>, _>>()?;
     let checkpoint = options.resume.as_ref().map(|path| {
         Checkpoint::read(path, config)
             .map_err(|source| TrainError::Resume { path: path.clone(), source })
     });
     let run = Run { config, observer, options, checkpoint: checkpoint.transpose()?, start };
-    let parameters = run.parameters(&mut models)?;
-    let tensors = models[0].tensors().to_vec();
+    let parameters = run.parameters(&mut learners)?;
+    let tensors = learners[0].tensors().to_vec();
     let (policy, rounds) = policy_of(config, &tensors)?;
-    let shards = config.split.shards(&config.data.train.labels, config.workers, config.seed);
-    let shards = shards.map_err(TrainError::Config)?;
-    let shares = shares_of(config, shards.as_deref());
     let setup = Setup {
         strategy: config.strategy,
         workers: config.workers,
@@ -85,7 +88,7 @@ pub(super) fn run(
     });
     let locals = locals.collect();
     let rounds_done = rounds.count();
-    let ends = Ends { models, launched, parameters, locals, shards, shares, rounds, wrap };
+    let ends = Ends { learners, launched, parameters, locals, shares, rounds, wrap };
     let (recorder, parameters) = run.train(ends)?;
     Ok(RunRecord { rounds: rounds_done, ..run.record(recorder, &policy, &tensors, &parameters) })
 }
@@ -98,12 +101,10 @@ fn validate(config: &RunConfig) -> Result<(), TrainError> {
     if config.steps == 0 || config.batch == 0 {
         return refuse("a run needs at least one step, and one example per worker and step");
     }
-    let (train, test) = (&config.data.train, &config.data.test);
-    if train.is_empty() || test.is_empty() {
-        return refuse("the data set needs at least one training and one test image");
-    }
     if config.evaluate_every > 0 && config.evaluate_at_most == 0 {
-        return refuse("an evaluation needs at least one image; evaluate at the end only instead");
+        return refuse(
+            "an evaluation needs at least one image or token; evaluate at the end only instead",
+        );
     }
     if !(config.weight_decay >= 0.0 && config.weight_decay.is_finite()) {
         return refuse("the weight decay must be a number that is not negative");
@@ -114,7 +115,23 @@ fn validate(config: &RunConfig) -> Result<(), TrainError> {
     if !(0.0..1.0).contains(&config.dropout) {
         return refuse("the probability of dropping out must be at least 0, and below 1");
     }
-    Ok(())
+    if config.clip.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
+        return refuse("the bound on the gradient's norm must be a positive number");
+    }
+    check_data(config)
+}
+
+/// Each worker's own examples; `None` where all share all, as the parts of a text always are.
+fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, TrainError> {
+    match (&config.data.content, &config.split) {
+        (Content::Images(images), split) => split
+            .shards(&images.train.labels, config.workers, config.seed)
+            .map_err(TrainError::Config),
+        (Content::Text(_), Split::Shared | Split::Shards { sizes: None }) => Ok(None),
+        (Content::Text(_), split) => Err(TrainError::Config(format!(
+            "the split '{split}' is for images; a text is cut in equal parts, one after the other"
+        ))),
+    }
 }
 
 /// What travels compressed and how, phase by phase, and where rounds end.
@@ -163,16 +180,6 @@ fn shares_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Shares {
     shares.with_participants(config.participants(), config.dropout, config.seed)
 }
 
-fn shape_of(config: &RunConfig) -> ImageShape {
-    let train = &config.data.train;
-    ImageShape {
-        channels: train.channels,
-        height: train.height,
-        width: train.width,
-        classes: train.classes,
-    }
-}
-
 /// A run and what it was asked for.
 struct Run<'a> {
     config: &'a RunConfig,
@@ -184,12 +191,10 @@ struct Run<'a> {
 
 /// What the workers are made of.
 struct Ends<'a> {
-    models: Vec<Model>,
+    learners: Vec<Learner<'a>>,
     launched: Launched,
     parameters: Vec<Vec<f32>>,
     locals: Vec<Option<Local>>,
-    /// Each worker's own examples.
-    shards: Option<Vec<Vec<u32>>>,
     shares: Shares,
     rounds: Rounds,
     wrap: Wrap<'a>,
@@ -197,15 +202,15 @@ struct Ends<'a> {
 
 impl Run<'_> {
     /// The parameters all workers begin with.
-    fn parameters(&self, models: &mut [Model]) -> Result<Vec<Vec<f32>>, TrainError> {
+    fn parameters(&self, learners: &mut [Learner<'_>]) -> Result<Vec<Vec<f32>>, TrainError> {
         let Some(checkpoint) = &self.checkpoint else {
-            return Ok(models[0].initial_parameters(self.config.seed));
+            return Ok(learners[0].initial_parameters(self.config.seed));
         };
         // Every worker gets the first one's statistics; only the first one's are ever used.
         let mut parameters = Vec::new();
-        for model in models {
+        for learner in learners {
             parameters =
-                checkpoint.restore_model(model).map_err(|source| self.not_resumed(source))?;
+                checkpoint.restore_model(learner).map_err(|source| self.not_resumed(source))?;
         }
         Ok(parameters)
     }
@@ -222,7 +227,7 @@ impl Run<'_> {
     /// Runs all workers to their end. Returns what they measured, and the final parameters.
     fn train(&self, ends: Ends<'_>) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
         let config = self.config;
-        let Ends { models, launched, parameters, locals, shards, shares, rounds, wrap } = ends;
+        let Ends { learners, launched, parameters, locals, shares, rounds, wrap } = ends;
         let shared = Shared {
             config,
             observer: self.observer,
@@ -236,18 +241,15 @@ impl Run<'_> {
         };
         let cause = Cause::default();
         let first = self.first_step();
-        let mut shards = shards.map(Vec::into_iter);
         let (events, received) = channel();
         let mut workers = Vec::with_capacity(config.workers);
-        let ends = models.into_iter().zip(launched.workers).zip(locals);
-        for (rank, ((model, exchange), local)) in ends.enumerate() {
-            let shard = shards.as_mut().and_then(Iterator::next);
-            let slice = Slice { rank, workers: config.workers, batch: config.batch, shard };
+        let ends = learners.into_iter().zip(launched.workers).zip(locals);
+        for (rank, ((learner, exchange), local)) in ends.enumerate() {
             workers.push(Worker {
                 rank,
                 shared: &shared,
-                model,
-                batches: Batches::new(&config.data, config.seed, config.augment, slice),
+                clip: Clip::new(config.clip, learner.tensors()),
+                learner,
                 gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
                 parameters: parameters.clone(),
                 local,
@@ -309,7 +311,7 @@ impl Run<'_> {
                     }
                 }
                 Event::Evaluated(step, score) => {
-                    let evaluation = evaluation(step, score);
+                    let evaluation = evaluation(step, self.metric(), score);
                     self.observer.evaluated(&evaluation);
                     recorder.evaluations.push(evaluation);
                 }
@@ -358,6 +360,10 @@ impl Run<'_> {
     fn seconds(&self) -> f64 {
         let before = self.checkpoint.as_ref().map_or(0.0, |checkpoint| checkpoint.record.seconds);
         before + self.start.elapsed().as_secs_f64()
+    }
+
+    fn metric(&self) -> Metric {
+        Metric::of(&self.config.data)
     }
 
     fn explain(&self, failure: Failure) -> TrainError {
@@ -409,6 +415,8 @@ impl Run<'_> {
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,
             seed: config.seed,
+            clip: config.clip.map(decimal),
+            metric: self.metric(),
             quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
             bytes_up: sum(|record| record.bytes_up),
             bytes_down: sum(|record| record.bytes_down),
@@ -421,11 +429,16 @@ impl Run<'_> {
     }
 }
 
-fn evaluation(step: u64, score: Score) -> Evaluation {
+fn evaluation(step: u64, metric: Metric, score: Score) -> Evaluation {
     let examples = score.examples as f64;
     Evaluation {
         step,
-        quality: score.correct as f64 / examples,
+        metric,
+        quality: match metric {
+            Metric::Accuracy => score.correct as f64 / examples,
+            // An infinite number could not be written as JSON.
+            Metric::Perplexity => (score.loss / examples).exp().min(f64::MAX),
+        },
         loss: score.loss / examples,
         examples: score.examples,
     }

@@ -8,7 +8,7 @@ use gradwire::{State, Tensor};
 use gradwire_exchange::{Exchange, ExchangeError, StepReport};
 
 use super::*;
-use crate::data::{Dataset, Images, embedded_sized};
+use crate::data::{Content, Dataset, ImageSet, Images, embedded_sized};
 
 /// A few digits, the same for all tests.
 fn digits() -> Arc<Dataset> {
@@ -33,6 +33,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         batch: 16,
         optimizer: "momentum".parse().unwrap(),
         weight_decay: 1e-4,
+        clip: None,
         learning_rate: "cosine:from=0.05".parse().unwrap(),
         augment: false,
         seed: 5,
@@ -378,8 +379,10 @@ fn impossible_configurations_are_refused_before_anything_runs() {
     let base = || config("3lc", "server");
     let empty = || {
         let data = digits();
-        let none = Images { pixels: Vec::new(), labels: Vec::new(), ..data.train.clone() };
-        Arc::new(Dataset { train: none, ..(*data).clone() })
+        let images = data.images().unwrap().clone();
+        let none = Images { pixels: Vec::new(), labels: Vec::new(), ..images.train };
+        let content = Content::Images(ImageSet { train: none, ..images });
+        Arc::new(Dataset { content, ..(*data).clone() })
     };
     for (config, part) in [
         (RunConfig { workers: 0, ..base() }, "at least one worker"),

@@ -8,16 +8,17 @@ use cpu_time::ThreadTime;
 use gradwire::State;
 use gradwire_exchange::{Exchange, ExchangeError, Shares, StepReport};
 
-use super::batches::Batches;
+use super::clip::Clip;
 use super::exam::{Exam, Subject};
 use super::gate::Gate;
+use super::learner::Learner;
 use super::local::Local;
 use super::meeting::{Cancelled, Meeting};
 use super::recorder::Sample;
 use super::rounds::Rounds;
 use super::{Observer, RunConfig, TrainError};
 use crate::checkpoint;
-use crate::models::{Model, Score};
+use crate::models::Score;
 use crate::plan::position_bits;
 
 /// What a worker tells the thread that keeps the record.
@@ -84,8 +85,8 @@ impl Shared<'_> {
 pub(super) struct Worker<'a> {
     pub(super) rank: usize,
     pub(super) shared: &'a Shared<'a>,
-    pub(super) model: Model,
-    pub(super) batches: Batches<'a>,
+    pub(super) learner: Learner<'a>,
+    pub(super) clip: Clip,
     pub(super) parameters: Vec<Vec<f32>>,
     /// The gradients of a step, or summed over a round; on their way, what is exchanged.
     pub(super) gradients: Vec<Vec<f32>>,
@@ -153,10 +154,12 @@ impl Worker<'_> {
     /// Adds the gradients of the worker's batch; a worker on its own takes a step by them.
     fn compute(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
         let permit = self.shared.gate.enter();
-        let (images, labels) = self.batches.at(sample.step);
+        self.learner.prepare(sample.step);
         let start = ThreadTime::now();
-        let parameters = self.local.as_ref().map_or(&self.parameters, |local| &local.parameters);
-        let loss = self.model.add_gradients(parameters, images, labels, &mut self.gradients);
+        let Self { learner, parameters, local, .. } = self;
+        let parameters = local.as_ref().map_or(&*parameters, |local| &local.parameters);
+        let add = |sum: &mut [Vec<f32>]| learner.add_gradients(sample.step, parameters, sum);
+        let loss = self.clip.bounded(&mut self.gradients, add);
         sample.compute = start.elapsed().as_secs_f64();
         if !loss.is_finite() {
             return Err(TrainError::Loss { rank: self.rank, step: sample.step, loss });
@@ -174,7 +177,7 @@ impl Worker<'_> {
     }
 
     fn check_gradients(&self, step: u64) -> Result<(), TrainError> {
-        for (tensor, gradient) in self.model.tensors().iter().zip(&self.gradients) {
+        for (tensor, gradient) in self.learner.tensors().iter().zip(&self.gradients) {
             if let Some(value) = non_finite(gradient) {
                 let tensor = tensor.name().to_owned();
                 return Err(TrainError::Gradient { tensor, rank: self.rank, step, value });
@@ -198,7 +201,7 @@ impl Worker<'_> {
         }
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
         sample.count(&report);
-        for (index, tensor) in self.model.tensors().iter().enumerate() {
+        for (index, tensor) in self.learner.tensors().iter().enumerate() {
             sample.account(self.exchange.sent(index), tensor.elements());
         }
         Ok(report)
@@ -230,15 +233,17 @@ impl Worker<'_> {
         let Shared { config, exam, meeting, gate, .. } = self.shared;
         if self.rank == 0 {
             let global = self.exchange.global_model().map_err(|source| self.failed(source))?;
-            let all = config.data.test.len();
-            exam.set(Subject {
+            let all = self.learner.test_examples();
+            let examples = if last { all } else { config.evaluate_at_most.min(all) };
+            let subject = Subject {
                 parameters: global.unwrap_or_else(|| self.parameters.clone()),
-                statistics: self.model.statistics().to_vec(),
-                examples: if last { all } else { config.evaluate_at_most.min(all) },
-            });
+                statistics: self.learner.statistics(),
+                examples,
+            };
+            exam.set(subject, self.learner.test_parts(examples));
         }
         meeting.wait()?;
-        exam.work(&self.model, &config.data, gate);
+        exam.work(&self.learner, gate);
         meeting.wait()?;
         if self.rank == 0 {
             let score = exam.result();
@@ -259,8 +264,9 @@ impl Worker<'_> {
         }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
+        self.learner.save_own(&mut state);
         if self.rank == 0 {
-            checkpoint::save_model(&self.model, &self.parameters, &mut state);
+            checkpoint::save_model(&self.learner, &self.parameters, &mut state);
         }
         self.tell(Event::Saved(done, Box::new(state)));
         Ok(())

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use self::pen::{Canvas, Point, SIDE, flatten};
 use self::strokes::DIGITS;
 use super::files::hex;
-use super::{Dataset, Images};
+use super::{Content, Dataset, ImageSet, Images};
 
 /// The data set's name.
 pub(super) const NAME: &str = "digits";
@@ -27,8 +27,9 @@ pub(super) const NAME: &str = "digits";
 ///
 /// ```
 /// let data = gradwire_train::data::embedded_sized(7, 20, 10);
-/// assert_eq!(data.train.shape(), [1, 28, 28]);
-/// assert_eq!(data.test.labels, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+/// let images = data.images().unwrap();
+/// assert_eq!(images.train.shape(), [1, 28, 28]);
+/// assert_eq!(images.test.labels, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 /// ```
 pub fn embedded(seed: u64) -> Dataset {
     embedded_sized(seed, 12_000, 2_000)
@@ -42,7 +43,11 @@ pub fn embedded_sized(seed: u64, train: usize, test: usize) -> Dataset {
     for part in [&train.pixels, &train.labels, &test.pixels, &test.labels] {
         sum.update(part);
     }
-    Dataset::new(NAME.to_owned(), train, test, hex(&sum.finalize()))
+    Dataset {
+        name: NAME.to_owned(),
+        checksum: hex(&sum.finalize()),
+        content: Content::Images(ImageSet::new(train, test)),
+    }
 }
 
 fn images(seed: u64, split: u32, count: usize) -> Images {

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use tempfile::tempdir;
 
-use super::{refused, write};
+use super::{image_set, refused, write};
 use crate::data::{DataError, load};
 
 /// A record whose red, green and blue planes are filled with three values.
@@ -29,18 +29,18 @@ fn batches_load_in_order() {
     write_set(&dir);
     let data = load(&dir).unwrap();
     assert_eq!(data.name, "cifar-10-batches-bin");
-    assert_eq!((data.train.shape(), data.train.classes), ([3, 32, 32], 10));
-    assert_eq!(data.train.labels, [1, 2, 3, 4, 5]);
-    assert_eq!(data.test.labels, [9, 0]);
-    assert_eq!(data.train.image(3)[..1024], [4; 1024]);
-    assert_eq!(data.train.image(3)[1024..2048], [100; 1024]);
-    assert_eq!(data.test.image(1)[2048..], [6; 1024]);
+    assert_eq!((image_set(&data).train.shape(), image_set(&data).train.classes), ([3, 32, 32], 10));
+    assert_eq!(image_set(&data).train.labels, [1, 2, 3, 4, 5]);
+    assert_eq!(image_set(&data).test.labels, [9, 0]);
+    assert_eq!(image_set(&data).train.image(3)[..1024], [4; 1024]);
+    assert_eq!(image_set(&data).train.image(3)[1024..2048], [100; 1024]);
+    assert_eq!(image_set(&data).test.image(1)[2048..], [6; 1024]);
     // Red is 1 to 5, mean 3 and variance 2; green and blue never vary.
     let close = |found: f32, expected: f32| assert!((found - expected).abs() < 1e-6, "{found}");
-    close(data.mean[0], 3.0 / 255.0);
-    close(data.std[0], 2.0f32.sqrt() / 255.0);
-    close(data.mean[1], 100.0 / 255.0);
-    close(data.std[1], 1.0);
+    close(image_set(&data).mean[0], 3.0 / 255.0);
+    close(image_set(&data).std[0], 2.0f32.sqrt() / 255.0);
+    close(image_set(&data).mean[1], 100.0 / 255.0);
+    close(image_set(&data).std[1], 1.0);
 }
 
 #[test]

@@ -1,3 +1,4 @@
+use super::image_set;
 use crate::data::{Dataset, Images, embedded, embedded_sized, normalise};
 
 #[test]
@@ -13,20 +14,20 @@ fn the_bytes_never_change() {
 #[test]
 fn classes_are_balanced_and_splits_differ() {
     let data = embedded(3);
-    assert_eq!((data.train.len(), data.test.len()), (12_000, 2_000));
+    assert_eq!((image_set(&data).train.len(), image_set(&data).test.len()), (12_000, 2_000));
     for class in 0..10 {
         let count = |images: &Images| images.labels.iter().filter(|&&label| label == class).count();
-        assert_eq!((count(&data.train), count(&data.test)), (1_200, 200));
+        assert_eq!((count(&image_set(&data).train), count(&image_set(&data).test)), (1_200, 200));
     }
-    assert_ne!(data.train.image(0), data.test.image(0));
-    assert_ne!(data.train.image(0), data.train.image(10));
+    assert_ne!(image_set(&data).train.image(0), image_set(&data).test.image(0));
+    assert_ne!(image_set(&data).train.image(0), image_set(&data).train.image(10));
 }
 
 #[test]
 fn fewer_images_are_the_first_of_more() {
     let (few, more) = (embedded_sized(5, 7, 3), embedded_sized(5, 30, 3));
-    assert_eq!(few.train.pixels, more.train.pixels[..7 * 784]);
-    assert_eq!(few.test, more.test);
+    assert_eq!(image_set(&few).train.pixels, image_set(&more).train.pixels[..7 * 784]);
+    assert_eq!(image_set(&few).test, image_set(&more).test);
 }
 
 #[test]
@@ -46,8 +47,13 @@ fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
     };
     for epoch in 0..epochs {
         let rate = 1e-3 / (1 + epoch) as f32;
-        for (index, &label) in data.train.labels.iter().enumerate() {
-            normalise(data.train.image(index), &data.mean, &data.std, &mut x);
+        for (index, &label) in image_set(&data).train.labels.iter().enumerate() {
+            normalise(
+                image_set(&data).train.image(index),
+                &image_set(&data).mean,
+                &image_set(&data).std,
+                &mut x,
+            );
             let scores = scores(&weights, &x);
             let top = scores.iter().copied().fold(f32::MIN, f32::max);
             let total: f32 = scores.iter().map(|score| (score - top).exp()).sum();
@@ -59,10 +65,16 @@ fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
         }
     }
     let right = |index: &usize| {
-        normalise(data.test.image(*index), &data.mean, &data.std, &mut x);
+        normalise(
+            image_set(&data).test.image(*index),
+            &image_set(&data).mean,
+            &image_set(&data).std,
+            &mut x,
+        );
         let scores = scores(&weights, &x);
         let best = (0..10).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
-        best == Some(usize::from(data.test.labels[*index]))
+        best == Some(usize::from(image_set(&data).test.labels[*index]))
     };
-    (0..data.test.len()).filter(right).count() as f32 / data.test.len() as f32
+    (0..image_set(&data).test.len()).filter(right).count() as f32
+        / image_set(&data).test.len() as f32
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage};
 use tempfile::tempdir;
 
-use super::{gzip, refused, write};
+use super::{gzip, image_set, refused, write};
 use crate::data::{DataError, load};
 
 fn encode(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
@@ -60,14 +60,14 @@ fn folders_load_class_by_class_in_turn() {
     write(&dir, "val/other/1.png", b"ignored beside test");
     let data = load(&dir).unwrap();
     assert_eq!(data.name, "pets");
-    assert_eq!((data.train.shape(), data.train.classes), ([3, 1, 2], 2));
+    assert_eq!((image_set(&data).train.shape(), image_set(&data).train.classes), ([3, 1, 2], 2));
     // ant's first, cat's first, cat's second; red plane first.
-    assert_eq!(data.train.labels, [0, 1, 1]);
-    assert_eq!(data.train.image(0), [12, 3, 1, 4, 2, 5]);
-    assert_eq!(data.train.image(1), [11, 3, 1, 4, 2, 5]);
-    assert_eq!(data.train.image(2), [10, 3, 1, 4, 2, 5]);
-    assert_eq!(data.test.labels, [0, 1]);
-    assert_eq!(data.test.image(0), [14, 3, 1, 4, 2, 5]);
+    assert_eq!(image_set(&data).train.labels, [0, 1, 1]);
+    assert_eq!(image_set(&data).train.image(0), [12, 3, 1, 4, 2, 5]);
+    assert_eq!(image_set(&data).train.image(1), [11, 3, 1, 4, 2, 5]);
+    assert_eq!(image_set(&data).train.image(2), [10, 3, 1, 4, 2, 5]);
+    assert_eq!(image_set(&data).test.labels, [0, 1]);
+    assert_eq!(image_set(&data).test.image(0), [14, 3, 1, 4, 2, 5]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn val_stands_in_for_test() {
     let dir = tempdir().unwrap();
     write_set(dir.path());
     fs::rename(dir.path().join("test"), dir.path().join("val")).unwrap();
-    assert_eq!(load(dir.path()).unwrap().test.labels, [0, 1]);
+    assert_eq!(image_set(&load(dir.path()).unwrap()).test.labels, [0, 1]);
 }
 
 #[test]
@@ -94,7 +94,11 @@ fn archives_load_as_the_folders_they_hold() {
         let folder = dir.path().join(name.replace('.', "-"));
         write(&folder, name, &bytes);
         let data = load(&folder).unwrap();
-        assert_eq!((&data.train, &data.test), (&expected.train, &expected.test), "{name}");
+        assert_eq!(
+            (&image_set(&data).train, &image_set(&data).test),
+            (&image_set(&expected).train, &image_set(&expected).test),
+            "{name}"
+        );
         assert_eq!(data.name, name.replace('.', "-"));
         let direct = load(&folder.join(name)).unwrap();
         assert_eq!(direct.name, &name[..1], "named by the archive when that is what was given");
@@ -112,11 +116,11 @@ fn grey_and_jpeg_images_load() {
         write(dir.path(), path, &flat(value));
     }
     let data = load(dir.path()).unwrap();
-    assert_eq!(data.train.shape(), [1, 8, 8]);
+    assert_eq!(image_set(&data).train.shape(), [1, 8, 8]);
     let near = |pixel: &u8, value: u8| pixel.abs_diff(value) <= 2;
-    assert!(data.train.image(0).iter().all(|pixel| near(pixel, 40)));
-    assert!(data.train.image(1).iter().all(|pixel| near(pixel, 200)));
-    assert!(data.test.image(0).iter().all(|pixel| near(pixel, 90)));
+    assert!(image_set(&data).train.image(0).iter().all(|pixel| near(pixel, 40)));
+    assert!(image_set(&data).train.image(1).iter().all(|pixel| near(pixel, 200)));
+    assert!(image_set(&data).test.image(0).iter().all(|pixel| near(pixel, 90)));
 }
 
 /// Loading the usual files after `change` fails, from folders and from an archive, with `words`.
@@ -189,8 +193,8 @@ fn more_classes_than_labels_are_refused() {
 #[test]
 fn an_archive_of_something_else_is_not_recognised() {
     let dir = tempdir().unwrap();
-    write(dir.path(), "texts.tar", &tar(&[("input.txt".to_owned(), b"to be".to_vec())]));
-    let error = refused(dir.path(), &["texts.tar", "train/<class>"]);
+    write(dir.path(), "notes.tar", &tar(&[("input.md".to_owned(), b"to be".to_vec())]));
+    let error = refused(dir.path(), &["notes.tar", "train/<class>"]);
     assert!(matches!(error, DataError::Unrecognised { .. }));
 }
 

@@ -39,8 +39,8 @@ fn what_is_not_recognised_is_refused() {
     let dir = tempdir().unwrap();
     let error = refused(dir.path(), &["MNIST idx", "CIFAR-10 binary", "train/<class>", ".tar.gz"]);
     assert!(matches!(error, DataError::Unrecognised { .. }));
-    write(dir.path(), "input.txt", b"to be or not to be");
-    let error = refused(&dir.path().join("input.txt"), &["input.txt"]);
+    write(dir.path(), "input.md", b"to be or not to be");
+    let error = refused(&dir.path().join("input.md"), &["input.md"]);
     assert!(matches!(error, DataError::Unrecognised { .. }));
     let error = refused(&dir.path().join("absent"), &["absent", "check the path"]);
     assert!(matches!(error, DataError::Read { .. }));

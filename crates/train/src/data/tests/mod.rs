@@ -8,6 +8,7 @@ mod folder;
 mod idx;
 mod layout;
 mod real;
+mod text;
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +17,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{DataError, load};
+use super::{DataError, Dataset, ImageSet, load};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -38,4 +39,8 @@ fn refused(dir: &Path, words: &[&str]) -> DataError {
         assert!(message.contains(word), "'{word}' is not in: {message}");
     }
     error
+}
+
+fn image_set(data: &Dataset) -> &ImageSet {
+    data.images().expect("a data set of images")
 }

@@ -1,3 +1,4 @@
+use super::image_set;
 use crate::data::testing::real_data;
 use crate::data::{Verdict, catalogue, load};
 
@@ -23,13 +24,13 @@ fn mnist() {
     let Some(dir) = real_data("mnist") else { return };
     all_match("mnist", &dir);
     let data = load(&dir).unwrap();
-    assert_eq!((data.train.len(), data.test.len()), (60_000, 10_000));
-    assert_eq!((data.train.shape(), data.train.classes), ([1, 28, 28], 10));
-    assert_eq!(data.train.labels[..5], [5, 0, 4, 1, 9]);
-    assert_eq!(data.test.labels[..5], [7, 2, 1, 0, 4]);
+    assert_eq!((image_set(&data).train.len(), image_set(&data).test.len()), (60_000, 10_000));
+    assert_eq!((image_set(&data).train.shape(), image_set(&data).train.classes), ([1, 28, 28], 10));
+    assert_eq!(image_set(&data).train.labels[..5], [5, 0, 4, 1, 9]);
+    assert_eq!(image_set(&data).test.labels[..5], [7, 2, 1, 0, 4]);
     // The moments everyone normalises MNIST with.
-    near(&data.mean, &[0.1307], 1e-4);
-    near(&data.std, &[0.3081], 1e-4);
+    near(&image_set(&data).mean, &[0.1307], 1e-4);
+    near(&image_set(&data).std, &[0.3081], 1e-4);
 }
 
 #[test]
@@ -37,12 +38,34 @@ fn cifar10_from_jpeg_files() {
     let Some(dir) = real_data("cifar10-jpg") else { return };
     all_match("cifar10-jpg", &dir);
     let data = load(&dir).unwrap();
-    assert_eq!((data.train.len(), data.test.len()), (50_000, 10_000));
-    assert_eq!((data.train.shape(), data.train.classes), ([3, 32, 32], 10));
-    assert_eq!(per_class(&data.train.labels), [5_000; 10]);
-    assert_eq!(per_class(&data.test.labels), [1_000; 10]);
-    assert_eq!(data.test.labels[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!((image_set(&data).train.len(), image_set(&data).test.len()), (50_000, 10_000));
+    assert_eq!((image_set(&data).train.shape(), image_set(&data).train.classes), ([3, 32, 32], 10));
+    assert_eq!(per_class(&image_set(&data).train.labels), [5_000; 10]);
+    assert_eq!(per_class(&image_set(&data).test.labels), [1_000; 10]);
+    assert_eq!(image_set(&data).test.labels[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     // CIFAR-10's usual moments; compression to JPEG moves them a little.
-    near(&data.mean, &[0.4914, 0.4822, 0.4465], 2e-3);
-    near(&data.std, &[0.2470, 0.2435, 0.2616], 3e-3);
+    near(&image_set(&data).mean, &[0.4914, 0.4822, 0.4465], 2e-3);
+    near(&image_set(&data).std, &[0.2470, 0.2435, 0.2616], 3e-3);
+}
+
+fn sizes(name: &str) -> Option<(usize, usize, usize)> {
+    let dir = real_data(name)?;
+    all_match(name, &dir);
+    let data = load(&dir).unwrap();
+    let text = data.text().unwrap();
+    assert!(text.train.iter().all(|&token| (token as usize) < text.vocabulary.len()));
+    Some((text.train.len(), text.test.len(), text.vocabulary.len()))
+}
+
+#[test]
+fn texts() {
+    // The paper on sparse binary compression tests on as many characters of Shakespeare.
+    for (name, expected) in [
+        ("shakespeare", (5_178_120, 105_675, 80)),
+        ("tinyshakespeare", (1_093_087, 22_307, 65)),
+        // 929589 and 82430 words are what everyone has of the Penn Treebank.
+        ("ptb", (929_589, 82_430, 10_000)),
+    ] {
+        assert!(sizes(name).is_none_or(|found| found == expected), "{name}");
+    }
 }

@@ -4,7 +4,6 @@
 //! On networks with the few channels of CIFAR's ResNets this trains about twice as fast as the
 //! engine's own convolution, which spends its time on laying out.
 
-mod matmul;
 mod patches;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -16,7 +15,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::{Tensor, TensorData};
 use burn_flex::FlexTensor;
 
-use matmul::{Matrix, multiply};
+use super::matmul::{Matrix, multiply};
 use patches::Patches;
 
 /// Images `[batch, from, height, width]` convolved with `[to, from, kernel, kernel]`, without bias:

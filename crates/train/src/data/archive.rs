@@ -1,0 +1,103 @@
+//! Archives, read in memory: tar (gzipped or not) and zip.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::files::{content, unreadable};
+use super::{DataError, zip};
+
+/// The most a single file may hold; a larger entry is taken for damage.
+const MAX_FILE: u64 = 256 << 20;
+
+/// What a tar archive ends with: two blocks of zeros.
+const END_MARK: [u8; 1024] = [0; 1024];
+
+/// Endings of the names of archives.
+const ENDINGS: [&str; 4] = [".tar.gz", ".tgz", ".tar", ".zip"];
+
+/// Whether a file of this name is taken for an archive.
+pub(super) fn is_archive(name: &str) -> bool {
+    !name.starts_with('.') && stem(name) != name
+}
+
+/// `name` without the ending of an archive.
+pub(super) fn stem(name: &str) -> &str {
+    ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
+}
+
+/// A folder or regular file of an archive.
+pub(super) struct Entry<'a> {
+    /// The parts of its path, without `.`.
+    pub(super) parts: &'a [&'a str],
+    /// Whether it is a folder.
+    pub(super) folder: bool,
+    archive: &'a Path,
+    reader: &'a mut dyn Read,
+}
+
+impl Entry<'_> {
+    /// The file's content.
+    pub(super) fn bytes(self) -> Result<Vec<u8>, DataError> {
+        let mut bytes = Vec::new();
+        let read = self.reader.take(MAX_FILE + 1).read_to_end(&mut bytes);
+        read.map_err(|e| unreadable(self.archive, &e))?;
+        if bytes.len() as u64 > MAX_FILE {
+            let reason = format!("it holds more than {} MiB", MAX_FILE >> 20);
+            return Err(DataError::damaged(&self.archive.join(self.parts.join("/")), reason));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Shows `each` every folder and regular file of the archive at `path`, whose bytes are `bytes`.
+pub(super) fn visit(
+    path: &Path,
+    bytes: &[u8],
+    each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    match path.extension().is_some_and(|extension| extension == "zip") {
+        true => visit_zip(path, bytes, each),
+        false => visit_tar(path, bytes, each),
+    }
+}
+
+fn visit_tar(
+    path: &Path,
+    bytes: &[u8],
+    mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    // Gzip knows its own length; a bare archive cut off between two entries would look whole.
+    let bare = path.extension().is_some_and(|extension| extension == "tar");
+    if bare && !bytes.ends_with(&END_MARK) {
+        return Err(DataError::damaged(path, "it does not end with the mark of an archive's end"));
+    }
+    let mut archive = tar::Archive::new(content(path, bytes));
+    for entry in archive.entries().map_err(|e| unreadable(path, &e))? {
+        let mut entry = entry.map_err(|e| unreadable(path, &e))?;
+        let kind = entry.header().entry_type();
+        if kind.is_dir() || kind.is_file() {
+            let inside = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            let (parts, folder) = (parts(&inside), kind.is_dir());
+            each(Entry { parts: &parts, folder, archive: path, reader: &mut entry })?;
+        }
+    }
+    // What follows the last entry holds gzip's checksum.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|e| unreadable(path, &e))?;
+    Ok(())
+}
+
+fn visit_zip(
+    path: &Path,
+    bytes: &[u8],
+    mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    for entry in zip::entries(bytes).map_err(|reason| DataError::damaged(path, reason))? {
+        let (parts, folder) = (parts(&entry.name), entry.is_folder());
+        each(Entry { parts: &parts, folder, archive: path, reader: &mut entry.reader() })?;
+    }
+    Ok(())
+}
+
+fn parts(inside: &str) -> Vec<&str> {
+    inside.split('/').filter(|part| !part.is_empty() && *part != ".").collect()
+}

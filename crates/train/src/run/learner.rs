@@ -1,0 +1,243 @@
+//! What a worker learns: a model, and its share of the data the model is for.
+
+use gradwire::{State, StateError, Tensor};
+
+use super::batches::{Batches, Slice, test_batch};
+use super::exam::Subject;
+use super::text_batches::{LEAST, TEST_PARTS, TestPart, TextBatches, steps_per_epoch};
+use super::{RunConfig, TrainError};
+use crate::data::{Content, ImageSet, Text};
+use crate::models::{
+    Dropout, ImageShape, LanguageModel, Memory, Model, ModelError, Score, Statistics,
+};
+
+/// Test images evaluated at a time.
+const TEST_BATCH: usize = 100;
+
+/// A model and the batches it takes.
+pub(crate) enum Learner<'a> {
+    /// Of images.
+    Images(ImageLearner<'a>),
+    /// Of text.
+    Text(TextLearner<'a>),
+}
+
+/// A classifier of images.
+pub(crate) struct ImageLearner<'a> {
+    model: Model,
+    batches: Batches<'a>,
+    data: &'a ImageSet,
+}
+
+/// A language model that reads several streams.
+pub(crate) struct TextLearner<'a> {
+    model: LanguageModel,
+    batches: TextBatches<'a>,
+    data: &'a Text,
+    memory: Memory,
+    /// The epoch that the memory is of.
+    epoch: u64,
+    seed: u64,
+    rank: usize,
+}
+
+impl<'a> Learner<'a> {
+    /// The learner of worker `rank`, with images of its own or among those that all share.
+    ///
+    /// # Errors
+    /// If model and data do not fit each other, or there are too few data.
+    pub(super) fn new(
+        config: &'a RunConfig,
+        rank: usize,
+        shard: Option<Vec<u32>>,
+    ) -> Result<Self, TrainError> {
+        let slice = Slice { rank, workers: config.workers, batch: config.batch, shard };
+        match &config.data.content {
+            Content::Images(data) => {
+                let shape = ImageShape {
+                    channels: data.train.channels,
+                    height: data.train.height,
+                    width: data.train.width,
+                    classes: data.train.classes,
+                };
+                let model = Model::new(config.model, shape).map_err(|e| fits(config, e))?;
+                let batches = Batches::new(data, config.seed, config.augment, slice);
+                Ok(Self::Images(ImageLearner { model, batches, data }))
+            }
+            Content::Text(data) => {
+                let model = LanguageModel::new(config.model, data.vocabulary.len());
+                let model = model.map_err(|e| fits(config, e))?;
+                Ok(Self::Text(TextLearner {
+                    memory: model.blank(config.batch),
+                    model,
+                    batches: TextBatches::new(&data.train, slice),
+                    data,
+                    epoch: 0,
+                    seed: config.seed,
+                    rank,
+                }))
+            }
+        }
+    }
+
+    /// The names and shapes of the model's parameters.
+    pub(crate) fn tensors(&self) -> &[Tensor] {
+        match self {
+            Self::Images(images) => images.model.tensors(),
+            Self::Text(text) => text.model.tensors(),
+        }
+    }
+
+    /// The first parameters of a run.
+    pub(super) fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        match self {
+            Self::Images(images) => images.model.initial_parameters(seed),
+            Self::Text(text) => text.model.initial_parameters(seed),
+        }
+    }
+
+    /// Lays out the batch of a step.
+    pub(super) fn prepare(&mut self, step: u64) {
+        match self {
+            Self::Images(images) => images.batches.prepare(step),
+            Self::Text(text) => text.batches.prepare(step),
+        }
+    }
+
+    /// Adds the gradient of the batch laid out for `step`, and returns its mean loss.
+    pub(super) fn add_gradients(
+        &mut self,
+        step: u64,
+        parameters: &[Vec<f32>],
+        gradients: &mut [Vec<f32>],
+    ) -> f64 {
+        match self {
+            Self::Images(ImageLearner { model, batches, .. }) => {
+                let (images, labels) = batches.batch();
+                model.add_gradients(parameters, images, labels, gradients)
+            }
+            Self::Text(text) => {
+                let epoch = text.batches.epoch(step);
+                if epoch != text.epoch {
+                    text.memory.clear();
+                    text.epoch = epoch;
+                }
+                let dropout = Dropout { seed: text.seed, rank: text.rank as u32, step };
+                let chunk = text.batches.chunk();
+                let memory = &mut text.memory;
+                text.model.add_gradients(parameters, chunk, Some(dropout), memory, gradients)
+            }
+        }
+    }
+
+    /// The running statistics of batch normalisation.
+    pub(super) fn statistics(&self) -> Vec<Statistics> {
+        match self {
+            Self::Images(images) => images.model.statistics().to_vec(),
+            Self::Text(_) => Vec::new(),
+        }
+    }
+
+    /// Test images, or tokens of the test text that can be predicted.
+    pub(super) fn test_examples(&self) -> usize {
+        match self {
+            Self::Images(images) => images.data.test.len(),
+            Self::Text(text) => text.data.test.len() - 1,
+        }
+    }
+
+    /// Parts in which workers share an evaluation of so many examples.
+    pub(super) fn test_parts(&self, examples: usize) -> usize {
+        match self {
+            Self::Images(_) => examples.div_ceil(TEST_BATCH),
+            Self::Text(_) => TEST_PARTS,
+        }
+    }
+
+    /// Evaluates one part. `scratch` is working memory.
+    pub(super) fn score(&self, subject: &Subject, part: usize, scratch: &mut Vec<f32>) -> Score {
+        let Subject { parameters, statistics, examples } = subject;
+        match self {
+            Self::Images(images) => {
+                let end = ((part + 1) * TEST_BATCH).min(*examples);
+                let labels = test_batch(images.data, part * TEST_BATCH..end, scratch);
+                images.model.evaluate_with(parameters, statistics, scratch, labels)
+            }
+            Self::Text(text) => {
+                let part = TestPart::new(&text.data.test, *examples, part);
+                let mut memory = text.model.blank(part.streams());
+                let mut total = Score::default();
+                part.for_each(|chunk, counts| {
+                    total.add(text.model.evaluate(parameters, chunk, counts, &mut memory));
+                });
+                total
+            }
+        }
+    }
+
+    /// Adds what every worker has beyond its exchange and parameters.
+    pub(super) fn save_own(&self, state: &mut State) {
+        if let Self::Text(text) = self {
+            let prefix = format!("streams{}/", text.rank);
+            text.memory.save(&prefix, state);
+            state.set_number(&format!("{prefix}epoch"), text.epoch);
+        }
+    }
+
+    /// Adds the batch-norm statistics.
+    pub(crate) fn save_statistics(&self, prefix: &str, state: &mut State) {
+        if let Self::Images(images) = self {
+            images.model.save(prefix, state);
+        }
+    }
+
+    /// Takes back the batch-norm statistics and what this worker saved of its own.
+    pub(crate) fn restore(&mut self, statistics: &str, state: &State) -> Result<(), StateError> {
+        match self {
+            Self::Images(images) => images.model.restore(statistics, state),
+            Self::Text(text) => {
+                let prefix = format!("streams{}/", text.rank);
+                text.epoch = state.number(&format!("{prefix}epoch"))?;
+                text.memory.restore(&prefix, state)
+            }
+        }
+    }
+}
+
+/// Why a model does not fit the data, with the data's name.
+fn fits(config: &RunConfig, error: ModelError) -> TrainError {
+    let holds = match (&config.data.content, config.model.is_for_text()) {
+        (Content::Images(_), true) => "images",
+        (Content::Text(_), false) => "text",
+        _ => return error.into(),
+    };
+    TrainError::Config(format!("data set '{}' holds {holds}, but {error}", config.data.name))
+}
+
+/// Refuses data that are too few to train or to evaluate on.
+pub(super) fn check_data(config: &RunConfig) -> Result<(), TrainError> {
+    let refuse = |reason: String| Err(TrainError::Config(reason));
+    match &config.data.content {
+        Content::Images(images) if images.train.is_empty() || images.test.is_empty() => {
+            refuse("the data set needs at least one training and one test image".to_owned())
+        }
+        Content::Text(_) if config.augment => {
+            refuse("crops and flips are for images; leave them off for text".to_owned())
+        }
+        Content::Text(text) => {
+            let (tokens, unit) = (text.train.len(), text.unit);
+            if steps_per_epoch(tokens, config.workers, config.batch) == 0 {
+                return refuse(format!(
+                    "the training text of '{}' has {tokens} {unit}, and {} workers with {} streams each take \
+                     at least {LEAST} for each stream; use fewer workers, a smaller batch or a longer text",
+                    config.data.name, config.workers, config.batch
+                ));
+            }
+            if text.test.len() < 2 {
+                return refuse(format!("the test text needs at least two {unit}"));
+            }
+            Ok(())
+        }
+        Content::Images(_) => Ok(()),
+    }
+}
