@@ -45,7 +45,7 @@ impl<'a> Learner<'a> {
     /// The learner of worker `rank`, with images of its own or among those that all share.
     ///
     /// # Errors
-    /// If model and data do not fit each other, or there are too few data.
+    /// If the model cannot learn the data.
     pub(super) fn new(
         config: &'a RunConfig,
         rank: usize,
@@ -60,13 +60,12 @@ impl<'a> Learner<'a> {
                     width: data.train.width,
                     classes: data.train.classes,
                 };
-                let model = Model::new(config.model, shape).map_err(|e| fits(config, e))?;
+                let model = Model::new(config.model, shape)?;
                 let batches = Batches::new(data, config.seed, config.augment, slice);
                 Ok(Self::Images(ImageLearner { model, batches, data }))
             }
             Content::Text(data) => {
-                let model = LanguageModel::new(config.model, data.vocabulary.len());
-                let model = model.map_err(|e| fits(config, e))?;
+                let model = LanguageModel::new(config.model, data.vocabulary.len())?;
                 Ok(Self::Text(TextLearner {
                     memory: model.blank(config.batch),
                     model,
@@ -204,18 +203,21 @@ impl<'a> Learner<'a> {
     }
 }
 
-/// Why a model does not fit the data, with the data's name.
-fn fits(config: &RunConfig, error: ModelError) -> TrainError {
-    let holds = match (&config.data.content, config.model.is_for_text()) {
-        (Content::Images(_), true) => "images",
-        (Content::Text(_), false) => "text",
-        _ => return error.into(),
+/// Refuses a model of images for text, and the reverse, naming both.
+fn check_model(config: &RunConfig) -> Result<(), TrainError> {
+    let model = config.model.to_string();
+    let (holds, error) = match (&config.data.content, config.model.is_for_text()) {
+        (Content::Images(_), true) => ("images", ModelError::NotForImages { model }),
+        (Content::Text(_), false) => ("text", ModelError::NotForText { model }),
+        _ => return Ok(()),
     };
-    TrainError::Config(format!("data set '{}' holds {holds}, but {error}", config.data.name))
+    let name = &config.data.name;
+    Err(TrainError::Config(format!("data set '{name}' holds {holds}, but {error}")))
 }
 
-/// Refuses data that are too few to train or to evaluate on.
+/// Refuses data that the model is not for, or that are too few to train or to evaluate on.
 pub(super) fn check_data(config: &RunConfig) -> Result<(), TrainError> {
+    check_model(config)?;
     let refuse = |reason: String| Err(TrainError::Config(reason));
     match &config.data.content {
         Content::Images(images) if images.train.is_empty() || images.test.is_empty() => {

@@ -47,11 +47,11 @@ fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
     };
     for epoch in 0..epochs {
         let rate = 1e-3 / (1 + epoch) as f32;
-        for (index, &label) in image_set(&data).train.labels.iter().enumerate() {
+        for (index, &label) in image_set(data).train.labels.iter().enumerate() {
             normalise(
-                image_set(&data).train.image(index),
-                &image_set(&data).mean,
-                &image_set(&data).std,
+                image_set(data).train.image(index),
+                &image_set(data).mean,
+                &image_set(data).std,
                 &mut x,
             );
             let scores = scores(&weights, &x);
@@ -66,15 +66,14 @@ fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
     }
     let right = |index: &usize| {
         normalise(
-            image_set(&data).test.image(*index),
-            &image_set(&data).mean,
-            &image_set(&data).std,
+            image_set(data).test.image(*index),
+            &image_set(data).mean,
+            &image_set(data).std,
             &mut x,
         );
         let scores = scores(&weights, &x);
         let best = (0..10).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
-        best == Some(usize::from(image_set(&data).test.labels[*index]))
+        best == Some(usize::from(image_set(data).test.labels[*index]))
     };
-    (0..image_set(&data).test.len()).filter(right).count() as f32
-        / image_set(&data).test.len() as f32
+    (0..image_set(data).test.len()).filter(right).count() as f32 / image_set(data).test.len() as f32
 }
