@@ -74,6 +74,32 @@ pub fn quality(runs: &[RunRecord]) -> Chart {
     }
 }
 
+/// Test error, or perplexity, over the bytes a worker had sent (Figures 5 to 8, right, of the SBC
+/// paper): mean over seeds.
+pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
+    let metric = metric(runs);
+    let series = by_compressor(runs).into_iter().enumerate().map(|(colour, group)| {
+        let a_step = group[0].bytes_up / group[0].steps as f64;
+        let points = evaluations(&group).into_iter().map(|p| match metric {
+            Metric::Accuracy => {
+                Point { x: p.x * a_step, y: 100.0 - p.y, low: 100.0 - p.high, high: 100.0 - p.low }
+            }
+            Metric::Perplexity => Point { x: p.x * a_step, ..p },
+        });
+        line(group[0], colour, points.collect())
+    });
+    let y = match metric {
+        Metric::Accuracy => "error (%)",
+        Metric::Perplexity => "perplexity",
+    };
+    Chart {
+        title: "Quality and bytes sent".to_owned(),
+        x: ("bytes a worker sent".to_owned(), Scale::Log),
+        y: (y.to_owned(), Scale::Log),
+        series: series.collect(),
+    }
+}
+
 /// Bits per model parameter over steps: pushes solid, pulls dashed (Figure 9).
 pub fn bits_per_value(runs: &[RunRecord]) -> Chart {
     let mut series = Vec::new();

@@ -6,6 +6,7 @@
 //! a [`summary`] with its [tables](table), [`figures`], a [`report`]. [`reproduce`] does so for the
 //! tables of papers. [`mod@bench`] stands beside: the speed of compressors alone.
 
+pub mod accounting;
 pub mod bench;
 mod error;
 pub mod experiment;

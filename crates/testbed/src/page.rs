@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::plot::Chart;
+use crate::plot::Figure;
 use crate::table::{Grid, escape};
 
 const STYLE: &str = include_str!("page.css");
@@ -46,7 +46,7 @@ impl Page {
     }
 
     /// Adds charts, side by side where the window is wide enough.
-    pub fn charts<'a>(&mut self, charts: impl IntoIterator<Item = &'a Chart>) -> &mut Self {
+    pub fn charts<'a>(&mut self, charts: impl IntoIterator<Item = &'a dyn Figure>) -> &mut Self {
         self.body.push_str("<div class=\"charts\">\n");
         for chart in charts {
             self.push(format_args!("<figure>{}</figure>\n", chart.svg()));

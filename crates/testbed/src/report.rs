@@ -5,8 +5,9 @@ use gradwire_train::run::{Metric, RunRecord};
 
 use crate::format::{bandwidth, seconds, significant};
 use crate::page::Page;
+use crate::plot::{Chart, Figure};
 use crate::summary::{Row, Summary, summarize};
-use crate::{TestbedError, figures, table};
+use crate::{TestbedError, accounting, figures, table};
 
 /// Where a comparison comes from, for whoever wants to repeat it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,12 +45,16 @@ pub fn html(
         over_time.push(figures::quality_over_time(runs, link)?);
     }
     let heading = format!("Training time against {}", first.metric.name());
-    page.section(&heading).charts(&over_time);
-    page.section("Over the steps of training").charts([
-        &figures::loss(runs),
-        &figures::quality(runs),
-        &figures::bits_per_value(runs),
-    ]);
+    page.section(&heading).charts(over_time.iter().map(figure));
+    let over_bytes = figures::quality_over_bytes(runs);
+    let over_steps =
+        [figures::loss(runs), figures::quality(runs), over_bytes, figures::bits_per_value(runs)];
+    page.section("Over the steps of training").charts(over_steps.iter().map(figure));
+    let accounting = accounting::equation_1(runs);
+    if !accounting.is_empty() {
+        let heading = "Bytes sent, by equation 1 and counted";
+        page.section(heading).grid(&accounting).notes(&[accounting::NOTE.to_owned()]);
+    }
     page.section("To repeat it").code(&provenance.command).code(&provenance.experiment).paragraph(
         &format!(
             "gradwire {}; {}, {} build; data {} with SHA-256 {}.",
@@ -61,6 +66,10 @@ pub fn html(
         ),
     );
     Ok(page.html())
+}
+
+fn figure(chart: &Chart) -> &dyn Figure {
+    chart
 }
 
 /// What the comparison says: at each link, who is fastest among those that keep quality. Empty

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gradwire_train::data::load;
 use gradwire_train::models::UNROLL;
-use gradwire_train::run::{Evaluation, Observer, RunConfig, RunOptions, run};
+use gradwire_train::run::{Evaluation, Observer, Payload, RunConfig, RunOptions, Split, run};
 
 /// Prints evaluations as they come.
 struct Progress;
@@ -29,6 +29,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         model: model.parse()?,
         data: Arc::new(load(Path::new(&text))?),
         compressor: compressor.parse()?,
+        send: Payload::Gradients,
+        split: Split::Shared,
+        participation: 1.0,
+        dropout: 0.0,
+        mask: false,
         strategy: "server".parse()?,
         workers: 2,
         steps,

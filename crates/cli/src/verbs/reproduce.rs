@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, files, part_of, table_1, table_2};
+use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, files, paper_table, part_of, sbc};
 use gradwire_testbed::results;
 use gradwire_testbed::runner::run_all;
 use gradwire_testbed::summary::summarize;
@@ -30,6 +30,9 @@ pub(crate) struct Reproduce {
     /// Seed; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
+    /// The row of sbc-table2: lenet, resnet32, wordlstm or charlstm [default: lenet]
+    #[arg(long, value_name = "ROW")]
+    row: Option<sbc::Row>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
@@ -47,15 +50,18 @@ fn fraction(text: &str) -> Result<f64, String> {
 impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let Some(name) = &self.name else { return list() };
-        let which = Reproduction::find(name)?;
+        let mut which = Reproduction::find(name)?;
+        if let Some(row) = self.row {
+            which = which.with_row(row)?;
+        }
         let mut experiment = self.settings.experiment(which.experiment())?;
-        experiment.compressors = which.compressors();
+        experiment.compressors = which.compressors(experiment.steps);
         if !self.seeds.is_empty() {
             experiment.seeds = self.seeds.clone();
         }
         experiment.check()?;
         let data = experiment.load_data()?;
-        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results").join(which.id()));
+        let out = self.out.clone().unwrap_or_else(|| default_folder(which));
 
         let kept = out.join("runs.jsonl");
         let done = results::read(&kept)?;
@@ -80,7 +86,10 @@ impl Reproduce {
             for (name, text) in files(which, &experiment, &outcome.runs, &command_line())? {
                 write_atomic(&out.join(name), text.as_bytes())?;
             }
-            let table = paper_table(which, &outcome.runs, &experiment.links())?;
+            let longest = outcome.runs.iter().map(|run| run.steps).max().unwrap_or(0);
+            let full: Vec<RunRecord> =
+                outcome.runs.iter().filter(|run| run.steps == longest).cloned().collect();
+            let table = paper_table(which, &summarize(&full, &experiment.links())?);
             output::line(table.without(COMPRESSOR).terminal())?;
             output::line(format!("\nReport: {}", out.join("report.html").display()))?;
         }
@@ -96,17 +105,11 @@ fn list() -> Result<(), Failure> {
     output::line(grid.left_aligned().terminal())
 }
 
-/// The table of the longest runs.
-fn paper_table(
-    which: Reproduction,
-    runs: &[RunRecord],
-    links: &[gradwire_exchange::Link],
-) -> Result<Grid, Failure> {
-    let longest = runs.iter().map(|run| run.steps).max().unwrap_or(0);
-    let full: Vec<RunRecord> = runs.iter().filter(|run| run.steps == longest).cloned().collect();
-    let summary = summarize(&full, links)?;
-    Ok(match which {
-        Reproduction::Table1 => table_1(&summary),
-        Reproduction::Table2 => table_2(&summary),
-    })
+/// Where results go where no folder is given.
+fn default_folder(which: Reproduction) -> PathBuf {
+    let folder = PathBuf::from("results").join(which.id());
+    match which {
+        Reproduction::SbcTable2(row) => folder.join(row.to_string()),
+        _ => folder,
+    }
 }

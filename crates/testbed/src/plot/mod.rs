@@ -1,12 +1,14 @@
-//! Line charts as SVG.
+//! Charts as SVG.
 
 mod axis;
+mod heat;
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
 pub use axis::Scale;
+pub use heat::HeatMap;
 
 /// The size of a chart in pixels, and the part of its width that the legend takes.
 const SIZE: (u32, u32) = (720, 380);
@@ -84,20 +86,16 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-impl Chart {
-    /// The chart as an `<svg>` element. Text and axes take the colour of the text around it; values
-    /// that have no place on an axis (not finite, or zero on a logarithmic one) are left out.
-    pub fn svg(&self) -> String {
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.draw(&root).and_then(|()| root.present()).expect("a string takes all text");
-        }
-        svg.replace(INK_AS_WRITTEN, "currentColor")
-    }
+/// What can be shown on a page or written to a file of its own.
+pub trait Figure {
+    /// What it shows.
+    fn title(&self) -> &str;
 
-    /// The chart as a file of its own, readable on light and dark ground.
-    pub fn svg_file(&self) -> String {
+    /// The figure as an `<svg>` element. Text and axes take the colour of the text around it.
+    fn svg(&self) -> String;
+
+    /// The figure as a file of its own, readable on light and dark ground.
+    fn svg_file(&self) -> String {
         const STYLE: &str = "<style>svg{color:#222}\
              @media(prefers-color-scheme:dark){svg{color:#ddd}}</style>\n";
         let svg = self.svg();
@@ -105,7 +103,25 @@ impl Chart {
         let (head, body) = svg.split_at(start.expect("plotters writes an svg element"));
         format!("{head}\n{STYLE}{}", body.trim_start())
     }
+}
 
+impl Figure for Chart {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Values that have no place on an axis (not finite, or zero on a logarithmic one) are left out.
+    fn svg(&self) -> String {
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            self.draw(&root).and_then(|()| root.present()).expect("a string takes all text");
+        }
+        svg.replace(INK_AS_WRITTEN, "currentColor")
+    }
+}
+
+impl Chart {
     fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
         let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
         let points = || self.series.iter().flat_map(|series| &series.points);

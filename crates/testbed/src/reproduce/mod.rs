@@ -3,6 +3,7 @@
 
 pub mod paper;
 mod report;
+pub mod sbc;
 mod tables;
 
 use gradwire_train::plan::Plan;
@@ -10,7 +11,7 @@ use gradwire_train::plan::Plan;
 use crate::TestbedError;
 use crate::experiment::Experiment;
 
-pub use report::{Files, files};
+pub use report::{Files, files, paper_table};
 pub use tables::{COMPRESSOR, table_1, table_2};
 
 /// A table that can be reproduced.
@@ -20,17 +21,24 @@ pub enum Reproduction {
     Table1,
     /// Table 2 of the 3LC paper: compression of 3LC by sparsity multiplier.
     Table2,
+    /// A row of Table II of the SBC paper: quality and compression of six methods.
+    SbcTable2(sbc::Row),
+    /// Figures 3, 4 and 9 of the SBC paper: quality over temporal and gradient sparsity.
+    SbcGrid,
 }
 
 impl Reproduction {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Table1, Self::Table2];
+    pub const ALL: [Self; 4] =
+        [Self::Table1, Self::Table2, Self::SbcTable2(sbc::Row::LeNet), Self::SbcGrid];
 
     /// Its name on the command line.
     pub fn id(self) -> &'static str {
         match self {
             Self::Table1 => "3lc-table1",
             Self::Table2 => "3lc-table2",
+            Self::SbcTable2(_) => "sbc-table2",
+            Self::SbcGrid => "sbc-fig3",
         }
     }
 
@@ -42,6 +50,13 @@ impl Reproduction {
             }
             Self::Table2 => {
                 "compression ratio and bits per state change of 3LC by sparsity multiplier (Table 2)"
+            }
+            Self::SbcTable2(_) => {
+                "quality and compression of six methods in the SBC paper (Table II; --row lenet, \
+                 resnet32, wordlstm or charlstm)"
+            }
+            Self::SbcGrid => {
+                "quality over temporal and gradient sparsity in the SBC paper (Figures 3, 4 and 9)"
             }
         }
     }
@@ -57,14 +72,35 @@ impl Reproduction {
         })
     }
 
-    /// The designs it compares; `none` is the first.
-    pub fn compressors(self) -> Vec<Plan> {
+    /// The same with another row, of a table that has rows of their own.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn with_row(self, row: sbc::Row) -> Result<Self, TestbedError> {
+        match self {
+            Self::SbcTable2(_) => Ok(Self::SbcTable2(row)),
+            _ => Err(TestbedError::Config(format!("{} has no rows to choose from", self.id()))),
+        }
+    }
+
+    /// The paper in a line.
+    pub fn citation(self) -> &'static str {
+        match self {
+            Self::Table1 | Self::Table2 => paper::CITATION,
+            Self::SbcTable2(_) | Self::SbcGrid => sbc::CITATION,
+        }
+    }
+
+    /// The designs it compares in runs of so many steps; `none` is the first.
+    pub fn compressors(self, steps: u64) -> Vec<Plan> {
         let own: Vec<&str> = match self {
             Self::Table1 => paper::TABLE_1.iter().map(|design| design.compressor).collect(),
             Self::Table2 => {
                 let rows = paper::TABLE_2.iter().map(|row| row.compressor);
                 std::iter::once("none").chain(rows).collect()
             }
+            Self::SbcTable2(row) => return row.experiment().compressors,
+            Self::SbcGrid => return sbc::grid_compressors(steps),
         };
         let parse = |text: &str| text.parse().expect("the paper's designs are specs");
         own.into_iter().map(parse).collect()
@@ -75,18 +111,30 @@ impl Reproduction {
     pub fn fractions(self) -> Vec<f64> {
         match self {
             Self::Table1 => vec![0.25, 0.5, 0.75, 1.0],
-            Self::Table2 => vec![1.0],
+            _ => vec![1.0],
         }
     }
 
-    /// The set-up on a machine without data: the default experiment with the paper's designs and
-    /// links.
+    /// The set-up where no other is given. For the rows of a table of the SBC paper that is the
+    /// paper's own; for the others one that needs no data: the default experiment with the paper's
+    /// designs and links.
     pub fn experiment(self) -> Experiment {
-        Experiment {
-            compressors: self.compressors(),
+        let steps = 2000;
+        let generated = Experiment {
+            compressors: self.compressors(steps),
             links_mbit: paper::LINKS_MBIT.to_vec(),
-            steps: 2000,
+            steps,
             ..Experiment::default()
+        };
+        match self {
+            Self::Table1 | Self::Table2 => generated,
+            Self::SbcTable2(row) => row.experiment(),
+            Self::SbcGrid => Experiment {
+                data: generated.data,
+                steps,
+                compressors: generated.compressors,
+                ..sbc::Row::LeNet.experiment()
+            },
         }
     }
 }
@@ -105,7 +153,7 @@ mod tests {
         for one in Reproduction::ALL {
             assert_eq!(Reproduction::find(one.id()).unwrap(), one);
             assert!(one.experiment().check().is_ok());
-            assert_eq!(one.compressors()[0].to_string(), "none");
+            assert_eq!(one.compressors(2000)[0].to_string(), "none");
         }
         let error = Reproduction::find("3lc-table9").unwrap_err().to_string();
         assert!(error.contains("3lc-table1"), "{error}");

@@ -1,17 +1,16 @@
 //! The files of a reproduction: tables in Markdown, charts, and a page with both.
 
-use gradwire_exchange::Link;
 use gradwire_train::run::RunRecord;
 
 use crate::experiment::Experiment;
 use crate::format::bandwidth;
 use crate::page::Page;
-use crate::plot::Chart;
+use crate::plot::Figure;
 use crate::summary::{Summary, summarize};
 use crate::table::{self, Grid};
-use crate::{TestbedError, figures};
+use crate::{TestbedError, accounting, figures};
 
-use super::{Reproduction, paper, table_1, table_2};
+use super::{Reproduction, sbc, table_1, table_2};
 
 /// File names with their contents, to be written into one folder.
 pub type Files = Vec<(String, String)>;
@@ -33,10 +32,14 @@ pub fn files(
     let summary = summarize(&full, &links)?;
     let content = Content {
         which,
-        tables: tables(which, &summary),
-        charts: charts(which, runs, &full, &links)?,
-        setup: setup(experiment, &full[0]),
-        notes: table::notes(&summary),
+        tables: tables(which, &summary, &full),
+        charts: charts(which, &summary, runs, &full)?,
+        setup: match which {
+            Reproduction::SbcTable2(row) => row.setup(experiment, &full[0]),
+            Reproduction::SbcGrid => sbc::Row::ResNet32.setup(experiment, &full[0]),
+            Reproduction::Table1 | Reproduction::Table2 => setup(experiment, &full[0]),
+        },
+        notes: notes(which, &summary),
         command,
     };
     let mut files = vec![
@@ -48,10 +51,13 @@ pub fn files(
     Ok(files)
 }
 
+/// Figures with the names of their files.
+type Charts = Vec<(String, Box<dyn Figure>)>;
+
 struct Content<'a> {
     which: Reproduction,
     tables: Vec<(&'static str, Grid)>,
-    charts: Vec<(String, Chart)>,
+    charts: Charts,
     setup: Grid,
     notes: Vec<String>,
     command: &'a str,
@@ -59,8 +65,12 @@ struct Content<'a> {
 
 impl Content<'_> {
     fn markdown(&self) -> String {
-        let mut text =
-            format!("# {}: {}\n\n{}.\n", self.which.id(), self.which.summary(), paper::CITATION);
+        let mut text = format!(
+            "# {}: {}\n\n{}.\n",
+            self.which.id(),
+            self.which.summary(),
+            self.which.citation()
+        );
         for (heading, grid) in &self.tables {
             text.push_str(&format!("\n## {heading}\n\n{}", grid.markdown()));
         }
@@ -71,7 +81,7 @@ impl Content<'_> {
         text.push_str(&format!("\n## What differs in the set-up\n\n{}", self.setup.markdown()));
         text.push_str("\n## Charts\n\n");
         for (name, chart) in &self.charts {
-            text.push_str(&format!("![{}]({name})\n", chart.title));
+            text.push_str(&format!("![{}]({name})\n", chart.title()));
         }
         text.push_str(&format!("\n## To repeat it\n\n```\n{}\n```\n", self.command));
         text
@@ -79,46 +89,81 @@ impl Content<'_> {
 
     fn html(&self) -> String {
         let mut page = Page::new(&format!("{}: {}", self.which.id(), self.which.summary()));
-        page.paragraph(&format!("{}.", paper::CITATION));
+        page.paragraph(&format!("{}.", self.which.citation()));
         for (heading, grid) in &self.tables {
             page.section(heading).grid(grid);
         }
         page.notes(&self.notes);
-        page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart));
+        page.section("Charts").charts(self.charts.iter().map(|(_, chart)| &**chart));
         page.section("What differs in the set-up").grid(&self.setup);
         page.section("To repeat it").code(self.command);
         page.html()
     }
 }
 
-fn tables(which: Reproduction, summary: &Summary) -> Vec<(&'static str, Grid)> {
-    let paper = match which {
-        Reproduction::Table1 => ("Table 1, paper and here", table_1(summary)),
-        Reproduction::Table2 => ("Table 2, paper and here", table_2(summary)),
+/// The paper's table beside ours, of runs of one length.
+pub fn paper_table(which: Reproduction, summary: &Summary) -> Grid {
+    match which {
+        Reproduction::Table1 => table_1(summary),
+        Reproduction::Table2 => table_2(summary),
+        Reproduction::SbcTable2(row) => row.table(summary),
+        Reproduction::SbcGrid => table::traffic(summary),
+    }
+}
+
+fn tables(which: Reproduction, summary: &Summary, full: &[RunRecord]) -> Vec<(&'static str, Grid)> {
+    let heading = match which {
+        Reproduction::Table1 => "Table 1, paper and here",
+        Reproduction::Table2 => "Table 2, paper and here",
+        Reproduction::SbcTable2(_) => "Table II, paper and here",
+        Reproduction::SbcGrid => "All cells",
     };
-    vec![
-        paper,
-        ("Quality and traffic", table::traffic(summary)),
-        ("Time a step", table::time(summary)),
-    ]
+    let mut tables = vec![(heading, paper_table(which, summary))];
+    if which != Reproduction::SbcGrid {
+        tables.push(("Quality and traffic", table::traffic(summary)));
+    }
+    if matches!(which, Reproduction::SbcTable2(_) | Reproduction::SbcGrid) {
+        tables.push(("Bytes sent, by equation 1 and counted", accounting::equation_1(full)));
+    }
+    tables.push(("Time a step", table::time(summary)));
+    tables
+}
+
+fn notes(which: Reproduction, summary: &Summary) -> Vec<String> {
+    let mut notes = table::notes(summary);
+    if matches!(which, Reproduction::SbcTable2(_) | Reproduction::SbcGrid) {
+        notes.push(accounting::NOTE.to_owned());
+    }
+    notes
 }
 
 fn charts(
     which: Reproduction,
+    summary: &Summary,
     runs: &[RunRecord],
     full: &[RunRecord],
-    links: &[Link],
-) -> Result<Vec<(String, Chart)>, TestbedError> {
-    let mut charts = Vec::new();
-    if which == Reproduction::Table1 {
-        for &link in links {
-            let name = bandwidth(link.bits_per_second).replace([' ', '/'], "-").to_lowercase();
-            charts.push((format!("time-{name}.svg"), figures::quality_by_length(runs, link)?));
-        }
-        charts.push(("loss.svg".to_owned(), figures::loss(full)));
-        charts.push(("accuracy.svg".to_owned(), figures::quality(full)));
+) -> Result<Charts, TestbedError> {
+    let mut charts: Charts = Vec::new();
+    if which == Reproduction::SbcGrid {
+        charts.push(("heat-map.svg".to_owned(), Box::new(sbc::heat_map(summary))));
+        return Ok(charts);
     }
-    charts.push(("bits.svg".to_owned(), figures::bits_per_value(full)));
+    if which == Reproduction::Table1 {
+        for &link in &summary.links {
+            let name = bandwidth(link.bits_per_second).replace([' ', '/'], "-").to_lowercase();
+            let chart = figures::quality_by_length(runs, link)?;
+            charts.push((format!("time-{name}.svg"), Box::new(chart)));
+        }
+    }
+    if which != Reproduction::Table2 {
+        charts.push(("loss.svg".to_owned(), Box::new(figures::loss(full))));
+        let name = format!("{}.svg", summary.metric.name());
+        charts.push((name, Box::new(figures::quality(full))));
+    }
+    if matches!(which, Reproduction::SbcTable2(_)) {
+        charts.push(("bytes.svg".to_owned(), Box::new(figures::quality_over_bytes(full))));
+    }
+    charts.push(("bits.svg".to_owned(), Box::new(figures::bits_per_value(full))));
     Ok(charts)
 }
 

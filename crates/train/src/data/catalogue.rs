@@ -98,7 +98,7 @@ const CATALOGUE: [Known; 7] = [
         )],
     },
     Known {
-        name: "shakespeare",
+        name: "shakespeare-complete",
         summary: "complete works of Shakespeare by characters, 80 symbols, 5178120 + 105675; one archive",
         files: &[file(
             "shakespeare.tar.gz",

@@ -61,7 +61,7 @@ fn sizes(name: &str) -> Option<(usize, usize, usize)> {
 fn texts() {
     // The paper on sparse binary compression tests on as many characters of Shakespeare.
     for (name, expected) in [
-        ("shakespeare", (5_178_120, 105_675, 80)),
+        ("shakespeare-complete", (5_178_120, 105_675, 80)),
         ("tinyshakespeare", (1_093_087, 22_307, 65)),
         // 929589 and 82430 words are what everyone has of the Penn Treebank.
         ("ptb", (929_589, 82_430, 10_000)),
