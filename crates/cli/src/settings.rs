@@ -75,7 +75,8 @@ pub(crate) struct Settings {
     /// norm will do]
     #[arg(long, value_name = "NORM")]
     clip: Option<f32>,
-    /// Random crops and flips of training images [default: on for colour images]
+    /// Random crops and flips of colour training images, shifts of grey ones [default: on for colour
+    /// images]
     #[arg(long, value_name = "on|off")]
     augment: Option<Switch>,
     /// Tensors with fewer elements travel uncompressed [default: 256]

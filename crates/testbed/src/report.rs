@@ -176,7 +176,7 @@ mod tests {
     fn the_report_holds_tables_charts_and_how_to_repeat_it() {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc:s=1.5", 1)];
         let html = html(&runs, &default_links(), &provenance()).unwrap();
-        assert_eq!(html.matches("<svg").count(), 7);
+        assert_eq!(html.matches("<svg").count(), 8);
         assert_eq!(html.matches("<table").count(), 2);
         assert!(html.contains("gradwire compare --data 'a &amp; b'"));
         assert!(html.contains("3lc:s=1.5") && html.contains("modelled"));

@@ -64,9 +64,52 @@ pub fn augment(
     }
 }
 
-/// Maps 16 uniform bits to one of the 2 · PADDING + 1 places of the window.
+/// Pixels that a grey image is moved by at most.
+pub const SHIFT: usize = 2;
+
+/// Moves `image`, of `shape` [channels, height, width], by up to [`SHIFT`] pixels in each direction, and
+/// normalises it; what moves in is black. For grey images, digits foremost, whose mirror images
+/// are something else.
+///
+/// `draw` is a uniform random word, which gives one of 5 × 5 places.
+///
+/// # Panics
+/// As [`augment`].
+pub fn shift(
+    image: &[u8],
+    shape: [usize; 3],
+    mean: &[f32],
+    std: &[f32],
+    draw: u32,
+    out: &mut [f32],
+) {
+    let channels = check(image, mean, std, out);
+    let [_, height, width] = shape;
+    assert_eq!(shape[0], channels, "one mean and deviation a channel");
+    assert_eq!(channels * height * width, image.len(), "the image has the shape given");
+    let (dy, dx) = (place(draw >> 16, SHIFT), place(draw & 0xffff, SHIFT));
+    for (channel, out) in out.chunks_exact_mut(height * width).enumerate() {
+        let (scale, offset) = affine(mean[channel], std[channel]);
+        for (y, row) in out.chunks_exact_mut(width).enumerate() {
+            row.fill(offset);
+            let from = (y + dy).checked_sub(SHIFT).filter(|&y| y < height);
+            let Some(from) = from else { continue };
+            let source = &image[(channel * height + from) * width..][..width];
+            let columns = SHIFT.saturating_sub(dx)..width.min((width + SHIFT).saturating_sub(dx));
+            for x in columns {
+                row[x] = f32::from(source[x + dx - SHIFT]) * scale + offset;
+            }
+        }
+    }
+}
+
 fn offset(bits: u32) -> usize {
-    ((bits as usize) * (2 * PADDING + 1)) >> 16
+    place(bits, PADDING)
+}
+
+/// Maps 16 uniform bits to one of the 2 · room + 1 places of a window with so much room on each side.
+fn place(bits: u32, room: usize) -> usize {
+    ((bits as usize) * (2 * room + 1)) >> 16
 }
 
 /// (pixel/255 − mean)/std as one product and one sum.
@@ -85,6 +128,22 @@ fn check(image: &[u8], mean: &[f32], std: &[f32], out: &[f32]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shifted_image_by_hand() {
+        let image = [1, 2, 3, 4, 5, 6];
+        let shifted = |draw| {
+            let mut out = [f32::NAN; 6];
+            shift(&image, [1, 2, 3], &PLAIN.0, &PLAIN.1, draw, &mut out);
+            out
+        };
+        // Place 2 of 0 to 4 is the middle; words of 16 bits: 0x8000 is place 2, 0xffff 4, 0 the first.
+        assert_eq!(shifted(0x8000_8000), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        // One to the left and one up: place 3 both ways.
+        assert_eq!(shifted(0xa000_a000), [5.0, 6.0, 0.0, 0.0, 0.0, 0.0]);
+        // Two to the right.
+        assert_eq!(shifted(0x8000_0000), [0.0, 0.0, 1.0, 0.0, 0.0, 4.0]);
+    }
 
     /// Mean 0 and deviation 1/255 make the normalised value the pixel's.
     const PLAIN: ([f32; 1], [f32; 1]) = ([0.0], [1.0 / 255.0]);

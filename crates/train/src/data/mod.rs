@@ -5,7 +5,7 @@
 //!   and plain text (folders and text also from one archive); [`find`] looks for a data set by name;
 //!   [`catalogue`] lists the names.
 //! - [`embedded`] draws distorted digits from a seed.
-//! - [`normalise`] and [`augment`] turn an image's bytes into the floats a model sees.
+//! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the floats a model sees.
 
 mod archive;
 mod augment;
@@ -27,7 +27,7 @@ mod zip;
 use std::fmt;
 use std::path::Path;
 
-pub use augment::{PADDING, augment, normalise};
+pub use augment::{PADDING, SHIFT, augment, normalise, shift};
 pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};
 pub use digits::{embedded, embedded_sized};
 pub use error::DataError;

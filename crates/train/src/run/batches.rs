@@ -1,7 +1,7 @@
 //! Batches as a model takes them: normalised floats and labels.
 
 use super::order::Order;
-use crate::data::{ImageSet, augment, normalise};
+use crate::data::{ImageSet, augment, normalise, shift};
 
 /// The training batches of one worker.
 pub(super) struct Batches<'a> {
@@ -58,7 +58,10 @@ impl<'a> Batches<'a> {
         for (position, out) in (start..).zip(self.images.chunks_exact_mut(size)) {
             let visit = self.order.at(position);
             let image = train.image(visit.example as usize);
-            if self.augment {
+            if self.augment && train.channels == 1 {
+                let [draw, _] = visit.draws(self.seed);
+                shift(image, train.shape(), mean, std, draw, out);
+            } else if self.augment {
                 augment(image, train.shape(), mean, std, visit.draws(self.seed), out);
             } else {
                 normalise(image, mean, std, out);

@@ -51,7 +51,8 @@ pub struct RunConfig {
     pub clip: Option<f32>,
     /// The learning rate over steps.
     pub learning_rate: LearningRate,
-    /// Random crops (4 pixels of padding) and horizontal flips.
+    /// Random crops (4 pixels of padding) and horizontal flips of colour images, random shifts (2
+    /// pixels) of grey ones.
     pub augment: bool,
     /// Seeds initial parameters, data order, augmentation, dropout and every random draw of compressors.
     pub seed: u64,

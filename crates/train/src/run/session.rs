@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
@@ -21,7 +20,7 @@ use super::local::Local;
 use super::meeting::Meeting;
 use super::recorder::Recorder;
 use super::rounds::Rounds;
-use super::worker::{Event, Failure, GO_ON, Shared, Worker};
+use super::worker::{Event, Failure, Shared, Worker};
 use super::{
     Evaluation, Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, Split, TrainError,
 };
@@ -237,7 +236,7 @@ impl Run<'_> {
             gate: Gate::new(available_parallelism().map_or(1, usize::from)),
             meeting: Meeting::new(config.workers),
             exam: Exam::default(),
-            stop_at: AtomicU64::new(GO_ON),
+            stop: Mutex::default(),
         };
         let cause = Cause::default();
         let first = self.first_step();

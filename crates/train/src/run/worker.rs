@@ -1,7 +1,7 @@
 //! One worker: its replica, its share of the data, its end of the exchange.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cpu_time::ThreadTime;
@@ -64,20 +64,39 @@ pub(super) struct Shared<'a> {
     pub(super) gate: Gate,
     pub(super) meeting: Meeting,
     pub(super) exam: Exam,
-    /// No step from this one on is begun; [`GO_ON`], or [`ABANDON`].
-    pub(super) stop_at: AtomicU64,
+    pub(super) stop: Mutex<Stop>,
+}
+
+/// Where the run ends before its last step.
+#[derive(Debug)]
+pub(super) struct Stop {
+    /// No step from this one on is begun; [`GO_ON`] while nobody has asked to stop, or [`ABANDON`].
+    at: u64,
+    /// The end of the furthest round that a worker has begun: with rounds of some of the workers,
+    /// others may be ahead of the first.
+    furthest: u64,
 }
 
 /// Nobody has asked to stop.
-pub(super) const GO_ON: u64 = u64::MAX;
+const GO_ON: u64 = u64::MAX;
 /// The run has failed: every worker leaves where it is.
 const ABANDON: u64 = 0;
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self { at: GO_ON, furthest: 0 }
+    }
+}
 
 impl Shared<'_> {
     /// Makes every worker leave, those that wait for others included.
     pub(super) fn abandon(&self) {
-        self.stop_at.store(ABANDON, Ordering::SeqCst);
+        self.stop().at = ABANDON;
         self.meeting.cancel();
+    }
+
+    fn stop(&self) -> MutexGuard<'_, Stop> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,17 +151,23 @@ impl Worker<'_> {
         Sample { step, learning_rate, ..Sample::default() }
     }
 
-    /// Ends the worker where all agree to stop. The first worker decides: at the next exchange, which
-    /// nobody can pass without it.
+    /// Ends the worker where all agree to stop. The first worker decides: when the furthest round that
+    /// anyone has begun is over.
     fn follow_stop(&mut self, step: u64) -> Result<(), Failure> {
-        let Shared { config, observer, stop_at, rounds, .. } = self.shared;
-        if self.rank == 0 && stop_at.load(Ordering::SeqCst) == GO_ON && observer.stop() {
-            stop_at.store(rounds.end(step), Ordering::SeqCst);
+        let Shared { config, observer, rounds, .. } = self.shared;
+        let end = rounds.end(step);
+        let asked = self.rank == 0 && observer.stop();
+        let mut stop = self.shared.stop();
+        if asked && stop.at == GO_ON {
+            stop.at = stop.furthest.max(end);
         }
-        match stop_at.load(Ordering::SeqCst) {
+        match stop.at {
             ABANDON => return Err(Failure::Cancelled),
-            at if step < at => return Ok(()),
-            _ => {}
+            at if step < at => {
+                stop.furthest = stop.furthest.max(end);
+                return Ok(());
+            }
+            _ => drop(stop),
         }
         // With backup workers the others may be elsewhere, and their states do not fit together.
         if self.shared.save_every.is_some() && config.backups() == 0 {
