@@ -2,7 +2,7 @@
 
 use clap::Args;
 use gradwire::Spec;
-use gradwire::registry::{Aggregation, Entry, Family, Kind, Param, REGISTRY};
+use gradwire::registry::{Aggregation, Entry, Family, Kind, PRESETS, Param, REGISTRY};
 use gradwire_testbed::table::Grid;
 use serde::Serialize;
 
@@ -48,6 +48,10 @@ impl List {
         output::line(overview(&rows).terminal())?;
         output::line("\nParameters, as in 3lc:s=1.75 or topk:ratio=0.05,select=sampled:\n")?;
         output::line(parameters(&rows).terminal())?;
+        output::line("\nPresets, names for compressors with certain parameters:\n")?;
+        for preset in PRESETS {
+            output::line(format!(" {} = {}:{}", preset.name, preset.id, preset.items))?;
+        }
         output::line("\nReferences:\n")?;
         rows.iter().try_for_each(|row| output::line(format!(" {}: {}", row.id, row.reference)))
     }
