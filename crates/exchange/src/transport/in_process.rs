@@ -178,7 +178,7 @@ impl Transport for InProcess {
         let (from, header) = (self.rank, header.to_bytes());
         self.group.mailboxes[to].deliver(|ingress| {
             let arrives = match paced {
-                Some((ready, occupancy)) => ingress.pass(ready, occupancy) + occupancy,
+                Some((ready, occupancy)) => ingress.pass(from, now, ready, occupancy),
                 None => now,
             };
             Letter { from, header, payload: buffer, arrives }
@@ -201,7 +201,7 @@ impl Transport for InProcess {
         let mut inbox = mailbox.lock();
         loop {
             let now = Instant::now();
-            let next = inbox.letters.iter().position(|letter| from.contains(&letter.from));
+            let next = inbox.first(from);
             let arrives = next.map(|at| inbox.letters[at].arrives);
             if let (Some(at), true) = (next, arrives.is_some_and(|at| at <= now)) {
                 let letter = inbox.letters.remove(at).expect("the position was just found");

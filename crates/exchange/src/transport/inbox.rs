@@ -19,7 +19,16 @@ pub(super) struct Letter {
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) letters: VecDeque<Letter>,
-    pub(super) ingress: Pacer,
+    pub(super) ingress: Ingress,
+}
+
+impl Inbox {
+    /// Of the letters from certain ranks, the one that arrives first.
+    pub(super) fn first(&self, from: &[usize]) -> Option<usize> {
+        let letters = self.letters.iter().enumerate();
+        let wanted = letters.filter(|(_, letter)| from.contains(&letter.from));
+        wanted.min_by_key(|(_, letter)| letter.arrives).map(|(at, _)| at)
+    }
 }
 
 /// One direction of a throttled link: a token bucket that holds no tokens, so that bytes follow
@@ -36,6 +45,48 @@ impl Pacer {
         let start = self.free.map_or(ready, |free| free.max(ready));
         self.free = Some(start + occupancy);
         start
+    }
+}
+
+/// The receiving direction of a throttled link. Letters are known here before they come, in the order
+/// in which threads happen to send them; each takes the first time the link is free that is long
+/// enough for it, but none overtakes an earlier one of its own sender.
+#[derive(Default)]
+pub(super) struct Ingress {
+    /// When the link is taken, from and to, in order and apart.
+    busy: Vec<(Instant, Instant)>,
+    /// Of each sender, when its last letter has passed.
+    passed: Vec<(usize, Instant)>,
+}
+
+impl Ingress {
+    /// Lets a letter pass that is `ready` at that time and occupies the link for so long; says when
+    /// it has passed. Nothing is ready before `now`.
+    pub(super) fn pass(
+        &mut self,
+        from: usize,
+        now: Instant,
+        ready: Instant,
+        occupancy: Duration,
+    ) -> Instant {
+        self.busy.retain(|&(_, end)| end > now);
+        let known = self.passed.iter().position(|(sender, _)| *sender == from);
+        let mut start = known.map_or(ready, |at| ready.max(self.passed[at].1));
+        let mut place = 0;
+        for &(taken, free) in &self.busy {
+            if start + occupancy <= taken {
+                break;
+            }
+            start = start.max(free);
+            place += 1;
+        }
+        let end = start + occupancy;
+        self.busy.insert(place, (start, end));
+        match known {
+            Some(at) => self.passed[at].1 = end,
+            None => self.passed.push((from, end)),
+        }
+        end
     }
 }
 
@@ -59,7 +110,7 @@ impl Mailbox {
     }
 
     /// Puts a letter in and wakes the owner.
-    pub(super) fn deliver(&self, post: impl FnOnce(&mut Pacer) -> Letter) {
+    pub(super) fn deliver(&self, post: impl FnOnce(&mut Ingress) -> Letter) {
         let mut inbox = self.lock();
         let letter = post(&mut inbox.ingress);
         inbox.letters.push_back(letter);
@@ -81,6 +132,24 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ingress_fills_its_gaps_but_keeps_a_senders_order() {
+        let now = Instant::now();
+        let ms = Duration::from_millis;
+        let mut ingress = Ingress::default();
+        let mut pass = |from, ready, long| {
+            ingress.pass(from, now, now + ms(ready), ms(long)).duration_since(now).as_millis()
+        };
+        // One sender's letters are all announced before another's that is ready at once.
+        assert_eq!([pass(1, 10, 10), pass(1, 30, 10)], [20, 40]);
+        assert_eq!(pass(2, 0, 10), 10);
+        assert_eq!(pass(2, 10, 10), 30);
+        // Too long for the gap before 10, then for none.
+        assert_eq!(pass(3, 0, 15), 55);
+        // Short, but behind its sender's long one.
+        assert_eq!(pass(3, 0, 1), 56);
+    }
 
     #[test]
     fn a_pacer_lets_things_pass_one_after_another() {
