@@ -8,7 +8,7 @@
 
 use gradwire::{Element, State};
 
-use crate::codec::{Phases, Receiver, Sender, raw_tensors};
+use crate::codec::{Carried, Phases, Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, elements,
@@ -32,6 +32,7 @@ pub struct AllReduce {
     shares: Shares,
     /// Of each rank, its part in the mean; empty for the plain one.
     weights: Vec<f32>,
+    carried: Carried,
 }
 
 /// One tensor's message in the buffer.
@@ -66,6 +67,7 @@ impl Average for AllReduce {
             arithmetic: Arithmetic::default(),
             shares: setup.shares.clone(),
             weights: Vec::new(),
+            carried: Carried::new(setup.tensors.len()),
         }
     }
 
@@ -91,9 +93,8 @@ impl Average for AllReduce {
         Ok(())
     }
 
-    /// Linear messages carry everything, or what all ranks agreed on: nobody's momentum is stale.
-    fn sent(&self, _: usize) -> Option<&[u32]> {
-        None
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.carried.of(index)
     }
 
     fn save(&self, state: &mut State) {
@@ -109,10 +110,12 @@ impl AllReduce {
     fn encode(&mut self, round: Round<'_>) -> Result<(), ExchangeError> {
         self.buffer.clear();
         self.segments.clear();
+        self.carried.clear();
         for (index, tensor) in round.tensors.iter().enumerate() {
             let raw = self.raw[index];
             let gradient = &round.gradients[index];
             self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
+            self.carried.note(index, 0, &self.sender);
             let start = self.buffer.len();
             self.buffer.extend_from_slice(&self.message);
             let element = self.receiver.linear(raw).expect("the setup refuses other compressors");

@@ -2,12 +2,21 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// A counting semaphore. Whoever holds a permit has a core of its own, so that the time it measures
-/// is that of a worker on its own machine.
+/// A counting semaphore that serves in the order of arrival, so that no worker gets far ahead of another.
+/// Whoever holds a permit has a core of its own.
 #[derive(Debug)]
 pub(super) struct Gate {
-    free: Mutex<usize>,
-    freed: Condvar,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue {
+    free: usize,
+    /// The number that the next to arrive gets.
+    last: u64,
+    /// The number whose turn it is.
+    first: u64,
 }
 
 /// A permit, given back when dropped.
@@ -17,24 +26,31 @@ pub(super) struct Permit<'a>(&'a Gate);
 impl Gate {
     /// A gate with so many permits, at least one.
     pub(super) fn new(permits: usize) -> Self {
-        Self { free: Mutex::new(permits.max(1)), freed: Condvar::new() }
+        let queue = Queue { free: permits.max(1), last: 0, first: 0 };
+        Self { queue: Mutex::new(queue), changed: Condvar::new() }
     }
 
     /// Waits for a permit.
     pub(super) fn enter(&self) -> Permit<'_> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = queue.last;
+        queue.last += 1;
+        while queue.free == 0 || queue.first != own {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        *free -= 1;
+        queue.free -= 1;
+        queue.first += 1;
+        drop(queue);
+        // The next in line may have a permit waiting, too.
+        self.changed.notify_all();
         Permit(self)
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.freed.notify_one();
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).free += 1;
+        self.0.changed.notify_all();
     }
 }
 

@@ -248,9 +248,12 @@ impl RunRecord {
     /// bits, and for records that do not count elements.
     pub fn equation_1(&self) -> Option<Equation1> {
         let plan: Plan = self.compressor.parse().ok()?;
-        let bits = f64::from(plan.first().compressor().value_bits()?);
+        let compressor = plan.first().compressor();
+        let bits = f64::from(compressor.value_bits()?);
         let strategy: Strategy = self.strategy.parse().ok()?;
         let Sent { sparse, dense, position_bits } = self.sent;
+        // The positions of messages that add are known to both ends.
+        let position_bits = if compressor.linear().is_some() { 0.0 } else { position_bits };
         let all = sparse + dense;
         // Small tensors travel raw beside sparse ones.
         let dense_bits = if sparse > 0.0 { 32.0 } else { bits };

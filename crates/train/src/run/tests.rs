@@ -501,6 +501,8 @@ fn equation_1_is_what_the_transport_counted_but_for_framing() {
         ("none", "all-gather"),
         ("none:every=3", "server"),
         ("fp16", "all-reduce"),
+        ("randomk:ratio=0.1", "all-reduce"),
+        ("randomk:ratio=0.1", "all-gather"),
     ] {
         let config = RunConfig { workers: 3, raw_below: 0, ..config(compressor, exchange) };
         let record = train(&config);
