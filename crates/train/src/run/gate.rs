@@ -77,6 +77,6 @@ mod tests {
             }
         });
         assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
-        assert_eq!(*gate.free.lock().unwrap(), 2);
+        assert_eq!(gate.queue.lock().unwrap().free, 2);
     }
 }
