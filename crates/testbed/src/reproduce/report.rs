@@ -220,6 +220,14 @@ mod tests {
             assert!(readme.contains("arXiv:1802.07389") && readme.contains("163.84 epochs"));
             assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())));
         }
+        for (which, charts) in
+            [(Reproduction::SbcTable2(sbc::Row::CharLstm), 4), (Reproduction::SbcGrid, 1)]
+        {
+            let files = files(which, &which.experiment(), &runs, "gradwire reproduce").unwrap();
+            let svgs = files.iter().filter(|(name, _)| name.ends_with(".svg")).count();
+            assert_eq!(svgs, charts);
+            assert!(files[0].1.contains("arXiv:1805.08768"));
+        }
         assert!(files(Reproduction::Table1, &Reproduction::Table1.experiment(), &[], "").is_err());
     }
 }
