@@ -83,6 +83,9 @@ pub struct Course<'a> {
     pub compressed: &'a [usize],
     /// Elements that travel uncompressed, in all.
     pub raw: usize,
+    /// How often a worker sends its messages in a round, on average: to so many receivers, in so
+    /// many of the rounds.
+    pub sends: f64,
 }
 
 /// A spec from some step on.
@@ -151,7 +154,7 @@ impl Plan {
         let value_bits = f64::from(spec.compressor().value_bits().unwrap_or(32));
         let given = spec.real(key).unwrap_or(1.0);
         let cost = |p: f64| round_bits(course, p, value_bits);
-        let a_step = bytes as f64 * 8.0 / course.steps as f64;
+        let a_step = bytes as f64 * 8.0 / course.steps as f64 / course.sends;
         let delay = |p: f64| (cost(p) / a_step).ceil().max(1.0);
         if delay(LEAST) > course.steps as f64 {
             return Err(self.unfit("not even one round fits the budget; give more bytes"));
@@ -302,7 +305,13 @@ mod tests {
 
     fn resolved(text: &str, rate: &str) -> Vec<(u64, String)> {
         let rate: LearningRate = rate.parse().unwrap();
-        let course = Course { steps: 1000, learning_rate: &rate, compressed: &[100_000], raw: 100 };
+        let course = Course {
+            steps: 1000,
+            learning_rate: &rate,
+            compressed: &[100_000],
+            raw: 100,
+            sends: 1.0,
+        };
         let phases = plan(text).resolve(course).unwrap();
         phases.into_iter().map(|(step, spec)| (step, spec.to_string())).collect()
     }
@@ -356,6 +365,17 @@ mod tests {
         let ratio = later.real("ratio").unwrap();
         assert!((0.00105..0.00112).contains(&ratio), "{ratio}");
         assert_eq!(resolved("topk within 1MB", "0.1"), named(&[(0, "topk:every=6")]));
+        let rate = LearningRate::constant(0.1);
+        let course = Course {
+            steps: 1000,
+            learning_rate: &rate,
+            compressed: &[100_000],
+            raw: 100,
+            sends: 3.0,
+        };
+        // Three receivers: a third of the bits for each, every 17 steps.
+        let thrice = plan("topk within 1MB").resolve(course).unwrap();
+        assert_eq!(thrice[0].1.to_string(), "topk:every=17");
     }
 
     #[test]
@@ -383,7 +403,13 @@ mod tests {
             ("topk within 10B", "not even one round"),
         ] {
             let rate = LearningRate::constant(0.1);
-            let course = Course { steps: 1000, learning_rate: &rate, compressed: &[1000], raw: 0 };
+            let course = Course {
+                steps: 1000,
+                learning_rate: &rate,
+                compressed: &[1000],
+                raw: 0,
+                sends: 1.0,
+            };
             let error = plan(text).resolve(course).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }

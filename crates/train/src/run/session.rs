@@ -148,6 +148,9 @@ fn policy_of(
         learning_rate: &config.learning_rate,
         compressed: &elements(compressed),
         raw: elements(raw).into_iter().sum(),
+        sends: config.strategy.receivers(config.workers)
+            * config.participation
+            * (1.0 - config.dropout),
     });
     let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
     if phases.len() > 1 && config.backups() > 0 {
