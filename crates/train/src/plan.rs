@@ -268,7 +268,7 @@ fn bytes(size: &str) -> Option<u64> {
         .into_iter()
         .find_map(|(name, unit)| size.strip_suffix(name).map(|number| (number, unit)))?;
     let bytes = number.trim().parse::<f64>().ok()? * unit;
-    (bytes >= 1.0 && bytes < 1e18).then_some(bytes.round() as u64)
+    (1.0..1e18).contains(&bytes).then_some(bytes.round() as u64)
 }
 
 impl fmt::Display for Plan {

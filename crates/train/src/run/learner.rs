@@ -17,9 +17,9 @@ const TEST_BATCH: usize = 100;
 /// A model and the batches it takes.
 pub(crate) enum Learner<'a> {
     /// Of images.
-    Images(ImageLearner<'a>),
+    Images(Box<ImageLearner<'a>>),
     /// Of text.
-    Text(TextLearner<'a>),
+    Text(Box<TextLearner<'a>>),
 }
 
 /// A classifier of images.
@@ -62,11 +62,11 @@ impl<'a> Learner<'a> {
                 };
                 let model = Model::new(config.model, shape)?;
                 let batches = Batches::new(data, config.seed, config.augment, slice);
-                Ok(Self::Images(ImageLearner { model, batches, data }))
+                Ok(Self::Images(Box::new(ImageLearner { model, batches, data })))
             }
             Content::Text(data) => {
                 let model = LanguageModel::new(config.model, data.vocabulary.len())?;
-                Ok(Self::Text(TextLearner {
+                Ok(Self::Text(Box::new(TextLearner {
                     memory: model.blank(config.batch),
                     model,
                     batches: TextBatches::new(&data.train, slice),
@@ -74,7 +74,7 @@ impl<'a> Learner<'a> {
                     epoch: 0,
                     seed: config.seed,
                     rank,
-                }))
+                })))
             }
         }
     }
@@ -111,7 +111,8 @@ impl<'a> Learner<'a> {
         gradients: &mut [Vec<f32>],
     ) -> f64 {
         match self {
-            Self::Images(ImageLearner { model, batches, .. }) => {
+            Self::Images(learner) => {
+                let ImageLearner { model, batches, .. } = &mut **learner;
                 let (images, labels) = batches.batch();
                 model.add_gradients(parameters, images, labels, gradients)
             }
@@ -122,9 +123,9 @@ impl<'a> Learner<'a> {
                     text.epoch = epoch;
                 }
                 let dropout = Dropout { seed: text.seed, rank: text.rank as u32, step };
-                let chunk = text.batches.chunk();
-                let memory = &mut text.memory;
-                text.model.add_gradients(parameters, chunk, Some(dropout), memory, gradients)
+                let TextLearner { model, memory, batches, .. } = &mut **text;
+                let dropout = Some(dropout);
+                model.add_gradients(parameters, batches.chunk(), dropout, memory, gradients)
             }
         }
     }
