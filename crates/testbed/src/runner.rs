@@ -51,9 +51,10 @@ pub fn run_all(
             outcome.runs.push(run.clone());
             continue;
         }
-        if progress.stop() {
+        // What was done before stays in the outcome, also behind the run that was stopped.
+        if outcome.interrupted || progress.stop() {
             outcome.interrupted = true;
-            break;
+            continue;
         }
         progress.started(at, configs.len(), config);
         match run(config, progress, &RunOptions::default()) {
@@ -66,7 +67,6 @@ pub fn run_all(
             }
             Err(TrainError::Stopped { .. }) => {
                 outcome.interrupted = true;
-                break;
             }
             Err(source) => outcome.failures.push(TestbedError::Run {
                 compressor: config.compressor.to_string(),

@@ -211,6 +211,12 @@ impl Row {
         row("batch", figures.batch.to_string(), run.batch.to_string());
         row("optimizer", figures.optimizer.to_owned(), run.optimizer.clone());
         row("learning rate", figures.learning_rate.to_owned(), run.learning_rate.clone());
+        let augmented = match (run.augment, figures.metric) {
+            (true, _) => "yes",
+            (false, Metric::Accuracy) => "no",
+            (false, Metric::Perplexity) => "–",
+        };
+        row("images shifted, or cropped and flipped", "not said".to_owned(), augmented.to_owned());
         row("momentum masking", "yes".to_owned(), if run.mask { "yes" } else { "no" }.to_owned());
         row("seeds", "not said".to_owned(), experiment.seeds.len().to_string());
         row("bytes", "by equation 1".to_owned(), "counted at the transport".to_owned());
