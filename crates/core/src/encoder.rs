@@ -17,6 +17,7 @@ pub struct Encoder {
     seed: u64,
     rank: u32,
     ranks: u32,
+    plain: bool,
     residuals: HashMap<String, Vec<f32>>,
     velocities: HashMap<String, Vec<f32>>,
     workspace: Workspace,
@@ -34,6 +35,7 @@ impl Encoder {
             seed,
             rank,
             ranks: 1,
+            plain: false,
             residuals: HashMap::new(),
             velocities: HashMap::new(),
             workspace: Workspace::default(),
@@ -45,6 +47,13 @@ impl Encoder {
     /// The same encoder as one of so many ranks; on its own it counts as the only one.
     pub fn with_ranks(mut self, ranks: u32) -> Self {
         self.ranks = ranks.max(1);
+        self
+    }
+
+    /// The same encoder with the plain residual in place of a memory of the method's own: for what is
+    /// no gradient any more, such as the changes a server sends back, where momentum has been.
+    pub fn with_plain_memory(mut self) -> Self {
+        self.plain = true;
         self
     }
 
@@ -163,6 +172,7 @@ impl Encoder {
     fn memory(&self) -> Memory {
         match self.spec.memory() {
             Memory::None => Memory::None,
+            plain if self.plain => plain,
             plain => self.compressor.memory().unwrap_or(plain),
         }
     }

@@ -69,6 +69,12 @@ impl Sender {
         }
     }
 
+    /// A sender of what others' messages made, which takes momentum for granted.
+    pub(crate) fn again(phases: Phases, setup: &Setup<'_>, rank: usize) -> Self {
+        let sender = Self::new(phases, setup, rank);
+        Self { compressed: sender.compressed.with_plain_memory(), ..sender }
+    }
+
     /// Replaces `message` by the message for `values`.
     pub(crate) fn encode(
         &mut self,

@@ -60,7 +60,7 @@ impl Average for ScatterReduce {
             slices,
             first: Sender::new(phases.clone(), setup, rank),
             // Another rank in the draws: both stages of an owner see the same tensor and step.
-            second: Sender::new(phases.clone(), setup, n + rank),
+            second: Sender::again(phases.clone(), setup, n + rank),
             receiver: Receiver::new(phases, setup.seed),
             outbox: vec![Vec::new(); n],
             inbox: vec![Vec::new(); n],

@@ -128,3 +128,21 @@ fn a_server_keeps_the_full_precision_model() {
         }
     }
 }
+
+#[test]
+fn what_others_send_back_has_no_momentum_of_its_own() {
+    for text in ["dgc", "sgc"] {
+        let run = Run::new(strategy("server"), 3, &text.parse().unwrap(), &SIZES);
+        let ranks = run.steps(5);
+        let mut expected = ranks[0].global.clone().unwrap();
+        let kept = residuals(&run, &ranks[0].state, "server0/pull/residual/");
+        assert!(kept.iter().flatten().any(|&x| x != 0.0), "{text} keeps nothing");
+        add(&mut expected, &kept, -1.0);
+        assert_close("server", text, &ranks[0].parameters, &expected);
+    }
+    let run = Run::new(strategy("scatter-reduce"), 3, &"dgc".parse().unwrap(), &SIZES);
+    let state = &run.steps(5)[0].state;
+    assert!(state.floats_under("push/velocity/").count() > 0);
+    assert!(state.floats_under("reduce/residual/").count() > 0);
+    assert_eq!(state.floats_under("reduce/velocity/").count(), 0);
+}

@@ -107,7 +107,7 @@ impl Server {
             present: (0..workers).collect(),
             begun: None,
             meeting: None,
-            sender: Sender::new(Phases::of_pulls(setup.policy), setup, rank),
+            sender: Sender::again(Phases::of_pulls(setup.policy), setup, rank),
             receiver: Receiver::new(Phases::of_pushes(setup.policy), setup.seed),
             mean: Vec::new(),
             delta: Vec::new(),
