@@ -55,6 +55,14 @@ pub enum SpecError {
         /// The values allowed, in words.
         expected: String,
     },
+    /// `beta` or `gamma` where they would weigh nothing.
+    #[error("'{id}': beta and gamma weigh a plain residual, and {reason}; leave them out")]
+    NoResidual {
+        /// The compressor.
+        id: &'static str,
+        /// Why there is none.
+        reason: &'static str,
+    },
 }
 
 /// Why saved state cannot be restored.

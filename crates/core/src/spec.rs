@@ -207,7 +207,7 @@ impl FromStr for Spec {
         for item in defaults.split(',').filter(|item| !item.is_empty()) {
             given.read_default(item)?;
         }
-        Ok(given.into_spec())
+        given.into_spec()
     }
 }
 
@@ -261,7 +261,8 @@ impl Given {
         }
     }
 
-    fn into_spec(self) -> Spec {
+    fn into_spec(self) -> Result<Spec, SpecError> {
+        let id = self.entry.id;
         let mut spec = Spec::of(self.entry);
         let own = self.entry.parameters.len();
         for (value, given) in spec.values.iter_mut().zip(&self.values[..own]) {
@@ -282,7 +283,19 @@ impl Given {
         if let Some(Value::Whole(every)) = common(3) {
             spec.every = every;
         }
-        spec
+        // Weights that nothing would be multiplied by are a mistake.
+        if common(1).is_some() || common(2).is_some() {
+            if !on {
+                return Err(SpecError::NoResidual { id, reason: "ef=off keeps none" });
+            }
+            if spec.compressor().memory().is_some() {
+                return Err(SpecError::NoResidual {
+                    id,
+                    reason: "its memory has weights of its own",
+                });
+            }
+        }
+        Ok(spec)
     }
 }
 

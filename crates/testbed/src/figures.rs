@@ -79,12 +79,14 @@ pub fn quality(runs: &[RunRecord]) -> Chart {
 pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
     let metric = metric(runs);
     let series = by_compressor(runs).into_iter().enumerate().map(|(colour, group)| {
-        let a_step = group[0].bytes_up / group[0].steps as f64;
-        let points = evaluations(&group).into_iter().map(|p| match metric {
-            Metric::Accuracy => {
-                Point { x: p.x * a_step, y: 100.0 - p.y, low: 100.0 - p.high, high: 100.0 - p.low }
+        let points = evaluations(&group).into_iter().map(|p| {
+            let x = sent_by(group[0], p.x);
+            match metric {
+                Metric::Accuracy => {
+                    Point { x, y: 100.0 - p.y, low: 100.0 - p.high, high: 100.0 - p.low }
+                }
+                Metric::Perplexity => Point { x, ..p },
             }
-            Metric::Perplexity => Point { x: p.x * a_step, ..p },
         });
         line(group[0], colour, points.collect())
     });
@@ -98,6 +100,19 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
         y: (y.to_owned(), Scale::Log),
         series: series.collect(),
     }
+}
+
+/// Bytes a worker had sent after so many steps. A trace may be thinned, each entry the mean of the
+/// steps up to its own.
+fn sent_by(run: &RunRecord, steps: f64) -> f64 {
+    let (mut done, mut sent) = (0.0, 0.0);
+    for record in &run.trace {
+        let end = (record.step + 1) as f64;
+        sent += record.bytes_up * (end.min(steps) - done).max(0.0);
+        done = end;
+    }
+    // Where the trace is short of steps, they were like the rest.
+    if done < steps { run.bytes_up * steps / run.steps as f64 } else { sent }
 }
 
 /// Bits per model parameter over steps: pushes solid, pulls dashed (Figure 9).

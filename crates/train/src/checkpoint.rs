@@ -7,7 +7,7 @@
 //! | `config/…` | every setting that must not change |
 //! | `step` | steps done |
 //! | `parameters/<tensor>` | the workers' parameters, equal on all |
-//! | `statistics/<norm>.mean`, `.variance` | the first worker's batch-norm statistics |
+//! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
 //! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too |
 //! | `record` | the trace and evaluations so far, as JSON |
@@ -16,7 +16,7 @@
 
 use std::path::Path;
 
-use gradwire::{State, StateError};
+use gradwire::{State, StateError, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::models::floats_of;
@@ -60,14 +60,13 @@ impl Checkpoint {
         Ok(Self { step: state.number("step")?, record, state })
     }
 
-    /// The workers' parameters; batch-norm statistics, and what a worker has of its own, are put back
-    /// on the way.
-    pub(crate) fn restore_model(
+    /// Puts back what each worker has of its own. Returns the parameters of all.
+    pub(crate) fn restore(
         &self,
-        learner: &mut Learner<'_>,
+        learners: &mut [Learner<'_>],
     ) -> Result<Vec<Vec<f32>>, StateError> {
-        learner.restore("statistics/", &self.state)?;
-        let tensors = learner.tensors().iter();
+        learners.iter_mut().try_for_each(|learner| learner.restore(&self.state))?;
+        let tensors = learners[0].tensors().iter();
         tensors
             .map(|tensor| {
                 floats_of(&self.state, format!("parameters/{}", tensor.name()), tensor.elements())
@@ -81,10 +80,9 @@ impl Checkpoint {
     }
 }
 
-/// Adds what the first worker has beyond its exchange.
-pub(crate) fn save_model(learner: &Learner<'_>, parameters: &[Vec<f32>], state: &mut State) {
-    learner.save_statistics("statistics/", state);
-    for (tensor, values) in learner.tensors().iter().zip(parameters) {
+/// Adds the workers' parameters.
+pub(crate) fn save_parameters(tensors: &[Tensor], parameters: &[Vec<f32>], state: &mut State) {
+    for (tensor, values) in tensors.iter().zip(parameters) {
         state.set_floats(&format!("parameters/{}", tensor.name()), values.clone());
     }
 }

@@ -12,8 +12,10 @@
 //! A budget follows what Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018,
 //! section III) saw: communication delay serves better while the learning rate is high, gradient
 //! sparsity after it has dropped. Until the first drop the spec's own sparsity is kept and rounds are
-//! as far apart as the budget asks; from then on every step is a round if it can be, and sparsity is
-//! what is left. Lengths are those of equation 1 with the expected Golomb code of equation 5.
+//! as far apart as these steps' share of the budget asks; from then on every step is a round if it can
+//! be, and sparsity is what is left. Messages are counted at the most that so many positions can
+//! take, headers included, so a compressor that sends exactly the ratio asked for stays within the
+//! budget; with a part of the workers in each round, on average.
 
 use std::fmt;
 use std::str::FromStr;
@@ -81,11 +83,13 @@ pub struct Course<'a> {
     pub learning_rate: &'a LearningRate,
     /// Elements of each tensor that travels compressed.
     pub compressed: &'a [usize],
-    /// Elements that travel uncompressed, in all.
-    pub raw: usize,
+    /// Elements of each tensor that travels uncompressed.
+    pub raw: &'a [usize],
     /// How often a worker sends its messages in a round, on average: to so many receivers, in so
     /// many of the rounds.
     pub sends: f64,
+    /// Bytes of headers around the messages of all tensors to one receiver.
+    pub headers: usize,
 }
 
 /// A spec from some step on.
@@ -153,19 +157,28 @@ impl Plan {
         };
         let value_bits = f64::from(spec.compressor().value_bits().unwrap_or(32));
         let given = spec.real(key).unwrap_or(1.0);
-        let cost = |p: f64| round_bits(course, p, value_bits);
-        let a_step = bytes as f64 * 8.0 / course.steps as f64 / course.sends;
-        let delay = |p: f64| (cost(p) / a_step).ceil().max(1.0);
-        if delay(LEAST) > course.steps as f64 {
-            return Err(self.unfit("not even one round fits the budget; give more bytes"));
-        }
-        let first = spec.clone().with_every(delay(given).min(course.steps as f64) as u64);
-        let mut phases = vec![(0, first)];
+        let least = LEAST.min(given);
+        let cost = |p: f64| round_bits(course, p, value_bits) * course.sends;
+        let nothing_fits = || self.unfit("not even one round fits the budget; give more bytes");
+        let bits = bytes as f64 * 8.0;
+
+        let until = drop.unwrap_or(course.steps);
+        let share = bits * until as f64 / course.steps as f64;
+        let (every, p) = match delay(until, share / cost(given)) {
+            Some(every) => (every, given),
+            None => {
+                let p = largest(|p| cost(p) <= share, [least, given]).ok_or_else(nothing_fits)?;
+                (until, p)
+            }
+        };
+        let mut phases = vec![(0, spec.clone().with_every(every).with_real(key, p)?)];
         if let Some(drop) = drop {
-            let every = delay(LEAST);
-            let p = largest(|p| cost(p) <= a_step * every, given);
-            let later = spec.clone().with_every(every as u64);
-            phases.push((drop, later.with_real(key, p)?));
+            let span = course.steps - drop;
+            let left = bits - until.div_ceil(every) as f64 * cost(p);
+            let every = delay(span, left / cost(least)).ok_or_else(nothing_fits)?;
+            let rounds = span.div_ceil(every) as f64;
+            let p = largest(|p| rounds * cost(p) <= left, [least, given]).unwrap_or(least);
+            phases.push((drop, spec.clone().with_every(every).with_real(key, p)?));
         }
         Ok(phases)
     }
@@ -177,41 +190,63 @@ impl Plan {
 
 /// The sparsest that a budget goes to.
 const LEAST: f64 = 1e-4;
-/// Bits of a sparse message beside its positions and values: a mean and a few bytes.
-const MESSAGE_BITS: f64 = 48.0;
+/// The most that a sparse message takes beside its positions and values: a kind, a count, a mean, and
+/// the length that messages are joined with.
+const MESSAGE_BITS: f64 = 104.0;
 
-/// Bits of a round's messages at sparsity p.
+/// The shortest delay with which there are at most so many rounds in `span` steps, if there can be any.
+fn delay(span: u64, rounds: f64) -> Option<u64> {
+    (rounds >= 1.0).then(|| span.div_ceil((rounds as u64).min(span)))
+}
+
+/// The most bits that a round's messages to one receiver take at sparsity p.
 fn round_bits(course: Course<'_>, p: f64, value_bits: f64) -> f64 {
-    let a_position = position_bits(p) + value_bits;
-    let sparse =
-        |&elements: &usize| (p * elements as f64).round().max(1.0) * a_position + MESSAGE_BITS;
-    course.compressed.iter().map(sparse).sum::<f64>() + 32.0 * course.raw as f64
+    let sparse = |&elements: &usize| {
+        let kept = (p * elements as f64).round().clamp(elements.min(1) as f64, elements as f64);
+        longest_positions(kept, elements as f64) + kept * value_bits + MESSAGE_BITS
+    };
+    let raw = |&elements: &usize| 32.0 * elements as f64 + MESSAGE_BITS;
+    course.compressed.iter().map(sparse).sum::<f64>()
+        + course.raw.iter().map(raw).sum::<f64>()
+        + 8.0 * course.headers as f64
+}
+
+/// The most bits that a Golomb code takes for so many positions, with the parameter b that suits them
+/// best: b + 1 each, and the quotients, which cannot add up to more than elements / 2^b.
+fn longest_positions(kept: f64, elements: f64) -> f64 {
+    let with = |b: i32| kept * f64::from(b + 1) + (elements / 2f64.powi(b)).floor();
+    (0..32).map(with).fold(f64::INFINITY, f64::min)
 }
 
 /// Equation 5: the expected bits of a position at sparsity p, Golomb-coded with the best parameter:
-/// b* + 1 / (1 − (1 − p)^(2^b*)).
+/// b* + 1 / (1 − (1 − p)^(2^b*)). None are needed where nothing is sent, or all.
 pub fn position_bits(p: f64) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
-    let (mut power, mut parameter) = (1.0 - p, 0);
-    while power >= GOLDEN {
-        power *= power;
+    if p <= 0.0 {
+        return 0.0;
+    }
+    // The logarithm of (1 − p)^(2^b): exact for the smallest p, too.
+    let (mut logarithm, mut parameter) = ((-p).ln_1p(), 0);
+    while logarithm >= GOLDEN.ln() {
+        logarithm *= 2.0;
         parameter += 1;
     }
-    f64::from(parameter) + 1.0 / (1.0 - power)
+    f64::from(parameter) - 1.0 / logarithm.exp_m1()
 }
 
-/// The largest p up to `most` that fits, by bisection, in three digits so that it prints short.
-fn largest(fits: impl Fn(f64) -> bool, most: f64) -> f64 {
+/// The largest p of a range that fits, if any does, by bisection, in three digits so that it prints
+/// short.
+fn largest(fits: impl Fn(f64) -> bool, [least, most]: [f64; 2]) -> Option<f64> {
     if fits(most) {
-        return most;
+        return Some(most);
     }
-    let (mut low, mut high) = (LEAST, most);
+    let (mut low, mut high) = (least, most);
     for _ in 0..40 {
         let middle = (low * high).sqrt();
         if fits(middle) { low = middle } else { high = middle }
     }
     let digits = 10f64.powi(2 - low.log10().floor() as i32);
-    ((low * digits).floor() / digits).max(LEAST)
+    Some(((low * digits).floor() / digits).max(least)).filter(|&p| fits(p))
 }
 
 impl FromStr for Plan {
@@ -309,8 +344,9 @@ mod tests {
             steps: 1000,
             learning_rate: &rate,
             compressed: &[100_000],
-            raw: 100,
+            raw: &[100],
             sends: 1.0,
+            headers: 20,
         };
         let phases = plan(text).resolve(course).unwrap();
         phases.into_iter().map(|(step, spec)| (step, spec.to_string())).collect()
@@ -350,32 +386,52 @@ mod tests {
         for (p, bits) in [(0.01, 8.108), (0.001, 11.494), (0.1, 4.757)] {
             assert!((position_bits(p) - bits).abs() < 2e-3, "{p}: {}", position_bits(p));
         }
+        // The code approaches log2(e / p) + 0.03 where p is small, and ends at one bit for all.
+        for p in [1e-9, 1e-17, 1e-300] {
+            let limit = (std::f64::consts::E / p).log2();
+            assert!((limit..limit + 0.08).contains(&position_bits(p)), "{p}: {}", position_bits(p));
+        }
+        assert_eq!((position_bits(1.0), position_bits(0.0)), (1.0, 0.0));
     }
 
     #[test]
     fn a_budget_delays_before_the_drop_and_thins_out_after_it() {
-        // A round at ratio 0.01: 1000 elements of 8.108 + 32 bits, 48, and 100 raw floats: 43 356 bits.
-        // 1 MB over 1000 steps are 8000 bits a step: every 6 steps.
+        // A round at ratio 0.01: 1000 elements of 32 bits and 7 of position with b = 6, whose quotients
+        // take 100 000 / 64 bits at most; 100 raw floats; 2 · 104 bits and 20 bytes of framing: 44 130
+        // bits. Half of 1 MB allows 90 rounds in the first 500 steps: every 6 steps, 84 rounds.
         let found = resolved("topk within 1MB", "step:from=1,factor=0.1,at=0.5");
         assert_eq!(found[0], (0, "topk:every=6".to_owned()));
         assert_eq!(found[1].0, 500);
         let later: Spec = found[1].1.parse().unwrap();
         assert_eq!(later.every(), 1);
-        // (8000 − 48 − 3200) / (32 + 11.5) = 109 elements of 100 000.
-        let ratio = later.real("ratio").unwrap();
-        assert!((0.00105..0.00112).contains(&ratio), "{ratio}");
+        // 8 000 000 − 84 · 44 130 bits are left for 500 rounds: 8586 each. 115 elements of 32 + 10 bits,
+        // quotients of at most 195 bits, 3568 for the rest: 8593 with b = 9 are too many, 114 fit.
+        assert_eq!(later.real("ratio"), Some(0.00114));
+        // 1 MB is 181 rounds: every 6 steps.
         assert_eq!(resolved("topk within 1MB", "0.1"), named(&[(0, "topk:every=6")]));
         let rate = LearningRate::constant(0.1);
         let course = Course {
             steps: 1000,
             learning_rate: &rate,
             compressed: &[100_000],
-            raw: 100,
+            raw: &[100],
             sends: 3.0,
+            headers: 20,
         };
-        // Three receivers: a third of the bits for each, every 17 steps.
+        // Three receivers: 60 rounds, every 17 steps.
         let thrice = plan("topk within 1MB").resolve(course).unwrap();
         assert_eq!(thrice[0].1.to_string(), "topk:every=17");
+    }
+
+    #[test]
+    fn a_budget_below_one_round_thins_that_round_out() {
+        // One round of 5000 bits: 3568 are framing and raw, 1432 are left for 32 elements of 32 + 12
+        // bits, with quotients of at most 100 000 / 2048; 33 take too many.
+        let found = resolved("topk within 625B", "0.1");
+        let spec: Spec = found[0].1.parse().unwrap();
+        assert_eq!((found.len(), spec.every()), (1, 1000));
+        let kept = (spec.real("ratio").unwrap() * 1e5).round();
+        assert!((30.0..=32.0).contains(&kept), "{kept}");
     }
 
     #[test]
@@ -407,8 +463,9 @@ mod tests {
                 steps: 1000,
                 learning_rate: &rate,
                 compressed: &[1000],
-                raw: 0,
+                raw: &[],
                 sends: 1.0,
+                headers: 0,
             };
             let error = plan(text).resolve(course).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

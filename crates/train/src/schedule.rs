@@ -85,22 +85,27 @@ impl LearningRate {
 
     /// The steps of a run with which the rate drops, ascending; a cosine has none.
     pub fn drops(&self, steps: u64) -> Vec<u64> {
-        let Decay::Step { at, .. } = &self.decay else { return Vec::new() };
-        let step = |&moment: &f64| (moment * steps as f64).ceil() as u64;
-        at.iter().map(step).filter(|&step| step < steps).collect()
+        let count = |step| self.drops_by(step as f64 / steps as f64);
+        (1..steps).filter(|&step| count(step) > count(step - 1)).collect()
+    }
+
+    /// How often the rate has been multiplied by its factor when so much is done.
+    fn drops_by(&self, done: f64) -> i32 {
+        match &self.decay {
+            Decay::Constant | Decay::Cosine { .. } => 0,
+            Decay::Step { at, .. } => at.iter().filter(|&&moment| done >= moment).count() as i32,
+            // A hair early, so that a moment that falls on a step counts from that step on.
+            Decay::Repeated { after, every, .. } => {
+                (((done - after) / every + 1e-9).floor() + 1.0).max(0.0) as i32
+            }
+        }
     }
 
     fn decayed(&self, done: f64) -> f64 {
         match &self.decay {
             Decay::Constant => self.from,
-            Decay::Step { factor, at } => {
-                let drops = at.iter().filter(|&&moment| done >= moment).count();
-                self.from * factor.powi(drops as i32)
-            }
-            Decay::Repeated { factor, after, every } => {
-                // A hair early, so that a moment that falls on a step counts from that step on.
-                let drops = ((done - after) / every + 1e-9).floor() + 1.0;
-                self.from * factor.powi(drops.max(0.0) as i32)
+            Decay::Step { factor, .. } | Decay::Repeated { factor, .. } => {
+                self.from * factor.powi(self.drops_by(done))
             }
             Decay::Cosine { to } => {
                 to + (self.from - to) * (1.0 + (std::f64::consts::PI * done).cos()) / 2.0
@@ -294,6 +299,9 @@ mod tests {
         let falls = |step: &u64| rate.at(*step, 99, 1) < rate.at(step - 1, 99, 1);
         assert_eq!(drops, (1..99).filter(falls).collect::<Vec<_>>());
         assert_eq!(drops, [25, 50]);
+        let regular: LearningRate = "step:from=1,after=0.4,every=0.2".parse().unwrap();
+        assert_eq!(regular.drops(10), [4, 6, 8]);
+        assert!(LearningRate::constant(1.0).drops(10).is_empty());
     }
 
     #[test]

@@ -77,7 +77,7 @@ const RESNET32: Figures = Figures {
     iterations: 60_000,
     optimizer: "momentum",
     batch: 128,
-    learning_rate: "step:from=0.01,factor=0.1,at=0.5+0.8333",
+    learning_rate: "step:from=0.01,factor=0.1,at=0.5+0.83333333",
     delay: 1000,
 };
 

@@ -9,6 +9,9 @@ use super::{DataError, zip};
 /// The most a single file may hold; a larger entry is taken for damage.
 const MAX_FILE: u64 = 256 << 20;
 
+/// The most that all files of an archive may hold, unpacked; so that a small file cannot fill the memory.
+const MAX_ALL: u64 = 8 << 30;
+
 /// What a tar archive ends with: two blocks of zeros.
 const END_MARK: [u8; 1024] = [0; 1024];
 
@@ -33,6 +36,8 @@ pub(super) struct Entry<'a> {
     pub(super) folder: bool,
     archive: &'a Path,
     reader: &'a mut dyn Read,
+    /// Bytes that may yet be unpacked.
+    left: &'a mut u64,
 }
 
 impl Entry<'_> {
@@ -44,6 +49,13 @@ impl Entry<'_> {
         if bytes.len() as u64 > MAX_FILE {
             let reason = format!("it holds more than {} MiB", MAX_FILE >> 20);
             return Err(DataError::damaged(&self.archive.join(self.parts.join("/")), reason));
+        }
+        match self.left.checked_sub(bytes.len() as u64) {
+            Some(left) => *self.left = left,
+            None => {
+                let reason = format!("its files hold more than {} GiB", MAX_ALL >> 30);
+                return Err(DataError::damaged(self.archive, reason));
+            }
         }
         Ok(bytes)
     }
@@ -71,6 +83,7 @@ fn visit_tar(
     if bare && !bytes.ends_with(&END_MARK) {
         return Err(DataError::damaged(path, "it does not end with the mark of an archive's end"));
     }
+    let mut left = MAX_ALL;
     let mut archive = tar::Archive::new(content(path, bytes));
     for entry in archive.entries().map_err(|e| unreadable(path, &e))? {
         let mut entry = entry.map_err(|e| unreadable(path, &e))?;
@@ -78,7 +91,13 @@ fn visit_tar(
         if kind.is_dir() || kind.is_file() {
             let inside = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
             let (parts, folder) = (parts(&inside), kind.is_dir());
-            each(Entry { parts: &parts, folder, archive: path, reader: &mut entry })?;
+            each(Entry {
+                parts: &parts,
+                folder,
+                archive: path,
+                reader: &mut entry,
+                left: &mut left,
+            })?;
         }
     }
     // What follows the last entry holds gzip's checksum.
@@ -91,9 +110,11 @@ fn visit_zip(
     bytes: &[u8],
     mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
+    let mut left = MAX_ALL;
     for entry in zip::entries(bytes).map_err(|reason| DataError::damaged(path, reason))? {
         let (parts, folder) = (parts(&entry.name), entry.is_folder());
-        each(Entry { parts: &parts, folder, archive: path, reader: &mut entry.reader() })?;
+        let reader = &mut entry.reader();
+        each(Entry { parts: &parts, folder, archive: path, reader, left: &mut left })?;
     }
     Ok(())
 }

@@ -112,11 +112,20 @@ type Files = BTreeMap<String, Vec<u8>>;
 type File<'a> = (&'a Path, &'a str);
 
 fn assemble(origin: &Path, files: &Files) -> Result<Content, DataError> {
-    let find = |name: &str| files.keys().find(|path| path.rsplit('/').next() == Some(name));
+    let named = |name: &str| -> Vec<&String> {
+        files.keys().filter(|path| path.rsplit('/').next() == Some(name)).collect()
+    };
+    let find = |name: &str| named(name).first().copied();
     let decoded = |inside: &String| decode(&origin.join(inside), &files[inside]);
     let pair = |train: &str, test: &str| {
         let lacks =
             |file: &str| DataError::MissingFile { path: origin.to_owned(), file: file.to_owned() };
+        for name in [train, test] {
+            if named(name).len() > 1 {
+                let found = named(name).into_iter().cloned().collect();
+                return Err(DataError::Ambiguous { path: origin.to_owned(), found });
+            }
+        }
         let train = find(train).ok_or_else(|| lacks(train))?;
         let test = find(test).ok_or_else(|| lacks(test))?;
         Ok((origin.join(train), decoded(train)?, origin.join(test), decoded(test)?))

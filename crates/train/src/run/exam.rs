@@ -7,12 +7,10 @@ use super::gate::Gate;
 use super::learner::Learner;
 use crate::models::{Score, Statistics};
 
-/// What is evaluated: a model's parameters and batch-norm statistics, and on how many images or
-/// tokens.
+/// What is evaluated: a model's parameters, and on how many images or tokens.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) parameters: Vec<Vec<f32>>,
-    pub(super) statistics: Vec<Statistics>,
     pub(super) examples: usize,
 }
 
@@ -20,6 +18,7 @@ pub(super) struct Subject {
 #[derive(Debug, Default)]
 pub(super) struct Exam {
     subject: RwLock<Option<Subject>>,
+    statistics: RwLock<Vec<Statistics>>,
     next: AtomicUsize,
     scores: Mutex<Vec<Score>>,
 }
@@ -32,10 +31,16 @@ impl Exam {
         *self.subject.write().unwrap_or_else(PoisonError::into_inner) = Some(subject);
     }
 
+    /// Sets the batch-norm statistics that go with the subject's parameters.
+    pub(super) fn set_statistics(&self, statistics: Vec<Statistics>) {
+        *self.statistics.write().unwrap_or_else(PoisonError::into_inner) = statistics;
+    }
+
     /// Evaluates parts until none is left. Returns when every part has been taken by someone.
     pub(super) fn work(&self, learner: &Learner<'_>, gate: &Gate) {
         let subject = self.subject.read().unwrap_or_else(PoisonError::into_inner);
         let Some(subject) = &*subject else { return };
+        let statistics = self.statistics.read().unwrap_or_else(PoisonError::into_inner);
         let parts = learner.test_parts(subject.examples);
         let mut scratch = Vec::new();
         loop {
@@ -44,7 +49,7 @@ impl Exam {
                 return;
             }
             let _permit = gate.enter();
-            let score = learner.score(subject, part, &mut scratch);
+            let score = learner.score(subject, &statistics, part, &mut scratch);
             self.scores.lock().unwrap_or_else(PoisonError::into_inner)[part] = score;
         }
     }

@@ -25,6 +25,7 @@ pub(crate) enum Learner<'a> {
 /// A classifier of images.
 pub(crate) struct ImageLearner<'a> {
     model: Model,
+    rank: usize,
     batches: Batches<'a>,
     data: &'a ImageSet,
 }
@@ -35,8 +36,8 @@ pub(crate) struct TextLearner<'a> {
     batches: TextBatches<'a>,
     data: &'a Text,
     memory: Memory,
-    /// The epoch that the memory is of.
-    epoch: u64,
+    /// The step whose text goes on where the memory stops.
+    next: u64,
     seed: u64,
     rank: usize,
 }
@@ -62,7 +63,7 @@ impl<'a> Learner<'a> {
                 };
                 let model = Model::new(config.model, shape)?;
                 let batches = Batches::new(data, config.seed, config.augment, slice);
-                Ok(Self::Images(Box::new(ImageLearner { model, batches, data })))
+                Ok(Self::Images(Box::new(ImageLearner { model, rank, batches, data })))
             }
             Content::Text(data) => {
                 let model = LanguageModel::new(config.model, data.vocabulary.len())?;
@@ -71,7 +72,7 @@ impl<'a> Learner<'a> {
                     model,
                     batches: TextBatches::new(&data.train, slice),
                     data,
-                    epoch: 0,
+                    next: 0,
                     seed: config.seed,
                     rank,
                 })))
@@ -117,11 +118,11 @@ impl<'a> Learner<'a> {
                 model.add_gradients(parameters, images, labels, gradients)
             }
             Self::Text(text) => {
-                let epoch = text.batches.epoch(step);
-                if epoch != text.epoch {
+                // The text is another in a new epoch, and after steps that others took alone.
+                if text.next != step || text.batches.starts_epoch(step) {
                     text.memory.clear();
-                    text.epoch = epoch;
                 }
+                text.next = step + 1;
                 let dropout = Dropout { seed: text.seed, rank: text.rank as u32, step };
                 let TextLearner { model, memory, batches, .. } = &mut **text;
                 let dropout = Some(dropout);
@@ -155,8 +156,14 @@ impl<'a> Learner<'a> {
     }
 
     /// Evaluates one part. `scratch` is working memory.
-    pub(super) fn score(&self, subject: &Subject, part: usize, scratch: &mut Vec<f32>) -> Score {
-        let Subject { parameters, statistics, examples } = subject;
+    pub(super) fn score(
+        &self,
+        subject: &Subject,
+        statistics: &[Statistics],
+        part: usize,
+        scratch: &mut Vec<f32>,
+    ) -> Score {
+        let Subject { parameters, examples } = subject;
         match self {
             Self::Images(images) => {
                 let end = ((part + 1) * TEST_BATCH).min(*examples);
@@ -175,29 +182,30 @@ impl<'a> Learner<'a> {
         }
     }
 
-    /// Adds what every worker has beyond its exchange and parameters.
-    pub(super) fn save_own(&self, state: &mut State) {
-        if let Self::Text(text) = self {
-            let prefix = format!("streams{}/", text.rank);
-            text.memory.save(&prefix, state);
-            state.set_number(&format!("{prefix}epoch"), text.epoch);
-        }
-    }
-
-    /// Adds the batch-norm statistics.
-    pub(crate) fn save_statistics(&self, prefix: &str, state: &mut State) {
-        if let Self::Images(images) = self {
-            images.model.save(prefix, state);
-        }
-    }
-
-    /// Takes back the batch-norm statistics and what this worker saved of its own.
-    pub(crate) fn restore(&mut self, statistics: &str, state: &State) -> Result<(), StateError> {
+    /// Adds what every worker has beyond its exchange and parameters: batch-norm statistics, or what
+    /// it remembers of a text.
+    pub(crate) fn save(&self, state: &mut State) {
         match self {
-            Self::Images(images) => images.model.restore(statistics, state),
+            Self::Images(images) => {
+                images.model.save(&format!("statistics{}/", images.rank), state)
+            }
             Self::Text(text) => {
                 let prefix = format!("streams{}/", text.rank);
-                text.epoch = state.number(&format!("{prefix}epoch"))?;
+                text.memory.save(&prefix, state);
+                state.set_number(&format!("{prefix}next"), text.next);
+            }
+        }
+    }
+
+    /// Takes back what this worker saved of its own.
+    pub(crate) fn restore(&mut self, state: &State) -> Result<(), StateError> {
+        match self {
+            Self::Images(images) => {
+                images.model.restore(&format!("statistics{}/", images.rank), state)
+            }
+            Self::Text(text) => {
+                let prefix = format!("streams{}/", text.rank);
+                text.next = state.number(&format!("{prefix}next"))?;
                 text.memory.restore(&prefix, state)
             }
         }

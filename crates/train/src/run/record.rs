@@ -40,6 +40,7 @@ impl Metric {
         match self {
             Metric::Accuracy => format!("{:.2} %", quality * 100.0),
             Metric::Perplexity if quality < 10.0 => format!("{quality:.3}"),
+            Metric::Perplexity if quality >= 1e6 => format!("{quality:.1e}"),
             Metric::Perplexity => format!("{quality:.2}"),
         }
     }
@@ -80,6 +81,9 @@ pub struct Sent {
     pub sparse: f64,
     /// Elements without: all of a tensor, or those both ends know of.
     pub dense: f64,
+    /// Elements of tensors that travel uncompressed.
+    #[serde(default)]
+    pub raw: f64,
     /// Bits that the positions would take by equation 5 of the SBC paper.
     pub position_bits: f64,
 }
@@ -94,6 +98,7 @@ impl std::ops::AddAssign for Sent {
     fn add_assign(&mut self, other: Self) {
         self.sparse += other.sparse;
         self.dense += other.dense;
+        self.raw += other.raw;
         self.position_bits += other.position_bits;
     }
 }
@@ -245,24 +250,27 @@ fn one() -> f64 {
 
 impl RunRecord {
     /// The factors of equation 1; `None` for a compressor whose elements take different numbers of
-    /// bits, and for records that do not count elements.
+    /// bits, for records that do not count elements, and where the number of receivers depends on
+    /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
     pub fn equation_1(&self) -> Option<Equation1> {
         let plan: Plan = self.compressor.parse().ok()?;
         let compressor = plan.first().compressor();
         let bits = f64::from(compressor.value_bits()?);
         let strategy: Strategy = self.strategy.parse().ok()?;
-        let Sent { sparse, dense, position_bits } = self.sent;
+        let everyone = self.participation == 1.0 && self.dropout == 0.0;
+        if strategy == Strategy::ScatterReduce && !everyone {
+            return None;
+        }
+        let Sent { sparse, dense, raw, position_bits } = self.sent;
         // The positions of messages that add are known to both ends.
         let position_bits = if compressor.linear().is_some() { 0.0 } else { position_bits };
-        let all = sparse + dense;
-        // Small tensors travel raw beside sparse ones.
-        let dense_bits = if sparse > 0.0 { 32.0 } else { bits };
+        let all = sparse + dense + raw;
         (self.rounds > 0 && all > 0.0).then(|| Equation1 {
             iterations: self.steps as f64,
             frequency: self.rounds as f64 / self.steps as f64,
             nonzeros: all / self.rounds as f64,
             position_bits: position_bits / all,
-            value_bits: (sparse * bits + dense * dense_bits) / all,
+            value_bits: ((sparse + dense) * bits + raw * 32.0) / all,
             receivers: strategy.receivers(self.workers),
         })
     }

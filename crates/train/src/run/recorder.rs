@@ -80,6 +80,7 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
         sent: Sent {
             sparse: over(samples.len(), |sample| sample.sent.sparse),
             dense: over(samples.len(), |sample| sample.sent.dense),
+            raw: over(samples.len(), |sample| sample.sent.raw),
             position_bits: over(samples.len(), |sample| sample.sent.position_bits),
         },
         compute: mean(|sample| sample.compute),

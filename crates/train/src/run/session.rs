@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use gradwire::{Family, Spec, State};
 use gradwire_exchange::{
-    Apply, Exchange, ExchangeError, Launched, Policy, Setup, Shares, digest, in_process, launch,
+    Apply, Exchange, ExchangeError, HEADER_BYTES, Launched, Policy, Setup, Shares, Strategy,
+    digest, in_process, launch,
 };
 
 use super::clip::Clip;
@@ -87,7 +88,8 @@ pub(super) fn run(
     });
     let locals = locals.collect();
     let rounds_done = rounds.count();
-    let ends = Ends { learners, launched, parameters, locals, shares, rounds, wrap };
+    let ends =
+        Ends { learners, launched, parameters, locals, shares, policy: &policy, rounds, wrap };
     let (recorder, parameters) = run.train(ends)?;
     Ok(RunRecord { rounds: rounds_done, ..run.record(recorder, &policy, &tensors, &parameters) })
 }
@@ -147,10 +149,9 @@ fn policy_of(
         steps: config.steps,
         learning_rate: &config.learning_rate,
         compressed: &elements(compressed),
-        raw: elements(raw).into_iter().sum(),
-        sends: config.strategy.receivers(config.workers)
-            * config.participation
-            * (1.0 - config.dropout),
+        raw: &elements(raw),
+        sends: sends(config),
+        headers: headers(config.strategy, tensors.len()),
     });
     let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
     if phases.len() > 1 && config.backups() > 0 {
@@ -164,6 +165,31 @@ fn policy_of(
     // Updates are added as they are: what servers send back loses nothing.
     let pull = (config.send == Payload::Updates).then(|| lossless(&push));
     Ok((Policy { push, later: phases.collect(), pull, ..policy }, rounds))
+}
+
+/// How often a worker sends its messages in a round, on average.
+fn sends(config: &RunConfig) -> f64 {
+    let drawn = config.participants() as f64;
+    // Where all drawn would drop out, one of them does not.
+    let arrive = 1.0 - config.dropout + config.dropout.powf(drawn) / drawn;
+    let present = drawn / config.workers as f64 * arrive;
+    let receivers = config.strategy.receivers(config.workers);
+    match config.strategy {
+        // Owners pass means on whether they had a part in them or not.
+        Strategy::ScatterReduce => receivers / 2.0 * (present + 1.0),
+        _ => receivers * present,
+    }
+}
+
+/// Bytes of the headers around a worker's messages for so many tensors.
+fn headers(strategy: Strategy, tensors: usize) -> usize {
+    match strategy {
+        // One for each tensor, and one with the learning rate for each server.
+        Strategy::ParameterServer { servers, .. } => {
+            tensors * HEADER_BYTES + servers * (HEADER_BYTES + 12)
+        }
+        _ => HEADER_BYTES,
+    }
 }
 
 /// What carries the mean of such messages without loss.
@@ -198,6 +224,7 @@ struct Ends<'a> {
     parameters: Vec<Vec<f32>>,
     locals: Vec<Option<Local>>,
     shares: Shares,
+    policy: &'a Policy,
     rounds: Rounds,
     wrap: Wrap<'a>,
 }
@@ -208,13 +235,7 @@ impl Run<'_> {
         let Some(checkpoint) = &self.checkpoint else {
             return Ok(learners[0].initial_parameters(self.config.seed));
         };
-        // Every worker gets the first one's statistics; only the first one's are ever used.
-        let mut parameters = Vec::new();
-        for learner in learners {
-            parameters =
-                checkpoint.restore_model(learner).map_err(|source| self.not_resumed(source))?;
-        }
-        Ok(parameters)
+        checkpoint.restore(learners).map_err(|source| self.not_resumed(source))
     }
 
     fn not_resumed(&self, source: gradwire::StateError) -> TrainError {
@@ -229,12 +250,13 @@ impl Run<'_> {
     /// Runs all workers to their end. Returns what they measured, and the final parameters.
     fn train(&self, ends: Ends<'_>) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
         let config = self.config;
-        let Ends { learners, launched, parameters, locals, shares, rounds, wrap } = ends;
+        let Ends { learners, launched, parameters, locals, shares, policy, rounds, wrap } = ends;
         let shared = Shared {
             config,
             observer: self.observer,
             rounds,
             shares,
+            policy,
             save_every: self.options.save.as_ref().map(|save| save.every),
             gate: Gate::new(available_parallelism().map_or(1, usize::from)),
             meeting: Meeting::new(config.workers),

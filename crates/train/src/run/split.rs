@@ -129,14 +129,20 @@ fn by_pieces(labels: &[u8], workers: usize, per: usize, rng: &mut Rng) -> Vec<Ve
 
 fn by_proportions(labels: &[u8], workers: usize, alpha: f64, rng: &mut Rng) -> Vec<Vec<u32>> {
     let order = shuffled(labels.len(), rng);
-    let gamma = Gamma::new(alpha, 1.0).expect("the concentration is positive");
+    let gamma = Gamma::new(alpha + 1.0, 1.0).expect("the concentration is positive");
     let mut shards = vec![Vec::new(); workers];
     for class in 0..=labels.iter().copied().max().unwrap_or(0) {
         let examples: Vec<u32> =
             order.iter().copied().filter(|&example| labels[example as usize] == class).collect();
-        // Gamma draws over their sum are a Dirichlet draw; tiny ones must not all be 0.
-        let parts: Vec<f64> =
-            (0..workers).map(|_| gamma.sample(&mut Words(rng)).max(f64::MIN_POSITIVE)).collect();
+        // Gamma draws over their sum are a Dirichlet draw. Those of a small concentration are too
+        // small for a number: with α + 1 and a uniform u to the power 1/α, logarithms will do.
+        let mut logarithm = || {
+            let draw = gamma.sample(&mut Words(rng)).ln();
+            draw + (1.0 - f64::from(rng.uniform())).ln() / alpha
+        };
+        let logarithms: Vec<f64> = (0..workers).map(|_| logarithm()).collect();
+        let most = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let parts: Vec<f64> = logarithms.iter().map(|x| (x - most).exp()).collect();
         for (shard, part) in shards.iter_mut().zip(cut(&examples, &parts)) {
             shard.extend(part);
         }

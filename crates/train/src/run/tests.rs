@@ -136,6 +136,28 @@ fn local_steps_send_the_sum() {
 }
 
 #[test]
+fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let config = RunConfig {
+        model: "resnet8".parse().unwrap(),
+        workers: 3,
+        steps: 6,
+        batch: 2,
+        participation: 0.4,
+        evaluate_every: 1,
+        ..config("topk", "all-gather")
+    };
+    let stop = AtStep(4, AtomicU64::new(0));
+    let save = Some(Save { path: path.clone(), every: 0 });
+    let stopped = run(&config, &stop, &RunOptions { save, ..RunOptions::default() });
+    assert!(matches!(stopped, Err(TrainError::Stopped { .. })));
+    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+    let resumed = run(&config, &(), &options).unwrap();
+    assert_eq!(resumed.evaluations, train(&config).evaluations);
+}
+
+#[test]
 fn residual_networks_train_with_the_first_workers_statistics() {
     let config = RunConfig {
         model: "resnet8".parse().unwrap(),
@@ -226,7 +248,7 @@ fn checkpoints_are_written_at_intervals_and_at_the_end() {
     let state = State::read(&path).unwrap();
     assert_eq!(state.number("step").unwrap(), 5);
     assert_eq!(state.floats("parameters/conv.weight").unwrap().len(), 144);
-    assert_eq!(state.floats("statistics/norm.mean").unwrap().len(), 16);
+    assert_eq!(state.floats("statistics0/norm.mean").unwrap().len(), 16);
     // Nothing is left to do, and the record is whole.
     let options = RunOptions { resume: Some(path), ..RunOptions::default() };
     let resumed = run(&config, &(), &options).unwrap();
@@ -504,12 +526,20 @@ fn equation_1_is_what_the_transport_counted_but_for_framing() {
         ("randomk:ratio=0.1", "all-reduce"),
         ("randomk:ratio=0.1", "all-gather"),
     ] {
-        let config = RunConfig { workers: 3, raw_below: 0, ..config(compressor, exchange) };
-        let record = train(&config);
-        let equation = record.equation_1().unwrap();
-        let ratio = record.bytes_up / equation.bytes();
-        assert!((0.97..1.03).contains(&ratio), "{compressor}, {exchange}: {ratio}, {equation:?}");
+        equation_1_holds(compressor, exchange, 0);
     }
+    // Of the parameters 30 910 travel raw.
+    for compressor in ["fp16", "topk:ratio=0.05"] {
+        equation_1_holds(compressor, "server", 100_000);
+    }
+}
+
+fn equation_1_holds(compressor: &str, exchange: &str, raw_below: usize) {
+    let config = RunConfig { workers: 3, raw_below, ..config(compressor, exchange) };
+    let record = train(&config);
+    let equation = record.equation_1().unwrap();
+    let ratio = record.bytes_up / equation.bytes();
+    assert!((0.97..1.03).contains(&ratio), "{compressor}, {exchange}: {ratio}, {equation:?}");
 }
 
 #[test]
@@ -522,4 +552,31 @@ fn workers_with_more_examples_count_for_more() {
     assert_ne!(train(&sizes("1+1")).digest, train(&sizes("1+5")).digest);
     let error = run(&sizes("1+2+3"), &(), &RunOptions::default()).unwrap_err().to_string();
     assert!(error.contains("3 sizes for 2 workers"), "{error}");
+}
+
+#[test]
+fn a_budget_of_bytes_is_kept_and_used() {
+    let rate = "step:from=0.05,factor=0.5,at=0.5";
+    for (plan, exchange, part) in [
+        ("topk within 60kB", "server", 1.0),
+        ("topk within 20kB", "server:servers=2", 1.0),
+        ("sbc within 20kB", "all-gather", 1.0),
+        ("topk:ratio=0.001 within 100kB", "all-gather", 1.0),
+        ("sbc within 40kB", "scatter-reduce", 1.0),
+        ("sbc within 30kB", "server", 0.5),
+    ] {
+        let config = RunConfig {
+            workers: 4,
+            steps: 24,
+            batch: 4,
+            participation: part,
+            learning_rate: rate.parse().unwrap(),
+            ..config(plan, exchange)
+        };
+        let record = train(&config);
+        let budget: f64 =
+            plan.split_once("within ").unwrap().1.trim_end_matches("kB").parse().unwrap();
+        let used = record.bytes_up / (budget * 1000.0);
+        assert!((0.6..=1.0).contains(&used), "{plan}, {exchange}: {used}");
+    }
 }

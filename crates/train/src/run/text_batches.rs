@@ -38,9 +38,9 @@ impl<'a> TextBatches<'a> {
         Self { part, streams: slice.batch, inputs: Vec::new(), targets: Vec::new() }
     }
 
-    /// The epoch of a step: how often the streams have begun anew before it.
-    pub(super) fn epoch(&self, step: u64) -> u64 {
-        step / steps_per_epoch(self.part.len(), 1, self.streams)
+    /// Whether the streams begin anew with a step.
+    pub(super) fn starts_epoch(&self, step: u64) -> bool {
+        step.is_multiple_of(steps_per_epoch(self.part.len(), 1, self.streams))
     }
 
     /// Lays out the batch of a step.
@@ -133,10 +133,12 @@ mod tests {
         let slice = Slice { rank: 1, workers: 2, batch: 2, shard: None };
         assert_eq!(steps_per_epoch(301, 2, 2), 2);
         let mut batches = TextBatches::new(&text, slice);
-        for (step, epoch, first) in [(0, 0, 150), (1, 0, 185), (2, 1, 150), (5, 2, 185)] {
+        for (step, starts, first) in
+            [(0, true, 150), (1, false, 185), (2, true, 150), (5, false, 185)]
+        {
             batches.prepare(step);
             let Chunk { inputs, targets, streams } = batches.chunk();
-            assert_eq!((batches.epoch(step), streams, inputs.len()), (epoch, 2, 70));
+            assert_eq!((batches.starts_epoch(step), streams, inputs.len()), (starts, 2, 70));
             assert_eq!(inputs[..4], [first, first + 75, first + 1, first + 76]);
             assert!(inputs.iter().zip(targets).all(|(input, target)| input + 1 == *target));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cpu_time::ThreadTime;
 use gradwire::State;
-use gradwire_exchange::{Exchange, ExchangeError, Shares, StepReport};
+use gradwire_exchange::{Exchange, ExchangeError, Policy, Shares, StepReport};
 
 use super::clip::Clip;
 use super::exam::{Exam, Subject};
@@ -59,6 +59,7 @@ pub(super) struct Shared<'a> {
     pub(super) observer: &'a dyn Observer,
     pub(super) rounds: Rounds,
     pub(super) shares: Shares,
+    pub(super) policy: &'a Policy,
     /// Steps between checkpoints; 0: none at all. The last step is always saved then.
     pub(super) save_every: Option<u64>,
     pub(super) gate: Gate,
@@ -227,7 +228,8 @@ impl Worker<'_> {
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
         sample.count(&report);
         for (index, tensor) in self.learner.tensors().iter().enumerate() {
-            sample.account(self.exchange.sent(index), tensor.elements());
+            let raw = self.shared.policy.is_raw(tensor);
+            sample.account(self.exchange.sent(index), tensor.elements(), raw);
         }
         Ok(report)
     }
@@ -253,18 +255,19 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Takes part in the evaluation of the global model with the first worker's batch-norm statistics.
+    /// Takes part in the evaluation of the global model, with the batch-norm statistics of the first of
+    /// those who had a part in the round.
     fn evaluate(&mut self, done: u64, last: bool) -> Result<(), Failure> {
-        let Shared { config, exam, meeting, gate, .. } = self.shared;
+        let Shared { config, shares, exam, meeting, gate, .. } = self.shared;
+        if (0..config.workers).find(|&rank| shares.takes_part(rank, done - 1)) == Some(self.rank) {
+            exam.set_statistics(self.learner.statistics());
+        }
         if self.rank == 0 {
             let global = self.exchange.global_model().map_err(|source| self.failed(source))?;
             let all = self.learner.test_examples();
             let examples = if last { all } else { config.evaluate_at_most.min(all) };
-            let subject = Subject {
-                parameters: global.unwrap_or_else(|| self.parameters.clone()),
-                statistics: self.learner.statistics(),
-                examples,
-            };
+            let subject =
+                Subject { parameters: global.unwrap_or_else(|| self.parameters.clone()), examples };
             exam.set(subject, self.learner.test_parts(examples));
         }
         meeting.wait()?;
@@ -289,9 +292,9 @@ impl Worker<'_> {
         }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
-        self.learner.save_own(&mut state);
+        self.learner.save(&mut state);
         if self.rank == 0 {
-            checkpoint::save_model(&self.learner, &self.parameters, &mut state);
+            checkpoint::save_parameters(self.learner.tensors(), &self.parameters, &mut state);
         }
         self.tell(Event::Saved(done, Box::new(state)));
         Ok(())
@@ -320,9 +323,10 @@ impl Sample {
 
     /// Counts the elements of a tensor that travelled, and the bits that equation 5 gives their
     /// positions; where all travel, or are known to both ends, there are no positions.
-    fn account(&mut self, sent: Option<&[u32]>, elements: usize) {
+    fn account(&mut self, sent: Option<&[u32]>, elements: usize, raw: bool) {
         let Some(sent) = sent else {
-            self.sent.dense += elements as f64;
+            let count = if raw { &mut self.sent.raw } else { &mut self.sent.dense };
+            *count += elements as f64;
             return;
         };
         if !sent.is_empty() {

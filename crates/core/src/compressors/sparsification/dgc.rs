@@ -115,14 +115,14 @@ impl Dgc {
 /// A threshold that about k elements reach.
 fn adjusted(source: &mut Source<'_>, k: usize, mut threshold: f32, values: &mut Vec<f32>) -> f32 {
     let (few, many) = (0.8 * k as f64, 1.25 * k as f64);
-    for _ in 0..ADJUSTMENTS {
+    for lowered in 0..=ADJUSTMENTS {
         let below = threshold.next_down().max(0.0);
         let mut count = 0;
         source.peek_blocks(|_, block| count += kernels::count_above(block, below));
         if count as f64 > many {
             return among(source, k, below, values);
         }
-        if count as f64 >= few {
+        if count as f64 >= few || lowered == ADJUSTMENTS {
             break;
         }
         threshold *= 0.8;

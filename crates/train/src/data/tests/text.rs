@@ -149,3 +149,17 @@ fn faulty_texts_are_named() {
     let other = gzip(&tar(&[("a.md", TRAIN)]));
     refused_text(dir, "none.tar.gz", &other, &["none.tar.gz", "no data set"]);
 }
+
+#[test]
+fn two_texts_with_a_test_file_each_are_one_too_many() {
+    let dir = tempdir().unwrap();
+    let files: [(&str, &[u8]); 4] = [
+        ("a/train.txt", b"abc"),
+        ("a/test.txt", b"abc"),
+        ("b/train.txt", b"abc"),
+        ("b/test.txt", b"abc"),
+    ];
+    write(dir.path(), "both.tar", &tar(&files));
+    let refused = load(&dir.path().join("both.tar")).unwrap_err().to_string();
+    assert!(refused.contains("a/train.txt, b/train.txt"), "{refused}");
+}
