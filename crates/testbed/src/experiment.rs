@@ -94,7 +94,7 @@ impl Default for Experiment {
             "3lc:s=1.75",
         ];
         Self {
-            model: ModelKind::LeNet5,
+            model: known("lenet5"),
             data: "digits".to_owned(),
             compressors: specs.map(known).to_vec(),
             send: Payload::default(),
@@ -108,7 +108,7 @@ impl Default for Experiment {
             epochs: None,
             batch: 32,
             optimizer: known("momentum"),
-            learning_rate: Self::learning_rate_for(ModelKind::LeNet5),
+            learning_rate: Self::learning_rate_for(known("lenet5")),
             weight_decay: 1e-4,
             clip: None,
             augment: None,
@@ -133,7 +133,9 @@ impl Experiment {
                 known("step:from=1,factor=0.8,at=0.3125+0.5+0.625+0.75+0.875")
             }
             ModelKind::WordLstm => known("step:from=1,factor=0.8,after=0.4,every=0.02"),
-            ModelKind::Mlp | ModelKind::LeNet5 => known("cosine:from=0.01,to=0.0001"),
+            ModelKind::Mlp { .. } | ModelKind::LeNet5 { .. } | ModelKind::CifarCnn => {
+                known("cosine:from=0.01,to=0.0001")
+            }
         }
     }
 

@@ -3,20 +3,30 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::cifar_cnn::CifarCnn;
 use super::layers::Layout;
 use super::lenet5::LeNet5;
-use super::mlp::Mlp;
+use super::mlp::{Hidden, Mlp};
 use super::resnet::ResNet;
 use super::{ImageShape, ModelError, Network};
 
-/// Which model: `mlp`, `lenet5`, or `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`) for
+/// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
+/// or `lenet5:relu`, `cifar-cnn`, or `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`) for
 /// images; `charlstm`, with other than 200 hidden units as `charlstm:64`, or `wordlstm` for text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
-    /// 300 and 100 hidden units.
-    Mlp,
+    /// Fully connected layers.
+    Mlp {
+        /// Its hidden ones.
+        hidden: Hidden,
+    },
     /// Caffe's LeNet-5.
-    LeNet5,
+    LeNet5 {
+        /// Whether rectifiers follow the convolutions.
+        rectified: bool,
+    },
+    /// Three convolutions and a fully connected layer.
+    CifarCnn,
     /// CIFAR's ResNet.
     ResNet {
         /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1.
@@ -34,7 +44,7 @@ pub enum ModelKind {
 /// A name that is no model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown model '{0}'; known are mlp, lenet5, and resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 for images; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text"
+    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, and resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 for images; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text"
 )]
 pub struct UnknownModel(pub String);
 
@@ -56,8 +66,11 @@ impl ModelKind {
         }
         let mut layout = Layout::default();
         let network: Box<dyn Network> = match self {
-            ModelKind::Mlp => Box::new(Mlp::new(&mut layout, shape)),
-            ModelKind::LeNet5 => Box::new(LeNet5::new(&mut layout, shape)?),
+            ModelKind::Mlp { hidden } => Box::new(Mlp::new(&mut layout, hidden, shape)),
+            ModelKind::LeNet5 { rectified } => {
+                Box::new(LeNet5::new(&mut layout, rectified, shape)?)
+            }
+            ModelKind::CifarCnn => Box::new(CifarCnn::new(&mut layout, shape)?),
             ModelKind::ResNet { n } => Box::new(ResNet::new(&mut layout, n, shape)),
             ModelKind::CharLstm { .. } | ModelKind::WordLstm => {
                 return Err(ModelError::NotForImages { model: self.to_string() });
@@ -80,15 +93,19 @@ impl FromStr for ModelKind {
             let hidden = hidden.parse().ok().filter(|hidden| (1..=4096).contains(hidden))?;
             Some(ModelKind::CharLstm { hidden })
         };
+        let mlp = |hidden: &str| Some(ModelKind::Mlp { hidden: hidden.parse().ok()? });
         match name {
-            "mlp" => Ok(ModelKind::Mlp),
-            "lenet5" => Ok(ModelKind::LeNet5),
+            "mlp" => Ok(ModelKind::Mlp { hidden: Hidden::default() }),
+            "lenet5" => Ok(ModelKind::LeNet5 { rectified: false }),
+            "lenet5:relu" => Ok(ModelKind::LeNet5 { rectified: true }),
+            "cifar-cnn" => Ok(ModelKind::CifarCnn),
             "charlstm" => Ok(ModelKind::CharLstm { hidden: Self::HIDDEN }),
             "wordlstm" => Ok(ModelKind::WordLstm),
             _ => name
                 .strip_prefix("resnet")
                 .and_then(resnet)
                 .or_else(|| name.strip_prefix("charlstm:").and_then(charlstm))
+                .or_else(|| name.strip_prefix("mlp:").and_then(mlp))
                 .ok_or_else(|| UnknownModel(name.to_owned())),
         }
     }
@@ -97,8 +114,11 @@ impl FromStr for ModelKind {
 impl fmt::Display for ModelKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ModelKind::Mlp => f.write_str("mlp"),
-            ModelKind::LeNet5 => f.write_str("lenet5"),
+            ModelKind::Mlp { hidden } if *hidden == Hidden::default() => f.write_str("mlp"),
+            ModelKind::Mlp { hidden } => write!(f, "mlp:{hidden}"),
+            ModelKind::LeNet5 { rectified: false } => f.write_str("lenet5"),
+            ModelKind::LeNet5 { rectified: true } => f.write_str("lenet5:relu"),
+            ModelKind::CifarCnn => f.write_str("cifar-cnn"),
             ModelKind::ResNet { n } => write!(f, "resnet{}", 6 * n + 2),
             ModelKind::CharLstm { hidden: Self::HIDDEN } => f.write_str("charlstm"),
             ModelKind::CharLstm { hidden } => write!(f, "charlstm:{hidden}"),

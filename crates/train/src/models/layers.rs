@@ -167,6 +167,17 @@ impl Conv {
         Self { weight, bias: Some(bias), stride: 1, padding: 0 }
     }
 
+    /// A convolution padded by zeros to outputs of its input's size, with bias.
+    pub(crate) fn padded(
+        layout: &mut Layout,
+        name: &str,
+        widths: [usize; 2],
+        kernel: usize,
+        next: Next,
+    ) -> Self {
+        Self { padding: kernel / 2, ..Self::valid(layout, name, widths, kernel, next) }
+    }
+
     /// A convolution padded by zeros so that stride alone shrinks its output; no bias.
     pub(crate) fn same(
         layout: &mut Layout,

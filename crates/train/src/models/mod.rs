@@ -5,6 +5,7 @@
 //! for each of their tensors, and stay outside: a model of images keeps nothing but the running
 //! statistics of batch normalisation, one of text nothing at all.
 
+mod cifar_cnn;
 mod conv;
 mod kind;
 mod layers;
@@ -24,6 +25,7 @@ use burn::tensor::Tensor;
 
 pub use kind::{ModelKind, UnknownModel};
 pub use lstm::{Chunk, Dropout, LanguageModel, Memory, UNROLL};
+pub use mlp::Hidden;
 pub use model::{Model, Score};
 
 pub(crate) use layers::Statistics;

@@ -3,7 +3,10 @@
 use super::*;
 
 const MNIST: ImageShape = ImageShape { channels: 1, height: 28, width: 28, classes: 10 };
+const FRAMES: ImageShape = ImageShape { channels: 1, height: 11, width: 40, classes: 5999 };
 const CIFAR: ImageShape = ImageShape { channels: 3, height: 32, width: 32, classes: 10 };
+
+const LENET5: ModelKind = ModelKind::LeNet5 { rectified: false };
 
 fn model(name: &str, shape: ImageShape) -> Model {
     Model::new(name.parse().unwrap(), shape).unwrap()
@@ -28,7 +31,11 @@ fn noise(count: usize) -> Vec<f32> {
 fn counts_are_those_worked_out_by_hand() {
     for (name, shape, parameters, tensors) in [
         ("mlp", MNIST, 266_610, 6),
+        ("mlp:392-50,tanh", MNIST, 327_880, 6),
+        ("mlp:1024-1024-1024-1024-1024", FRAMES, 10_798_959, 12),
         ("lenet5", MNIST, 431_080, 8),
+        ("lenet5:relu", MNIST, 431_080, 8),
+        ("cifar-cnn", CIFAR, 89_578, 8),
         ("resnet20", CIFAR, 269_722, 59),
         ("resnet32", CIFAR, 464_154, 95),
         ("resnet56", CIFAR, 853_018, 167),
@@ -55,24 +62,47 @@ fn names_are_paths_and_unique() {
 
 #[test]
 fn kinds_parse_and_print() {
-    for name in ["mlp", "lenet5", "resnet8", "resnet20", "resnet1202"] {
+    for name in [
+        "mlp",
+        "mlp:7",
+        "mlp:392-50,tanh",
+        "lenet5",
+        "lenet5:relu",
+        "cifar-cnn",
+        "resnet8",
+        "resnet20",
+        "resnet1202",
+    ] {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
-    for name in ["resnet", "resnet2", "resnet18", "resnet34", "resnet1208", "resnet-20", "vgg", ""]
-    {
+    for name in [
+        "mlp:",
+        "mlp:0",
+        "mlp:1-2-3-4-5-6-7-8-9",
+        "mlp:5,sin",
+        "resnet",
+        "resnet2",
+        "resnet18",
+        "resnet34",
+        "resnet1208",
+        "resnet-20",
+        "vgg",
+        "",
+    ] {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();
-        assert!(message.contains("mlp, lenet5") && message.contains(name), "{message}");
+        assert!(message.contains("lenet5, lenet5:relu") && message.contains(name), "{message}");
     }
 }
 
 #[test]
 fn impossible_shapes_are_refused() {
     let small = ImageShape { height: 15, ..MNIST };
-    let message = Model::new(ModelKind::LeNet5, small).unwrap_err().to_string();
+    let message = Model::new(LENET5, small).unwrap_err().to_string();
     assert!(message.contains("at least 16×16") && message.contains("15×28×1"), "{message}");
-    assert!(Model::new(ModelKind::LeNet5, ImageShape { height: 16, width: 16, ..MNIST }).is_ok());
-    assert!(Model::new(ModelKind::Mlp, ImageShape { channels: 0, ..MNIST }).is_err());
-    assert!(Model::new(ModelKind::Mlp, ImageShape { classes: 1, ..MNIST }).is_err());
+    assert!(Model::new(LENET5, ImageShape { height: 16, width: 16, ..MNIST }).is_ok());
+    let mlp = "mlp".parse().unwrap();
+    assert!(Model::new(mlp, ImageShape { channels: 0, ..MNIST }).is_err());
+    assert!(Model::new(mlp, ImageShape { classes: 1, ..MNIST }).is_err());
 }
 
 #[test]
@@ -146,6 +176,9 @@ fn check_gradient(name: &str, shape: ImageShape) {
 #[test]
 fn gradients_are_slopes() {
     check_gradient("mlp", MNIST);
+    check_gradient("mlp:20-5,tanh", MNIST);
+    check_gradient("lenet5:relu", MNIST);
+    check_gradient("cifar-cnn", CIFAR);
     check_gradient("lenet5", MNIST);
     check_gradient("resnet8", ImageShape { channels: 2, height: 9, width: 9, classes: 10 });
 }

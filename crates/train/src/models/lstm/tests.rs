@@ -58,7 +58,7 @@ fn first_parameters_are_within_a_twentieth() {
 
 #[test]
 fn images_have_models_of_their_own() {
-    let message = LanguageModel::new(ModelKind::LeNet5, 50).unwrap_err().to_string();
+    let message = LanguageModel::new("lenet5".parse().unwrap(), 50).unwrap_err().to_string();
     assert!(message.contains("lenet5") && message.contains("charlstm"), "{message}");
     let shape = ImageShape { channels: 1, height: 28, width: 28, classes: 10 };
     let message = crate::models::Model::new(ModelKind::WordLstm, shape).unwrap_err().to_string();
