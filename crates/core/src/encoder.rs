@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::velocity::{accelerate, clipping};
 use crate::{
-    BLOCK, Compressor, Context, Error, Floats, Memory, Sent, Source, Spec, State, StateError,
+    Compressor, Context, Error, Floats, Memory, SCRATCH, Sent, Source, Spec, State, StateError,
     Tensor, Workspace,
 };
 
@@ -39,7 +39,7 @@ impl Encoder {
             residuals: HashMap::new(),
             velocities: HashMap::new(),
             workspace: Workspace::default(),
-            scratch: vec![0.0; BLOCK],
+            scratch: vec![0.0; SCRATCH],
             stash: Vec::new(),
         }
     }

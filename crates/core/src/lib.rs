@@ -48,7 +48,7 @@ pub use gradwire_bits::DecodeError;
 pub use memory::Memory;
 pub use registry::{Aggregation, Entry, Family};
 pub use rng::Rng;
-pub use source::{BLOCK, NonFinite, Source};
+pub use source::{BLOCK, NonFinite, SCRATCH, Source};
 pub use spec::Spec;
 pub use state::State;
 pub use tensor::Tensor;

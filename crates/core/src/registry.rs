@@ -219,6 +219,9 @@ pub static REGISTRY: &[&Entry] = &[
     &sparsification::dgc::ENTRY,
     &sparsification::sgc::ENTRY,
     &hybrid::sbc::ENTRY,
+    &hybrid::dryden::ENTRY,
+    &hybrid::adacomp::ENTRY,
+    &hybrid::local_selection::ENTRY,
 ];
 
 /// The entry called `id`.

@@ -14,6 +14,9 @@ use crate::memory::Memory;
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
 
+/// Elements of working memory behind a [`Source`]: a block of the sum, and one of the gradient.
+pub const SCRATCH: usize = 2 * BLOCK;
+
 /// A NaN or an infinity found where a finite number is required.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NonFinite {
@@ -41,7 +44,7 @@ impl<'a> Source<'a> {
     /// Joins a gradient with its residual (`None`: no error feedback), after one pass that finds
     /// the largest absolute value and refuses NaN and infinity. Nothing is written by that pass.
     ///
-    /// `scratch` holds at least [`BLOCK`] elements.
+    /// `scratch` holds at least [`SCRATCH`] elements.
     ///
     /// # Panics
     /// If the residual's length is not the gradient's, or the scratch is too short.
@@ -51,7 +54,7 @@ impl<'a> Source<'a> {
         residual: Option<&'a mut [f32]>,
         scratch: &'a mut [f32],
     ) -> Result<Self, NonFinite> {
-        assert!(scratch.len() >= BLOCK);
+        assert!(scratch.len() >= SCRATCH);
         let residual = match (memory, residual) {
             (Memory::Residual { beta, gamma }, Some(residual)) => {
                 assert_eq!(residual.len(), gradient.len());
@@ -123,6 +126,40 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// [`take`](Self::take) for methods that tell the latest gradient from the sum: the closure gets
+    /// both, the gradient as it was given, without its weight.
+    pub fn take_with_gradient<R>(
+        &mut self,
+        start: usize,
+        len: usize,
+        take: impl FnOnce(&mut [f32], &[f32]) -> R,
+    ) -> R {
+        let (own, sum) = self.scratch.split_at_mut(BLOCK);
+        let gradient = self.gradient.block(start, &mut own[..len]);
+        match &mut self.residual {
+            None => {
+                let sum = &mut sum[..len];
+                sum.copy_from_slice(gradient);
+                take(sum, gradient)
+            }
+            Some(f) => {
+                let memory = &mut f.residual[start..start + len];
+                kernels::accumulate(memory, gradient, f.beta, f.gamma);
+                take(memory, gradient)
+            }
+        }
+    }
+
+    /// What has been left of the elements taken, for last touches; `None` without error feedback.
+    pub fn left(&mut self) -> Option<&mut [f32]> {
+        self.residual.as_mut().map(|f| &mut *f.residual)
+    }
+
+    /// What the latest gradient is multiplied by in the sum.
+    pub fn gradient_weight(&self) -> f32 {
+        self.residual.as_ref().map_or(1.0, |f| f.gamma)
+    }
+
     /// [`peek`](Self::peek) over the whole tensor in order; the closure gets each block's offset.
     pub fn peek_blocks(&mut self, mut look: impl FnMut(usize, &[f32])) {
         for start in (0..self.len()).step_by(BLOCK) {
@@ -167,7 +204,7 @@ mod tests {
     #[test]
     fn peeking_shows_the_sum_and_changes_nothing() {
         let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
-        let mut scratch = [0.0; BLOCK];
+        let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
         let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
         // β·m + γ·g: 2 + 2, 4 - 4, -6 + 6.
@@ -180,7 +217,7 @@ mod tests {
     #[test]
     fn what_taking_leaves_is_the_residual() {
         let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
-        let mut scratch = [0.0; BLOCK];
+        let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
         let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
         source.take(0, 2, |sum| {
@@ -192,9 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn sum_and_gradient_come_together() {
+        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
+        let mut scratch = [0.0; SCRATCH];
+        let floats = Floats::F32(&gradient);
+        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        assert_eq!(source.gradient_weight(), 2.0);
+        source.take_with_gradient(0, 3, |sum, latest| {
+            assert_eq!((&*sum, latest), (&[4.0, 0.0, 0.0][..], &gradient[..]));
+            sum[1] = 7.0;
+        });
+        assert_eq!(residual, [4.0, 7.0, 0.0]);
+        let mut source = Source::new(floats, Memory::None, None, &mut scratch).unwrap();
+        source.take_with_gradient(1, 2, |sum, latest| assert_eq!(&*sum, latest));
+    }
+
+    #[test]
     fn bfloat16_is_widened_on_the_way() {
         let (gradient, mut residual) = ([0x3f80, 0xc000], [0.5, 0.5]);
-        let mut scratch = [0.0; BLOCK];
+        let mut scratch = [0.0; SCRATCH];
         let floats = Floats::Bf16(&gradient);
         let mut source =
             Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch).unwrap();
@@ -208,7 +261,7 @@ mod tests {
         let mut gradient = vec![0.0; 3 * BLOCK];
         gradient[BLOCK + 7] = f32::NEG_INFINITY;
         gradient[2 * BLOCK] = f32::NAN;
-        let mut scratch = [0.0; BLOCK];
+        let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
         let bad = Source::new(floats, Memory::None, None, &mut scratch).map(|_| ()).unwrap_err();
         assert_eq!(bad, NonFinite { index: BLOCK + 7, value: f32::NEG_INFINITY });
@@ -217,7 +270,7 @@ mod tests {
     #[test]
     fn a_sum_that_overflows_is_refused_with_the_residual_untouched() {
         let (gradient, mut residual) = ([1.0, f32::MAX], [1.0, f32::MAX]);
-        let mut scratch = [0.0; BLOCK];
+        let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
         let bad = Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch);
         assert_eq!(bad.map(|_| ()).unwrap_err(), NonFinite { index: 1, value: f32::INFINITY });

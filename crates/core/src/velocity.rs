@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn norms_are_brought_down_and_never_up() {
-        let mut scratch = vec![0.0; BLOCK];
+        let mut scratch = vec![0.0; crate::SCRATCH];
         let gradient = [3.0, 0.0, -4.0];
         let mut factor = |limit| clipping(Floats::F32(&gradient), limit, &mut scratch);
         assert_eq!([factor(2.5), factor(5.0), factor(9.0)], [0.5, 1.0, 1.0]);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn velocity_gathers_and_errors_change_nothing() {
-        let mut scratch = vec![0.0; BLOCK];
+        let mut scratch = vec![0.0; crate::SCRATCH];
         let (mut u, v) = ([2.0, -2.0], [1.0, 1.0]);
         accelerate(Floats::F32(&[1.0, 4.0]), [0.5, 2.0], &mut u, &v, &mut scratch).unwrap();
         assert_eq!(u, [3.0, 7.0]);

@@ -74,6 +74,19 @@ const GOLDEN: &[Golden] = &[
         spec: "sbc:p=0.02,select=sampled",
         claim: |m| m[0] & 0x80 == 0,
     },
+    Golden { file: "dryden-v1", spec: "dryden:ratio=0.05", claim: |m| m[0] == 1 && m[1] > 20 },
+    Golden { file: "adacomp-v1", spec: "adacomp:fc=60", claim: |m| m[0] < 2 && m[1] > 10 },
+    Golden {
+        file: "adacomp-v1-records",
+        spec: "adacomp:fc=60,code=records",
+        claim: |m| (14..80).contains(&m.len()),
+    },
+    Golden {
+        file: "adacomp-v1-long-records",
+        spec: "adacomp:factor=3,code=records",
+        claim: |m| m.len() > 8 && m.len().is_multiple_of(2),
+    },
+    Golden { file: "local-selection-v1", spec: "local-selection:fc=60", claim: |m| m[1] == 10 },
     Golden { file: "randomk-v1", spec: "randomk:ratio=0.1", claim: |m| m.len() == 4 * 60 },
     Golden {
         file: "randomk-v1-unbiased",

@@ -224,7 +224,10 @@ fn cut(tensors: &[Tensor], parts: usize) -> Vec<Slice> {
             let tensor_of_slice = if end - start == tensor.elements() {
                 tensor.clone()
             } else {
-                Tensor::new(format!("{}[{start}..{end}]", tensor.name()), &[end - start])
+                // As many dimensions as the whole, which tell some compressors the kind of its layer.
+                let mut shape = vec![1; tensor.shape().len()];
+                shape[0] = end - start;
+                Tensor::new(format!("{}[{start}..{end}]", tensor.name()), &shape)
             };
             slices.push(Slice {
                 whole,

@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 mod axpy;
+mod bins;
 mod compact;
 mod convert;
 mod int8;
@@ -22,6 +23,7 @@ mod ternary;
 mod zero_run;
 
 pub use axpy::{accumulate, accumulate_to, add_scaled};
+pub use bins::{Near, bin_maxima, reaching};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use int8::{int8_add, int8_residual};

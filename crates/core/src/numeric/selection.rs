@@ -236,7 +236,7 @@ mod tests {
     use crate::{Floats, Memory};
 
     fn with_source<R>(values: &[f32], look: impl FnOnce(&mut Source<'_>) -> R) -> R {
-        let mut scratch = vec![0.0; BLOCK];
+        let mut scratch = vec![0.0; crate::SCRATCH];
         look(&mut Source::new(Floats::F32(values), Memory::None, None, &mut scratch).unwrap())
     }
 

@@ -53,6 +53,25 @@ pub fn sampled_tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspac
     [tail(Side::Above, k, values, words), tail(Side::Below, k, others, words)]
 }
 
+/// Estimates of the absolute values that a fraction of the elements at or above zero reaches, and that
+/// the same fraction of those below does, as limits to be exceeded. Infinite for a side with nothing
+/// but zeros in the sample; at least one element of the sample is beyond any other.
+pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, workspace: &mut Workspace) -> [f32; 2] {
+    let Workspace { values, others, .. } = workspace;
+    super::selection::evenly(source, values);
+    others.clear();
+    others.extend(values.iter().filter(|x| **x < 0.0).map(|x| -x));
+    values.retain(|x| *x >= 0.0);
+    [values, others].map(|side| {
+        let count = ((ratio * side.len() as f64).round() as usize).clamp(1, side.len().max(1));
+        if !side.iter().any(|x| *x > 0.0) {
+            return f32::INFINITY;
+        }
+        let (_, &mut reached, _) = side.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a));
+        reached.next_down().max(0.0)
+    })
+}
+
 /// An absolute value beyond which the tail on one side lies in all likelihood; 0 where that may be
 /// all of the sign.
 fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -> f32 {
@@ -121,7 +140,7 @@ mod tests {
     use crate::{Floats, Memory, Rng};
 
     fn both(values: &[f32], k: usize) -> [Tail; 2] {
-        let mut scratch = vec![0.0; BLOCK];
+        let mut scratch = vec![0.0; crate::SCRATCH];
         let mut source =
             Source::new(Floats::F32(values), Memory::None, None, &mut scratch).unwrap();
         tails(&mut source, k, &mut Workspace::default())
@@ -185,7 +204,7 @@ mod tests {
         Rng::new(5, 0, 0, 0, 0).fill(&mut words);
         let values: Vec<f32> =
             words.iter().map(|&word| word as i32 as f32 / (1u32 << 31) as f32).collect();
-        let mut scratch = vec![0.0; BLOCK];
+        let mut scratch = vec![0.0; crate::SCRATCH];
         let mut source =
             Source::new(Floats::F32(&values), Memory::None, None, &mut scratch).unwrap();
         // The upper tenth of a uniform distribution on [-1, 1).

@@ -1,3 +1,8 @@
 //! Few elements, in few bits.
 
+pub mod adacomp;
+mod bins;
+pub mod dryden;
+pub mod local_selection;
 pub mod sbc;
+mod signs;

@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_threshold_that_misses_is_adjusted() {
         let values: Vec<f32> = (0..10_000).map(|at| 1.0 + (at * 7919 % 10_000) as f32).collect();
-        let mut scratch = vec![0.0; crate::BLOCK];
+        let mut scratch = vec![0.0; crate::SCRATCH];
         let floats = Floats::F32(&values);
         let mut source = Source::new(floats, Memory::None, None, &mut scratch).unwrap();
         let mut reach = |threshold: f32| {

@@ -21,7 +21,7 @@ pub(in crate::compressors) enum Code {
 
 impl Code {
     /// The shortest for these positions.
-    pub(super) fn shortest(positions: &[u32], elements: usize) -> Self {
+    pub(in crate::compressors) fn shortest(positions: &[u32], elements: usize) -> Self {
         let rice = 1 + rice_len(positions, elements);
         let (bitmap, raw) = (bitmap::len(elements) as u64, 4 * positions.len() as u64);
         match bitmap.min(rice).min(raw) {
@@ -41,7 +41,12 @@ impl Code {
     }
 
     /// Appends the positions.
-    pub(super) fn encode(self, positions: &[u32], elements: usize, message: &mut Vec<u8>) {
+    pub(in crate::compressors) fn encode(
+        self,
+        positions: &[u32],
+        elements: usize,
+        message: &mut Vec<u8>,
+    ) {
         match self {
             Code::Bitmap => bitmap::encode(positions, elements, message),
             Code::Rice => {
@@ -56,7 +61,7 @@ impl Code {
     }
 
     /// Reads exactly `count` increasing positions below `elements` from exactly these bytes.
-    pub(super) fn decode(
+    pub(in crate::compressors) fn decode(
         self,
         bytes: &[u8],
         count: usize,
@@ -125,13 +130,13 @@ fn rice_bound(count: usize, elements: usize) -> usize {
 }
 
 /// Appends what stands before values and positions: the code's tag and their number.
-pub(super) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
+pub(in crate::compressors) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
     message.push(code as u8);
     varint::write(count as u64, message);
 }
 
 /// Splits the header off the front. The count is not checked against anything.
-pub(super) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
+pub(in crate::compressors) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
     let (&tag, rest) = message.split_first().ok_or(DecodeError::Truncated)?;
     let code = Code::from_tag(tag)?;
     *message = rest;

@@ -1,0 +1,181 @@
+//! Few elements out of many: those near the largest of their bin.
+//!
+//! A bin is a stretch of so many consecutive elements; the last may be shorter.
+
+use alloc::vec::Vec;
+
+use super::vectorised;
+
+vectorised! {
+    /// Appends the largest absolute value of each bin.
+    ///
+    /// # Panics
+    /// If bins have no elements.
+    pub fn bin_maxima / bin_maxima_scalar(values: &[f32], bin: usize, maxima: &mut Vec<f32>) {
+        for bin in values.chunks(bin) {
+            let bits = bin.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().unwrap_or(0);
+            maxima.push(f32::from_bits(bits));
+        }
+    }
+}
+
+/// What is looked for in bins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Near<'a> {
+    /// Elements of a bin.
+    pub bin: usize,
+    /// What each bin's elements are held against; a bin with 0 has none.
+    pub limits: &'a [f32],
+    /// How much the gradient counts.
+    pub weight: f32,
+}
+
+/// Appends `base` + index of each element x of `values` other than 0 for which |x + weight·g| reaches
+/// its bin's limit, with g from `gradient`.
+///
+/// # Panics
+/// If the lengths differ, bins have no elements, or there are fewer limits than bins.
+pub fn reaching(
+    values: &[f32],
+    gradient: &[f32],
+    near: Near<'_>,
+    base: u32,
+    positions: &mut Vec<u32>,
+) {
+    assert!(values.len() == gradient.len() && near.limits.len() >= values.len().div_ceil(near.bin));
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::has_avx512() {
+        // SAFETY: the processor has the features the function is compiled for; the lengths are
+        // equal.
+        return unsafe { avx512::reaching(values, gradient, near, base, positions) };
+    }
+    reaching_scalar(values, gradient, near, base, positions);
+}
+
+fn reaching_scalar(
+    values: &[f32],
+    gradient: &[f32],
+    near: Near<'_>,
+    base: u32,
+    positions: &mut Vec<u32>,
+) {
+    let bins = values.chunks(near.bin).zip(gradient.chunks(near.bin)).zip(near.limits);
+    for (at, ((values, gradient), &limit)) in bins.enumerate() {
+        let first = base.wrapping_add((at * near.bin) as u32);
+        for (i, (x, g)) in values.iter().zip(gradient).enumerate() {
+            if limit > 0.0 && *x != 0.0 && (x + near.weight * g).abs() >= limit {
+                positions.push(first.wrapping_add(i as u32));
+            }
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx512 {
+    use super::Near;
+    use alloc::vec::Vec;
+    use core::arch::x86_64::*;
+
+    /// # Safety
+    /// `values` and `gradient` have one length.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) unsafe fn reaching(
+        values: &[f32],
+        gradient: &[f32],
+        near: Near<'_>,
+        base: u32,
+        positions: &mut Vec<u32>,
+    ) {
+        let weight = _mm512_set1_ps(near.weight);
+        let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let mut start = 0;
+        for &limit in near.limits {
+            let end = (start + near.bin).min(values.len());
+            let limits = _mm512_set1_ps(limit);
+            let mut at = if limit > 0.0 { start } else { end };
+            while at < end {
+                let here = ((1u32 << (end - at).min(16)) - 1) as __mmask16;
+                // SAFETY: lanes past the bin's end are masked out, and the bin is within both.
+                let (x, g) = unsafe {
+                    (
+                        _mm512_maskz_loadu_ps(here, values.as_ptr().add(at)),
+                        _mm512_maskz_loadu_ps(here, gradient.as_ptr().add(at)),
+                    )
+                };
+                // Multiplied before it is added, without fusing, as the twin does.
+                let sum = _mm512_abs_ps(_mm512_add_ps(x, _mm512_mul_ps(weight, g)));
+                let near = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(sum, limits);
+                let mask = near & _mm512_test_epi32_mask(abs(x), abs(x)) & here;
+                if mask != 0 {
+                    let first = _mm512_set1_epi32(base.wrapping_add(at as u32) as i32);
+                    positions.reserve(16);
+                    // SAFETY: sixteen elements of capacity are reserved behind the length; a whole
+                    // register is stored there, and the length grows by the lanes that are meant.
+                    unsafe {
+                        let end = positions.as_mut_ptr().add(positions.len());
+                        let found = _mm512_add_epi32(lanes, first);
+                        _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi32(mask, found));
+                        positions.set_len(positions.len() + mask.count_ones() as usize);
+                    }
+                }
+                at += 16;
+            }
+            start = end;
+        }
+    }
+
+    /// The pattern without its sign: 0 for both zeros.
+    #[target_feature(enable = "avx512f,avx512dq")]
+    fn abs(x: __m512) -> __m512i {
+        _mm512_castps_si512(_mm512_abs_ps(x))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{sweep, values};
+    use alloc::vec;
+
+    #[test]
+    fn maxima_and_what_reaches_them_by_hand() {
+        let values = [1.0, -3.0, 2.0, 0.0, 0.0, 5.0, -4.0];
+        let mut maxima = vec![9.0];
+        bin_maxima(&values, 3, &mut maxima);
+        assert_eq!(maxima, [9.0, 3.0, 5.0, 4.0]);
+        // Sums: 3, −3, 4 against 3; 9, 0, 3 against 5, where the first value is 0; −6 against 4.
+        let gradient = [2.0, 0.0, 2.0, 9.0, 0.0, -2.0, -2.0];
+        let near = Near { bin: 3, limits: &maxima[1..], weight: 1.0 };
+        let mut positions = vec![7];
+        reaching(&values, &gradient, near, 100, &mut positions);
+        assert_eq!(positions, [7, 100, 101, 102, 106]);
+    }
+
+    #[test]
+    fn a_bin_of_zeros_has_nothing_near() {
+        let near = Near { bin: 2, limits: &[0.0, 1.0], weight: 0.0 };
+        let mut positions = vec![];
+        reaching(&[0.0, 0.0, 1.0], &[1.0; 3], near, 0, &mut positions);
+        assert_eq!(positions, [2]);
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        sweep(|x| {
+            let g = values(x.len() + 5)[5..].to_vec();
+            for bin in [1, 3, 16, 50, 500] {
+                let (mut a, mut b) = (vec![], vec![]);
+                bin_maxima(x, bin, &mut a);
+                bin_maxima_scalar(x, bin, &mut b);
+                assert!(a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()));
+                for weight in [0.0, 0.5, 1.0] {
+                    let near = Near { bin, limits: &a, weight };
+                    let (mut pa, mut pb) = (vec![], vec![]);
+                    reaching(x, &g, near, 5, &mut pa);
+                    reaching_scalar(x, &g, near, 5, &mut pb);
+                    assert_eq!(pa, pb);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,202 @@
+//! `adacomp`: adaptive residual gradient compression, ternary values of what is near the largest in its
+//! bin.
+//!
+//! - **Selection** (Algorithm 2): the tensor, with the residual G = m + g, is cut into bins of L_T
+//!   consecutive elements, the last of which may be shorter. An element is sent if H = m + factor·g, the
+//!   residual with the latest gradient counted `factor` times, reaches its bin's largest |G|: a soft
+//!   threshold that lets through as many elements as there is activity. L_T is `conv` for tensors of
+//!   three or more dimensions and `fc` for all others.
+//! - **Value**: ±scale by the sign of G, where scale is the mean of the bins' maxima: one for the
+//!   tensor.
+//! - **Message** (`code=gaps`): a byte that names the code of the positions, their number as varint,
+//!   unless that is 0 the scale as f32, a bit a sign, the positions in the code that is shortest: Rice
+//!   or a bitmap. `code=records` is the form that the paper reckons with: the scale, then a record
+//!   for each element, of 8 bits where L_T is below 64 and of 16 below 16 Ki: the index in the bin from
+//!   the lowest bit, whether it is the bin's last, and the sign. The paper does not say where a bin's
+//!   records end; here one of its two bits for a ternary value does, and a bin of which nothing is
+//!   sent has a record with all bits of the index set. An empty tensor has an empty message.
+//! - **Range**: L_T from 1, also above the tensor's size; factor from 1 to 10 (the paper: 1.5 to 3);
+//!   up to 2³² − 1 elements.
+//! - **Error feedback**: on; sent elements keep G ∓ scale. Without it, m is 0.
+//! - **Deviations**: nothing is sent of a bin whose maximum is 0, nor an element with G = 0, where the
+//!   inequality of Algorithm 2 holds but the ternary value is 0.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to select and keep; with bins above
+//!   4096 elements 8 more.
+//!
+//! Reference: Chen, Choi, Brand, Agrawal, Zhang, Gopalakrishnan: "AdaComp: Adaptive Residual Gradient
+//! Compression for Data-Parallel Distributed Training", AAAI 2018.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+
+use super::bins::{self, Bins, Pick};
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "adacomp",
+    summary: "ternary values of what is near the largest in its bin",
+    family: Family::Hybrid,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[
+        bins::CONV,
+        bins::FC,
+        Param {
+            key: "factor",
+            kind: Kind::Real { min: 1.0, max: 10.0, ends: Ends::Both, default: 2.0 },
+            help: "how often the latest gradient counts in the comparison",
+        },
+        bins::CODE,
+    ],
+    reference: "Chen et al., AAAI 2018",
+    payload: "code u8, count varint, scale f32, signs, positions",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| {
+        let pick = Pick::Near(values.real("factor") as f32);
+        Arc::new(AdaComp { bins: Bins::new(values), pick })
+    },
+};
+
+/// Adaptive residual gradient compression.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdaComp {
+    pub(super) bins: Bins,
+    pub(super) pick: Pick,
+}
+
+impl Compressor for AdaComp {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        self.bins.encode(self.pick, source, context, workspace, message)
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        context: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        self.bins.decode_add(message, context, weight, workspace, out)
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        self.bins.value_bits()
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        self.bins.max_len(elements)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        self.bins.max_elements(message_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::{Encoder, Floats, Spec, Tensor};
+
+    /// Bins of three: maxima 3, 5 and 4, mean 4.
+    const GRADIENT: [f32; 7] = [1.5, -3.0, 1.0, 0.0, 0.0, 5.0, -4.0];
+
+    #[test]
+    fn a_first_message_worked_by_hand() {
+        // H = 2g: 3, −6, 2 against 3; 0, 0, 10 against 5; −8 against 4: elements 0, 1, 5, 6, scale 4.
+        // Bitmap 0b110_0011, signs + − + −.
+        let expected = [0, 4, 0, 0, 0x80, 0x40, 0b1010, 0b110_0011];
+        assert_eq!(encode("adacomp:fc=3", &GRADIENT), expected);
+        let decoded = [4.0, -4.0, 0.0, 0.0, 0.0, 4.0, -4.0];
+        assert_eq!(round_trip("adacomp:fc=3", &GRADIENT), decoded);
+        assert_eq!(residual("adacomp:fc=3", &GRADIENT), [-2.5, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]);
+        // With a factor of 1 only the largest of each bin.
+        assert_eq!(encode("adacomp:fc=3,factor=1", &GRADIENT)[1], 3);
+    }
+
+    #[test]
+    fn records_worked_by_hand() {
+        let expected = [
+            0,
+            0,
+            0x80,
+            0x40,        // 4
+            0,           // bin 0: index 0, more follow, above zero
+            0b1100_0001, // index 1, last, below zero
+            0b0100_0010, // bin 1: index 2, last
+            0b1100_0000, // bin 2: index 0, last, below zero
+        ];
+        assert_eq!(encode("adacomp:fc=3,code=records", &GRADIENT), expected);
+        let decoded = round_trip("adacomp:fc=3,code=records", &GRADIENT);
+        assert_eq!(decoded, round_trip("adacomp:fc=3", &GRADIENT));
+        // Two bins of 64, the first of zeros: 16 bits each, scale (0 + 1) / 2.
+        let mut gradient = [0.0; 70];
+        gradient[65] = 1.0;
+        let expected = [0, 0, 0, 0x3f, 0xff, 0x7f, 1, 0x40];
+        assert_eq!(encode("adacomp:fc=64,code=records", &gradient), expected);
+    }
+
+    #[test]
+    fn the_latest_gradient_counts_twice_and_the_residual_once() {
+        let spec: Spec = "adacomp:fc=4".parse().unwrap();
+        let tensor = Tensor::new("t", &[4]);
+        let (mut encoder, mut message) = (Encoder::new(&spec, 1, 0), Vec::new());
+        let mut step = |step, gradient: [f32; 4]| {
+            message.clear();
+            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
+            (encoder.positions().to_vec(), encoder.residual("t").unwrap().to_vec())
+        };
+        assert_eq!(step(0, [8.0, 3.0, 3.5, 1.0]), (vec![0], vec![0.0, 3.0, 3.5, 1.0]));
+        // G = 0, 4, 3.5, 3; H = 0, 5, 3.5, 5 against 4: what grows goes, what lies still stays.
+        assert_eq!(step(1, [0.0, 1.0, 0.0, 2.0]), (vec![1, 3], vec![0.0, 0.0, 3.5, -1.0]));
+    }
+
+    #[test]
+    fn convolutions_have_bins_of_their_own() {
+        let spec: Spec = "adacomp:conv=2,fc=4".parse().unwrap();
+        let sent = |shape: &[usize]| {
+            let mut encoder = Encoder::new(&spec, 1, 0);
+            let gradient = Floats::F32(&[1.0, 0.1, 9.0, 0.1]);
+            encoder.encode(&Tensor::new("t", shape), 0, gradient, &mut Vec::new()).unwrap();
+            encoder.positions().to_vec()
+        };
+        assert_eq!(sent(&[2, 2]), [2]);
+        assert_eq!(sent(&[2, 2, 1, 1]), [0, 2]);
+    }
+
+    #[test]
+    fn a_bin_larger_than_a_block_is_one_bin() {
+        let mut gradient = vec![0.5; 9000];
+        (gradient[4999], gradient[5000]) = (8.0, 6.0);
+        // Bins of 5000: 8 and 6, mean 7; the others' H is 1.
+        let decoded = round_trip("adacomp:fc=5000", &gradient);
+        let sent: Vec<usize> = (0..9000).filter(|&at| decoded[at] != 0.0).collect();
+        assert_eq!((sent, decoded[4999]), (vec![4999, 5000], 7.0));
+    }
+
+    #[test]
+    fn malformed_records_are_refused() {
+        let spec = "adacomp:fc=3,code=records";
+        let refused = |records: &[u8]| {
+            let message = [&[0, 0, 0x80, 0x3f], records].concat();
+            decode(spec, &message, 1.0, &mut [0.0; 4]).unwrap_err()
+        };
+        let order = DecodeError::Corrupt("a record is not behind the one before, or past its bin");
+        assert_eq!(refused(&[1, 0b0100_0001, 0x7f]), order);
+        assert_eq!(refused(&[0b0100_0011, 0x7f]), order);
+        assert_eq!(refused(&[0x7f, 0b0100_0001]), order);
+        assert_eq!(refused(&[0, 0x7f]), order);
+        assert_eq!(refused(&[0x7f]), DecodeError::Truncated);
+        assert_eq!(refused(&[0x7f, 0x7f, 0]), DecodeError::Trailing { extra: 1 });
+    }
+}

@@ -1,0 +1,318 @@
+//! The selection of AdaComp and of local selection: what is largest in its bin, or near it.
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Near};
+
+use super::signs;
+use crate::compressors::fields;
+use crate::compressors::sparsification::positions::MOST_ELEMENTS;
+use crate::registry::{Kind, Param, Values};
+use crate::{BLOCK, Context, Sent, Source, Workspace};
+
+/// The largest bin.
+const MOST: u64 = 1 << 24;
+
+/// The parameter `conv`.
+pub(super) const CONV: Param = Param {
+    key: "conv",
+    kind: Kind::Whole { min: 1, max: MOST, default: 50 },
+    help: "elements of a bin in tensors of three or more dimensions",
+};
+
+/// The parameter `fc`.
+pub(super) const FC: Param = Param {
+    key: "fc",
+    kind: Kind::Whole { min: 1, max: MOST, default: 500 },
+    help: "elements of a bin in all others",
+};
+
+/// The parameter `code`.
+pub(super) const CODE: Param = Param {
+    key: "code",
+    kind: Kind::Choice { options: &["gaps", "records"], default: 0 },
+    help: "positions in the shortest code, or the paper's records of 8 or 16 bits",
+};
+
+/// What both methods have in common.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Bins {
+    conv: usize,
+    fc: usize,
+    records: bool,
+}
+
+/// What of a bin is sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Pick {
+    /// The first of its largest elements.
+    Largest,
+    /// All that come near the largest with so many of the latest gradients on top.
+    Near(f32),
+}
+
+impl Bins {
+    pub(super) fn new(values: &Values<'_>) -> Self {
+        Self {
+            conv: values.whole("conv") as usize,
+            fc: values.whole("fc") as usize,
+            records: values.choice("code") == "records",
+        }
+    }
+
+    /// Elements of a bin of a tensor. Convolution kernels have a dimension or more beside the
+    /// features they lead from and to.
+    fn bin(&self, shape: &[usize]) -> usize {
+        if shape.len() > 2 { self.conv } else { self.fc }
+    }
+
+    /// Compresses, and leaves in the residual what the message does not carry.
+    pub(super) fn encode(
+        &self,
+        pick: Pick,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let (elements, bin) = (source.len(), self.bin(context.shape));
+        workspace.positions.clear();
+        if elements == 0 {
+            return Sent::Positions;
+        }
+        let scale = select(pick, bin, source, workspace);
+        let Workspace { positions, values, .. } = workspace;
+        if let Some(left) = source.left() {
+            for (&position, &value) in positions.iter().zip(&*values) {
+                left[position as usize] = value - scale.copysign(value);
+            }
+        }
+        if self.records {
+            write_records(scale, bin, elements, positions, values, message);
+        } else {
+            signs::write(&[scale], elements, positions, values, message);
+        }
+        Sent::Positions
+    }
+
+    pub(super) fn decode_add(
+        &self,
+        message: &[u8],
+        context: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if out.is_empty() {
+            return fields::expect_len(message, 0);
+        }
+        if self.records {
+            let bin = self.bin(context.shape);
+            return read_records_add(message, bin, weight, workspace, out);
+        }
+        signs::read_add::<1>(message, out.len(), weight, workspace, out)
+    }
+
+    pub(super) fn value_bits(&self) -> Option<u32> {
+        (!self.records).then_some(1)
+    }
+
+    pub(super) fn max_len(&self, elements: usize) -> usize {
+        if self.records {
+            let width = Record::of(self.conv.max(self.fc)).width;
+            return 4 + elements.saturating_mul(width);
+        }
+        signs::max_len::<1>(elements, elements)
+    }
+
+    pub(super) fn max_elements(&self, message_len: usize) -> usize {
+        if !self.records || message_len == usize::MAX {
+            // Nothing is sent of a bin of zeros.
+            return if message_len == 0 { 0 } else { MOST_ELEMENTS };
+        }
+        message_len.saturating_mul(self.conv.max(self.fc)).min(MOST_ELEMENTS)
+    }
+}
+
+/// Stretches of at most a block: whole bins, or parts of one that is larger.
+fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let len = if bin <= BLOCK { BLOCK / bin * bin } else { BLOCK.min(bin - start % bin) };
+        let stretch = (start, len.min(elements - start));
+        start += stretch.1;
+        (stretch.1 > 0).then_some(stretch)
+    })
+}
+
+/// Fills the workspace with what is sent, and returns the mean of the bins' maxima.
+fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
+    let Workspace { positions, values, others: maxima, .. } = workspace;
+    values.clear();
+    maxima.clear();
+    if bin > BLOCK {
+        for (start, len) in stretches(source.len(), bin) {
+            let largest = source.peek(start, len, kernels::abs_max_bits);
+            maxima.resize(start / bin + 1, 0.0);
+            maxima[start / bin] = maxima[start / bin].max(f32::from_bits(largest));
+        }
+    }
+    let weight = match pick {
+        Pick::Largest => 0.0,
+        Pick::Near(factor) => (factor - 1.0) * source.gradient_weight(),
+    };
+    let mut taken = None;
+    for (start, len) in stretches(source.len(), bin) {
+        source.take_with_gradient(start, len, |sum, gradient| {
+            if bin <= BLOCK {
+                kernels::bin_maxima(sum, bin, maxima);
+            }
+            let (first, from) = (positions.len(), start / bin);
+            let near = Near { bin, limits: &maxima[from..from + len.div_ceil(bin)], weight };
+            kernels::reaching(sum, gradient, near, start as u32, positions);
+            if pick == Pick::Largest {
+                keep_first(bin, first, positions, &mut taken);
+            }
+            let found = positions[first..].iter();
+            values.extend(found.map(|&position| sum[position as usize - start]));
+        });
+    }
+    let sum: f64 = maxima.iter().map(|&x| f64::from(x)).sum();
+    (sum / maxima.len() as f64) as f32
+}
+
+/// Keeps, of the positions from `first` on, the first of each bin that has not been taken from.
+fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Option<usize>) {
+    let mut kept = first;
+    for at in first..positions.len() {
+        let here = Some(positions[at] as usize / bin);
+        if here != *taken {
+            positions[kept] = positions[at];
+            kept += 1;
+            *taken = here;
+        }
+    }
+    positions.truncate(kept);
+}
+
+/// A record of an element: its index in the bin, whether it is the bin's last, and its sign. A bin of
+/// which nothing is sent has one record with an index that none of its elements can have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Record {
+    /// Bytes.
+    width: usize,
+    /// Bits of the index.
+    index_bits: u32,
+}
+
+impl Record {
+    /// Records for bins of so many elements: 8 bits below 64, 16 below 16 Ki, else (beyond the
+    /// paper) 32.
+    fn of(bin: usize) -> Self {
+        let width = match bin {
+            ..64 => 1,
+            64..0x4000 => 2,
+            _ => 4,
+        };
+        Self { width, index_bits: 8 * width as u32 - 2 }
+    }
+
+    /// The index in the record of a bin without elements.
+    fn nothing(self) -> u32 {
+        (1 << self.index_bits) - 1
+    }
+
+    fn write(self, index: u32, last: bool, below: bool, message: &mut Vec<u8>) {
+        let flags = u32::from(last) | u32::from(below) << 1;
+        let record = index | flags << self.index_bits;
+        message.extend_from_slice(&record.to_le_bytes()[..self.width]);
+    }
+
+    /// Index, whether it is the last, and whether it is below zero.
+    fn read(self, message: &mut &[u8]) -> Result<(u32, bool, bool), DecodeError> {
+        let mut bytes = [0; 4];
+        bytes[..self.width].copy_from_slice(fields::take(message, self.width)?);
+        let record = u32::from_le_bytes(bytes);
+        let flags = record >> self.index_bits;
+        Ok((record & self.nothing(), flags & 1 != 0, flags & 2 != 0))
+    }
+}
+
+fn write_records(
+    scale: f32,
+    bin: usize,
+    elements: usize,
+    positions: &[u32],
+    values: &[f32],
+    message: &mut Vec<u8>,
+) {
+    fields::put_f32(scale, message);
+    let record = Record::of(bin);
+    let mut next = 0;
+    for start in (0..elements).step_by(bin) {
+        let first = next;
+        while next < positions.len() && (positions[next] as usize) < start + bin {
+            next += 1;
+        }
+        if first == next {
+            record.write(record.nothing(), true, false, message);
+        }
+        for at in first..next {
+            let below = values[at].is_sign_negative();
+            record.write(positions[at] - start as u32, at + 1 == next, below, message);
+        }
+    }
+}
+
+fn read_records_add(
+    mut message: &[u8],
+    bin: usize,
+    weight: f32,
+    workspace: &mut Workspace,
+    out: &mut [f32],
+) -> Result<(), DecodeError> {
+    let value = weight * fields::take_scale(&mut message)?;
+    let record = Record::of(bin);
+    let Workspace { positions, values, .. } = workspace;
+    positions.clear();
+    values.clear();
+    for start in (0..out.len()).step_by(bin) {
+        let len = bin.min(out.len() - start) as u32;
+        let mut least = 0;
+        loop {
+            let (index, last, below) = record.read(&mut message)?;
+            if index == record.nothing() && least == 0 && last && !below {
+                break;
+            }
+            if !(least..len).contains(&index) {
+                return Err(DecodeError::Corrupt(
+                    "a record is not behind the one before, or past its bin",
+                ));
+            }
+            positions.push(start as u32 + index);
+            values.push(if below { -value } else { value });
+            least = index + 1;
+            if last {
+                break;
+            }
+        }
+    }
+    fields::expect_len(message, 0)?;
+    for (&position, value) in positions.iter().zip(&*values) {
+        out[position as usize] += value;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_hold_whole_bins_or_parts_of_one() {
+        let found = |elements, bin| stretches(elements, bin).collect::<Vec<_>>();
+        assert_eq!(found(5000, 500), [(0, 4000), (4000, 1000)]);
+        assert_eq!(found(120, 50), [(0, 120)]);
+        assert_eq!(found(9000, 5000), [(0, 4096), (4096, 904), (5000, 4000)]);
+        assert_eq!(found(0, 50), []);
+    }
+}

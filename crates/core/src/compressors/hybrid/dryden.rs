@@ -1,0 +1,197 @@
+//! `dryden`: adaptive thresholds that let a fraction of either sign through, at the mean of its side.
+//!
+//! - **Selection**: a threshold τ⁺ that a fraction `ratio` of the elements at or above zero reaches, and
+//!   one τ⁻ for the same fraction of those below, both from a sample of every 256th stretch of elements
+//!   (of all, in tensors of up to 4096). No zeros are sent, and no more than 2·max(1, round(ratio·d))
+//!   elements a side. A side with elements other than 0 in the sample has at least one to send.
+//! - **Message**: a byte that names the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
+//!   varint, and unless that is 0 the mean absolute value of those above zero and of those below as
+//!   f32, a bit a sign, the positions. An empty tensor has an empty message.
+//! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
+//! - **Error feedback**: on; sent elements keep their distance from the mean.
+//! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take.
+//!
+//! Reference: Dryden, Jacobs, Moon, Van Essen: "Communication Quantization for Data-Parallel Training of
+//! Deep Neural Networks", MLHPC 2016, section III-B.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Side};
+
+use super::signs;
+use crate::compressors::fields;
+use crate::compressors::sparsification::fraction;
+use crate::compressors::sparsification::positions::MOST_ELEMENTS;
+use crate::numeric::tails::sampled_sides;
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "dryden",
+    summary: "a fraction of either sign, each side at its mean",
+    family: Family::Hybrid,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[Param {
+        key: "ratio",
+        kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
+        help: "fraction of the elements of either sign to send",
+    }],
+    reference: "Dryden et al., MLHPC 2016",
+    payload: "code u8, count varint, two means f32, signs, positions",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(Dryden { ratio: values.real("ratio") }),
+};
+
+/// Adaptive thresholding with two means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dryden {
+    ratio: f64,
+}
+
+impl Dryden {
+    /// The most elements of a side.
+    fn most(&self, elements: usize) -> usize {
+        fraction::kept(self.ratio, elements).saturating_mul(2).min(elements)
+    }
+}
+
+impl Compressor for Dryden {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let elements = source.len();
+        workspace.positions.clear();
+        if elements == 0 {
+            return Sent::Positions;
+        }
+        let limits = sampled_sides(source, self.ratio, workspace);
+        take(source, limits, self.most(elements), workspace);
+        let Workspace { positions, values, .. } = workspace;
+        let means = means(values);
+        if let Some(left) = source.left() {
+            for (&position, &value) in positions.iter().zip(&*values) {
+                let [above, below] = means;
+                let decoded = if value.is_sign_negative() { -below } else { above };
+                left[position as usize] = value - decoded;
+            }
+        }
+        signs::write(&means, elements, positions, values, message);
+        Sent::Positions
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if out.is_empty() {
+            return fields::expect_len(message, 0);
+        }
+        let most = 2 * self.most(out.len());
+        signs::read_add::<2>(message, most, weight, workspace, out)
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        signs::max_len::<2>(self.most(elements).saturating_mul(2).min(elements), elements)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        // A tensor of zeros sends nothing, however large it is.
+        if message_len == 0 { 0 } else { MOST_ELEMENTS }
+    }
+}
+
+/// Takes what reaches its side's threshold out of the tensor, `most` elements a side at most.
+fn take(source: &mut Source<'_>, limits: [f32; 2], most: usize, workspace: &mut Workspace) {
+    let Workspace { positions, values, .. } = workspace;
+    values.clear();
+    // So much that the kernel never grows them: it writes whole registers past the end.
+    positions.reserve(2 * most + BLOCK);
+    values.reserve(2 * most + BLOCK);
+    let mut room = [most; 2];
+    let mut found = [(0, 0.0); BLOCK];
+    source.take_blocks(|offset, block| {
+        let start = positions.len();
+        for (side, limit) in [Side::Above, Side::Below].into_iter().zip(limits) {
+            kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
+        }
+        let found = &mut found[..positions.len() - start];
+        for (found, pair) in
+            found.iter_mut().zip(positions.drain(start..).zip(values.drain(start..)))
+        {
+            *found = pair;
+        }
+        found.sort_unstable_by_key(|&(position, _)| position);
+        for &mut (position, value) in found {
+            let room = &mut room[usize::from(value.is_sign_negative())];
+            if *room == 0 {
+                block[position as usize - offset] = value;
+                continue;
+            }
+            *room -= 1;
+            positions.push(position);
+            values.push(value);
+        }
+    });
+}
+
+/// The mean absolute value of those above zero, and of those below; 0 for none.
+fn means(values: &[f32]) -> [f32; 2] {
+    let (mut sums, mut counts) = ([0.0; 2], [0usize; 2]);
+    for value in values {
+        let side = usize::from(value.is_sign_negative());
+        sums[side] += f64::from(value.abs());
+        counts[side] += 1;
+    }
+    [0, 1].map(|side| (sums[side] / counts[side].max(1) as f64) as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compressors::testing::{encode, residual, round_trip};
+
+    /// Six at or above zero and four below.
+    const GRADIENT: [f32; 10] = [0.5, -3.0, 0.0, 1.0, 2.0, -0.5, 4.0, -1.0, 0.25, -2.0];
+
+    #[test]
+    fn half_of_either_sign_worked_by_hand() {
+        // 4, 2 and 1, mean 7/3 = 0x40155555; −3 and −2, mean 2.5: elements 1, 3, 4, 6, 9.
+        let expected = [0, 5, 0x55, 0x55, 0x15, 0x40, 0, 0, 0x20, 0x40, 0b10001, 0b0101_1010, 0b10];
+        assert_eq!(encode("dryden:ratio=0.5", &GRADIENT), expected);
+        let above = f32::from_bits(0x4015_5555);
+        let decoded = [0.0, -2.5, 0.0, above, above, 0.0, above, 0.0, 0.0, -2.5];
+        assert_eq!(round_trip("dryden:ratio=0.5", &GRADIENT), decoded);
+        let left: Vec<f32> = GRADIENT.iter().zip(decoded).map(|(g, d)| g - d).collect();
+        assert_eq!(residual("dryden:ratio=0.5", &GRADIENT), left);
+    }
+
+    #[test]
+    fn a_side_may_be_empty() {
+        assert_eq!(round_trip("dryden", &[1.0, 2.0, 0.0]), [0.0, 2.0, 0.0]);
+        assert_eq!(encode("dryden", &[0.0; 9]), [2, 0]);
+        assert!(encode("dryden", &[]).is_empty());
+    }
+
+    #[test]
+    fn equal_values_are_bounded() {
+        // All reach the threshold; twice the 10 that were asked for are sent.
+        let decoded = round_trip("dryden", &[1.0; 1000]);
+        assert_eq!(decoded.iter().filter(|&&x| x == 1.0).count(), 20);
+        assert_eq!(residual("dryden", &[1.0; 1000])[20..], [1.0; 980]);
+    }
+}

@@ -1,0 +1,54 @@
+//! `local-selection`: the largest of each bin and no more; AdaComp without its soft threshold.
+//!
+//! As `adacomp` but for the selection: of each bin the element with the largest |G| is sent, of equal
+//! ones the first. How much is sent does not follow how much there is to send, so that residuals of large
+//! bins may grow without bound: the comparator of AdaComp's section "Robustness".
+//!
+//! Message, range and cost are those of `adacomp`.
+//!
+//! Reference: Chen et al.: "AdaComp", AAAI 2018, figures 4 to 6.
+
+use std::sync::Arc;
+
+use super::adacomp::AdaComp;
+use super::bins::{self, Bins, Pick};
+use crate::registry::Guarantees;
+use crate::{Aggregation, Entry, Family};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "local-selection",
+    summary: "a ternary value of the largest element of each bin",
+    family: Family::Hybrid,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[bins::CONV, bins::FC, bins::CODE],
+    reference: "Chen et al., AAAI 2018 (comparator)",
+    payload: "code u8, count varint, scale f32, signs, positions",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(AdaComp { bins: Bins::new(values), pick: Pick::Largest }),
+};
+
+#[cfg(test)]
+mod tests {
+    use crate::compressors::testing::{encode, residual};
+
+    #[test]
+    fn one_of_each_bin_worked_by_hand() {
+        // Bins of three with maxima 3 (the first of two), 0 and 4: mean 7/3 = 0x40155555.
+        let gradient = [3.0, -3.0, 1.0, 0.0, 0.0, 0.0, -4.0];
+        let expected = [0, 2, 0x55, 0x55, 0x15, 0x40, 0b10, 0b100_0001];
+        assert_eq!(encode("local-selection:fc=3", &gradient), expected);
+        let level = f32::from_bits(0x4015_5555);
+        let left = [3.0 - level, -3.0, 1.0, 0.0, 0.0, 0.0, -4.0 + level];
+        assert_eq!(residual("local-selection:fc=3", &gradient), left);
+    }
+
+    #[test]
+    fn one_of_a_bin_that_spans_blocks() {
+        let gradient = vec![1.0; 10_000];
+        let sent = residual("local-selection:fc=9000", &gradient);
+        let at: Vec<usize> = (0..10_000).filter(|&at| sent[at] == 0.0).collect();
+        assert_eq!(at, [0, 9000]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Elements of one absolute value, or of one on either side of zero: the positions and signs of a message,
+//! and the one or two levels.
+//!
+//! The message is a byte that names the code of the positions, their number as varint, and unless
+//! that is 0 the levels as f32 (that above zero first), a bit for each sign (1: below zero; least significant first, the last
+//! byte padded with zeros) and the positions.
+
+use gradwire_bits::{DecodeError, bitmap, varint};
+
+use crate::Workspace;
+use crate::compressors::fields;
+use crate::compressors::sparsification::positions::{self, Code};
+
+/// Appends the message of elements at `positions` of a tensor with the signs of `values`.
+pub(super) fn write(
+    levels: &[f32],
+    elements: usize,
+    positions: &[u32],
+    values: &[f32],
+    message: &mut Vec<u8>,
+) {
+    let code = Code::shortest(positions, elements);
+    positions::put_header(code, positions.len(), message);
+    if positions.is_empty() {
+        return;
+    }
+    fields::put_f32s(levels, message);
+    message.extend(values.chunks(8).map(|values| {
+        let signs = values.iter().enumerate().map(|(at, x)| u8::from(x.is_sign_negative()) << at);
+        signs.sum::<u8>()
+    }));
+    code.encode(positions, elements, message);
+}
+
+/// Adds `weight` times the message to `out`; at most `most` elements are allowed.
+pub(super) fn read_add<const LEVELS: usize>(
+    mut message: &[u8],
+    most: usize,
+    weight: f32,
+    workspace: &mut Workspace,
+    out: &mut [f32],
+) -> Result<(), DecodeError> {
+    let (code, count) = positions::take_header(&mut message)?;
+    if count > most as u64 {
+        return Err(DecodeError::Corrupt("there are more elements than the method sends"));
+    }
+    let count = count as usize;
+    if count == 0 {
+        return fields::expect_len(message, 0);
+    }
+    let mut levels = [0.0; LEVELS];
+    for level in &mut levels {
+        *level = weight * fields::take_scale(&mut message)?;
+    }
+    let (above, below) = (levels[0], -levels[LEVELS - 1]);
+    let signs = fields::take(&mut message, count.div_ceil(8))?;
+    if !count.is_multiple_of(8) && signs[count / 8] >> (count % 8) != 0 {
+        return Err(DecodeError::Corrupt("a padding bit is set"));
+    }
+    code.decode(message, count, out.len(), &mut workspace.positions)?;
+    for (at, &position) in workspace.positions.iter().enumerate() {
+        let sign = signs[at / 8] >> (at % 8) & 1;
+        out[position as usize] += if sign == 0 { above } else { below };
+    }
+    Ok(())
+}
+
+/// The longest message of up to `most` of so many elements: no code of positions is longer than a
+/// bitmap where that is the shortest.
+pub(super) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
+    1 + varint::len(most as u64) + 4 * LEVELS + most.div_ceil(8) + bitmap::len(elements)
+}
