@@ -46,16 +46,17 @@ fn a_step_allocates_nothing() {
             if name == "all-reduce" && spec.compressor().linear().is_none() {
                 continue;
             }
+            // Residuals, and with them some messages, grow for as many steps as it takes to send all.
             // One rank: what several ranks have in flight at a time depends on who is faster.
             let run = Run::new(strategy(name), 1, &spec, &[3, 0, 5000, 900]);
             let (results, _) = run.workers(|rank, exchange| {
                 let mut parameters = run.initial.clone();
-                for step in 0..40 {
+                for step in 0..140 {
                     let gradients = gradients(&run.tensors, rank, step);
                     let before = ALLOCATIONS.get();
                     exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
                     let allocated = ALLOCATIONS.get() - before;
-                    assert!(step < 20 || allocated == 0, "{name}, {spec}, {step}: {allocated}");
+                    assert!(step < 120 || allocated == 0, "{name}, {spec}, {step}: {allocated}");
                 }
             });
             results.into_iter().for_each(|result| result.unwrap());

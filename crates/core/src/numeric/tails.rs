@@ -60,6 +60,7 @@ pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, workspace: &mut Worksp
     let Workspace { values, others, .. } = workspace;
     super::selection::evenly(source, values);
     others.clear();
+    others.reserve(values.len());
     others.extend(values.iter().filter(|x| **x < 0.0).map(|x| -x));
     values.retain(|x| *x >= 0.0);
     [values, others].map(|side| {
