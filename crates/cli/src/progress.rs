@@ -67,6 +67,12 @@ impl Observer for Bars {
         }
     }
 
+    fn warned(&self, warning: &str) {
+        let state = self.state();
+        let text = format!("warning: {}: {warning}", state.name);
+        state.bar.suspend(|| output::note(text));
+    }
+
     fn stop(&self) -> bool {
         interrupt::asked()
     }

@@ -19,8 +19,8 @@ pub(crate) struct Settings {
     /// Take settings from a TOML file; flags given beside it win
     #[arg(long, value_name = "FILE")]
     pub(crate) experiment: Option<PathBuf>,
-    /// The model: mlp, lenet5, resnet20 (or any 6n+2) for images; charlstm (charlstm:N with N hidden
-    /// units), wordlstm for text [default: lenet5]
+    /// The model: mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20
+    /// (or any 6n+2) for images; charlstm (charlstm:N with N hidden units), wordlstm for text [default: lenet5]
     #[arg(long)]
     model: Option<ModelKind>,
     /// A folder with MNIST, CIFAR-10, class folders of images or text, or the name of a known data set
@@ -34,8 +34,9 @@ pub(crate) struct Settings {
     /// server[:servers=N,backup=N] [default: server]
     #[arg(long, value_name = "STRATEGY")]
     exchange: Option<Strategy>,
-    /// What workers send: gradients, or updates, the changes of parameters that each brings about
-    /// with an optimizer of its own over the local steps of a round [default: gradients]
+    /// What workers send: gradients; updates, the changes of parameters that each brings about with an
+    /// optimizer of its own over the local steps of a round; or weights, the parameters themselves, of which
+    /// the mean is taken [default: gradients]
     #[arg(long, value_name = "WHAT")]
     send: Option<Payload>,
     /// How the training set is split among workers: shared, shards[:sizes=4+2+1+1],
@@ -71,6 +72,9 @@ pub(crate) struct Settings {
     /// Weight of the ℓ2 penalty [default: 0.0001, none for text]
     #[arg(long, value_name = "W")]
     weight_decay: Option<f32>,
+    /// Weight of the ℓ1 penalty [default: 0]
+    #[arg(long, value_name = "W")]
+    l1: Option<f32>,
     /// Scale a worker's gradient down to this norm where it is longer [default: 5 for text, else any
     /// norm will do]
     #[arg(long, value_name = "NORM")]
@@ -85,6 +89,10 @@ pub(crate) struct Settings {
     /// Evaluations on the test set during a run [default: 10]
     #[arg(long, value_name = "N")]
     evaluations: Option<u64>,
+    /// Look at the first worker's gradients and residuals some fifty times a run; reports chart them, and a
+    /// residual that grows without bound is called out
+    #[arg(long)]
+    diagnose: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -118,6 +126,8 @@ impl Settings {
         set(&mut experiment.optimizer, self.optimizer);
         set(&mut experiment.learning_rate, self.learning_rate.clone());
         set(&mut experiment.weight_decay, self.weight_decay);
+        set(&mut experiment.l1, self.l1);
+        experiment.diagnose |= self.diagnose;
         if self.clip.is_some() {
             experiment.clip = self.clip;
         }

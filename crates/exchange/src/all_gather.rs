@@ -3,7 +3,7 @@
 //! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
 //! decodes `n` messages a tensor. A rank that does not take part in a round sends nothing. Raw tensors are gathered like the others, as `none`.
 
-use gradwire::State;
+use gradwire::{State, Tensor};
 
 use crate::codec::{Carried, Phases, Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
@@ -70,6 +70,14 @@ impl Average for AllGather {
         self.carried.of(index)
     }
 
+    fn message_bytes(&self, index: usize) -> usize {
+        self.carried.bytes(index)
+    }
+
+    fn residual(&self, tensor: &Tensor, _: usize, show: &mut dyn FnMut(&[f32])) {
+        self.sender.residual(tensor).into_iter().for_each(show);
+    }
+
     fn save(&self, state: &mut State) {
         self.sender.save("push/", state);
     }
@@ -91,7 +99,7 @@ impl AllGather {
             let gradient = &round.gradients[index];
             let raw = self.raw[index];
             self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
-            self.carried.note(index, 0, &self.sender);
+            self.carried.note(index, 0, &self.sender, &self.message);
             fused::append(&self.message, own);
         }
         Ok(())

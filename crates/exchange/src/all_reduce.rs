@@ -6,7 +6,7 @@
 //! overflow), and sends the result to all. Two phases; with messages of `b` bytes in all, a rank
 //! sends and receives about `2·b·(n − 1)/n` bytes. The owner too goes on with the rounded bytes.
 
-use gradwire::{Element, State};
+use gradwire::{Element, State, Tensor};
 
 use crate::codec::{Carried, Phases, Receiver, Sender, raw_tensors};
 use crate::exchange::{timed, worked};
@@ -97,6 +97,14 @@ impl Average for AllReduce {
         self.carried.of(index)
     }
 
+    fn message_bytes(&self, index: usize) -> usize {
+        self.carried.bytes(index)
+    }
+
+    fn residual(&self, tensor: &Tensor, _: usize, show: &mut dyn FnMut(&[f32])) {
+        self.sender.residual(tensor).into_iter().for_each(show);
+    }
+
     fn save(&self, state: &mut State) {
         self.sender.save("push/", state);
     }
@@ -115,7 +123,7 @@ impl AllReduce {
             let raw = self.raw[index];
             let gradient = &round.gradients[index];
             self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
-            self.carried.note(index, 0, &self.sender);
+            self.carried.note(index, 0, &self.sender, &self.message);
             let start = self.buffer.len();
             self.buffer.extend_from_slice(&self.message);
             let element = self.receiver.linear(raw).expect("the setup refuses other compressors");

@@ -98,6 +98,11 @@ impl Sender {
         (self.sent == Sent::Positions).then(|| self.compressed.positions())
     }
 
+    /// What the messages for a tensor have left out so far.
+    pub(crate) fn residual(&self, tensor: &Tensor) -> Option<&[f32]> {
+        self.compressed.residual(tensor.name())
+    }
+
     /// Adds the residuals to `state`; raw tensors have none.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.compressed.save(prefix, state);
@@ -171,6 +176,8 @@ pub(crate) struct Carried(Vec<Elements>);
 struct Elements {
     all: bool,
     positions: Vec<u32>,
+    /// Length of the messages.
+    bytes: usize,
 }
 
 impl Carried {
@@ -183,18 +190,25 @@ impl Carried {
         for elements in &mut self.0 {
             elements.all = false;
             elements.positions.clear();
+            elements.bytes = 0;
         }
     }
 
     /// Notes the last message of a sender, for the elements of a tensor from `offset` on.
-    pub(crate) fn note(&mut self, index: usize, offset: usize, sender: &Sender) {
+    pub(crate) fn note(&mut self, index: usize, offset: usize, sender: &Sender, message: &[u8]) {
         let elements = &mut self.0[index];
+        elements.bytes += message.len();
         match sender.positions() {
             None => elements.all = true,
             Some(positions) => {
                 elements.positions.extend(positions.iter().map(|at| at + offset as u32));
             }
         }
+    }
+
+    /// The length of the messages noted.
+    pub(crate) fn bytes(&self, index: usize) -> usize {
+        self.0[index].bytes
     }
 
     /// The positions carried, increasing; `None` where all were.

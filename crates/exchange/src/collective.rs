@@ -32,6 +32,12 @@ pub trait Average: Send {
     /// [`Exchange::sent`] has it.
     fn sent(&self, index: usize) -> Option<&[u32]>;
 
+    /// The length of this rank's messages for a tensor, as [`Exchange::message_bytes`] has it.
+    fn message_bytes(&self, index: usize) -> usize;
+
+    /// What this rank's messages for a tensor have left out, as [`Exchange::residual`] has it.
+    fn residual(&self, tensor: &Tensor, index: usize, show: &mut dyn FnMut(&[f32]));
+
     /// Adds the residuals to `state`.
     fn save(&self, state: &mut State);
 
@@ -116,6 +122,14 @@ impl<A: Average> Exchange for Collective<A> {
 
     fn sent(&self, index: usize) -> Option<&[u32]> {
         self.average.sent(index)
+    }
+
+    fn message_bytes(&self, index: usize) -> usize {
+        self.average.message_bytes(index)
+    }
+
+    fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
+        self.average.residual(&self.tensors[index], index, show);
     }
 
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {

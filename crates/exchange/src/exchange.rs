@@ -38,6 +38,19 @@ pub trait Exchange: Send {
         None
     }
 
+    /// The length of this rank's messages for a tensor in the last step, in bytes, counted once whoever
+    /// they went to.
+    fn message_bytes(&self, index: usize) -> usize {
+        let _ = index;
+        0
+    }
+
+    /// Shows what this rank's messages for a tensor have left out so far: nothing before the first, or
+    /// without error feedback; in several pieces where it is sent in slices.
+    fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
+        let _ = (index, show);
+    }
+
     /// The global model, where it differs from the ranks' parameters (a parameter server keeps the
     /// full-precision one); `None` where it does not. Called by rank 0 only. With backup workers
     /// it is the model of the moment, which the others may have taken further.

@@ -54,7 +54,8 @@
 //!
 //! Local steps (`every` in a spec) are the trainer's. It calls [`Exchange::step`] with the sum of so
 //! many gradients; or, where ranks optimize on their own, with the change of the parameters over
-//! those steps and with [`Apply`] for the optimizer, which adds the mean change.
+//! those steps and with [`Apply`] for the optimizer, which adds the mean change; or with the parameters
+//! themselves and [`Adopt`], which takes their mean.
 
 mod agreement;
 pub mod all_gather;
@@ -87,7 +88,7 @@ pub use exchange::{Exchange, StepReport};
 pub use launch::{Launched, Servers, launch};
 pub use ledger::Traffic;
 pub use link::{Link, StepBytes};
-pub use optimizer::{Apply, Optimizer};
+pub use optimizer::{Adopt, Apply, Optimizer};
 pub use policy::Policy;
 pub use scatter_reduce::ScatterReduce;
 pub use server::{Server, ServerReport, Worker, assign};

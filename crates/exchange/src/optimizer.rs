@@ -27,6 +27,22 @@ pub trait Optimizer: Send {
     fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError>;
 }
 
+/// Takes the mean for the parameters: the rule where ranks exchange the parameters themselves.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Adopt;
+
+impl Optimizer for Adopt {
+    fn update(&mut self, _: usize, _: f32, mean: &[f32], parameters: &mut [f32]) {
+        parameters.copy_from_slice(mean);
+    }
+
+    fn save(&self, _: &str, _: &mut State) {}
+
+    fn restore(&mut self, _: &str, _: &State) -> Result<(), StateError> {
+        Ok(())
+    }
+}
+
 /// Adds the mean to the parameters: the rule where ranks exchange changes of their parameters.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Apply;

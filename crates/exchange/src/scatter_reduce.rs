@@ -95,6 +95,15 @@ impl Average for ScatterReduce {
         self.carried.of(index)
     }
 
+    fn message_bytes(&self, index: usize) -> usize {
+        self.carried.bytes(index)
+    }
+
+    fn residual(&self, _: &Tensor, index: usize, show: &mut dyn FnMut(&[f32])) {
+        let slices = self.slices.iter().filter(|slice| slice.whole == index);
+        slices.filter_map(|slice| self.first.residual(&slice.tensor)).for_each(show);
+    }
+
     fn save(&self, state: &mut State) {
         self.first.save("push/", state);
         self.second.save("reduce/", state);
@@ -116,7 +125,7 @@ impl ScatterReduce {
         for slice in &self.slices {
             let values = &round.gradients[slice.whole][slice.range.clone()];
             self.first.encode(&slice.tensor, slice.raw, round.step, values, &mut self.message)?;
-            self.carried.note(slice.whole, slice.range.start, &self.first);
+            self.carried.note(slice.whole, slice.range.start, &self.first, &self.message);
             fused::append(&self.message, &mut self.outbox[slice.owner]);
         }
         Ok(())

@@ -59,7 +59,7 @@ mod tests {
     fn the_product_stands_beside_what_was_counted() {
         // Ten exchanges of 20 positions of 5 bits with 32 bits each: 92.5 bytes; 100 were counted.
         let mut run = synthetic::run("topk", 1);
-        run.sent = Sent { sparse: 200.0, dense: 0.0, position_bits: 1000.0 };
+        run.sent = Sent { sparse: 200.0, position_bits: 1000.0, ..Sent::default() };
         let grid = equation_1(&[run, synthetic::run("none", 1)]);
         assert_eq!(grid.rows.len(), 1, "none has counted nothing");
         let expected =

@@ -62,6 +62,8 @@ pub struct Experiment {
     pub learning_rate: LearningRate,
     /// Weight of the ℓ2 penalty.
     pub weight_decay: f32,
+    /// Weight of the ℓ1 penalty.
+    pub l1: f32,
     /// The most that the norm of a worker's gradient may be; longer ones are scaled down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f32>,
@@ -76,6 +78,8 @@ pub struct Experiment {
     pub evaluations: u64,
     /// The most test examples that evaluations before the last look at.
     pub evaluate_at_most: usize,
+    /// Whether the first worker's gradients and residuals are looked at, some fifty times a run.
+    pub diagnose: bool,
     /// Bandwidths that step times are modelled for, in Mbit/s.
     pub links_mbit: Vec<f64>,
     /// Modelled latency of a message, in milliseconds.
@@ -110,12 +114,14 @@ impl Default for Experiment {
             optimizer: known("momentum"),
             learning_rate: Self::learning_rate_for(known("lenet5")),
             weight_decay: 1e-4,
+            l1: 0.0,
             clip: None,
             augment: None,
             raw_below: Policy::RAW_BELOW,
             seeds: vec![0],
             evaluations: 10,
             evaluate_at_most: 1000,
+            diagnose: false,
             links_mbit: vec![10.0, 100.0, 1_000.0, 10_000.0],
             latency_ms: 0.0,
         }
@@ -196,6 +202,10 @@ impl Experiment {
         }
         if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
             let message = format!("weight decay must not be negative: {}", self.weight_decay);
+            return Err(TestbedError::Config(message));
+        }
+        if !self.l1.is_finite() || self.l1 < 0.0 {
+            let message = format!("l1 must not be negative: {}", self.l1);
             return Err(TestbedError::Config(message));
         }
         if let Some(norm) = self.clip.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
@@ -297,6 +307,7 @@ impl Experiment {
                 batch: self.batch,
                 optimizer: self.optimizer,
                 weight_decay: self.weight_decay,
+                l1: self.l1,
                 clip: self.clip,
                 learning_rate: self.learning_rate.clone(),
                 augment: self.augment.unwrap_or_else(|| in_colour(data)),
@@ -306,6 +317,7 @@ impl Experiment {
                 evaluate_at_most: self.evaluate_at_most,
                 deadline: DEADLINE,
                 check_every: CHECK_EVERY,
+                diagnose_every: if self.diagnose { steps.div_ceil(DIAGNOSES) } else { 0 },
             })
             .collect()
     }
@@ -320,6 +332,8 @@ const DEADLINE: Duration = Duration::from_secs(300);
 
 /// Steps between two checks that all ranks hold the same bits; a check reads the whole model.
 const CHECK_EVERY: u64 = 100;
+/// Looks at gradients and residuals in a run with diagnoses.
+const DIAGNOSES: u64 = 50;
 
 /// A value this crate itself writes as text.
 fn known<T: FromStr<Err: Display>>(text: &str) -> T {

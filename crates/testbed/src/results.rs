@@ -30,7 +30,7 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
 /// many digits as they are good for. Such a file reads back to the same runs, bit for bit.
 pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
     let mut run = thin(run, points);
-    let times = [&mut run.seconds, &mut run.weight_decay];
+    let times = [&mut run.seconds, &mut run.weight_decay, &mut run.l1];
     times.into_iter().for_each(|value| *value = rounded(*value, 6));
     let exact = [&mut run.quality, &mut run.bytes_up, &mut run.bytes_down];
     exact.into_iter().for_each(|value| *value = rounded(*value, 12));

@@ -109,6 +109,8 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
             clip(config.clip.map(|norm| norm.to_string())),
             clip(run.clip.map(|norm| norm.to_string())),
         ),
+        ("l1", config.l1.to_string(), (run.l1 as f32).to_string()),
+        ("momentum masking", config.mask.to_string(), run.mask.to_string()),
         ("weight decay", config.weight_decay.to_string(), (run.weight_decay as f32).to_string()),
     ];
     match pairs.into_iter().find(|(_, here, there)| here != there) {

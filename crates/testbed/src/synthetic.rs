@@ -53,6 +53,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         batch: 32,
         optimizer: "momentum".to_owned(),
         weight_decay: 1e-4,
+        l1: 0.0,
         learning_rate: "cosine:from=0.1,to=0.001".to_owned(),
         augment: false,
         seed,
@@ -65,6 +66,8 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         seconds: 1.0,
         trace,
         evaluations: vec![evaluation(5, quality - 0.2), evaluation(10, quality)],
+        layers: Vec::new(),
+        diagnoses: Vec::new(),
     }
 }
 

@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         batch: 5,
         optimizer: "sgd".parse()?,
         weight_decay: 0.0,
+        l1: 0.0,
         clip: Some(5.0),
         learning_rate: "1".parse()?,
         augment: false,
@@ -49,6 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         evaluate_at_most: 5000,
         deadline: Duration::from_secs(600),
         check_every: 100,
+        diagnose_every: 0,
     };
     let record = run(&config, &Progress, &RunOptions::default())?;
     let seconds =

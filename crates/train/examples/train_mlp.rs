@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             batch: 32,
             optimizer: "momentum:m=0.9".parse()?,
             weight_decay: 1e-4,
+            l1: 0.0,
             clip: None,
             learning_rate: "cosine:from=0.05,to=0.0005".parse()?,
             augment: false,
@@ -45,6 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             evaluate_at_most: 1000,
             deadline: Duration::from_secs(60),
             check_every: 100,
+            diagnose_every: 0,
         };
         println!("{compressor}");
         let record = run(&config, &Progress, &RunOptions::default())?;

@@ -10,6 +10,7 @@
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
 //! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too |
+//! | `diagnosis/<tensor>` | bytes of the first worker's messages since it was last looked at |
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
 //! It is written under another name and renamed when complete.
@@ -20,7 +21,7 @@ use gradwire::{State, StateError, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::models::floats_of;
-use crate::run::{Evaluation, Learner, RunConfig, StepRecord};
+use crate::run::{Diagnosis, Evaluation, Learner, RunConfig, StepRecord};
 
 /// Under which keys a worker's exchange keeps its state.
 pub(crate) fn worker_prefix(rank: usize) -> String {
@@ -36,6 +37,9 @@ pub(crate) struct Record {
     pub(crate) trace: Vec<StepRecord>,
     /// The evaluations.
     pub(crate) evaluations: Vec<Evaluation>,
+    /// The diagnoses.
+    #[serde(default)]
+    pub(crate) diagnoses: Vec<Diagnosis>,
 }
 
 /// A checkpoint that has been read, of the configuration it is resumed with.
@@ -106,7 +110,7 @@ pub(crate) fn write(
 }
 
 /// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 20] {
+fn settings(config: &RunConfig) -> [(&'static str, String); 21] {
     [
         ("model", config.model.to_string()),
         ("data", config.data.name.clone()),
@@ -123,6 +127,7 @@ fn settings(config: &RunConfig) -> [(&'static str, String); 20] {
         ("batch", config.batch.to_string()),
         ("optimizer", config.optimizer.to_string()),
         ("weight decay", config.weight_decay.to_string()),
+        ("l1", config.l1.to_string()),
         ("clip", config.clip.map_or("off".to_owned(), |norm| norm.to_string())),
         ("learning rate", config.learning_rate.to_string()),
         ("augment", config.augment.to_string()),

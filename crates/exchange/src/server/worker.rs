@@ -121,7 +121,7 @@ impl Worker {
             worked(&mut report.compress, || {
                 self.sender.encode(tensor, raw, step, &gradients[index], &mut self.message)
             })?;
-            self.carried.note(index, 0, &self.sender);
+            self.carried.note(index, 0, &self.sender, &self.message);
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
             timed(&mut report.wire, || {
                 self.transport.send(self.homes[index], push, &self.message)
@@ -318,6 +318,14 @@ impl Exchange for Worker {
 
     fn sent(&self, index: usize) -> Option<&[u32]> {
         self.carried.of(index)
+    }
+
+    fn message_bytes(&self, index: usize) -> usize {
+        self.carried.bytes(index)
+    }
+
+    fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
+        self.sender.residual(&self.tensors[index]).into_iter().for_each(show);
     }
 
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {

@@ -36,6 +36,12 @@ const ADAM: AdamConfig = AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
 
 impl OptimizerKind {
     /// An optimizer for the tensors of a model, with weight decay.
+    /// Whether steps carry on in the direction of earlier ones.
+    pub fn has_momentum(self) -> bool {
+        self != Self::Sgd
+    }
+
+    /// An optimizer for these tensors.
     pub fn build(self, tensors: &[Tensor], weight_decay: f32) -> Box<dyn Optimizer> {
         match self {
             Self::Sgd => Box::new(PerTensor::new(tensors, weight_decay, |_| Sgd)),

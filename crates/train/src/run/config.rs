@@ -46,6 +46,8 @@ pub struct RunConfig {
     pub optimizer: OptimizerKind,
     /// Weight of the ℓ2 penalty, added to the gradient as `weight_decay · parameter`.
     pub weight_decay: f32,
+    /// Weight of the ℓ1 penalty: so much of each parameter's sign is added to its gradient.
+    pub l1: f32,
     /// The most that the ℓ2 norm of a worker's gradient may be in a step; a longer one is scaled down
     /// before it goes anywhere. `None`: no bound.
     pub clip: Option<f32>,
@@ -67,6 +69,8 @@ pub struct RunConfig {
     pub deadline: Duration,
     /// Compare a digest of the parameters across ranks every so many steps; 0: never.
     pub check_every: u64,
+    /// Steps between looks at the first worker's gradients and residuals; 0: none.
+    pub diagnose_every: u64,
 }
 
 /// What workers send each other.
@@ -79,6 +83,16 @@ pub enum Payload {
     /// mean change is added to the common parameters (McMahan et al. 2017; Sattler et al. 2018,
     /// Algorithm 1).
     Updates,
+    /// The parameters themselves, from the same local steps; their mean becomes the common ones (Øland
+    /// and Raj 2015).
+    Weights,
+}
+
+impl Payload {
+    /// Whether each worker has an optimizer of its own.
+    pub(crate) fn is_local(self) -> bool {
+        self != Payload::Gradients
+    }
 }
 
 impl fmt::Display for Payload {
@@ -86,6 +100,7 @@ impl fmt::Display for Payload {
         f.write_str(match self {
             Payload::Gradients => "gradients",
             Payload::Updates => "updates",
+            Payload::Weights => "weights",
         })
     }
 }
@@ -97,7 +112,10 @@ impl FromStr for Payload {
         match text {
             "gradients" => Ok(Payload::Gradients),
             "updates" => Ok(Payload::Updates),
-            _ => Err(format!("'{text}' is nothing that workers send; give gradients or updates")),
+            "weights" => Ok(Payload::Weights),
+            _ => Err(format!(
+                "'{text}' is nothing that workers send; give gradients, updates or weights"
+            )),
         }
     }
 }

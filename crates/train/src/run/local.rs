@@ -3,14 +3,17 @@
 use gradwire::{State, StateError};
 use gradwire_exchange::{Exchange, Optimizer};
 
+use super::Payload;
+
 /// The worker's own parameters and optimizer. At the end of a round what travels is the change of the
-/// parameters since its beginning; afterwards the worker goes on from the common parameters.
+/// parameters since its beginning, or the parameters; afterwards the worker goes on from the common parameters.
 pub(super) struct Local {
     /// The worker's own parameters.
     pub(super) parameters: Vec<Vec<f32>>,
     optimizer: Box<dyn Optimizer>,
     /// Whether to forget the momentum of what has been sent.
     mask: bool,
+    send: Payload,
 }
 
 impl Local {
@@ -18,8 +21,9 @@ impl Local {
         parameters: Vec<Vec<f32>>,
         optimizer: Box<dyn Optimizer>,
         mask: bool,
+        send: Payload,
     ) -> Self {
-        Self { parameters, optimizer, mask }
+        Self { parameters, optimizer, mask, send }
     }
 
     /// One local iteration.
@@ -31,16 +35,20 @@ impl Local {
         }
     }
 
-    /// Writes how far the parameters have come from the common ones.
-    pub(super) fn change(&self, common: &[Vec<f32>], change: &mut [Vec<f32>]) {
-        for ((change, own), common) in change.iter_mut().zip(&self.parameters).zip(common) {
-            for ((change, own), common) in change.iter_mut().zip(own).zip(common) {
-                *change = own - common;
+    /// Writes what travels: the parameters, or how far they have come from the common ones.
+    pub(super) fn write(&self, common: &[Vec<f32>], out: &mut [Vec<f32>]) {
+        for ((out, own), common) in out.iter_mut().zip(&self.parameters).zip(common) {
+            if self.send == Payload::Weights {
+                out.copy_from_slice(own);
+                continue;
+            }
+            for ((out, own), common) in out.iter_mut().zip(own).zip(common) {
+                *out = own - common;
             }
         }
     }
 
-    /// Goes on from the common parameters, after a round in which `exchange` sent the change.
+    /// Goes on from the common parameters, after a round of `exchange`.
     pub(super) fn follow(&mut self, common: &[Vec<f32>], exchange: &dyn Exchange) {
         for (index, (own, common)) in self.parameters.iter_mut().zip(common).enumerate() {
             own.copy_from_slice(common);

@@ -6,6 +6,7 @@
 mod batches;
 mod clip;
 mod config;
+mod diagnosis;
 mod error;
 mod exam;
 mod gate;
@@ -33,6 +34,7 @@ use gradwire_exchange::Link;
 use crate::data::{Content, Dataset};
 
 pub use config::{Payload, RunConfig};
+pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;
 pub(crate) use learner::Learner;
 pub use record::{Equation1, Evaluation, Metric, RunRecord, Sent, StepRecord};
@@ -48,6 +50,12 @@ pub trait Observer: Send + Sync {
     /// The global model has been evaluated.
     fn evaluated(&self, evaluation: &Evaluation) {
         let _ = evaluation;
+    }
+
+    /// Something looks wrong, though the run goes on: a configuration that contradicts itself, a residual
+    /// that grows without bound.
+    fn warned(&self, warning: &str) {
+        let _ = warning;
     }
 
     /// Whether to end the run at the next exchange. Asked once a step, from a worker's thread.

@@ -3,6 +3,7 @@
 use gradwire_exchange::Strategy;
 use serde::{Deserialize, Serialize};
 
+use super::diagnosis::{Diagnosis, Layer};
 use crate::data::{Content, Dataset};
 use crate::plan::Plan;
 
@@ -178,6 +179,9 @@ pub struct RunRecord {
     pub optimizer: String,
     /// ℓ2 penalty.
     pub weight_decay: f64,
+    /// ℓ1 penalty.
+    #[serde(default)]
+    pub l1: f64,
     /// The learning-rate schedule.
     pub learning_rate: String,
     /// Whether training images were cropped and flipped.
@@ -207,6 +211,12 @@ pub struct RunRecord {
     pub trace: Vec<StepRecord>,
     /// Every evaluation.
     pub evaluations: Vec<Evaluation>,
+    /// The layers that diagnoses are of; none in runs without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
+    /// Every look at the first worker's gradients and residuals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnoses: Vec<Diagnosis>,
 }
 
 /// The factors of equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary compression",

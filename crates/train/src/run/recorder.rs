@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::diagnosis::Diagnosis;
 use super::record::{Evaluation, Sent, StepRecord};
+use crate::checkpoint::Record;
 
 /// What one worker measured in one step. Times in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -28,6 +30,8 @@ pub(super) struct Recorder {
     pub(super) trace: Vec<StepRecord>,
     /// Evaluations on record, in order.
     pub(super) evaluations: Vec<Evaluation>,
+    /// Diagnoses on record, in order.
+    pub(super) diagnoses: Vec<Diagnosis>,
     pending: BTreeMap<u64, Vec<Option<Sample>>>,
     /// The step each worker takes next.
     next: Vec<u64>,
@@ -35,12 +39,9 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// A recorder for so many workers that goes on from what is on record already.
-    pub(super) fn new(
-        workers: usize,
-        trace: Vec<StepRecord>,
-        evaluations: Vec<Evaluation>,
-    ) -> Self {
-        Self { trace, evaluations, pending: BTreeMap::new(), next: vec![0; workers] }
+    pub(super) fn new(workers: usize, past: Record) -> Self {
+        let Record { trace, evaluations, diagnoses, .. } = past;
+        Self { trace, evaluations, diagnoses, pending: BTreeMap::new(), next: vec![0; workers] }
     }
 
     /// Takes a worker's sample and the step it takes next. Returns the steps that are now complete:
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_step_is_the_mean_of_its_samples_in_any_order_of_arrival() {
-        let mut recorder = Recorder::new(2, Vec::new(), Vec::new());
+        let mut recorder = Recorder::new(2, Record::default());
         assert!(recorder.add(1, sample(0, 2.0, 10), 1).is_empty());
         assert!(recorder.add(1, sample(1, 4.0, 10), 2).is_empty());
         assert_eq!(recorder.add(0, sample(0, 1.0, 30), 1).len(), 1);
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_worker_without_part_in_a_round_counts_for_its_bytes_only() {
-        let mut recorder = Recorder::new(2, Vec::new(), Vec::new());
+        let mut recorder = Recorder::new(2, Record::default());
         recorder.add(0, sample(0, 3.0, 8), 1);
         recorder.add(1, Sample { loss: None, ..sample(0, 0.0, 0) }, 1);
         assert_eq!((recorder.trace[0].loss, recorder.trace[0].bytes_up), (3.0, 4.0));
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_skipped_a_step_does_not_hold_it_up() {
-        let mut recorder = Recorder::new(2, Vec::new(), Vec::new());
+        let mut recorder = Recorder::new(2, Record::default());
         recorder.add(0, sample(0, 1.0, 8), 1);
         recorder.add(0, sample(1, 3.0, 8), 2);
         recorder.add(1, sample(0, 1.0, 8), 2);

@@ -7,13 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
-use gradwire::{Family, Spec, State};
+use gradwire::{Family, Memory, Spec, State};
 use gradwire_exchange::{
-    Apply, Exchange, ExchangeError, HEADER_BYTES, Launched, Policy, Setup, Shares, Strategy,
+    Adopt, Apply, Exchange, ExchangeError, HEADER_BYTES, Launched, Policy, Setup, Shares, Strategy,
     digest, in_process, launch,
 };
 
 use super::clip::Clip;
+use super::diagnosis::{Diagnoser, Growth, Layer};
 use super::exam::Exam;
 use super::gate::Gate;
 use super::learner::{Learner, check_data};
@@ -80,12 +81,11 @@ pub(super) fn run(
     let launched = launch(&setup, transport, || match config.send {
         Payload::Gradients => optimizer(),
         Payload::Updates => Box::new(Apply),
+        Payload::Weights => Box::new(Adopt),
     })
     .map_err(TrainError::Servers)?;
-    let locals = (0..config.workers).map(|_| match config.send {
-        Payload::Gradients => None,
-        Payload::Updates => Some(Local::new(parameters.clone(), optimizer(), config.mask)),
-    });
+    let local = || Local::new(parameters.clone(), optimizer(), config.mask, config.send);
+    let locals = (0..config.workers).map(|_| config.send.is_local().then(local));
     let locals = locals.collect();
     let rounds_done = rounds.count();
     let ends =
@@ -115,6 +115,15 @@ fn validate(config: &RunConfig) -> Result<(), TrainError> {
     }
     if !(0.0..1.0).contains(&config.dropout) {
         return refuse("the probability of dropping out must be at least 0, and below 1");
+    }
+    if !(config.l1 >= 0.0 && config.l1.is_finite()) {
+        return refuse("the weight of the l1 penalty must be a number that is not negative");
+    }
+    if config.send == Payload::Weights && is_sparse(config.compressor.first()) {
+        return Err(TrainError::Config(format!(
+            "weights travel whole, and '{}' sends few elements; give send=updates, or a quantizer",
+            config.compressor
+        )));
     }
     if config.clip.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
         return refuse("the bound on the gradient's norm must be a positive number");
@@ -162,8 +171,8 @@ fn policy_of(
     let rounds = Rounds::new(&phases, config.steps);
     let mut phases = phases.into_iter();
     let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
-    // Updates are added as they are: what servers send back loses nothing.
-    let pull = (config.send == Payload::Updates).then(|| lossless(&push));
+    // Updates and weights are taken as they are: what servers send back loses nothing.
+    let pull = config.send.is_local().then(|| lossless(&push));
     Ok((Policy { push, later: phases.collect(), pull, ..policy }, rounds))
 }
 
@@ -192,11 +201,31 @@ fn headers(strategy: Strategy, tensors: usize) -> usize {
     }
 }
 
+/// What is likely a mistake in a configuration, though it can run.
+fn warning(config: &RunConfig) -> Option<String> {
+    let spec = config.compressor.first();
+    let corrects = match spec.compressor().memory() {
+        Some(Memory::Momentum { momentum, .. }) => spec.memory().is_on() && momentum > 0.0,
+        _ => false,
+    };
+    let twice = config.optimizer.has_momentum() || config.send.is_local();
+    (corrects && twice).then(|| {
+        format!(
+            "'{spec}' has the momentum in its memory already, and what it compresses has been through an \
+             optimizer with momentum or through local steps; give --optimizer sgd with gradients, or momentum=0"
+        )
+    })
+}
+
 /// What carries the mean of such messages without loss.
 fn lossless(push: &Spec) -> Spec {
-    let sparse = matches!(push.entry().family, Family::Sparsification | Family::Hybrid);
-    let id = if sparse { "threshold" } else { "none" };
+    let id = if is_sparse(push) { "threshold" } else { "none" };
     id.parse().expect("the registry has both")
+}
+
+/// Whether messages carry few of a tensor's elements.
+fn is_sparse(spec: &Spec) -> bool {
+    matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
 }
 
 /// Workers count by the examples they have, and take part as configured.
@@ -263,6 +292,7 @@ impl Run<'_> {
             exam: Exam::default(),
             stop: Mutex::default(),
         };
+        let tensors = learners[0].tensors().to_vec();
         let cause = Cause::default();
         let first = self.first_step();
         let (events, received) = channel();
@@ -272,6 +302,8 @@ impl Run<'_> {
             workers.push(Worker {
                 rank,
                 shared: &shared,
+                diagnoser: (rank == 0 && config.diagnose_every > 0)
+                    .then(|| Diagnoser::new(learner.tensors())),
                 clip: Clip::new(config.clip, learner.tensors()),
                 learner,
                 gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
@@ -303,7 +335,7 @@ impl Run<'_> {
                     }
                 }
             }
-            let recorder = self.listen(&received, &cause, &shared);
+            let recorder = self.listen(&received, &cause, &shared, &tensors);
             let parameters: Vec<_> =
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
             (recorder, parameters)
@@ -323,9 +355,13 @@ impl Run<'_> {
         events: &Receiver<(usize, Event)>,
         cause: &Cause,
         shared: &Shared<'_>,
+        tensors: &[gradwire::Tensor],
     ) -> Recorder {
-        let Record { trace, evaluations, .. } = self.past();
-        let mut recorder = Recorder::new(self.config.workers, trace, evaluations);
+        let mut recorder = Recorder::new(self.config.workers, self.past());
+        let mut growth = Growth::new(tensors, &recorder.diagnoses);
+        if let Some(warning) = warning(self.config) {
+            self.observer.warned(&warning);
+        }
         let mut states = Vec::new();
         for (rank, event) in events {
             match event {
@@ -338,6 +374,12 @@ impl Run<'_> {
                     let evaluation = evaluation(step, self.metric(), score);
                     self.observer.evaluated(&evaluation);
                     recorder.evaluations.push(evaluation);
+                }
+                Event::Diagnosed(diagnosis) => {
+                    for warning in growth.watch(&diagnosis) {
+                        self.observer.warned(&warning);
+                    }
+                    recorder.diagnoses.push(*diagnosis);
                 }
                 Event::Saved(step, state) => {
                     states.push(*state);
@@ -367,6 +409,7 @@ impl Run<'_> {
             seconds: self.seconds(),
             trace: recorder.trace.clone(),
             evaluations: recorder.evaluations.clone(),
+            diagnoses: recorder.diagnoses.clone(),
         };
         checkpoint::write(&save.path, whole, self.config, step, &record)
             .map_err(|source| TrainError::Save { path: save.path.clone(), source })
@@ -378,6 +421,7 @@ impl Run<'_> {
             seconds: checkpoint.record.seconds,
             trace: checkpoint.record.trace.clone(),
             evaluations: checkpoint.record.evaluations.clone(),
+            diagnoses: checkpoint.record.diagnoses.clone(),
         })
     }
 
@@ -436,6 +480,7 @@ impl Run<'_> {
             batch: config.batch,
             optimizer: config.optimizer.to_string(),
             weight_decay: decimal(config.weight_decay),
+            l1: decimal(config.l1),
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,
             seed: config.seed,
@@ -449,6 +494,11 @@ impl Run<'_> {
             seconds: self.seconds(),
             trace: recorder.trace,
             evaluations: recorder.evaluations,
+            layers: match recorder.diagnoses.is_empty() {
+                true => Vec::new(),
+                false => tensors.iter().map(Layer::of).collect(),
+            },
+            diagnoses: recorder.diagnoses,
         }
     }
 }
@@ -475,6 +525,9 @@ fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause)
             let restored = worker.exchange.restore(state);
             let failed = |source| TrainError::Exchange { rank: worker.rank, source };
             restored.map_err(failed)?;
+            if let Some(diagnoser) = &mut worker.diagnoser {
+                diagnoser.restore(state).map_err(|source| failed(source.into()))?;
+            }
             if let Some(local) = &mut worker.local {
                 local.restore(state).map_err(|source| failed(source.into()))?;
             }

@@ -33,6 +33,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         batch: 16,
         optimizer: "momentum".parse().unwrap(),
         weight_decay: 1e-4,
+        l1: 0.0,
         clip: None,
         learning_rate: "cosine:from=0.05".parse().unwrap(),
         augment: false,
@@ -42,6 +43,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         evaluate_at_most: 100,
         deadline: Duration::from_secs(60),
         check_every: 4,
+        diagnose_every: 0,
     }
 }
 

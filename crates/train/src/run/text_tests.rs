@@ -46,6 +46,7 @@ fn config(compressor: &str) -> RunConfig {
         batch: 3,
         optimizer: "sgd".parse().unwrap(),
         weight_decay: 0.0,
+        l1: 0.0,
         clip: Some(5.0),
         learning_rate: "0.5".parse().unwrap(),
         augment: false,
@@ -55,6 +56,7 @@ fn config(compressor: &str) -> RunConfig {
         evaluate_at_most: 100,
         deadline: Duration::from_secs(60),
         check_every: 4,
+        diagnose_every: 0,
     }
 }
 

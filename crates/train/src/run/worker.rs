@@ -9,6 +9,7 @@ use gradwire::State;
 use gradwire_exchange::{Exchange, ExchangeError, Policy, Shares, StepReport};
 
 use super::clip::Clip;
+use super::diagnosis::{Diagnoser, Diagnosis};
 use super::exam::{Exam, Subject};
 use super::gate::Gate;
 use super::learner::Learner;
@@ -27,6 +28,8 @@ pub(super) enum Event {
     Step(Sample, u64),
     /// The evaluation after so many steps is complete.
     Evaluated(u64, Score),
+    /// The first worker has looked at its gradients and residuals.
+    Diagnosed(Box<Diagnosis>),
     /// Its state after so many steps.
     Saved(u64, Box<State>),
 }
@@ -112,6 +115,8 @@ pub(super) struct Worker<'a> {
     pub(super) gradients: Vec<Vec<f32>>,
     /// Where the worker trains on its own between two rounds.
     pub(super) local: Option<Local>,
+    /// Where this worker looks at what it sends and keeps.
+    pub(super) diagnoser: Option<Diagnoser>,
     pub(super) exchange: Box<dyn Exchange>,
     pub(super) events: Sender<(usize, Event)>,
 }
@@ -186,6 +191,9 @@ impl Worker<'_> {
         let parameters = local.as_ref().map_or(&*parameters, |local| &local.parameters);
         let add = |sum: &mut [Vec<f32>]| learner.add_gradients(sample.step, parameters, sum);
         let loss = self.clip.bounded(&mut self.gradients, add);
+        if self.shared.config.l1 > 0.0 {
+            penalise(&mut self.gradients, parameters, self.shared.config.l1);
+        }
         sample.compute = start.elapsed().as_secs_f64();
         if !loss.is_finite() {
             return Err(TrainError::Loss { rank: self.rank, step: sample.step, loss });
@@ -215,7 +223,7 @@ impl Worker<'_> {
     /// Ends a round: exchanges what it has brought.
     fn exchange(&mut self, sample: &mut Sample) -> Result<StepReport, TrainError> {
         if let Some(local) = &self.local {
-            local.change(&self.parameters, &mut self.gradients);
+            local.write(&self.parameters, &mut self.gradients);
         }
         let rate = sample.learning_rate as f32;
         let report = self
@@ -225,6 +233,7 @@ impl Worker<'_> {
         if let Some(local) = &mut self.local {
             local.follow(&self.parameters, &*self.exchange);
         }
+        self.diagnose(sample.step + 1);
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
         sample.count(&report);
         for (index, tensor) in self.learner.tensors().iter().enumerate() {
@@ -232,6 +241,22 @@ impl Worker<'_> {
             sample.account(self.exchange.sent(index), tensor.elements(), raw);
         }
         Ok(report)
+    }
+
+    /// Looks at what has just been exchanged, and at what is left.
+    fn diagnose(&mut self, done: u64) {
+        let Shared { config, rounds, shares, .. } = self.shared;
+        let Some(diagnoser) = &mut self.diagnoser else { return };
+        diagnoser.count(&*self.exchange);
+        let before = rounds.start(done - 1);
+        let last = done == config.steps;
+        // What was not sent has no gradient to be looked at.
+        if shares.takes_part(self.rank, done - 1)
+            && (last || due(before, done, config.diagnose_every))
+        {
+            let diagnosis = diagnoser.look(done, &self.gradients, &*self.exchange);
+            self.tell(Event::Diagnosed(Box::new(diagnosis)));
+        }
     }
 
     /// What is due after `done` steps, an exchange just behind.
@@ -290,6 +315,9 @@ impl Worker<'_> {
         if let Some(local) = &self.local {
             local.save(&mut own);
         }
+        if let Some(diagnoser) = &self.diagnoser {
+            diagnoser.save(&mut own);
+        }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
         self.learner.save(&mut state);
@@ -337,6 +365,16 @@ impl Sample {
     }
 }
 
+/// Adds the gradient of an ℓ1 penalty; a parameter of 0 has none.
+fn penalise(gradients: &mut [Vec<f32>], parameters: &[Vec<f32>], weight: f32) {
+    for (gradients, parameters) in gradients.iter_mut().zip(parameters) {
+        for (gradient, parameter) in gradients.iter_mut().zip(parameters) {
+            let sign = if *parameter == 0.0 { 0.0 } else { parameter.signum() };
+            *gradient += weight * sign;
+        }
+    }
+}
+
 /// Whether a multiple of `interval` lies between the exchange after `before` steps and this one, after
 /// `done`. Never for an interval of 0.
 fn due(before: u64, done: u64, interval: u64) -> bool {
@@ -368,6 +406,13 @@ mod tests {
         assert_eq!(found(4, 3, 10), [4, 8, 10]);
         assert!(found(1, 0, 10).is_empty());
         assert!(found(1, 20, 10).is_empty());
+    }
+
+    #[test]
+    fn the_penalty_pulls_towards_zero() {
+        let mut gradients = vec![vec![1.0, 1.0, 1.0, 1.0]];
+        penalise(&mut gradients, &[vec![2.0, -0.5, 0.0, -0.0]], 0.25);
+        assert_eq!(gradients, [[1.25, 0.75, 1.0, 1.0]]);
     }
 
     #[test]

@@ -1,0 +1,61 @@
+//! What an exchange tells about a tensor after a step: how long its messages were, and what they left.
+
+mod common;
+
+use common::{RATE, Run, gradients, strategy};
+use gradwire::{Encoder, Floats};
+
+const SIZES: [usize; 3] = [5000, 0, 900];
+
+#[test]
+fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
+    for name in ["all-gather", "server", "all-reduce"] {
+        let text = if name == "all-reduce" { "randomk:ratio=0.1" } else { "topk" };
+        let mut run = Run::new(strategy(name), 2, &text.parse().unwrap(), &SIZES);
+        run.policy.raw_below = 0;
+        let (results, servers) = run.workers(|rank, exchange| {
+            let mut encoder = Encoder::new(&run.policy.push, 7, rank as u32).with_ranks(2);
+            let mut parameters = run.initial.clone();
+            for step in 0..3 {
+                let gradients = gradients(&run.tensors, rank, step);
+                exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                for (index, tensor) in run.tensors.iter().enumerate() {
+                    let mut message = Vec::new();
+                    let gradient = Floats::F32(&gradients[index]);
+                    encoder.encode(tensor, step, gradient, &mut message).unwrap();
+                    assert_eq!(exchange.message_bytes(index), message.len(), "{name}, {index}");
+                    let mut left = Vec::new();
+                    exchange.residual(index, &mut |piece| left.extend_from_slice(piece));
+                    assert_eq!(left, encoder.residual(tensor.name()).unwrap(), "{name}, {index}");
+                }
+            }
+        });
+        results.into_iter().for_each(|result| result.unwrap());
+        servers.unwrap();
+    }
+}
+
+#[test]
+fn slices_make_up_the_tensor() {
+    let mut run = Run::new(strategy("scatter-reduce"), 3, &"topk".parse().unwrap(), &SIZES);
+    run.policy.raw_below = 0;
+    let (results, _) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        let gradients = gradients(&run.tensors, rank, 0);
+        exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+        for (index, gradient) in gradients.iter().enumerate() {
+            let mut left = Vec::new();
+            exchange.residual(index, &mut |piece| left.extend_from_slice(piece));
+            let sent = exchange.sent(index).unwrap();
+            // After the first step what was sent is 0, and the rest is the gradient.
+            assert_eq!(left.len(), gradient.len());
+            for (at, (left, gradient)) in left.iter().zip(gradient).enumerate() {
+                let expected = if sent.contains(&(at as u32)) { 0.0 } else { *gradient };
+                assert_eq!(*left, expected);
+            }
+            // Values of four bytes and, but for none, positions.
+            assert!(exchange.message_bytes(index) >= 4 * sent.len());
+        }
+    });
+    results.into_iter().for_each(|result| result.unwrap());
+}

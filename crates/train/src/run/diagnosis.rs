@@ -1,0 +1,278 @@
+//! What a worker sends and what it keeps, looked at layer by layer: the figures by which AdaComp's
+//! authors explain why a method diverges (Chen et al. 2018, figures 5 and 6).
+
+use gradwire::{State, StateError, Tensor};
+use gradwire_exchange::Exchange;
+use serde::{Deserialize, Serialize};
+
+/// Cells of a histogram.
+const CELLS: usize = 41;
+/// The percentile that is looked at.
+const PERCENTILE: f64 = 0.95;
+
+/// A tensor of the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Layer {
+    /// Its name.
+    pub name: String,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+}
+
+impl Layer {
+    pub(super) fn of(tensor: &Tensor) -> Self {
+        Self { name: tensor.name().to_owned(), shape: tensor.shape().to_vec() }
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it is the kernels of a convolution: those have more dimensions than from and to.
+    pub fn is_convolution(&self) -> bool {
+        self.shape.len() > 2
+    }
+}
+
+/// One look at all layers, behind an exchange.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// Steps done.
+    pub step: u64,
+    /// Exchanges since the last look.
+    pub exchanges: u64,
+    /// The layers, in the model's order.
+    pub layers: Vec<LayerDiagnosis>,
+}
+
+/// One look at a layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LayerDiagnosis {
+    /// The 95th percentile of the absolute values of what was compressed last, without residual:
+    /// a gradient, an update, or weights.
+    pub gradient: f32,
+    /// The 95th percentile of the residual's absolute values; 0 where there is none.
+    pub residual: f32,
+    /// Bytes of the messages since the last look, headers and copies apart.
+    pub bytes: u64,
+    /// The residual's distribution; `None` where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Histogram>,
+}
+
+/// How often values occur.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// The largest absolute value: cells of one width reach from below zero to above by so much.
+    pub largest: f32,
+    /// Values in each cell, an odd number of cells, so that zero lies in the middle of one.
+    pub counts: Vec<u64>,
+}
+
+impl Histogram {
+    /// Of values that are not all zero.
+    fn of(values: &[f32]) -> Option<Self> {
+        let largest = values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        if largest == 0.0 {
+            return None;
+        }
+        let mut counts = vec![0; CELLS];
+        for value in values {
+            let place = (f64::from(*value) / f64::from(largest) + 1.0) / 2.0 * CELLS as f64;
+            counts[(place as usize).min(CELLS - 1)] += 1;
+        }
+        Some(Self { largest, counts })
+    }
+}
+
+/// Looks at one worker.
+pub(super) struct Diagnoser {
+    names: Vec<String>,
+    /// Bytes of each layer's messages since the last look.
+    bytes: Vec<u64>,
+    exchanges: u64,
+    values: Vec<f32>,
+}
+
+impl Diagnoser {
+    pub(super) fn new(tensors: &[Tensor]) -> Self {
+        Self {
+            names: tensors.iter().map(|tensor| tensor.name().to_owned()).collect(),
+            bytes: vec![0; tensors.len()],
+            exchanges: 0,
+            values: Vec::new(),
+        }
+    }
+
+    /// Counts the messages of an exchange.
+    pub(super) fn count(&mut self, exchange: &dyn Exchange) {
+        self.exchanges += 1;
+        for (index, bytes) in self.bytes.iter_mut().enumerate() {
+            *bytes += exchange.message_bytes(index) as u64;
+        }
+    }
+
+    /// Looks at all layers after `step` steps.
+    pub(super) fn look(
+        &mut self,
+        step: u64,
+        gradients: &[Vec<f32>],
+        exchange: &dyn Exchange,
+    ) -> Diagnosis {
+        let values = &mut self.values;
+        let layers = gradients.iter().zip(&mut self.bytes).enumerate();
+        let layers = layers.map(|(index, (gradient, bytes))| {
+            values.clear();
+            values.extend_from_slice(gradient);
+            let of_gradient = percentile(values);
+            values.clear();
+            exchange.residual(index, &mut |piece| values.extend_from_slice(piece));
+            let histogram = Histogram::of(values);
+            let residual = percentile(values);
+            let bytes = std::mem::take(bytes);
+            LayerDiagnosis { gradient: of_gradient, residual, bytes, histogram }
+        });
+        let layers = layers.collect();
+        Diagnosis { step, exchanges: std::mem::take(&mut self.exchanges), layers }
+    }
+
+    /// Adds what has been counted since the last look to `state`.
+    pub(super) fn save(&self, state: &mut State) {
+        state.set_number("diagnosis exchanges", self.exchanges);
+        for (name, bytes) in self.names.iter().zip(&self.bytes) {
+            state.set_number(&format!("diagnosis/{name}"), *bytes);
+        }
+    }
+
+    /// Takes back what [`save`](Self::save) wrote; a run that was not looked at before begins anew.
+    pub(super) fn restore(&mut self, state: &State) -> Result<(), StateError> {
+        if state.number("diagnosis exchanges").is_err() {
+            return Ok(());
+        }
+        self.exchanges = state.number("diagnosis exchanges")?;
+        for (name, bytes) in self.names.iter().zip(&mut self.bytes) {
+            *bytes = state.number(&format!("diagnosis/{name}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The 95th percentile of the absolute values, which takes their place; 0 of none.
+fn percentile(values: &mut [f32]) -> f32 {
+    values.iter_mut().for_each(|x| *x = x.abs());
+    let Some(last) = values.len().checked_sub(1) else { return 0.0 };
+    let rank = (PERCENTILE * last as f64).round() as usize;
+    *values.select_nth_unstable_by(rank, f32::total_cmp).1
+}
+
+/// Watches for residuals that grow without bound.
+///
+/// Error feedback keeps a residual at some multiple of the gradient: it grows at first and then stays. One
+/// that has risen at each of the last looks, to many times what it was in the first part of the run,
+/// feeds itself.
+pub(super) struct Growth {
+    names: Vec<String>,
+    /// Of each layer the percentiles so far, with their steps.
+    past: Vec<Vec<(u64, f32)>>,
+    told: Vec<bool>,
+}
+
+impl Growth {
+    /// Looks before it says anything.
+    const LOOKS: usize = 8;
+    /// Looks in a row with which a residual has risen.
+    const RISING: usize = 4;
+    /// How many times the largest of the first quarter of the looks.
+    const TIMES: f32 = 10.0;
+
+    /// Goes on from what is on record.
+    pub(super) fn new(tensors: &[Tensor], diagnoses: &[Diagnosis]) -> Self {
+        let mut growth = Self {
+            names: tensors.iter().map(|tensor| tensor.name().to_owned()).collect(),
+            past: vec![Vec::new(); tensors.len()],
+            told: vec![false; tensors.len()],
+        };
+        diagnoses.iter().for_each(|diagnosis| drop(growth.watch(diagnosis)));
+        growth
+    }
+
+    /// Takes a look, and says for which layers it is the sign of trouble; once each.
+    pub(super) fn watch(&mut self, diagnosis: &Diagnosis) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (index, layer) in diagnosis.layers.iter().enumerate() {
+            let Some(past) = self.past.get_mut(index) else { break };
+            past.push((diagnosis.step, layer.residual));
+            if self.told[index] || !grows(past) {
+                continue;
+            }
+            self.told[index] = true;
+            let (first, then) = past[past.len() / 4];
+            warnings.push(format!(
+                "step {}: the residual of {} grows without bound: 95 % of it were below {then:.1e} after step \
+                 {first}, and are below {:.1e} now; send more (a larger fraction, smaller bins) or lower the \
+                 learning rate",
+                diagnosis.step, self.names[index], layer.residual
+            ));
+        }
+        warnings
+    }
+}
+
+fn grows(past: &[(u64, f32)]) -> bool {
+    let Some(&(_, now)) = past.last() else { return false };
+    if past.len() < Growth::LOOKS {
+        return false;
+    }
+    let rising = past[past.len() - 1 - Growth::RISING..].windows(2).all(|two| two[0].1 < two[1].1);
+    let first = past[..=past.len() / 4].iter().fold(0.0, |most: f32, &(_, x)| most.max(x));
+    rising && now > Growth::TIMES * first && first > 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_absolute_values() {
+        let mut values: Vec<f32> =
+            (0..=100).map(|x| if x % 2 == 0 { -(x as f32) } else { x as f32 }).collect();
+        assert_eq!(percentile(&mut values), 95.0);
+        assert_eq!(percentile(&mut [-3.0]), 3.0);
+        assert_eq!(percentile(&mut []), 0.0);
+    }
+
+    #[test]
+    fn histograms_have_zero_in_the_middle() {
+        let histogram = Histogram::of(&[-2.0, 0.0, 0.01, 2.0, 2.0]).unwrap();
+        assert_eq!((histogram.largest, histogram.counts.len()), (2.0, 41));
+        assert_eq!((histogram.counts[0], histogram.counts[20], histogram.counts[40]), (1, 2, 2));
+        assert_eq!(Histogram::of(&[0.0; 3]), None);
+        assert_eq!(Histogram::of(&[]), None);
+    }
+
+    fn warnings(residuals: impl Iterator<Item = f32>) -> Vec<String> {
+        let tensors = [Tensor::new("fc.weight", &[3])];
+        let mut growth = Growth::new(&tensors, &[]);
+        let looks = residuals.zip(1..).flat_map(|(residual, step)| {
+            let layer = LayerDiagnosis { gradient: 1.0, residual, bytes: 0, histogram: None };
+            growth.watch(&Diagnosis { step, exchanges: 1, layers: vec![layer] })
+        });
+        looks.collect()
+    }
+
+    #[test]
+    fn exponential_growth_is_called_out_once() {
+        let found = warnings((0..30).map(|step| 1.5f32.powi(step)));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("fc.weight grows without bound"), "{found:?}");
+    }
+
+    #[test]
+    fn growth_that_slows_down_is_not() {
+        assert!(warnings((0..60).map(|step| step as f32)).is_empty());
+        assert!(warnings((0..60).map(|step| (step as f32).sqrt())).is_empty());
+        assert!(warnings((0..60).map(|step| 1.0 - 0.5f32.powi(step))).is_empty());
+        assert!(warnings((0..60).map(|_| 0.0)).is_empty());
+    }
+}
