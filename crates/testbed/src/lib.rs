@@ -8,6 +8,7 @@
 
 pub mod accounting;
 pub mod bench;
+pub mod diagnosis;
 mod error;
 pub mod experiment;
 pub mod figures;

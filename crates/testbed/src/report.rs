@@ -7,7 +7,7 @@ use crate::format::{bandwidth, seconds, significant};
 use crate::page::Page;
 use crate::plot::{Chart, Figure};
 use crate::summary::{Row, Summary, summarize};
-use crate::{TestbedError, accounting, figures, table};
+use crate::{TestbedError, accounting, diagnosis, figures, table};
 
 /// Where a comparison comes from, for whoever wants to repeat it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,14 @@ pub fn html(
     if !accounting.is_empty() {
         let heading = "Bytes sent, by equation 1 and counted";
         page.section(heading).grid(&accounting).notes(&[accounting::NOTE.to_owned()]);
+    }
+    let rates = diagnosis::table(runs);
+    if !rates.is_empty() {
+        let charts = diagnosis::charts(runs);
+        page.section("Layer by layer")
+            .grid(&rates)
+            .notes(&[diagnosis::NOTE.to_owned()])
+            .charts(charts.iter().map(figure));
     }
     page.section("To repeat it").code(&provenance.command).code(&provenance.experiment).paragraph(
         &format!(
