@@ -91,8 +91,12 @@ mod avx512 {
         let mut start = 0;
         for &limit in near.limits {
             let end = (start + near.bin).min(values.len());
-            let limits = _mm512_set1_ps(limit);
             let mut at = if limit > 0.0 { start } else { end };
+            let limit = _mm512_set1_ps(limit);
+            // Whole registers are stored, whatever of them is meant: in every second one there is
+            // something, and a branch would be guessed wrong as often.
+            positions.reserve(end - at + 16);
+            let (found, mut len) = (positions.as_mut_ptr(), positions.len());
             while at < end {
                 let here = ((1u32 << (end - at).min(16)) - 1) as __mmask16;
                 // SAFETY: lanes past the bin's end are masked out, and the bin is within both.
@@ -104,22 +108,18 @@ mod avx512 {
                 };
                 // Multiplied before it is added, without fusing, as the twin does.
                 let sum = _mm512_abs_ps(_mm512_add_ps(x, _mm512_mul_ps(weight, g)));
-                let near = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(sum, limits);
-                let mask = near & _mm512_test_epi32_mask(abs(x), abs(x)) & here;
-                if mask != 0 {
-                    let first = _mm512_set1_epi32(base.wrapping_add(at as u32) as i32);
-                    positions.reserve(16);
-                    // SAFETY: sixteen elements of capacity are reserved behind the length; a whole
-                    // register is stored there, and the length grows by the lanes that are meant.
-                    unsafe {
-                        let end = positions.as_mut_ptr().add(positions.len());
-                        let found = _mm512_add_epi32(lanes, first);
-                        _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi32(mask, found));
-                        positions.set_len(positions.len() + mask.count_ones() as usize);
-                    }
-                }
+                // Lanes that were masked out hold 0, which is not sent.
+                let mask = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(sum, limit)
+                    & _mm512_test_epi32_mask(abs(x), abs(x));
+                let first = _mm512_set1_epi32(base.wrapping_add(at as u32) as i32);
+                let places = _mm512_maskz_compress_epi32(mask, _mm512_add_epi32(lanes, first));
+                // SAFETY: there is room for all elements of the bin and for a register behind them.
+                unsafe { _mm512_storeu_si512(found.add(len).cast(), places) };
+                len += mask.count_ones() as usize;
                 at += 16;
             }
+            // SAFETY: so many have been written.
+            unsafe { positions.set_len(len) };
             start = end;
         }
     }
