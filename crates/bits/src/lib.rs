@@ -11,6 +11,7 @@
 //! | [`fixed`] | numbers of one width | the width |
 //! | [`bitmap`] | dense positions | 1 bit for each place |
 //! | [`rice`] | sparse positions | about log2(1/p) + 1.5 bits for each position |
+//! | [`huffman`] | symbols of uneven frequency | their entropy and a little |
 //! | [`quartic`] | trits | 1.6 bits each |
 //! | [`zero_run`] | quartic bytes with many zeros | 1/14 to 1 byte for each byte |
 //!
@@ -22,6 +23,7 @@ mod bit_io;
 pub mod bitmap;
 mod error;
 pub mod fixed;
+pub mod huffman;
 pub mod kernels;
 pub mod quartic;
 pub mod rice;
