@@ -1,0 +1,97 @@
+//! How fast codes write and read on one core: `cargo run --release -p gradwire-bits --example speed`.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use gradwire_bits::huffman::{self, Code};
+use gradwire_bits::rice;
+
+const SYMBOLS: usize = 1 << 20;
+const REPEATS: usize = 30;
+
+/// A linear congruential generator's upper bits.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// The best of several times, in million symbols a second.
+fn speed(count: usize, mut work: impl FnMut()) -> f64 {
+    let times = (0..REPEATS).map(|_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    });
+    count as f64 / times.fold(f64::INFINITY, f64::min) / 1e6
+}
+
+fn report(name: &str, bits: f64, write: f64, read: f64) {
+    println!("{name:32} {bits:6.3} bits  write {write:6.0}  read {read:6.0} Msymbol/s");
+}
+
+fn rice_at(p: f64, state: &mut u64) {
+    let universe = (SYMBOLS as f64 / p) as u32;
+    let threshold = (p * f64::from(1u32 << 31)) as u64;
+    let positions: Vec<u32> = (0..universe).filter(|_| random(state) < threshold).collect();
+    let b = rice::optimal_parameter(positions.len(), universe as usize);
+    let mut code = Vec::new();
+    let write = speed(positions.len(), || {
+        code.clear();
+        rice::encode(black_box(&positions), b, &mut code);
+    });
+    let mut back = vec![0; positions.len()];
+    let read = speed(positions.len(), || {
+        let mut at = 0;
+        let visit = |position| {
+            back[at] = position;
+            at += 1;
+        };
+        rice::for_each(black_box(&code), positions.len(), universe as usize, b, visit).unwrap();
+    });
+    let bits = 8.0 * code.len() as f64 / positions.len() as f64;
+    report(&format!("rice, 1 of {:.0}", 1.0 / p), bits, write, read);
+}
+
+/// Symbols around the middle of an alphabet, as the sum of uniform ones.
+fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
+    let mut counts = vec![0; alphabet];
+    let symbols: Vec<u16> = (0..SYMBOLS)
+        .map(|_| {
+            let sum: u64 = (0..4).map(|_| random(state) % width).sum();
+            let symbol = (alphabet as u64 / 2 + sum).saturating_sub(2 * width) as usize;
+            counts[symbol.min(alphabet - 1)] += 1;
+            symbol.min(alphabet - 1) as u16
+        })
+        .collect();
+    let limit = huffman::limit(alphabet);
+    let (mut code, mut book, mut bytes, mut back) =
+        (Code::default(), Vec::new(), Vec::new(), Vec::new());
+    code.fit(&counts, limit);
+    code.write(&mut book);
+    let write = speed(SYMBOLS, || {
+        bytes.clear();
+        code.encode(black_box(&symbols), &mut bytes);
+    });
+    code.read(&book, alphabet, limit).unwrap();
+    let read = speed(SYMBOLS, || {
+        back.clear();
+        code.decode(black_box(&bytes), SYMBOLS, &mut back).unwrap();
+    });
+    assert_eq!(back, symbols);
+    let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;
+    report(&format!("huffman, {alphabet} symbols"), bits, write, read);
+    let fits = speed(1, || code.fit(black_box(&counts), limit)) * 1e6;
+    let book_bits =
+        8.0 * book.len() as f64 / counts.iter().filter(|&&count| count > 0).count() as f64;
+    println!("{:32} {book_bits:6.3} bits a symbol of the codebook, {fits:.0} fits a second", "");
+}
+
+fn main() {
+    let mut state = 1;
+    for p in [0.01, 0.001] {
+        rice_at(p, &mut state);
+    }
+    for (alphabet, width) in [(256, 8), (512, 16), (1024, 100), (65_536, 8000)] {
+        huffman_of(alphabet, width, &mut state);
+    }
+}
