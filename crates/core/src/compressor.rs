@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use gradwire_bits::DecodeError;
+use gradwire_bits::huffman::Code;
 
 use crate::{Memory, Rng, Source};
 
@@ -131,4 +132,10 @@ pub struct Workspace {
     pub bytes: Vec<u8>,
     /// Random words, or bit patterns.
     pub words: Vec<u32>,
+    /// Symbols of an alphabet.
+    pub symbols: Vec<u16>,
+    /// How often each symbol occurs.
+    pub counts: Vec<u32>,
+    /// A code for symbols.
+    pub code: Code,
 }

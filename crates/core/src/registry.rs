@@ -212,6 +212,7 @@ pub static REGISTRY: &[&Entry] = &[
     &quantization::terngrad::ENTRY,
     &quantization::onebit::ENTRY,
     &quantization::three_lc::ENTRY,
+    &quantization::entropy_bits::ENTRY,
     &sparsification::topk::ENTRY,
     &sparsification::randomk::ENTRY,
     &sparsification::threshold::ENTRY,

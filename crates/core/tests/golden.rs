@@ -44,6 +44,12 @@ const GOLDEN: &[Golden] = &[
         spec: "3lc:zre=off",
         claim: |m| m[4..].iter().all(|&b| b < 243),
     },
+    Golden { file: "entropy-bits-v1", spec: "entropy-bits:c=1", claim: |m| m[0] & 0x20 != 0 },
+    Golden {
+        file: "entropy-bits-v1-fixed",
+        spec: "entropy-bits:bits=7,code=fixed,ef=on",
+        claim: |m| m.len() == 9 + 525,
+    },
     Golden { file: "topk-v1-rice", spec: "topk:ratio=0.02", claim: |m| m[..2] == [1, 12] },
     Golden { file: "topk-v1-bitmap", spec: "topk:ratio=0.4", claim: |m| m[..3] == [0, 0xf0, 1] },
     Golden { file: "topk-v1-raw", spec: "topk:positions=raw", claim: |m| m[..2] == [2, 6] },

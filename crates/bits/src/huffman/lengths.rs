@@ -7,6 +7,8 @@
 
 use alloc::vec::Vec;
 
+use super::room;
+
 /// Working memory.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Packages {
@@ -22,6 +24,15 @@ pub(super) struct Packages {
 }
 
 impl Packages {
+    /// Makes room for so many symbols.
+    pub(super) fn reserve(&mut self, symbols: usize, limit: u32) {
+        room(&mut self.order, symbols);
+        room(&mut self.packages, symbols);
+        room(&mut self.merged, 2 * symbols);
+        room(&mut self.own, 2 * symbols * limit as usize);
+        room(&mut self.ends, limit as usize);
+    }
+
     /// Replaces `lengths` by the code lengths of symbols that occur so often.
     ///
     /// # Panics

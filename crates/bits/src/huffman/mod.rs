@@ -72,6 +72,16 @@ pub struct Code {
 }
 
 impl Code {
+    /// Makes room for alphabets of up to so many symbols at their [`limit`], so that neither
+    /// [`fit`](Self::fit) nor [`read`](Self::read) allocates.
+    pub fn reserve(&mut self, symbols: usize) {
+        let limit = limit(symbols);
+        room(&mut self.lengths, symbols);
+        room(&mut self.entries, symbols);
+        room(&mut self.table, 1 << limit);
+        self.packages.reserve(symbols, limit);
+    }
+
     /// Fits the code to symbols that occur so often; those that never do have no code.
     ///
     /// # Panics
@@ -270,6 +280,11 @@ impl Code {
         reader.skip(width);
         out.extend_from_slice(&symbols);
     }
+}
+
+/// Makes the capacity so large at least.
+fn room<T>(values: &mut Vec<T>, capacity: usize) {
+    values.reserve(capacity.saturating_sub(values.len()));
 }
 
 /// Bits on their way to whole bytes, at most seven between two groups.

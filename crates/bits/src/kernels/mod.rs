@@ -20,6 +20,7 @@ mod philox;
 mod reduce;
 mod sign;
 mod ternary;
+mod uniform;
 mod zero_run;
 
 pub use axpy::{accumulate, accumulate_to, add_scaled};
@@ -31,6 +32,7 @@ pub use philox::philox4x32;
 pub use reduce::{SignSums, abs_max_bits, max_byte, sums_by_sign};
 pub use sign::{sign_add, sign_residual};
 pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
+pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub(crate) use zero_run::{encode_words, expanded_len};
 
 /// Whether the processor has the AVX-512 subsets that the kernels use (Skylake-X and Zen 4 on).

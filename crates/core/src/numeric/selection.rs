@@ -202,12 +202,22 @@ pub fn sampled_threshold(
 ) -> f32 {
     let elements = source.len();
     assert!((1..=elements).contains(&k));
-    sample(source, elements / SAMPLED, LEAST_SAMPLE, values, |_, _| {
-        rng.below((elements / RUN) as u64) as usize
-    });
+    at_random(source, elements / SAMPLED, LEAST_SAMPLE, rng, values);
     let size = values.len();
     let rank = (k as u128 * size as u128 / elements as u128).clamp(1, size as u128) as usize;
     nth_largest(values, rank - 1)
+}
+
+/// Fills `values` with a random sample of `size` elements or at least `least`, as [`sample`] has it.
+pub fn at_random(
+    source: &mut Source<'_>,
+    size: usize,
+    least: usize,
+    rng: &mut Rng,
+    values: &mut Vec<f32>,
+) {
+    let runs = (source.len() / RUN) as u64;
+    sample(source, size, least, values, |_, _| rng.below(runs) as usize);
 }
 
 /// Fills `values` with `size` elements or at least `least`, in runs; `place` says which run is the

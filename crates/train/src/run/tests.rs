@@ -582,3 +582,100 @@ fn a_budget_of_bytes_is_kept_and_used() {
         assert!((0.6..=1.0).contains(&used), "{plan}, {exchange}: {used}");
     }
 }
+
+#[test]
+fn weights_are_averaged_as_updates_are() {
+    // Without compression the mean of weights is the common ones and the mean change.
+    let plain = |send| RunConfig {
+        send,
+        weight_decay: 0.0,
+        learning_rate: "0.05".parse().unwrap(),
+        ..config("none:every=3", "all-gather")
+    };
+    let (updates, weights) = (train(&plain(Payload::Updates)), train(&plain(Payload::Weights)));
+    for (updates, weights) in losses(&updates).iter().zip(losses(&weights)) {
+        assert!((updates - weights).abs() < 1e-4, "{updates} is not {weights}");
+    }
+    for exchange in ["server", "scatter-reduce"] {
+        let config = RunConfig { steps: 9, ..plain(Payload::Weights) };
+        let config = RunConfig {
+            strategy: exchange.parse().unwrap(),
+            compressor: "entropy-bits:every=3".parse().unwrap(),
+            ..config
+        };
+        let record = train(&config);
+        assert!(record.bits_up() < 4.0, "{}", record.bits_up());
+        assert!(record.trace[8].loss < record.trace[0].loss, "{exchange}");
+    }
+    let sparse = RunConfig { compressor: "topk".parse().unwrap(), ..plain(Payload::Weights) };
+    let error = run(&sparse, &(), &RunOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("weights travel whole"), "{error}");
+}
+
+#[test]
+fn a_penalty_shrinks_weights() {
+    let norm = |l1| {
+        let config = RunConfig { l1, weight_decay: 0.0, ..config("none", "all-reduce") };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.state");
+        let save = Some(Save { path: path.clone(), every: 0 });
+        run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+        let state = State::read(&path).unwrap();
+        let weights = state.floats("parameters/fc1.weight").unwrap();
+        weights.iter().map(|x| f64::from(x.abs())).sum::<f64>()
+    };
+    assert!(norm(0.01) < 0.95 * norm(0.0));
+}
+
+/// Keeps what it is warned of.
+#[derive(Default)]
+struct Warned(Mutex<Vec<String>>);
+
+impl Observer for Warned {
+    fn warned(&self, warning: &str) {
+        self.0.lock().unwrap().push(warning.to_owned());
+    }
+}
+
+#[test]
+fn diagnoses_look_at_every_layer_and_go_on_after_a_resumption() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let config = RunConfig { diagnose_every: 3, steps: 10, ..config("topk", "server") };
+    let whole = train(&config);
+    let steps: Vec<u64> = whole.diagnoses.iter().map(|diagnosis| diagnosis.step).collect();
+    assert_eq!(steps, [3, 6, 9, 10]);
+    assert_eq!((whole.layers.len(), whole.layers[0].name.as_str()), (6, "fc1.weight"));
+    // 2352 values of four bytes with their positions, three times.
+    let layer = &whole.diagnoses[0].layers[0];
+    assert!((3 * 2352 * 5 - 300..3 * 2352 * 6).contains(&layer.bytes), "{}", layer.bytes);
+    assert!(layer.residual > 0.0 && layer.gradient > 0.0 && layer.histogram.is_some());
+    // The last bias travels raw and keeps nothing.
+    let raw = &whole.diagnoses[0].layers[5];
+    assert_eq!((raw.residual, raw.bytes, &raw.histogram), (0.0, 3 * 40, &None));
+    let stop = AtStep(5, AtomicU64::new(0));
+    let save = Some(Save { path: path.clone(), every: 0 });
+    run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+    assert_eq!(run(&config, &(), &options).unwrap().diagnoses, whole.diagnoses);
+}
+
+#[test]
+fn momentum_on_momentum_is_warned_of() {
+    let warnings = |compressor: &str, optimizer: &str| {
+        let config = RunConfig {
+            optimizer: optimizer.parse().unwrap(),
+            steps: 2,
+            ..config(compressor, "server")
+        };
+        let warned = Warned::default();
+        run(&config, &warned, &RunOptions::default()).unwrap();
+        warned.0.into_inner().unwrap()
+    };
+    assert!(warnings("dgc", "momentum")[0].contains("momentum in its memory"));
+    for (compressor, optimizer) in
+        [("dgc", "sgd"), ("dgc:momentum=0", "momentum"), ("topk", "momentum")]
+    {
+        assert!(warnings(compressor, optimizer).is_empty(), "{compressor}, {optimizer}");
+    }
+}

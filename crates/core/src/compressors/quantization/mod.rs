@@ -1,5 +1,6 @@
 //! Every element, in fewer bits.
 
+pub mod entropy_bits;
 pub mod int8;
 pub mod onebit;
 mod ternary;

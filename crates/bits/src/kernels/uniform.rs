@@ -1,0 +1,129 @@
+//! Uniform bins between the least and the greatest value.
+
+use super::vectorised;
+
+/// Bins of one width, from the least value up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bins {
+    /// Where the lowest bin begins.
+    pub least: f64,
+    /// The width of a bin.
+    pub width: f64,
+    /// The number of the highest bin.
+    pub top: u16,
+}
+
+impl Bins {
+    /// The middle of a bin.
+    #[inline(always)]
+    fn middle(self, bin: u16) -> f32 {
+        (self.least + self.width * (f64::from(bin) + 0.5)) as f32
+    }
+}
+
+vectorised! {
+    /// The least and the greatest value; (∞, −∞) of none, and −0 is below 0.
+    pub fn extremes / extremes_scalar(values: &[f32]) -> (f32, f32) {
+        // As integers, patterns of negative numbers order the other way round.
+        let key = |x: f32| {
+            let bits = x.to_bits() as i32;
+            bits ^ ((bits >> 31) & i32::MAX)
+        };
+        let (mut least, mut greatest) = (key(f32::INFINITY), key(f32::NEG_INFINITY));
+        for &x in values {
+            least = least.min(key(x));
+            greatest = greatest.max(key(x));
+        }
+        let value = |key: i32| f32::from_bits((key ^ ((key >> 31) & i32::MAX)) as u32);
+        (value(least), value(greatest))
+    }
+}
+
+vectorised! {
+    /// Writes the bin that each value falls in; what is above the highest counts to it. Up to the shorter
+    /// length.
+    pub fn bin_of / bin_of_scalar(values: &[f32], bins: Bins, symbols: &mut [u16]) {
+        let (scale, top) = (1.0 / bins.width, f64::from(bins.top));
+        for (symbol, &x) in symbols.iter_mut().zip(values) {
+            let place = ((f64::from(x) - bins.least) * scale).min(top).max(0.0);
+            *symbol = place as u16;
+        }
+    }
+}
+
+vectorised! {
+    /// Takes the middle of its bin off each value. Up to the shorter length.
+    pub fn middle_off / middle_off_scalar(values: &mut [f32], symbols: &[u16], bins: Bins) {
+        for (x, &symbol) in values.iter_mut().zip(symbols) {
+            *x -= bins.middle(symbol);
+        }
+    }
+}
+
+vectorised! {
+    /// Adds `weight` times the middle of each bin. Up to the shorter length.
+    pub fn middle_add / middle_add_scalar(
+        symbols: &[u16],
+        bins: Bins,
+        weight: f32,
+        out: &mut [f32],
+    ) {
+        for (x, &symbol) in out.iter_mut().zip(symbols) {
+            *x += weight * bins.middle(symbol);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, sweep};
+    use alloc::vec;
+
+    #[test]
+    fn four_bins_by_hand() {
+        let bins = Bins { least: -1.0, width: 0.5, top: 3 };
+        let mut symbols = [9; 5];
+        bin_of(&[-1.0, -0.51, 0.0, 0.99, 1.0], bins, &mut symbols);
+        assert_eq!(symbols, [0, 0, 2, 3, 3]);
+        let mut values = [-1.0, -0.5, 0.0, 1.0, 1.0];
+        middle_off(&mut values, &symbols, bins);
+        assert_eq!(values, [-0.25, 0.25, -0.25, 0.25, 0.25]);
+        let mut out = [1.0; 5];
+        middle_add(&symbols, bins, 2.0, &mut out);
+        assert_eq!(out, [-0.5, -0.5, 1.5, 2.5, 2.5]);
+    }
+
+    #[test]
+    fn extremes_are_exact() {
+        assert_eq!(extremes(&[0.5, -3.0, 2.0, -2.5]), (-3.0, 2.0));
+        assert_eq!(extremes(&[]), (f32::INFINITY, f32::NEG_INFINITY));
+        let (least, greatest) = extremes(&[0.0, -0.0]);
+        assert!(least.is_sign_negative() && greatest.is_sign_positive());
+        assert_eq!(
+            extremes(&[-f32::MIN_POSITIVE / 2.0; 3]),
+            (-f32::MIN_POSITIVE / 2.0, -f32::MIN_POSITIVE / 2.0)
+        );
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        sweep(|x| {
+            assert_eq!(extremes(x), extremes_scalar(x));
+            let (least, greatest) = if x.is_empty() { (0.0, 1.0) } else { extremes(x) };
+            let width = (f64::from(greatest) - f64::from(least)).max(1e-30) / 64.0;
+            let bins = Bins { least: f64::from(least), width, top: 63 };
+            let (mut a, mut b) = (vec![0; x.len()], vec![0; x.len()]);
+            bin_of(x, bins, &mut a);
+            bin_of_scalar(x, bins, &mut b);
+            assert_eq!(a, b);
+            let (mut va, mut vb) = (x.to_vec(), x.to_vec());
+            middle_off(&mut va, &a, bins);
+            middle_off_scalar(&mut vb, &a, bins);
+            assert!(same(&va, &vb));
+            middle_add(&a, bins, 0.3, &mut va);
+            middle_add_scalar(&a, bins, 0.3, &mut vb);
+            assert!(same(&va, &vb));
+        });
+    }
+}

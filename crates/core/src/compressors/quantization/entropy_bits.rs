@@ -1,0 +1,391 @@
+//! `entropy-bits`: as many bits as the entropy asks for, and Huffman's code behind them.
+//!
+//! - **Bits** (section 3.4): of a random sample of a fraction F of the elements, 4096 at least, in 2^M bins
+//!   between the tensor's least and greatest value, the entropy H is computed; N = H + c bits, rounded
+//!   to the nearest whole number, from 1 to 16. `bits` fixes N instead.
+//! - **Values**: the range is cut into 2^N bins of one width, each element goes to its bin, and a bin
+//!   decodes to its middle.
+//! - **Message**: a byte with N (lowest 5 bits) and whether the bins are in Huffman's code (bit 5); the least
+//!   value as f32. Of a tensor of one value that is all, with N = 0. Else the greatest value as f32, and
+//!   either the packed lengths of the code and the stream, or the bins in N bits each, whichever is
+//!   shorter; `code=fixed` always takes the latter. An empty tensor has an empty message.
+//! - **Range**: up to 2³² − 1 elements.
+//! - **Error feedback**: off; the method is made for weights, which are sent whole each time. On, for
+//!   gradients and updates, the residual is the distance from the middle.
+//! - **Deviations**: Algorithm 1 counts bins from the greatest value down and Algorithm 2 from the least
+//!   up; both count up here. The code travels as lengths, where the paper packs probabilities. Lengths
+//!   are limited to 12 bits for up to 1024 bins, and to two more than N above.
+//! - **Cost**: 8 bytes an element for the maximum, 8 for the extremes, 12 to quantize, and 4 to write and
+//!   read the bins; the stream on top.
+//!
+//! Reference: Øland, Raj: "Reducing Communication Overhead in Distributed Learning by an Order of
+//! Magnitude (Almost)", ICASSP 2015.
+
+use std::sync::Arc;
+
+use gradwire_bits::huffman::{self, Code};
+use gradwire_bits::kernels::{self, Bins};
+use gradwire_bits::{DecodeError, fixed};
+
+use crate::compressors::fields;
+use crate::numeric::selection::at_random;
+use crate::registry::{Ends, Guarantees, Kind, Param, Values};
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "entropy-bits",
+    summary: "as many bits as the entropy asks for, in Huffman's code",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: false,
+    parameters: &[
+        Param {
+            key: "c",
+            kind: Kind::Real { min: 0.0, max: 16.0, ends: Ends::Both, default: 5.0 },
+            help: "bits on top of the entropy",
+        },
+        Param {
+            key: "m",
+            kind: Kind::Whole { min: 1, max: 12, default: 4 },
+            help: "bits of the bins that the entropy is computed in",
+        },
+        Param {
+            key: "f",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.03 },
+            help: "fraction of elements that the entropy is computed from",
+        },
+        Param {
+            key: "bits",
+            kind: Kind::Whole { min: 0, max: MOST_BITS as u64, default: 0 },
+            help: "bits, whatever the entropy; 0 leaves them to it",
+        },
+        Param {
+            key: "code",
+            kind: Kind::Choice { options: &["huffman", "fixed"], default: 0 },
+            help: "bins in Huffman's code, or in bits of one number",
+        },
+    ],
+    reference: "Øland, Raj, ICASSP 2015",
+    payload: "N and code u8, least f32, greatest f32, [lengths], bins",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(EntropyBits::new(values)),
+};
+
+/// The most bits of a bin's number.
+const MOST_BITS: u32 = 16;
+const BITS: u8 = 0x1f;
+const HUFFMAN: u8 = 0x20;
+/// Least elements of a sample.
+const LEAST_SAMPLE: usize = 4096;
+
+/// Quantization by entropy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EntropyBits {
+    floor: f64,
+    preliminary: u32,
+    sample: f64,
+    fixed: u32,
+    huffman: bool,
+}
+
+impl EntropyBits {
+    fn new(values: &Values<'_>) -> Self {
+        Self {
+            floor: values.real("c"),
+            preliminary: values.whole("m") as u32,
+            sample: values.real("f"),
+            fixed: values.whole("bits") as u32,
+            huffman: values.choice("code") == "huffman",
+        }
+    }
+
+    /// The most bits that a message may have.
+    fn most_bits(&self) -> u32 {
+        let most = (f64::from(self.preliminary) + self.floor).round() as u32;
+        if self.fixed > 0 { self.fixed } else { most.clamp(1, MOST_BITS) }
+    }
+
+    /// Makes room for the most bits, so that a message with more than before allocates nothing.
+    fn reserve(&self, workspace: &mut Workspace) {
+        let symbols = 1 << self.most_bits();
+        workspace.counts.clear();
+        workspace.counts.reserve(symbols.max(1 << self.preliminary));
+        if self.huffman {
+            workspace.code.reserve(symbols);
+        }
+    }
+
+    /// The bits for a tensor whose values lie between two others.
+    fn bits(
+        &self,
+        source: &mut Source<'_>,
+        range: (f32, f32),
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+    ) -> u32 {
+        if self.fixed > 0 {
+            return self.fixed;
+        }
+        let Workspace { values, symbols, counts, .. } = workspace;
+        let size = (self.sample * source.len() as f64) as usize;
+        at_random(source, size, LEAST_SAMPLE, &mut context.rng(0), values);
+        symbols.clear();
+        symbols.resize(values.len(), 0);
+        kernels::bin_of(values, bins(range, self.preliminary), symbols);
+        count(symbols, self.preliminary, counts);
+        let bits = (entropy(counts, symbols.len()) + self.floor).round() as u32;
+        bits.clamp(1, self.most_bits())
+    }
+}
+
+/// 2^N bins between the extremes.
+fn bins((least, greatest): (f32, f32), bits: u32) -> Bins {
+    let (least, greatest) = (f64::from(least), f64::from(greatest));
+    let count = 1u32 << bits;
+    Bins { least, width: (greatest - least) / f64::from(count), top: (count - 1) as u16 }
+}
+
+/// Replaces `counts` by how often each bin occurs.
+fn count(symbols: &[u16], bits: u32, counts: &mut Vec<u32>) {
+    counts.clear();
+    counts.resize(1 << bits, 0);
+    symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
+}
+
+/// The entropy of a histogram of so many elements, in bits.
+fn entropy(counts: &[u32], elements: usize) -> f64 {
+    let part = |&count: &u32| {
+        let p = f64::from(count) / elements as f64;
+        -p * p.log2()
+    };
+    counts.iter().filter(|&&count| count > 0).map(part).sum()
+}
+
+/// The extremes of the corrected tensor.
+fn extremes(source: &mut Source<'_>) -> (f32, f32) {
+    let (mut least, mut greatest) = (f32::INFINITY, f32::NEG_INFINITY);
+    source.peek_blocks(|_, block| {
+        let (low, high) = kernels::extremes(block);
+        (least, greatest) = (least.min(low), greatest.max(high));
+    });
+    (least, greatest)
+}
+
+/// Appends the bins, in Huffman's code if that is shorter and asked for. Returns whether they are.
+fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut Vec<u8>) -> bool {
+    let Workspace { symbols, counts, code, words, .. } = workspace;
+    if huffman {
+        count(symbols, bits, counts);
+        code.fit(counts, huffman::limit(counts.len()));
+        let bytes = code.packed_bits().div_ceil(8) + code.len_bits(counts).div_ceil(8);
+        if (bytes as usize) < fixed::len(symbols.len(), bits) {
+            code.write(message);
+            code.encode(symbols, message);
+            return true;
+        }
+    }
+    words.clear();
+    words.extend(symbols.iter().map(|&symbol| u32::from(symbol)));
+    fixed::pack(words, bits, message);
+    false
+}
+
+impl Compressor for EntropyBits {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        if source.is_empty() {
+            return Sent::All;
+        }
+        let range = extremes(source);
+        if range.0 == range.1 {
+            message.push(0);
+            fields::put_f32(range.0, message);
+            source.take_blocks(|_, block| block.iter_mut().for_each(|x| *x -= range.0));
+            return Sent::All;
+        }
+        self.reserve(workspace);
+        let bits = self.bits(source, range, context, workspace);
+        let bins = bins(range, bits);
+        workspace.symbols.clear();
+        workspace.symbols.resize(source.len(), 0);
+        source.take_blocks(|offset, block| {
+            let symbols = &mut workspace.symbols[offset..][..block.len()];
+            kernels::bin_of(block, bins, symbols);
+            kernels::middle_off(block, symbols, bins);
+        });
+        let head = message.len();
+        message.push(bits as u8);
+        fields::put_f32s(&[range.0, range.1], message);
+        if write_bins(self.huffman, bits, workspace, message) {
+            message[head] |= HUFFMAN;
+        }
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if out.is_empty() {
+            return fields::expect_len(message, 0);
+        }
+        let head = fields::take(&mut message, 1)?[0];
+        let bits = u32::from(head & BITS);
+        if bits > self.most_bits() || head & !(BITS | HUFFMAN) != 0 || head == HUFFMAN {
+            return Err(DecodeError::Corrupt("there are more bits than agreed"));
+        }
+        let least = fields::take_finite(&mut message)?;
+        if bits == 0 {
+            fields::expect_len(message, 0)?;
+            let value = weight * least;
+            out.iter_mut().for_each(|x| *x += value);
+            return Ok(());
+        }
+        if self.fixed > 0 && bits != self.fixed {
+            return Err(DecodeError::Corrupt("the number of bits is not the one agreed on"));
+        }
+        let greatest = fields::take_finite(&mut message)?;
+        if least >= greatest {
+            return Err(DecodeError::Corrupt("the greatest value is not above the least"));
+        }
+        self.reserve(workspace);
+        let Workspace { symbols, code, words, .. } = workspace;
+        symbols.clear();
+        if head & HUFFMAN != 0 {
+            read_huffman(message, bits, out.len(), code, symbols)?;
+        } else {
+            fields::expect_len(message, fixed::len(out.len(), bits))?;
+            words.clear();
+            words.resize(out.len(), 0);
+            fixed::unpack(message, bits, words)?;
+            symbols.extend(words.iter().map(|&word| word as u16));
+        }
+        kernels::middle_add(symbols, bins((least, greatest), bits), weight, out);
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        9 + fixed::len(elements, self.most_bits())
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        // A tensor of one value has five bytes, however large it is.
+        if message_len == 0 { 0 } else { u32::MAX as usize }
+    }
+}
+
+/// Reads bins in Huffman's code from exactly these bytes.
+fn read_huffman(
+    message: &[u8],
+    bits: u32,
+    elements: usize,
+    code: &mut Code,
+    symbols: &mut Vec<u16>,
+) -> Result<(), DecodeError> {
+    let used = code.read(message, 1 << bits, huffman::limit(1 << bits))?;
+    if code.lengths().iter().filter(|&&length| length > 0).nth(1).is_none() {
+        return Err(DecodeError::Corrupt(
+            "all elements of a tensor with two values are in one bin",
+        ));
+    }
+    let message = &message[used..];
+    let used = code.decode(message, elements, symbols)?;
+    fields::expect_len(message, used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+
+    #[test]
+    fn fixed_bits_worked_by_hand() {
+        // Four bins from −1 to 1: 0, 1, 2, 3 and 3, from the lowest bit: 00 10 01 11, 11.
+        let gradient = [-1.0, -0.25, 0.25, 0.75, 1.0];
+        let expected = [2, 0, 0, 0x80, 0xbf, 0, 0, 0x80, 0x3f, 0b1110_0100, 0b11];
+        assert_eq!(encode("entropy-bits:bits=2,code=fixed", &gradient), expected);
+        // Middles at −0.75, −0.25, 0.25 and 0.75.
+        let decoded = [-0.75, -0.25, 0.25, 0.75, 0.75];
+        assert_eq!(round_trip("entropy-bits:bits=2,code=fixed", &gradient), decoded);
+        let left = [-0.25, 0.0, 0.0, 0.0, 0.25];
+        assert_eq!(residual("entropy-bits:bits=2,code=fixed,ef=on", &gradient), left);
+    }
+
+    #[test]
+    fn huffman_worked_by_hand() {
+        // 98 zeros and two ones in four bins: 0 and 3 with a bit each, the twos at the end.
+        let mut gradient = [0.0; 100];
+        gradient[98..].fill(1.0);
+        let message = encode("entropy-bits:bits=2", &gradient);
+        assert_eq!(message[..9], [2 | HUFFMAN, 0, 0, 0, 0, 0, 0, 0x80, 0x3f]);
+        // Lengths 1, 0, 0, 1: 111 and 1 as five bits, 10000; a run of two, 110 010; the same again, 0.
+        assert_eq!(message[9..11], [0b0000_1111, 0b001_0011]);
+        let mut stream = [0; 13];
+        stream[12] = 0b1100;
+        assert_eq!(message[11..], stream);
+        let decoded = round_trip("entropy-bits:bits=2", &gradient);
+        assert_eq!((decoded[0], decoded[99]), (0.125, 0.875));
+    }
+
+    #[test]
+    fn one_value_takes_five_bytes() {
+        assert_eq!(encode("entropy-bits", &[1.5; 1000]), [0, 0, 0, 0xc0, 0x3f]);
+        assert_eq!(round_trip("entropy-bits", &[1.5; 1000]), [1.5; 1000]);
+        assert_eq!(residual("entropy-bits:ef=on", &[1.5; 3]), [0.0; 3]);
+        assert!(encode("entropy-bits", &[]).is_empty());
+    }
+
+    #[test]
+    fn bits_are_the_entropy_and_so_many_more() {
+        // Sixteen values equally often: 4 bits of entropy. Two: 1 bit.
+        let sixteen: Vec<f32> = (0..1600).map(|x| (x % 16) as f32).collect();
+        let two: Vec<f32> = (0..1600).map(|x| (x % 2) as f32).collect();
+        let bits = |spec: &str, gradient: &[f32]| encode(spec, gradient)[0] & BITS;
+        assert_eq!(bits("entropy-bits", &sixteen), 9);
+        assert_eq!(bits("entropy-bits:c=6", &sixteen), 10);
+        assert_eq!(bits("entropy-bits", &two), 6);
+        assert_eq!(bits("entropy-bits:c=0,m=1", &sixteen), 1);
+        assert_eq!(bits("entropy-bits:c=16", &sixteen), 16);
+    }
+
+    #[test]
+    fn extremes_of_the_format_decode_to_finite_numbers() {
+        let gradient = [f32::MAX, -f32::MAX, 0.0, 1.0];
+        assert!(round_trip("entropy-bits", &gradient).iter().all(|x| x.is_finite()));
+        let smallest = f32::from_bits(1);
+        let decoded = round_trip("entropy-bits", &[0.0, smallest]);
+        assert!(decoded.iter().all(|x| (0.0..=smallest).contains(x)));
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let refused = |message: &[u8], len: usize| {
+            decode("entropy-bits", message, 1.0, &mut vec![0.0; len]).unwrap_err()
+        };
+        // Four and five are nine.
+        let bits = DecodeError::Corrupt("there are more bits than agreed");
+        assert_eq!(refused(&[10, 0, 0, 0, 0], 1), bits);
+        assert_eq!(refused(&[0x40, 0, 0, 0, 0], 1), bits);
+        assert_eq!(refused(&[0x20, 0, 0, 0, 0], 1), bits);
+        let order = DecodeError::Corrupt("the greatest value is not above the least");
+        assert_eq!(refused(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0], 1), order);
+        // Of two bins one has a code.
+        let one = DecodeError::Corrupt("all elements of a tensor with two values are in one bin");
+        let range = [1 | HUFFMAN, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
+        assert_eq!(refused(&[&range[..], &[0b0000_1111, 0b1011]].concat(), 1), one);
+        let agreed = DecodeError::Corrupt("the number of bits is not the one agreed on");
+        let message = encode("entropy-bits:bits=3", &[0.0, 1.0]);
+        let found = decode("entropy-bits:bits=4", &message, 1.0, &mut [0.0; 2]);
+        assert_eq!(found, Err(agreed));
+    }
+}
