@@ -130,6 +130,7 @@ impl Code {
 
     /// Gives every symbol its code.
     fn assign(&mut self) {
+        self.table.clear();
         let mut counts = [0u32; MOST_BITS as usize + 2];
         self.lengths.iter().for_each(|&length| counts[usize::from(length)] += 1);
         counts[0] = 0;
@@ -221,6 +222,9 @@ impl Code {
     ///
     /// # Errors
     /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty alphabet.
+    ///
+    /// # Panics
+    /// If the code has been fitted, and not read.
     pub fn decode(
         &self,
         bytes: &[u8],
@@ -237,6 +241,7 @@ impl Code {
         if self.longest == 0 {
             return Err(DecodeError::Corrupt("symbols of an empty alphabet"));
         }
+        assert!(!self.table.is_empty(), "only a code that has been read decodes");
         if count > bytes.len().saturating_mul(8) {
             return Err(DecodeError::Truncated);
         }

@@ -66,7 +66,8 @@ pub(super) fn write(lengths: &[u8], out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Reads the lengths of so many symbols, none above `limit`, and returns how many bytes they took.
+/// Reads the lengths of so many symbols, none above `limit`, and returns how many bytes they took. Only what
+/// [`write`] writes is taken: there is one form for any lengths.
 pub(super) fn read(
     bytes: &[u8],
     symbols: usize,
@@ -75,7 +76,7 @@ pub(super) fn read(
 ) -> Result<usize, DecodeError> {
     lengths.clear();
     let mut reader = BitReader::new(bytes);
-    let mut last = FIRST;
+    let (mut last, mut in_run) = (FIRST, false);
     while lengths.len() < symbols {
         let window = reader.peek();
         let length = match window.trailing_ones() {
@@ -88,21 +89,30 @@ pub(super) fn read(
                 if window & 4 != 0 { last + 1 } else { last.wrapping_sub(1) }
             }
             2 => {
-                let run = run(window >> 3)?;
-                reader.skip(4 + 2 * run.ilog2());
+                let run = run(window >> 3, &mut reader)?;
+                if core::mem::replace(&mut in_run, true) {
+                    return Err(DecodeError::Corrupt("a run of symbols is in two parts"));
+                }
                 if run as usize > symbols - lengths.len() {
                     return Err(DecodeError::Corrupt("lengths of more symbols than there are"));
                 }
                 lengths.resize(lengths.len() + run as usize, 0);
-                reader.check()?;
                 continue;
             }
             _ => {
                 reader.skip(8);
-                (window >> 3) as u8 & 31
+                reader.check()?;
+                let length = (window >> 3) as u8 & 31;
+                if length.abs_diff(last) < 2 {
+                    return Err(DecodeError::Corrupt(
+                        "the length of a Huffman code has a shorter form",
+                    ));
+                }
+                length
             }
         };
         reader.check()?;
+        in_run = false;
         if length == 0 || u32::from(length) > limit {
             return Err(DecodeError::Corrupt("the length of a Huffman code is out of range"));
         }
@@ -112,9 +122,11 @@ pub(super) fn read(
     reader.finish()
 }
 
-/// The number at the front in Elias' γ code.
-fn run(window: u64) -> Result<u32, DecodeError> {
+/// The length of a run behind its three bits, in Elias' γ code.
+fn run(window: u64, reader: &mut BitReader<'_>) -> Result<u32, DecodeError> {
     let below = window.trailing_zeros();
+    reader.skip(4 + 2 * below.min(17));
+    reader.check()?;
     if below > 16 {
         return Err(DecodeError::Corrupt("a run of symbols is too long"));
     }

@@ -163,12 +163,15 @@ fn what_is_no_code_is_refused() {
         read(&[0b1_0011], 1),
         DecodeError::Corrupt("lengths of more symbols than there are")
     );
-    assert_eq!(
-        read(&[0b0000_0011, 0, 0, 0], 1),
-        DecodeError::Corrupt("a run of symbols is too long")
-    );
+    let long = DecodeError::Corrupt("a run of symbols is too long");
+    assert_eq!(read(&[0b0000_0011, 0, 0, 0, 0, 1], 1), long);
+    assert_eq!(read(&[0b0000_0011, 0], 1), DecodeError::Truncated);
+    // Two runs of one for one of two, and 111 10000 behind a length of 1.
+    let parts = DecodeError::Corrupt("a run of symbols is in two parts");
+    assert_eq!(read(&[0b1011_1011, 15, 0], 4), parts);
+    let form = DecodeError::Corrupt("the length of a Huffman code has a shorter form");
+    assert_eq!(read(&[15, 15], 2), form);
     assert_eq!(read(&[], 1), DecodeError::Truncated);
-    assert_eq!(read(&[0b1000_1111], 1), range);
     // Padding: lengths 1, 1 and a bit that means nothing.
     assert_eq!(read(&[0b0000_1111, 0b10], 2), DecodeError::Corrupt("padding bits are not zero"));
 }
@@ -217,6 +220,7 @@ proptest! {
     fn random_bytes_do_no_harm(bytes: Vec<u8>, symbols in 0usize..5000, count in 0usize..5000) {
         let mut code = Code::default();
         if let Ok(used) = code.read(&bytes, symbols, 12) {
+            prop_assert_eq!(&packed(&code)[..], &bytes[..used]);
             let mut out = Vec::new();
             let decoded = code.decode(&bytes[used..], count, &mut out);
             prop_assert!(decoded.is_err() || out.len() == count);
