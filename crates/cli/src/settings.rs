@@ -86,6 +86,9 @@ pub(crate) struct Settings {
     /// Tensors with fewer elements travel uncompressed [default: 256]
     #[arg(long, value_name = "N")]
     raw_below: Option<usize>,
+    /// Tensors whose name contains this word travel uncompressed; repeatable
+    #[arg(long = "raw", value_name = "WORD")]
+    raw_names: Vec<String>,
     /// Evaluations on the test set during a run [default: 10]
     #[arg(long, value_name = "N")]
     evaluations: Option<u64>,
@@ -132,6 +135,9 @@ impl Settings {
             experiment.clip = self.clip;
         }
         set(&mut experiment.raw_below, self.raw_below);
+        if !self.raw_names.is_empty() {
+            experiment.raw_names = self.raw_names.clone();
+        }
         set(&mut experiment.evaluations, self.evaluations);
         if let Some(switch) = self.augment {
             experiment.augment = Some(matches!(switch, Switch::On));

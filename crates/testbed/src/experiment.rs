@@ -72,6 +72,9 @@ pub struct Experiment {
     pub augment: Option<bool>,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
+    /// Tensors whose name contains one of these words travel uncompressed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub raw_names: Vec<String>,
     /// One run for each compressor and seed.
     pub seeds: Vec<u64>,
     /// Evaluations during a run, the last step's included.
@@ -118,6 +121,7 @@ impl Default for Experiment {
             clip: None,
             augment: None,
             raw_below: Policy::RAW_BELOW,
+            raw_names: Vec::new(),
             seeds: vec![0],
             evaluations: 10,
             evaluate_at_most: 1000,
@@ -313,6 +317,7 @@ impl Experiment {
                 augment: self.augment.unwrap_or_else(|| in_colour(data)),
                 seed,
                 raw_below: self.raw_below,
+                raw_names: self.raw_names.clone(),
                 evaluate_every: steps.div_ceil(self.evaluations),
                 evaluate_at_most: self.evaluate_at_most,
                 deadline: DEADLINE,

@@ -1,6 +1,6 @@
 //! The charts of a comparison, after the figures of the 3LC paper (arXiv:1802.07389, section 5).
 
-use gradwire_exchange::Link;
+use gradwire_exchange::{Link, Strategy};
 use gradwire_train::run::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
@@ -99,6 +99,48 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
         x: ("bytes a worker sent".to_owned(), Scale::Log),
         y: (y.to_owned(), Scale::Log),
         series: series.collect(),
+    }
+}
+
+/// Final test error, or perplexity, against how much less a worker sent than 32 bits a parameter and step
+/// (Figure 4 of the AdaComp paper): a line for each method, a point for each of its settings.
+pub fn by_rate(runs: &[RunRecord]) -> Chart {
+    let metric = metric(runs);
+    let mut series: Vec<Series> = Vec::new();
+    for group in by_compressor(runs) {
+        let method = group[0].compressor.split(':').next().unwrap_or_default().to_owned();
+        let qualities: Vec<f64> = group.iter().map(|run| shown(metric, run.quality)).collect();
+        let Some(spread) = Spread::of(&qualities) else { continue };
+        let receivers =
+            group[0].strategy.parse::<Strategy>().map_or(1.0, |s| s.receivers(group[0].workers));
+        let point = spread.at(32.0 * receivers / group[0].bits_up());
+        let point = match metric {
+            Metric::Accuracy => Point {
+                y: 100.0 - point.y,
+                low: 100.0 - point.high,
+                high: 100.0 - point.low,
+                ..point
+            },
+            Metric::Perplexity => point,
+        };
+        match series.iter_mut().find(|line| line.label == method) {
+            Some(line) => line.points.push(point),
+            None => {
+                let colour = series.len();
+                series.push(Series { label: method, points: vec![point], colour, dashed: false });
+            }
+        }
+    }
+    series.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+    let y = match metric {
+        Metric::Accuracy => ("error (%)".to_owned(), Scale::Linear),
+        Metric::Perplexity => ("perplexity".to_owned(), Scale::Log),
+    };
+    Chart {
+        title: "Quality by compression rate".to_owned(),
+        x: ("times less than 32 bits a parameter".to_owned(), Scale::Log),
+        y,
+        series,
     }
 }
 

@@ -46,6 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         augment: false,
         seed: 1,
         raw_below: 256,
+        raw_names: Vec::new(),
         evaluate_every: steps.div_ceil(4),
         evaluate_at_most: 5000,
         deadline: Duration::from_secs(600),

@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             augment: false,
             seed: 1,
             raw_below: 256,
+            raw_names: Vec::new(),
             evaluate_every: 200,
             evaluate_at_most: 1000,
             deadline: Duration::from_secs(60),

@@ -110,7 +110,7 @@ pub(crate) fn write(
 }
 
 /// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 21] {
+fn settings(config: &RunConfig) -> [(&'static str, String); 22] {
     [
         ("model", config.model.to_string()),
         ("data", config.data.name.clone()),
@@ -133,5 +133,6 @@ fn settings(config: &RunConfig) -> [(&'static str, String); 21] {
         ("augment", config.augment.to_string()),
         ("seed", config.seed.to_string()),
         ("raw below", config.raw_below.to_string()),
+        ("raw names", config.raw_names.join(" ")),
     ]
 }

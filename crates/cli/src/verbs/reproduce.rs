@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, files, paper_table, part_of, sbc};
+use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, adacomp, files, paper_table, part_of};
 use gradwire_testbed::results;
 use gradwire_testbed::runner::run_all;
 use gradwire_testbed::summary::summarize;
@@ -30,9 +30,10 @@ pub(crate) struct Reproduce {
     /// Seed; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
-    /// The row of sbc-table2: lenet, resnet32, wordlstm or charlstm [default: lenet]
+    /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm) or of adacomp-table2 (mnist-cnn,
+    /// cifar-cnn, lstm) [default: the first]
     #[arg(long, value_name = "ROW")]
-    row: Option<sbc::Row>,
+    row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
@@ -51,7 +52,7 @@ impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let Some(name) = &self.name else { return list() };
         let mut which = Reproduction::find(name)?;
-        if let Some(row) = self.row {
+        if let Some(row) = &self.row {
             which = which.with_row(row)?;
         }
         let mut experiment = self.settings.experiment(which.experiment())?;
@@ -89,7 +90,7 @@ impl Reproduce {
             let longest = outcome.runs.iter().map(|run| run.steps).max().unwrap_or(0);
             let full: Vec<RunRecord> =
                 outcome.runs.iter().filter(|run| run.steps == longest).cloned().collect();
-            let table = paper_table(which, &summarize(&full, &experiment.links())?);
+            let table = paper_table(which, &summarize(&full, &experiment.links())?, &full);
             output::line(table.without(COMPRESSOR).terminal())?;
             output::line(format!("\nReport: {}", out.join("report.html").display()))?;
         }
@@ -110,6 +111,7 @@ fn default_folder(which: Reproduction) -> PathBuf {
     let folder = PathBuf::from("results").join(which.id());
     match which {
         Reproduction::SbcTable2(row) => folder.join(row.to_string()),
+        Reproduction::AdaComp(adacomp::Study::Table2(row)) => folder.join(row.to_string()),
         _ => folder,
     }
 }

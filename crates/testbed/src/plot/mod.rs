@@ -1,6 +1,7 @@
 //! Charts as SVG.
 
 mod axis;
+mod boxes;
 mod heat;
 
 use plotters::prelude::*;
@@ -8,6 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
 pub use axis::Scale;
+pub use boxes::BoxPlot;
 pub use heat::HeatMap;
 
 /// The size of a chart in pixels, and the part of its width that the legend takes.

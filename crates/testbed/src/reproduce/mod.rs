@@ -1,6 +1,8 @@
 //! Tables of papers, run again at a size that fits a small machine: the paper's figures and the
 //! measured ones side by side.
 
+pub mod adacomp;
+pub mod entropy;
 pub mod paper;
 mod report;
 pub mod sbc;
@@ -25,12 +27,26 @@ pub enum Reproduction {
     SbcTable2(sbc::Row),
     /// Figures 3, 4 and 9 of the SBC paper: quality over temporal and gradient sparsity.
     SbcGrid,
+    /// Tables and figures of the AdaComp paper.
+    AdaComp(adacomp::Study),
+    /// Figures of the paper on entropy-driven bit widths.
+    Entropy(entropy::Study),
 }
 
 impl Reproduction {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::Table1, Self::Table2, Self::SbcTable2(sbc::Row::LeNet), Self::SbcGrid];
+    pub const ALL: [Self; 10] = [
+        Self::Table1,
+        Self::Table2,
+        Self::SbcTable2(sbc::Row::LeNet),
+        Self::SbcGrid,
+        Self::AdaComp(adacomp::Study::ALL[0]),
+        Self::AdaComp(adacomp::Study::ALL[1]),
+        Self::AdaComp(adacomp::Study::ALL[2]),
+        Self::Entropy(entropy::Study::ALL[0]),
+        Self::Entropy(entropy::Study::ALL[1]),
+        Self::Entropy(entropy::Study::ALL[2]),
+    ];
 
     /// Its name on the command line.
     pub fn id(self) -> &'static str {
@@ -39,6 +55,8 @@ impl Reproduction {
             Self::Table2 => "3lc-table2",
             Self::SbcTable2(_) => "sbc-table2",
             Self::SbcGrid => "sbc-fig3",
+            Self::AdaComp(study) => study.id(),
+            Self::Entropy(study) => study.id(),
         }
     }
 
@@ -58,6 +76,8 @@ impl Reproduction {
             Self::SbcGrid => {
                 "quality over temporal and gradient sparsity in the SBC paper (Figures 3, 4 and 9)"
             }
+            Self::AdaComp(study) => study.summary(),
+            Self::Entropy(study) => study.summary(),
         }
     }
 
@@ -75,10 +95,14 @@ impl Reproduction {
     /// The same with another row, of a table that has rows of their own.
     ///
     /// # Errors
-    /// If it has none.
-    pub fn with_row(self, row: sbc::Row) -> Result<Self, TestbedError> {
+    /// If it has none, or none of this name.
+    pub fn with_row(self, row: &str) -> Result<Self, TestbedError> {
         match self {
-            Self::SbcTable2(_) => Ok(Self::SbcTable2(row)),
+            Self::SbcTable2(_) => row.parse().map(Self::SbcTable2).map_err(TestbedError::Config),
+            Self::AdaComp(adacomp::Study::Table2(_)) => {
+                let row = row.parse().map_err(TestbedError::Config)?;
+                Ok(Self::AdaComp(adacomp::Study::Table2(row)))
+            }
             _ => Err(TestbedError::Config(format!("{} has no rows to choose from", self.id()))),
         }
     }
@@ -88,12 +112,17 @@ impl Reproduction {
         match self {
             Self::Table1 | Self::Table2 => paper::CITATION,
             Self::SbcTable2(_) | Self::SbcGrid => sbc::CITATION,
+            Self::AdaComp(_) => adacomp::CITATION,
+            Self::Entropy(_) => entropy::CITATION,
         }
     }
 
     /// The designs it compares in runs of so many steps; `none` is the first.
     pub fn compressors(self, steps: u64) -> Vec<Plan> {
+        let parse = |text: &str| text.parse().expect("the paper's designs are specs");
         let own: Vec<&str> = match self {
+            Self::AdaComp(study) => return study.compressors().iter().map(|c| parse(c)).collect(),
+            Self::Entropy(study) => return study.compressors().iter().map(|c| parse(c)).collect(),
             Self::Table1 => paper::TABLE_1.iter().map(|design| design.compressor).collect(),
             Self::Table2 => {
                 let rows = paper::TABLE_2.iter().map(|row| row.compressor);
@@ -102,7 +131,6 @@ impl Reproduction {
             Self::SbcTable2(row) => return row.experiment().compressors,
             Self::SbcGrid => return sbc::grid_compressors(steps),
         };
-        let parse = |text: &str| text.parse().expect("the paper's designs are specs");
         own.into_iter().map(parse).collect()
     }
 
@@ -135,6 +163,8 @@ impl Reproduction {
                 compressors: generated.compressors,
                 ..sbc::Row::LeNet.experiment()
             },
+            Self::AdaComp(study) => study.experiment(),
+            Self::Entropy(study) => study.experiment(),
         }
     }
 }
@@ -153,7 +183,8 @@ mod tests {
         for one in Reproduction::ALL {
             assert_eq!(Reproduction::find(one.id()).unwrap(), one);
             assert!(one.experiment().check().is_ok());
-            assert_eq!(one.compressors(2000)[0].to_string(), "none");
+            assert!(one.compressors(2000)[0].to_string().starts_with("none"));
+            assert_eq!(one.experiment().compressors, one.compressors(one.experiment().steps));
         }
         let error = Reproduction::find("3lc-table9").unwrap_err().to_string();
         assert!(error.contains("3lc-table1"), "{error}");

@@ -37,6 +37,8 @@ pub fn files(
         setup: match which {
             Reproduction::SbcTable2(row) => row.setup(experiment, &full[0]),
             Reproduction::SbcGrid => sbc::Row::ResNet32.setup(experiment, &full[0]),
+            Reproduction::AdaComp(study) => study.setup(&full[0], experiment.seeds.len()),
+            Reproduction::Entropy(study) => study.setup(&full[0], experiment.seeds.len()),
             Reproduction::Table1 | Reproduction::Table2 => setup(experiment, &full[0]),
         },
         notes: notes(which, &summary),
@@ -102,12 +104,14 @@ impl Content<'_> {
 }
 
 /// The paper's table beside ours, of runs of one length.
-pub fn paper_table(which: Reproduction, summary: &Summary) -> Grid {
+pub fn paper_table(which: Reproduction, summary: &Summary, full: &[RunRecord]) -> Grid {
     match which {
         Reproduction::Table1 => table_1(summary),
         Reproduction::Table2 => table_2(summary),
         Reproduction::SbcTable2(row) => row.table(summary),
         Reproduction::SbcGrid => table::traffic(summary),
+        Reproduction::AdaComp(study) => study.table(summary, full),
+        Reproduction::Entropy(study) => study.table(summary, full),
     }
 }
 
@@ -117,8 +121,9 @@ fn tables(which: Reproduction, summary: &Summary, full: &[RunRecord]) -> Vec<(&'
         Reproduction::Table2 => "Table 2, paper and here",
         Reproduction::SbcTable2(_) => "Table II, paper and here",
         Reproduction::SbcGrid => "All cells",
+        Reproduction::AdaComp(_) | Reproduction::Entropy(_) => "Paper and here",
     };
-    let mut tables = vec![(heading, paper_table(which, summary))];
+    let mut tables = vec![(heading, paper_table(which, summary, full))];
     if which != Reproduction::SbcGrid {
         tables.push(("Quality and traffic", table::traffic(summary)));
     }
@@ -146,6 +151,14 @@ fn charts(
     let mut charts: Charts = Vec::new();
     if which == Reproduction::SbcGrid {
         charts.push(("heat-map.svg".to_owned(), Box::new(sbc::heat_map(summary))));
+        return Ok(charts);
+    }
+    match which {
+        Reproduction::AdaComp(study) => charts.extend(study.charts(full)),
+        Reproduction::Entropy(study) => charts.extend(study.charts(full)),
+        _ => {}
+    }
+    if matches!(which, Reproduction::Entropy(_)) {
         return Ok(charts);
     }
     if which == Reproduction::Table1 {
@@ -219,6 +232,14 @@ mod tests {
             let readme = &files[0].1;
             assert!(readme.contains("arXiv:1802.07389") && readme.contains("163.84 epochs"));
             assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())));
+        }
+        let adacomp = Reproduction::AdaComp(crate::reproduce::adacomp::Study::Figure4);
+        let entropy = Reproduction::Entropy(crate::reproduce::entropy::Study::Figure5);
+        for (which, charts, paper) in [(adacomp, 4, "AAAI 2018"), (entropy, 3, "ICASSP 2015")] {
+            let files = files(which, &which.experiment(), &runs, "gradwire reproduce").unwrap();
+            let svgs = files.iter().filter(|(name, _)| name.ends_with(".svg")).count();
+            assert_eq!(svgs, charts);
+            assert!(files[0].1.contains(paper));
         }
         for (which, charts) in
             [(Reproduction::SbcTable2(sbc::Row::CharLstm), 4), (Reproduction::SbcGrid, 1)]

@@ -289,7 +289,7 @@ pub fn heat_map(summary: &Summary) -> HeatMap {
     }
 }
 
-fn known<T: FromStr<Err: fmt::Display>>(text: &str) -> T {
+pub(super) fn known<T: FromStr<Err: fmt::Display>>(text: &str) -> T {
     text.parse().unwrap_or_else(|error: T::Err| panic!("'{text}': {error}"))
 }
 

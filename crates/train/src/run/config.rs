@@ -60,6 +60,8 @@ pub struct RunConfig {
     pub seed: u64,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
+    /// Tensors whose name contains one of these words travel uncompressed.
+    pub raw_names: Vec<String>,
     /// Steps between evaluations on the test set; the last step is always evaluated.
     pub evaluate_every: u64,
     /// The most test images or tokens an evaluation before the last looks at (the last takes all).

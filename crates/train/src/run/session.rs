@@ -149,7 +149,11 @@ fn policy_of(
     config: &RunConfig,
     tensors: &[gradwire::Tensor],
 ) -> Result<(Policy, Rounds), TrainError> {
-    let policy = Policy { raw_below: config.raw_below, ..Policy::new(config.compressor.first()) };
+    let policy = Policy {
+        raw_below: config.raw_below,
+        raw_names: config.raw_names.clone(),
+        ..Policy::new(config.compressor.first())
+    };
     let (raw, compressed): (Vec<_>, Vec<_>) = tensors.iter().partition(|t| policy.is_raw(t));
     let elements = |tensors: Vec<&gradwire::Tensor>| -> Vec<usize> {
         tensors.into_iter().map(gradwire::Tensor::elements).collect()

@@ -39,6 +39,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         augment: false,
         seed: 5,
         raw_below: 256,
+        raw_names: Vec::new(),
         evaluate_every: 0,
         evaluate_at_most: 100,
         deadline: Duration::from_secs(60),

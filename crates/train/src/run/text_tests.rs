@@ -52,6 +52,7 @@ fn config(compressor: &str) -> RunConfig {
         augment: false,
         seed: 5,
         raw_below: 64,
+        raw_names: Vec::new(),
         evaluate_every: 4,
         evaluate_at_most: 100,
         deadline: Duration::from_secs(60),

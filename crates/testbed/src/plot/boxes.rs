@@ -1,0 +1,147 @@
+//! Box plots as SVG: how the runs of each setting are spread.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::axis::Axis;
+use super::{Drawn, Figure, INK, INK_AS_WRITTEN, Scale, colour};
+
+/// The size of a plot in pixels, and the part of a column that its box takes.
+const SIZE: (u32, u32) = (720, 380);
+const BOX: f64 = 0.6;
+
+/// Values by setting, each setting a box: from the lower to the upper quartile, with a line at the
+/// median, a dot at the mean, and whiskers to the least and the greatest value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BoxPlot {
+    /// What it shows.
+    pub title: String,
+    /// What the settings are.
+    pub x: String,
+    /// What the values are.
+    pub y: String,
+    /// Each setting's label and values.
+    pub columns: Vec<(String, Vec<f64>)>,
+}
+
+/// The least value, the quartiles and the greatest, and the mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Summary {
+    quartiles: [f64; 5],
+    mean: f64,
+}
+
+/// Of some values; `None` of none.
+fn summary(values: &[f64]) -> Option<Summary> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    // Between two values in proportion.
+    let quantile = |part: f64| {
+        let place = part * last as f64;
+        let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+        below + (above - below) * place.fract()
+    };
+    let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
+    Some(Summary { quartiles: [0.0, 0.25, 0.5, 0.75, 1.0].map(quantile), mean })
+}
+
+impl BoxPlot {
+    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+        let y = Axis::around(Scale::Linear, self.columns.iter().flat_map(|c| c.1.iter().copied()));
+        let columns = self.columns.len() as f64;
+        let text = ("sans-serif", 13, &INK).into_text_style(root);
+        let mut chart = ChartBuilder::on(root)
+            .caption(&self.title, ("sans-serif", 18, &INK))
+            .margin(8)
+            .x_label_area_size(58)
+            .y_label_area_size(62)
+            .build_cartesian_2d(0.0..columns.max(1.0), y)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.12))
+            .axis_style(INK.mix(0.5))
+            .label_style(text.clone())
+            .axis_desc_style(text.clone())
+            .y_desc(&self.y)
+            .y_labels(8)
+            .draw()?;
+        let below = text.pos(Pos::new(HPos::Center, VPos::Top));
+        let (across, down) = chart.plotting_area().get_pixel_range();
+        for (at, (label, values)) in self.columns.iter().enumerate() {
+            let middle = at as f64 + 0.5;
+            let x = across.start + ((across.end - across.start) as f64 * middle / columns) as i32;
+            root.draw(&Text::new(label.clone(), (x, down.end + 6), below.clone()))?;
+            let Some(Summary { quartiles: [least, lower, median, upper, greatest], mean }) =
+                summary(values)
+            else {
+                continue;
+            };
+            let (left, right) = (middle - BOX / 2.0, middle + BOX / 2.0);
+            let style = colour(usize::from(at > 0));
+            let line = |from: (f64, f64), to: (f64, f64)| {
+                PathElement::new([from, to], style.stroke_width(2))
+            };
+            chart.draw_series([
+                Rectangle::new([(left, lower), (right, upper)], style.mix(0.3).filled()),
+                Rectangle::new([(left, lower), (right, upper)], style.stroke_width(1)),
+            ])?;
+            chart.draw_series([
+                line((left, median), (right, median)),
+                line((middle, least), (middle, lower)),
+                line((middle, upper), (middle, greatest)),
+            ])?;
+            chart.draw_series([Circle::new((middle, mean), 3, style.filled())])?;
+        }
+        let centre = (across.start + (across.end - across.start) / 2, down.end + 28);
+        root.draw(&Text::new(self.x.clone(), centre, below))?;
+        Ok(())
+    }
+}
+
+impl Figure for BoxPlot {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn svg(&self) -> String {
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            self.draw(&root).and_then(|()| root.present()).expect("a string takes all text");
+        }
+        svg.replace(INK_AS_WRITTEN, "currentColor")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_by_hand() {
+        let found = summary(&[4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!((found.quartiles, found.mean), ([1.0, 1.75, 2.5, 3.25, 4.0], 2.5));
+        assert_eq!(summary(&[7.0]).unwrap().quartiles, [7.0; 5]);
+        assert_eq!(summary(&[]), None);
+    }
+
+    #[test]
+    fn every_setting_has_its_label() {
+        let column = |label: &str, values: &[f64]| (label.to_owned(), values.to_vec());
+        let plot = BoxPlot {
+            title: "accuracy".to_owned(),
+            x: "bits".to_owned(),
+            y: "per cent".to_owned(),
+            columns: vec![column("none", &[90.0, 92.0]), column("8", &[91.0]), column("4", &[])],
+        };
+        let svg = plot.svg();
+        for part in ["accuracy", "bits", "per cent", "none", "8", "4", "circle"] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        assert!(!BoxPlot { columns: Vec::new(), ..plot }.svg().is_empty());
+    }
+}
