@@ -76,7 +76,7 @@ impl Row {
             .with(batch, epochs, known(rate))
         };
         match self {
-            Self::MnistCnn => set_up("lenet5:relu", "mnist", 12, 100.0, "cosine:from=0.02"),
+            Self::MnistCnn => set_up("lenet5:relu", "mnist", 12, 100.0, "cosine:from=0.005"),
             Self::CifarCnn => set_up("cifar-cnn", "cifar10-jpg", 16, 140.0, "cosine:from=0.02"),
             Self::Lstm => Experiment {
                 optimizer: known("adam"),
