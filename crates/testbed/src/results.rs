@@ -38,6 +38,11 @@ pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
         evaluation.quality = rounded(evaluation.quality, 12);
         evaluation.loss = rounded(evaluation.loss, 6);
     }
+    // Histograms are shown of the end only.
+    let shown = run.diagnoses.len().saturating_sub(1);
+    for layer in run.diagnoses[..shown].iter_mut().flat_map(|diagnosis| &mut diagnosis.layers) {
+        layer.histogram = None;
+    }
     for step in &mut run.trace {
         for value in values(step) {
             *value = rounded(*value, 6);

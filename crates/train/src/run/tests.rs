@@ -680,3 +680,17 @@ fn momentum_on_momentum_is_warned_of() {
         assert!(warnings(compressor, optimizer).is_empty(), "{compressor}, {optimizer}");
     }
 }
+
+#[test]
+fn many_learners_share_a_few_cores() {
+    let config = RunConfig {
+        model: "mlp:8".parse().unwrap(),
+        workers: 128,
+        batch: 1,
+        steps: 3,
+        ..config("adacomp", "all-gather")
+    };
+    let record = train(&config);
+    assert_eq!((record.workers, record.trace.len()), (128, 3));
+    assert_eq!(record.digest, train(&config).digest);
+}
