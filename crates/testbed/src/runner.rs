@@ -28,6 +28,15 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
+impl Outcome {
+    /// Adds what came of another list.
+    pub fn add(&mut self, other: Self) {
+        self.runs.extend(other.runs);
+        self.failures.extend(other.failures);
+        self.interrupted |= other.interrupted;
+    }
+}
+
 /// Makes the runs of `configs` that `done` does not hold already, in order, one at a time. After each
 /// one `keep` is handed everything that is done, old and new, to be written where a later call finds
 /// it. New runs are made [`compact`], to [`TRACE_POINTS`].

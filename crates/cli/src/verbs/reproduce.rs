@@ -6,7 +6,7 @@ use clap::Args;
 use gradwire_testbed::files::write_atomic;
 use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, adacomp, files, paper_table, part_of};
 use gradwire_testbed::results;
-use gradwire_testbed::runner::run_all;
+use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::summarize;
 use gradwire_testbed::table::Grid;
 use gradwire_train::run::RunRecord;
@@ -68,33 +68,49 @@ impl Reproduce {
         let done = results::read(&kept)?;
         let fractions =
             if self.fractions.is_empty() { which.fractions() } else { self.fractions.clone() };
-        let steps = experiment.steps_on(&data);
-        let mut runs = Vec::new();
-        for fraction in &fractions {
-            experiment.epochs = None;
-            experiment.steps = part_of(steps, *fraction);
-            runs.extend(experiment.runs(&data));
-        }
-        experiment.steps = steps;
-
         interrupt::listen();
         let bars = Bars::new();
-        let outcome = run_all(&runs, &done, &bars, |all| results::write(&kept, all));
-        bars.clear();
-        let outcome = outcome?;
+        let mut outcome = Outcome::default();
+        let (mut all, mut planned) = (done, 0);
+        for mut variant in which.variants(&experiment) {
+            let steps = variant.steps_on(&data);
+            let mut runs = Vec::new();
+            for fraction in &fractions {
+                variant.epochs = None;
+                variant.steps = part_of(steps, *fraction);
+                runs.extend(variant.runs(&data));
+            }
+            planned += runs.len();
+            let is_of =
+                |run: &RunRecord| run.workers == variant.workers && run.batch == variant.batch;
+            let several = which.is_of_several();
+            let (mine, others): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|run| !several || is_of(run));
+            let keep = |mine: &[RunRecord]| results::write(&kept, &[&others, mine].concat());
+            let one = run_all(&runs, &mine, &bars, keep);
+            bars.clear();
+            outcome.add(one?);
+            all = results::read(&kept)?;
+        }
+        experiment.steps = experiment.steps_on(&data);
+        experiment.epochs = None;
         if !outcome.runs.is_empty() {
             write_atomic(&out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
             for (name, text) in files(which, &experiment, &outcome.runs, &command_line())? {
                 write_atomic(&out.join(name), text.as_bytes())?;
             }
             let longest = outcome.runs.iter().map(|run| run.steps).max().unwrap_or(0);
-            let full: Vec<RunRecord> =
-                outcome.runs.iter().filter(|run| run.steps == longest).cloned().collect();
+            let full: Vec<RunRecord> = outcome
+                .runs
+                .iter()
+                .filter(|run| run.steps == longest || which.is_of_several())
+                .cloned()
+                .collect();
             let table = paper_table(which, &summarize(&full, &experiment.links())?, &full);
             output::line(table.without(COMPRESSOR).terminal())?;
             output::line(format!("\nReport: {}", out.join("report.html").display()))?;
         }
-        conclude(outcome, runs.len())
+        conclude(outcome, planned)
     }
 }
 

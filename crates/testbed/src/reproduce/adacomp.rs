@@ -12,8 +12,8 @@ use crate::diagnosis::{self, rates_by_kind};
 use crate::experiment::Experiment;
 use crate::figures::by_rate;
 use crate::format::times;
-use crate::plot::{Chart, Figure};
-use crate::summary::Summary;
+use crate::plot::{Chart, Figure, Point, Scale, Series};
+use crate::summary::{Summary, by_compressor};
 use crate::table::{Grid, quality};
 
 /// The paper in a line.
@@ -29,6 +29,8 @@ pub enum Study {
     Figure4,
     /// Figure 5: residuals over training, with the fully connected layer compressed alone.
     Figure5,
+    /// Figure 7: compression by the size of the mini-batch, and by the number of learners.
+    Figure7,
 }
 
 /// A column of Table 2, which is a row here, of those that need no data that are not to be had.
@@ -111,7 +113,8 @@ impl Experiment {
 
 impl Study {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Table2(Row::MnistCnn), Self::Figure4, Self::Figure5];
+    pub const ALL: [Self; 4] =
+        [Self::Table2(Row::MnistCnn), Self::Figure4, Self::Figure5, Self::Figure7];
 
     /// Its name on the command line.
     pub fn id(self) -> &'static str {
@@ -119,6 +122,7 @@ impl Study {
             Self::Table2(_) => "adacomp-table2",
             Self::Figure4 => "adacomp-fig4",
             Self::Figure5 => "adacomp-fig5",
+            Self::Figure7 => "adacomp-fig7",
         }
     }
 
@@ -134,6 +138,9 @@ impl Study {
             }
             Self::Figure5 => {
                 "residuals over training, the fully connected layer compressed alone (Figures 5 and 6)"
+            }
+            Self::Figure7 => {
+                "compression by the size of the mini-batch, and by the number of learners (Figure 7)"
             }
         }
     }
@@ -157,6 +164,7 @@ impl Study {
                 "local-selection:fc=1000",
                 "adacomp:fc=5000",
             ]),
+            Self::Figure7 => own(&["none", "dryden", "adacomp"]),
         }
     }
 
@@ -164,7 +172,7 @@ impl Study {
     pub fn experiment(self) -> Experiment {
         let experiment = match self {
             Self::Table2(row) => row.experiment(),
-            Self::Figure4 => Row::CifarCnn.experiment(),
+            Self::Figure4 | Self::Figure7 => Row::CifarCnn.experiment(),
             Self::Figure5 => {
                 Experiment { raw_names: vec!["conv".to_owned()], ..Row::CifarCnn.experiment() }
             }
@@ -173,8 +181,46 @@ impl Study {
         Experiment { compressors, ..experiment }
     }
 
+    /// The experiments it consists of: one, but for Figure 7, which has other learners and batches.
+    pub fn variants(self, experiment: &Experiment) -> Vec<Experiment> {
+        let Self::Figure7 = self else { return vec![experiment.clone()] };
+        // Learners that share a mini-batch of 128, and eight learners with mini-batches of 32 and 512.
+        let shapes = [(1, 128), (8, 16), (16, 8), (64, 2), (128, 1), (8, 4), (8, 64)];
+        shapes.map(|(workers, batch)| Experiment { workers, batch, ..experiment.clone() }).to_vec()
+    }
+
+    /// Error and compression by learners and batch, of Figure 7.
+    fn table_of_shapes(runs: &[RunRecord]) -> Grid {
+        let mut grid = Grid::new([
+            "learners",
+            "batch of each",
+            "mini-batch",
+            "compressor",
+            "error",
+            "convolutions",
+            "other layers",
+            "all, by messages",
+        ]);
+        for run in runs {
+            let cell = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), times);
+            let mut row = vec![
+                run.workers.to_string(),
+                run.batch.to_string(),
+                (run.workers * run.batch).to_string(),
+                run.compressor.clone(),
+                format!("{:.2} %", (1.0 - run.quality) * 100.0),
+            ];
+            row.extend(rates_by_kind(run).map(cell));
+            grid.push(row);
+        }
+        grid
+    }
+
     /// Error and compression, the paper's beside ours where it gives them.
     pub fn table(self, summary: &Summary, runs: &[RunRecord]) -> Grid {
+        if self == Self::Figure7 {
+            return Self::table_of_shapes(runs);
+        }
         let metric = summary.metric;
         let measure = if metric == Metric::Accuracy { "error" } else { metric.name() };
         let mut grid = Grid::new([
@@ -224,6 +270,16 @@ impl Study {
         let mut add = |name: String, chart: Chart| charts.push((name, Box::new(chart)));
         match self {
             Self::Figure4 => add("rate.svg".to_owned(), by_rate(runs)),
+            Self::Figure7 => {
+                let learners =
+                    |run: &RunRecord| (run.workers * run.batch == 128).then_some(run.workers);
+                let batch = |run: &RunRecord| (run.workers == 8).then_some(8 * run.batch);
+                add(
+                    "learners.svg".to_owned(),
+                    rates_by("learners that share 128 images", runs, learners),
+                );
+                add("batch.svg".to_owned(), rates_by("images that 8 learners share", runs, batch));
+            }
             Self::Table2(_) | Self::Figure5 => {
                 for (at, chart) in diagnosis::charts(runs).into_iter().enumerate() {
                     add(format!("layers-{}.svg", at + 1), chart);
@@ -237,7 +293,7 @@ impl Study {
     pub fn setup(self, run: &RunRecord, seeds: usize) -> Grid {
         let row = match self {
             Self::Table2(row) => row,
-            Self::Figure4 | Self::Figure5 => Row::CifarCnn,
+            Self::Figure4 | Self::Figure5 | Self::Figure7 => Row::CifarCnn,
         };
         let [model, data, batch, epochs, learners] = row.paper();
         let mut grid = Grid::new(["", "paper", "here"]);
@@ -246,8 +302,10 @@ impl Study {
         };
         line("model", model, format!("{}, {} parameters", run.model, run.parameters));
         line("data", data, run.data.clone());
-        line("mini-batch of all learners", batch, (run.batch * run.workers).to_string());
-        line("learners", learners, run.workers.to_string());
+        if self != Self::Figure7 {
+            line("mini-batch of all learners", batch, (run.batch * run.workers).to_string());
+            line("learners", learners, run.workers.to_string());
+        }
         line("length", &format!("{epochs} epochs"), format!("{} steps", run.steps));
         line("optimizer", "momentum 0.9, or Adam", run.optimizer.clone());
         line("learning rate", "not said", run.learning_rate.clone());
@@ -258,6 +316,22 @@ impl Study {
             "counted: messages by layer, all at the transport".to_owned(),
         );
         grid.left_aligned()
+    }
+}
+
+/// How much messages were compressed, by what `shape` says of a run: a line for each compressor.
+fn rates_by(what: &str, runs: &[RunRecord], shape: impl Fn(&RunRecord) -> Option<usize>) -> Chart {
+    let series = by_compressor(runs).into_iter().enumerate().map(|(colour, group)| {
+        let point = |run: &&RunRecord| Some(Point::new(shape(run)? as f64, rates_by_kind(run)[2]?));
+        let mut points: Vec<Point> = group.iter().filter_map(point).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Series { label: group[0].compressor.clone(), points, colour, dashed: false }
+    });
+    Chart {
+        title: format!("Compression by {what}"),
+        x: (what.to_owned(), Scale::Log),
+        y: ("times smaller than f32".to_owned(), Scale::Log),
+        series: series.collect(),
     }
 }
 

@@ -35,7 +35,7 @@ pub enum Reproduction {
 
 impl Reproduction {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Table1,
         Self::Table2,
         Self::SbcTable2(sbc::Row::LeNet),
@@ -43,6 +43,7 @@ impl Reproduction {
         Self::AdaComp(adacomp::Study::ALL[0]),
         Self::AdaComp(adacomp::Study::ALL[1]),
         Self::AdaComp(adacomp::Study::ALL[2]),
+        Self::AdaComp(adacomp::Study::ALL[3]),
         Self::Entropy(entropy::Study::ALL[0]),
         Self::Entropy(entropy::Study::ALL[1]),
         Self::Entropy(entropy::Study::ALL[2]),
@@ -132,6 +133,19 @@ impl Reproduction {
             Self::SbcGrid => return sbc::grid_compressors(steps),
         };
         own.into_iter().map(parse).collect()
+    }
+
+    /// The experiments it consists of: one, where not several set-ups are compared.
+    pub fn variants(self, experiment: &Experiment) -> Vec<Experiment> {
+        match self {
+            Self::AdaComp(study) => study.variants(experiment),
+            _ => vec![experiment.clone()],
+        }
+    }
+
+    /// Whether its runs are of several set-ups, which tables by compressor would mix up.
+    pub fn is_of_several(self) -> bool {
+        self == Self::AdaComp(adacomp::Study::Figure7)
     }
 
     /// Parts of the standard number of steps that it trains for, each a run of its own with the

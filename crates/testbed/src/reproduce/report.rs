@@ -8,7 +8,7 @@ use crate::page::Page;
 use crate::plot::Figure;
 use crate::summary::{Summary, summarize};
 use crate::table::{self, Grid};
-use crate::{TestbedError, accounting, figures};
+use crate::{TestbedError, accounting, diagnosis, figures};
 
 use super::{Reproduction, sbc, table_1, table_2};
 
@@ -27,7 +27,8 @@ pub fn files(
     command: &str,
 ) -> Result<Files, TestbedError> {
     let longest = runs.iter().map(|run| run.steps).max().unwrap_or(0);
-    let full: Vec<RunRecord> = runs.iter().filter(|run| run.steps == longest).cloned().collect();
+    let is_full = |run: &&RunRecord| run.steps == longest || which.is_of_several();
+    let full: Vec<RunRecord> = runs.iter().filter(is_full).cloned().collect();
     let links = experiment.links();
     let summary = summarize(&full, &links)?;
     let content = Content {
@@ -124,6 +125,9 @@ fn tables(which: Reproduction, summary: &Summary, full: &[RunRecord]) -> Vec<(&'
         Reproduction::AdaComp(_) | Reproduction::Entropy(_) => "Paper and here",
     };
     let mut tables = vec![(heading, paper_table(which, summary, full))];
+    if which.is_of_several() {
+        return tables;
+    }
     if which != Reproduction::SbcGrid {
         tables.push(("Quality and traffic", table::traffic(summary)));
     }
@@ -135,6 +139,9 @@ fn tables(which: Reproduction, summary: &Summary, full: &[RunRecord]) -> Vec<(&'
 }
 
 fn notes(which: Reproduction, summary: &Summary) -> Vec<String> {
+    if which.is_of_several() {
+        return vec![diagnosis::NOTE.to_owned()];
+    }
     let mut notes = table::notes(summary);
     if matches!(which, Reproduction::SbcTable2(_) | Reproduction::SbcGrid) {
         notes.push(accounting::NOTE.to_owned());
@@ -158,7 +165,7 @@ fn charts(
         Reproduction::Entropy(study) => charts.extend(study.charts(full)),
         _ => {}
     }
-    if matches!(which, Reproduction::Entropy(_)) {
+    if matches!(which, Reproduction::Entropy(_)) || which.is_of_several() {
         return Ok(charts);
     }
     if which == Reproduction::Table1 {
@@ -235,7 +242,10 @@ mod tests {
         }
         let adacomp = Reproduction::AdaComp(crate::reproduce::adacomp::Study::Figure4);
         let entropy = Reproduction::Entropy(crate::reproduce::entropy::Study::Figure5);
-        for (which, charts, paper) in [(adacomp, 4, "AAAI 2018"), (entropy, 3, "ICASSP 2015")] {
+        let shapes = Reproduction::AdaComp(crate::reproduce::adacomp::Study::Figure7);
+        for (which, charts, paper) in
+            [(adacomp, 4, "AAAI 2018"), (shapes, 2, "AAAI 2018"), (entropy, 3, "ICASSP 2015")]
+        {
             let files = files(which, &which.experiment(), &runs, "gradwire reproduce").unwrap();
             let svgs = files.iter().filter(|(name, _)| name.ends_with(".svg")).count();
             assert_eq!(svgs, charts);
