@@ -1,7 +1,9 @@
 //! All-gather: every rank gets every message, and decodes and averages by itself.
 //!
 //! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
-//! decodes `n` messages a tensor. A rank that does not take part in a round sends nothing. Raw tensors are gathered like the others, as `none`.
+//! decodes `n` messages a tensor, in the order of ranks and each as it comes: it holds its own message, one
+//! of another rank, and the means. A rank that does not take part in a round sends nothing. Raw tensors are
+//! gathered like the others, as `none`.
 
 use gradwire::{State, Tensor};
 
@@ -16,11 +18,13 @@ pub struct AllGather {
     raw: Vec<bool>,
     sender: Sender,
     receiver: Receiver,
-    /// Of each rank, one step's messages.
-    gathered: Vec<Vec<u8>>,
-    cursors: Vec<usize>,
+    /// This rank's messages of one step.
+    own: Vec<u8>,
+    /// Another rank's.
+    received: Vec<u8>,
     message: Vec<u8>,
-    mean: Vec<f32>,
+    /// Of each tensor, the mean of the messages so far.
+    means: Vec<Vec<f32>>,
     shares: Shares,
     /// Of each rank, its part in the mean of the round.
     parts: Vec<f32>,
@@ -34,10 +38,10 @@ impl Average for AllGather {
             raw: raw_tensors(setup.policy, setup.tensors),
             sender: Sender::new(phases.clone(), setup, rank),
             receiver: Receiver::new(phases, setup.seed),
-            gathered: vec![Vec::new(); setup.workers],
-            cursors: vec![0; setup.workers],
+            own: Vec::new(),
+            received: Vec::new(),
             message: Vec::new(),
-            mean: Vec::new(),
+            means: setup.tensors.iter().map(|tensor| vec![0.0; tensor.elements()]).collect(),
             shares: setup.shares.clone(),
             parts: Vec::new(),
             carried: Carried::new(setup.tensors.len()),
@@ -53,15 +57,18 @@ impl Average for AllGather {
     ) -> Result<(), ExchangeError> {
         let operation = Operation::whole(Phase::Gather, round.step);
         self.shares.of_round(round.step, &mut self.parts);
-        worked(&mut report.compress, || self.encode(transport.rank(), round))?;
-        timed(&mut report.wire, || transport.all_gather_v(operation, &mut self.gathered))?;
-        self.cursors.fill(0);
-        for index in 0..round.tensors.len() {
-            worked(&mut report.decompress, || self.decode(round, index))?;
-            mean(index, &self.mean);
+        let own = transport.rank();
+        worked(&mut report.compress, || self.encode(own, round))?;
+        timed(&mut report.wire, || transport.send_to_others(operation, &self.own))?;
+        self.means.iter_mut().for_each(|mean| mean.fill(0.0));
+        for rank in 0..transport.size() {
+            if rank != own {
+                timed(&mut report.wire, || transport.recv(rank, operation, &mut self.received))?;
+            }
+            worked(&mut report.decompress, || self.add(rank, rank == own, round))?;
         }
-        for (rank, (fused, &at)) in self.gathered.iter().zip(&self.cursors).enumerate() {
-            fused::finish(rank, fused, at, operation)?;
+        for (index, values) in self.means.iter().enumerate() {
+            mean(index, values);
         }
         Ok(())
     }
@@ -89,8 +96,7 @@ impl Average for AllGather {
 
 impl AllGather {
     fn encode(&mut self, rank: usize, round: Round<'_>) -> Result<(), ExchangeError> {
-        let own = &mut self.gathered[rank];
-        own.clear();
+        self.own.clear();
         self.carried.clear();
         if self.parts[rank] == 0.0 {
             return Ok(());
@@ -100,26 +106,24 @@ impl AllGather {
             let raw = self.raw[index];
             self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
-            fused::append(&self.message, own);
+            fused::append(&self.message, &mut self.own);
         }
         Ok(())
     }
 
-    /// Leaves the mean of one tensor's messages in `self.mean`.
-    fn decode(&mut self, round: Round<'_>, index: usize) -> Result<(), ExchangeError> {
-        let tensor = &round.tensors[index];
-        let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
-        self.mean.clear();
-        self.mean.resize(tensor.elements(), 0.0);
-        for (rank, (fused, &weight)) in self.gathered.iter().zip(&self.parts).enumerate() {
-            if weight == 0.0 {
-                continue;
+    /// Adds what one rank sent, weighed by its part in the round, to the means.
+    fn add(&mut self, rank: usize, own: bool, round: Round<'_>) -> Result<(), ExchangeError> {
+        let (fused, weight) = (if own { &self.own } else { &self.received }, self.parts[rank]);
+        let mut at = 0;
+        if weight != 0.0 {
+            for (index, tensor) in round.tensors.iter().enumerate() {
+                let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
+                let message = fused::next(rank, fused, &mut at, operation)?;
+                let (raw, from, mean) =
+                    (self.raw[index], (round.step, rank), &mut self.means[index]);
+                self.receiver.decode_add(tensor, raw, from, message, weight, mean)?;
             }
-            let message = fused::next(rank, fused, &mut self.cursors[rank], operation)?;
-            let from = (round.step, rank);
-            let raw = self.raw[index];
-            self.receiver.decode_add(tensor, raw, from, message, weight, &mut self.mean)?;
         }
-        Ok(())
+        fused::finish(rank, fused, at, Operation::whole(Phase::Gather, round.step))
     }
 }

@@ -11,6 +11,13 @@ use gradwire_exchange::{Operation, Phase, Transport, in_process};
 thread_local! {
     /// Allocations of this thread; other tests and the harness have threads of their own.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes they asked for.
+    static ALLOCATED: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count(bytes: usize) {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+    ALLOCATED.set(ALLOCATED.get() + bytes as u64);
 }
 
 struct Counting;
@@ -22,7 +29,7 @@ static ALLOCATOR: Counting = Counting;
 // SAFETY: every call is handed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        count(layout.size());
         // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.alloc(layout) }
     }
@@ -33,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        count(size);
         // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -81,4 +88,24 @@ fn buffers_circulate() {
         assert!(step < 10 || allocated == 0, "step {step}: {allocated} allocations");
     }
     assert_eq!((at_a.len(), at_b.len()), (5000, 10_000));
+}
+
+#[test]
+fn what_goes_to_all_ranks_is_copied_once() {
+    let mut ranks = in_process::connect(3, in_process::Options::default());
+    let mut received = vec![Vec::new(); 3];
+    let payload = vec![1; 1 << 20];
+    for step in 0..20 {
+        let gather = Operation::whole(Phase::Gather, step);
+        let before = (ALLOCATIONS.get(), ALLOCATED.get());
+        ranks[0].send_to_others(gather, &payload).unwrap();
+        let most = payload.len() as u64 * 3 / 2;
+        assert!(ALLOCATED.get() - before.1 < most, "both letters share one copy");
+        for rank in [1, 2] {
+            ranks[rank].recv(0, gather, &mut received[rank]).unwrap();
+            assert!(received[rank] == payload);
+        }
+        let allocated = ALLOCATIONS.get() - before.0;
+        assert!(step < 10 || allocated == 0, "step {step}: {allocated} allocations");
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Every rank has a mailbox. Buffers circulate: a send copies its payload into a buffer of the
 //! group's pool, a receive hands that buffer over and returns the receiver's old one, so that a
-//! steady state allocates nothing.
+//! steady state allocates no buffers. What goes to all ranks is copied once and shared until each has
+//! read it: `n` ranks that say something to one another hold `n` payloads, not `n²`.
 //!
 //! With a [`Link`] the transport is throttled for real. Each rank has an egress and an ingress, each
 //! of the link's bandwidth, and a letter arrives when it has passed both, one latency apart. The
@@ -10,7 +11,7 @@
 //! the letter's last bit is there.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::inbox::{Letter, Mailbox, Pacer};
@@ -70,16 +71,27 @@ struct Group {
     mailboxes: Vec<Mailbox>,
     left: Vec<AtomicBool>,
     culprit: AtomicUsize,
-    pool: Mutex<Vec<Vec<u8>>>,
+    /// Buffers in nobody's use.
+    pool: Mutex<Vec<Arc<Vec<u8>>>>,
 }
 
 impl Group {
-    fn take_buffer(&self) -> Vec<u8> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    fn pool(&self) -> MutexGuard<'_, Vec<Arc<Vec<u8>>>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put_buffer(&self, buffer: Vec<u8>) {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    fn take_buffer(&self) -> Arc<Vec<u8>> {
+        self.pool().pop().unwrap_or_default()
+    }
+
+    /// Lets go of a buffer. Whoever does so last returns it to the pool: the lock orders them.
+    fn release(&self, mut buffer: Arc<Vec<u8>>) {
+        let mut pool = self.pool();
+        if Arc::get_mut(&mut buffer).is_some() {
+            pool.push(buffer);
+        } else {
+            drop(buffer);
+        }
     }
 
     fn has_left(&self, rank: usize) -> bool {
@@ -120,8 +132,58 @@ impl InProcess {
                 operation: during.to_string(),
                 what: format!("the header {:?}", letter.header),
             })?;
-        self.group.put_buffer(std::mem::replace(into, letter.payload));
+        let mut payload = letter.payload;
+        match Arc::get_mut(&mut payload) {
+            Some(payload) => std::mem::swap(into, payload),
+            None => into.clone_from(&payload),
+        }
+        self.group.release(payload);
         Ok((letter.from, header))
+    }
+
+    /// The payload in a buffer of the pool.
+    fn wrap(&self, payload: &[u8]) -> Arc<Vec<u8>> {
+        let mut shared = self.group.take_buffer();
+        let buffer = Arc::get_mut(&mut shared).expect("buffers of the pool are nobody else's");
+        buffer.clear();
+        buffer.extend_from_slice(payload);
+        shared
+    }
+
+    fn post(
+        &mut self,
+        to: usize,
+        operation: Operation<'_>,
+        payload: Arc<Vec<u8>>,
+    ) -> Result<(), ExchangeError> {
+        let header = Header::new(operation, payload.len()).ok_or_else(|| {
+            ExchangeError::Config(format!(
+                "{operation}: {} bytes are too many for one message; the most is 4 GiB: split the \
+                 tensors",
+                payload.len()
+            ))
+        })?;
+        if self.group.has_left(to) {
+            let peer = self.group.culprit().unwrap_or(to);
+            return Err(self.lost(peer, operation));
+        }
+        let bytes = (HEADER_BYTES + payload.len()) as u64;
+        let now = Instant::now();
+        let paced = self.options.link.map(|link| {
+            let occupancy = link.occupancy(bytes);
+            (self.egress.pass(now, occupancy) + link.latency, occupancy)
+        });
+        let (from, header) = (self.rank, header.to_bytes());
+        self.group.mailboxes[to].deliver(|ingress| {
+            let arrives = match paced {
+                Some((ready, occupancy)) => ingress.pass(from, now, ready, occupancy),
+                None => now,
+            };
+            Letter { from, header, payload, arrives }
+        });
+        self.traffic.bytes_up += bytes;
+        self.traffic.messages_up += 1;
+        Ok(())
     }
 }
 
@@ -155,37 +217,22 @@ impl Transport for InProcess {
                 self.size() - 1
             )));
         }
-        let header = Header::new(operation, payload.len()).ok_or_else(|| {
-            ExchangeError::Config(format!(
-                "{operation}: {} bytes are too many for one message; the most is 4 GiB: split the \
-                 tensors",
-                payload.len()
-            ))
-        })?;
-        if self.group.has_left(to) {
-            let peer = self.group.culprit().unwrap_or(to);
-            return Err(self.lost(peer, operation));
-        }
-        let mut buffer = self.group.take_buffer();
-        buffer.clear();
-        buffer.extend_from_slice(payload);
-        let bytes = (HEADER_BYTES + payload.len()) as u64;
-        let now = Instant::now();
-        let paced = self.options.link.map(|link| {
-            let occupancy = link.occupancy(bytes);
-            (self.egress.pass(now, occupancy) + link.latency, occupancy)
-        });
-        let (from, header) = (self.rank, header.to_bytes());
-        self.group.mailboxes[to].deliver(|ingress| {
-            let arrives = match paced {
-                Some((ready, occupancy)) => ingress.pass(from, now, ready, occupancy),
-                None => now,
-            };
-            Letter { from, header, payload: buffer, arrives }
-        });
-        self.traffic.bytes_up += bytes;
-        self.traffic.messages_up += 1;
-        Ok(())
+        let payload = self.wrap(payload);
+        self.post(to, operation, payload)
+    }
+
+    fn send_to_others(
+        &mut self,
+        operation: Operation<'_>,
+        payload: &[u8],
+    ) -> Result<(), ExchangeError> {
+        let (rank, size) = (self.rank, self.size());
+        let payload = self.wrap(payload);
+        let sent = (rank + 1..size)
+            .chain(0..rank)
+            .try_for_each(|to| self.post(to, operation, Arc::clone(&payload)));
+        self.group.release(payload);
+        sent
     }
 
     fn recv_any(

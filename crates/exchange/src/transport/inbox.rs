@@ -1,7 +1,7 @@
 //! A rank's mailbox: letters in the order of their arrival, and the ingress side of its link.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::HEADER_BYTES;
@@ -10,7 +10,8 @@ use super::HEADER_BYTES;
 pub(super) struct Letter {
     pub(super) from: usize,
     pub(super) header: [u8; HEADER_BYTES],
-    pub(super) payload: Vec<u8>,
+    /// Shared by the letters that say the same to several ranks.
+    pub(super) payload: Arc<Vec<u8>>,
     /// When its last bit is here.
     pub(super) arrives: Instant,
 }

@@ -39,6 +39,17 @@ pub trait Transport: Send {
         payload: &[u8],
     ) -> Result<(), ExchangeError>;
 
+    /// [Sends](Self::send) the same `payload` to every other rank. Each starts with its neighbour, so
+    /// that no receiver is everyone's first.
+    fn send_to_others(
+        &mut self,
+        operation: Operation<'_>,
+        payload: &[u8],
+    ) -> Result<(), ExchangeError> {
+        let (rank, size) = (self.rank(), self.size());
+        (rank + 1..size).chain(0..rank).try_for_each(|to| self.send(to, operation, payload))
+    }
+
     /// Waits until `until` for the next message of any rank in `from`; its payload replaces what
     /// `into` held. Messages of other ranks stay where they are. With a time that has passed it
     /// takes what is here and does not wait.
@@ -88,10 +99,7 @@ pub trait Transport: Send {
         messages: &mut [Vec<u8>],
     ) -> Result<(), ExchangeError> {
         let (rank, size) = (self.rank(), self.size());
-        // Each rank starts with its neighbour, so that no receiver is everyone's first.
-        for to in (rank + 1..size).chain(0..rank) {
-            self.send(to, operation, &messages[rank])?;
-        }
+        self.send_to_others(operation, &messages[rank])?;
         for from in (0..size).filter(|&from| from != rank) {
             self.recv(from, operation, &mut messages[from])?;
         }
@@ -108,10 +116,7 @@ pub trait Transport: Send {
         if self.rank() != root {
             return self.recv(root, operation, message);
         }
-        for to in (0..self.size()).filter(|&to| to != root) {
-            self.send(to, operation, message)?;
-        }
-        Ok(())
+        self.send_to_others(operation, message)
     }
 
     /// Returns once every rank has called it. Empty messages to rank 0 and back.
