@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use gradwire_bits::DecodeError;
 use gradwire_bits::huffman::Code;
 
+use crate::rounds::{Played, Rounds};
 use crate::{Memory, Rng, Source};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
@@ -59,6 +60,12 @@ pub trait Compressor: Debug + Send + Sync {
     /// Bits of value that travel with each element sent, where that is one number for all; `None`
     /// where it is not. What a message holds once (a scale, a mean) does not count.
     fn value_bits(&self) -> Option<u32> {
+        None
+    }
+
+    /// The method's rounds, where all ranks can carry it out together by all-reduce; messages are then
+    /// what a rank makes of them [alone](crate::Alone).
+    fn rounds(&self) -> Option<&dyn Rounds> {
         None
     }
 
@@ -138,4 +145,6 @@ pub struct Workspace {
     pub counts: Vec<u32>,
     /// A code for symbols.
     pub code: Code,
+    /// What a rank that plays rounds works with.
+    pub rounds: Played,
 }

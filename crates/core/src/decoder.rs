@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::encoder::check_size;
+use crate::encoder::{check_length, check_size};
 use crate::{Compressor, Context, Error, Spec, Tensor, Workspace};
 
 /// Decodes messages of one configuration.
@@ -42,13 +42,7 @@ impl Decoder {
         out: &mut [f32],
     ) -> Result<(), Error> {
         check_size(&self.spec, &*self.compressor, tensor)?;
-        if out.len() != tensor.elements() {
-            return Err(Error::WrongLength {
-                tensor: tensor.name().to_owned(),
-                expected: tensor.elements(),
-                found: out.len(),
-            });
-        }
+        check_length(tensor, out.len())?;
         let context = Context {
             seed: self.seed,
             tensor: tensor.id(),

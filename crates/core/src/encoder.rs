@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use gradwire_bits::DecodeError;
+
+use crate::rounds::{Job, Plan, Rounds};
 use crate::velocity::{accelerate, clipping};
 use crate::{
     Compressor, Context, Error, Floats, Memory, SCRATCH, Sent, Source, Spec, State, StateError,
@@ -20,6 +23,10 @@ pub struct Encoder {
     plain: bool,
     residuals: HashMap<String, Vec<f32>>,
     velocities: HashMap<String, Vec<f32>>,
+    /// What a method in rounds keeps.
+    kept: HashMap<String, Vec<f32>>,
+    /// Of a method in rounds without error feedback, the gradients of the step in progress.
+    gradients: HashMap<String, Vec<f32>>,
     workspace: Workspace,
     scratch: Vec<f32>,
     /// What a residual was multiplied by before an encoding that must be taken off it again.
@@ -38,6 +45,8 @@ impl Encoder {
             plain: false,
             residuals: HashMap::new(),
             velocities: HashMap::new(),
+            kept: HashMap::new(),
+            gradients: HashMap::new(),
             workspace: Workspace::default(),
             scratch: vec![0.0; SCRATCH],
             stash: Vec::new(),
@@ -85,16 +94,8 @@ impl Encoder {
         gradient: Floats<'_>,
         message: &mut Vec<u8>,
     ) -> Result<Sent, Error> {
-        let elements = tensor.elements();
-        check_size(&self.spec, &*self.compressor, tensor)?;
-        if gradient.len() != elements {
-            return Err(Error::WrongLength {
-                tensor: tensor.name().to_owned(),
-                expected: elements,
-                found: gradient.len(),
-            });
-        }
-        message.reserve(self.compressor.max_len(elements));
+        self.check(tensor, gradient)?;
+        message.reserve(self.compressor.max_len(tensor.elements()));
         let fresh = !self.residuals.contains_key(tensor.name());
         let encoded = self.encode_with_memory(tensor, step, gradient, message);
         if fresh && encoded.is_err() {
@@ -102,6 +103,22 @@ impl Encoder {
             self.velocities.remove(tensor.name());
         }
         encoded
+    }
+
+    fn check(&self, tensor: &Tensor, gradient: Floats<'_>) -> Result<(), Error> {
+        check_size(&self.spec, &*self.compressor, tensor)?;
+        check_length(tensor, gradient.len())
+    }
+
+    fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
+        Context {
+            seed: self.seed,
+            tensor: tensor.id(),
+            shape: tensor.shape(),
+            step,
+            rank: self.rank,
+            ranks: self.ranks,
+        }
     }
 
     fn encode_with_memory(
@@ -113,25 +130,20 @@ impl Encoder {
     ) -> Result<Sent, Error> {
         let memory = self.memory();
         let non_finite = |at| Error::non_finite(tensor.name(), at);
-        let context = Context {
-            seed: self.seed,
-            tensor: tensor.id(),
-            shape: tensor.shape(),
-            step,
-            rank: self.rank,
-            ranks: self.ranks,
-        };
-        let Self { compressor, residuals, velocities, workspace, scratch, stash, .. } = self;
+        let context = self.context(tensor, step);
+        let Self { compressor, residuals, velocities, kept, workspace, scratch, stash, .. } = self;
+        let kept = kept_of(&**compressor, kept, tensor)?;
         match memory {
             Memory::None => {
-                let mut source =
-                    Source::new(gradient, memory, None, scratch).map_err(non_finite)?;
+                let source = Source::new(gradient, memory, None, scratch).map_err(non_finite)?;
+                let mut source = source.with_kept(kept);
                 Ok(compressor.encode(&mut source, &context, workspace, message))
             }
             Memory::Residual { .. } => {
                 let residual = of_tensor(residuals, "residual", tensor)?;
-                let mut source =
+                let source =
                     Source::new(gradient, memory, Some(residual), scratch).map_err(non_finite)?;
+                let mut source = source.with_kept(kept);
                 Ok(compressor.encode(&mut source, &context, workspace, message))
             }
             Memory::Momentum { momentum, clip } => {
@@ -168,6 +180,105 @@ impl Encoder {
         }
     }
 
+    /// This rank's addend of a round of a method in [rounds](crate::Rounds), little-endian `f32`, in place of
+    /// what `addend` held; false after the last round. Rounds of a step start at 0, which alone looks at the
+    /// gradient; `means` are those of the rounds before.
+    ///
+    /// Between rounds other tensors may be encoded. A step that is not
+    /// [concluded](Self::conclude) leaves its gradient in the residual.
+    ///
+    /// # Errors
+    /// Those of [`encode`](Self::encode).
+    ///
+    /// # Panics
+    /// If the method has no rounds.
+    pub fn contribute(
+        &mut self,
+        tensor: &Tensor,
+        (step, round): (u64, usize),
+        gradient: Floats<'_>,
+        means: &[f32],
+        addend: &mut Vec<f32>,
+    ) -> Result<bool, Error> {
+        addend.clear();
+        if round == 0 {
+            self.check(tensor, gradient)?;
+            self.correct(tensor, gradient)?;
+        }
+        let context = self.context(tensor, step);
+        let (rounds, mut job) = self.job(tensor, &context)?;
+        let more = rounds.addend_len(&job.plan(), round).is_some();
+        if more {
+            rounds.contribute(round, means, &mut job, addend);
+        }
+        Ok(more)
+    }
+
+    /// Adds what the means of all rounds decode to to `out`, and keeps what this rank's addends left out.
+    ///
+    /// # Errors
+    /// [`Error::Message`] if the means make no sense; nothing has changed then.
+    pub fn conclude(
+        &mut self,
+        tensor: &Tensor,
+        step: u64,
+        means: &[f32],
+        out: &mut [f32],
+    ) -> Result<Sent, Error> {
+        check_length(tensor, out.len())?;
+        let (context, rank) = (self.context(tensor, step), self.rank);
+        let (rounds, mut job) = self.job(tensor, &context)?;
+        let plan = Plan { context: &context, kept: job.kept, alone: false };
+        let expected: usize = (0..).map_while(|round| rounds.addend_len(&plan, round)).sum();
+        let decoded = match means.len() == expected && means.iter().all(|x| x.is_finite()) {
+            true => rounds.decode_add(means, &plan, 1.0, job.workspace, out),
+            false => Err(DecodeError::Corrupt("a mean is not finite, or not all are there")),
+        };
+        decoded.map_err(|source| Error::Message {
+            tensor: tensor.name().to_owned(),
+            rank,
+            source,
+        })?;
+        Ok(rounds.settle(means, &mut job))
+    }
+
+    /// Leaves the corrected gradient where [`job`](Self::job) finds it.
+    fn correct(&mut self, tensor: &Tensor, gradient: Floats<'_>) -> Result<(), Error> {
+        let memory = self.memory();
+        let kept = if memory.is_on() { &mut self.residuals } else { &mut self.gradients };
+        let fresh = !kept.contains_key(tensor.name());
+        let corrected = of_tensor(kept, "residual", tensor)?;
+        // Without error feedback the residual of the step before counts for nothing.
+        let memory = match memory {
+            Memory::None => Memory::Residual { beta: 0.0, gamma: 1.0 },
+            on => on,
+        };
+        match Source::new(gradient, memory, Some(corrected), &mut self.scratch) {
+            Ok(mut source) => source.take_blocks(|_, _| {}),
+            Err(at) => {
+                if fresh {
+                    kept.remove(tensor.name());
+                }
+                return Err(Error::non_finite(tensor.name(), at));
+            }
+        }
+        Ok(())
+    }
+
+    /// The method's rounds, and what this rank works on.
+    fn job<'a>(
+        &'a mut self,
+        tensor: &Tensor,
+        context: &'a Context<'a>,
+    ) -> Result<(&'a dyn Rounds, Job<'a>), Error> {
+        let on = self.memory().is_on();
+        let Self { compressor, residuals, gradients, kept, workspace, .. } = self;
+        let kept = kept_of(&**compressor, kept, tensor)?;
+        let corrected = of_tensor(if on { residuals } else { gradients }, "residual", tensor)?;
+        let rounds = compressor.rounds().expect("the method has rounds");
+        Ok((rounds, Job { corrected, kept, context, alone: false, workspace }))
+    }
+
     /// The memory: the method's own where it has one.
     fn memory(&self) -> Memory {
         match self.spec.memory() {
@@ -191,7 +302,9 @@ impl Encoder {
     /// Adds everything a restored encoder needs to `state`, under keys that start with `prefix`.
     pub fn save(&self, prefix: &str, state: &mut State) {
         state.set_setting(&format!("{prefix}spec"), self.spec.to_string());
-        for (kind, entries) in [("residual", &self.residuals), ("velocity", &self.velocities)] {
+        let kinds =
+            [("residual", &self.residuals), ("velocity", &self.velocities), ("kept", &self.kept)];
+        for (kind, entries) in kinds {
             for (name, values) in entries {
                 state.set_floats(&format!("{prefix}{kind}/{name}"), values.clone());
             }
@@ -209,26 +322,48 @@ impl Encoder {
             entries.map(|(name, values)| (name.to_owned(), values.to_vec())).collect()
         };
         (self.residuals, self.velocities) = (entries("residual"), entries("velocity"));
+        self.kept = entries("kept");
         Ok(())
     }
 }
 
-/// What is kept for a tensor, zero before its first message.
+/// What is kept for a tensor, zero before its first message: a number an element.
 fn of_tensor<'a>(
     kept: &'a mut HashMap<String, Vec<f32>>,
     kind: &str,
     tensor: &Tensor,
 ) -> Result<&'a mut [f32], StateError> {
+    numbers_of(kept, kind, tensor, tensor.elements())
+}
+
+/// What a method in rounds keeps for a tensor; nothing for other methods.
+fn kept_of<'a>(
+    compressor: &dyn Compressor,
+    kept: &'a mut HashMap<String, Vec<f32>>,
+    tensor: &Tensor,
+) -> Result<&'a mut [f32], StateError> {
+    match compressor.rounds().map_or(0, |rounds| rounds.kept_len(tensor.shape())) {
+        0 => Ok(&mut []),
+        len => numbers_of(kept, "kept", tensor, len),
+    }
+}
+
+fn numbers_of<'a>(
+    kept: &'a mut HashMap<String, Vec<f32>>,
+    kind: &str,
+    tensor: &Tensor,
+    len: usize,
+) -> Result<&'a mut [f32], StateError> {
     // Two look-ups, because an entry would clone the name at every step.
     if !kept.contains_key(tensor.name()) {
-        kept.insert(tensor.name().to_owned(), vec![0.0; tensor.elements()]);
+        kept.insert(tensor.name().to_owned(), vec![0.0; len]);
     }
     match kept.get_mut(tensor.name()) {
-        Some(values) if values.len() == tensor.elements() => Ok(values),
+        Some(values) if values.len() == len => Ok(values),
         other => Err(StateError::WrongSize {
             entry: format!("{kind}/{}", tensor.name()),
             found: other.map_or(0, |values| values.len()),
-            expected: tensor.elements(),
+            expected: len,
         }),
     }
 }
@@ -239,6 +374,15 @@ fn forget(values: &mut [f32], sent: Sent, positions: &[u32]) {
         Sent::All => values.fill(0.0),
         Sent::Positions => positions.iter().for_each(|&at| values[at as usize] = 0.0),
     }
+}
+
+/// Refuses a buffer of another length than the tensor's.
+pub(crate) fn check_length(tensor: &Tensor, found: usize) -> Result<(), Error> {
+    if found == tensor.elements() {
+        return Ok(());
+    }
+    let (tensor, expected) = (tensor.name().to_owned(), tensor.elements());
+    Err(Error::WrongLength { tensor, expected, found })
 }
 
 /// Refuses a tensor with more elements than the compressor can number.

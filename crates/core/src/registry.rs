@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Compressor;
-use crate::compressors::{baseline, hybrid, quantization, sparsification};
+use crate::compressors::{baseline, hybrid, low_rank, quantization, sparsification};
 
 /// How a method saves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum Family {
 pub enum Aggregation {
     /// Messages add: the sum of messages decodes to the sum of tensors, so all-reduce serves.
     Linear,
+    /// All ranks carry the method out together, in rounds of all-reduce; elsewhere messages are gathered.
+    Rounds,
     /// Messages are gathered and decoded one by one, then averaged.
     Gather,
     /// Messages are votes; the majority decides.
@@ -223,6 +225,10 @@ pub static REGISTRY: &[&Entry] = &[
     &hybrid::dryden::ENTRY,
     &hybrid::adacomp::ENTRY,
     &hybrid::local_selection::ENTRY,
+    &sparsification::sketched_sgd::ENTRY,
+    &low_rank::powersgd::ENTRY,
+    &low_rank::gradzip::ENTRY,
+    &low_rank::gradiveq::ENTRY,
 ];
 
 /// The entry called `id`.

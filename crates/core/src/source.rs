@@ -30,6 +30,7 @@ pub struct NonFinite {
 pub struct Source<'a> {
     gradient: Floats<'a>,
     residual: Option<Feedback<'a>>,
+    kept: &'a mut [f32],
     scratch: &'a mut [f32],
     abs_max: f32,
 }
@@ -62,11 +63,16 @@ impl<'a> Source<'a> {
             }
             _ => None,
         };
-        let mut source = Self { gradient, residual, scratch, abs_max: 0.0 };
+        let mut source = Self { gradient, residual, kept: &mut [], scratch, abs_max: 0.0 };
         let mut largest = 0;
         source.peek_blocks(|_, block| largest = largest.max(kernels::abs_max_bits(block)));
         source.abs_max = f32::from_bits(largest);
         if source.abs_max.is_finite() { Ok(source) } else { Err(source.first_non_finite()) }
+    }
+
+    /// The same with what the method keeps for the tensor beside the residual.
+    pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
+        Self { kept, ..self }
     }
 
     /// The number of elements.
@@ -148,6 +154,21 @@ impl<'a> Source<'a> {
                 take(memory, gradient)
             }
         }
+    }
+
+    /// [`take`](Self::take) of the whole tensor at once, for methods that go over it several times, and what
+    /// the method keeps beside it. `spare` holds the tensor where there is no residual.
+    pub fn take_all<'b>(&'b mut self, spare: &'b mut Vec<f32>) -> (&'b mut [f32], &'b mut [f32]) {
+        if self.residual.is_none() {
+            spare.resize(self.len(), 0.0);
+            self.take_blocks(|start, block| {
+                spare[start..start + block.len()].copy_from_slice(block);
+            });
+            return (spare, self.kept);
+        }
+        self.take_blocks(|_, _| {});
+        let residual = self.residual.as_mut().map_or(&mut [][..], |f| f.residual);
+        (residual, self.kept)
     }
 
     /// What has been left of the elements taken, for last touches; `None` without error feedback.

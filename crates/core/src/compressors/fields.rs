@@ -3,12 +3,12 @@
 use gradwire_bits::DecodeError;
 
 /// Appends one number.
-pub(super) fn put_f32(value: f32, message: &mut Vec<u8>) {
+pub(crate) fn put_f32(value: f32, message: &mut Vec<u8>) {
     message.extend_from_slice(&value.to_le_bytes());
 }
 
 /// Appends numbers. Fast for at most a block of them: the space is cleared while it is in the cache.
-pub(super) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
+pub(crate) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
     let start = message.len();
     message.resize(start + 4 * values.len(), 0);
     for (bytes, value) in message[start..].as_chunks_mut::<4>().0.iter_mut().zip(values) {
@@ -17,14 +17,14 @@ pub(super) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
 }
 
 /// Reads numbers; `bytes` holds exactly four for each.
-pub(super) fn read_f32s(bytes: &[u8], values: &mut [f32]) {
+pub(crate) fn read_f32s(bytes: &[u8], values: &mut [f32]) {
     for (value, bytes) in values.iter_mut().zip(bytes.as_chunks::<4>().0) {
         *value = f32::from_le_bytes(*bytes);
     }
 }
 
 /// Appends 16-bit patterns; at most a block of them, as [`put_f32s`].
-pub(super) fn put_u16s(values: &[u16], message: &mut Vec<u8>) {
+pub(crate) fn put_u16s(values: &[u16], message: &mut Vec<u8>) {
     let start = message.len();
     message.resize(start + 2 * values.len(), 0);
     for (bytes, value) in message[start..].as_chunks_mut::<2>().0.iter_mut().zip(values) {
@@ -33,21 +33,21 @@ pub(super) fn put_u16s(values: &[u16], message: &mut Vec<u8>) {
 }
 
 /// Reads 16-bit patterns; `bytes` holds exactly two for each.
-pub(super) fn read_u16s(bytes: &[u8], values: &mut [u16]) {
+pub(crate) fn read_u16s(bytes: &[u8], values: &mut [u16]) {
     for (value, bytes) in values.iter_mut().zip(bytes.as_chunks::<2>().0) {
         *value = u16::from_le_bytes(*bytes);
     }
 }
 
 /// Splits `len` bytes off the front.
-pub(super) fn take<'a>(message: &mut &'a [u8], len: usize) -> Result<&'a [u8], DecodeError> {
+pub(crate) fn take<'a>(message: &mut &'a [u8], len: usize) -> Result<&'a [u8], DecodeError> {
     let (head, rest) = message.split_at_checked(len).ok_or(DecodeError::Truncated)?;
     *message = rest;
     Ok(head)
 }
 
 /// Splits a finite number off the front.
-pub(super) fn take_finite(message: &mut &[u8]) -> Result<f32, DecodeError> {
+pub(crate) fn take_finite(message: &mut &[u8]) -> Result<f32, DecodeError> {
     let (bytes, rest) = message.split_first_chunk::<4>().ok_or(DecodeError::Truncated)?;
     *message = rest;
     let value = f32::from_le_bytes(*bytes);
@@ -55,13 +55,13 @@ pub(super) fn take_finite(message: &mut &[u8]) -> Result<f32, DecodeError> {
 }
 
 /// Splits a scale off the front: finite and not negative.
-pub(super) fn take_scale(message: &mut &[u8]) -> Result<f32, DecodeError> {
+pub(crate) fn take_scale(message: &mut &[u8]) -> Result<f32, DecodeError> {
     let scale = take_finite(message)?;
     scale.is_sign_positive().then_some(scale).ok_or(DecodeError::Corrupt("the scale is negative"))
 }
 
 /// Checks that exactly `len` bytes are left.
-pub(super) fn expect_len(message: &[u8], len: usize) -> Result<(), DecodeError> {
+pub(crate) fn expect_len(message: &[u8], len: usize) -> Result<(), DecodeError> {
     match message.len().checked_sub(len) {
         None => Err(DecodeError::Truncated),
         Some(0) => Ok(()),

@@ -1,8 +1,9 @@
 //! The compressors, one a file, by family. The [registry](crate::registry) lists them.
 
 pub mod baseline;
-mod fields;
+pub(crate) mod fields;
 pub mod hybrid;
+pub mod low_rank;
 pub mod quantization;
 pub mod sparsification;
 

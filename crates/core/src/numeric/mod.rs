@@ -1,5 +1,7 @@
 //! Statistics and selections that compressors share.
 
+pub mod matrix;
 pub mod moments;
 pub mod selection;
+pub mod sketch;
 pub mod tails;

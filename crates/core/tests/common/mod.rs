@@ -29,6 +29,9 @@ pub(crate) fn specs() -> Vec<Spec> {
         "sbc:p=0.05,select=sampled",
         "sbc1:golomb=derived",
         "sbc2:mean=bf16",
+        "sketched-sgd:ratio=0.03,rows=2,width=3",
+        "powersgd:rank=1",
+        "gradiveq:slice=8,keep=2,refresh=2",
         "randomk:ratio=0.6",
         "randomk:unbiased=on,ef=off",
     ];
@@ -39,6 +42,18 @@ pub(crate) fn specs() -> Vec<Spec> {
 }
 
 pub(crate) const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 100_000];
+
+/// A vector, and of some sizes a matrix or more, which low-rank methods tell apart.
+pub(crate) fn shapes(elements: usize) -> Vec<Vec<usize>> {
+    let mut shapes = vec![vec![elements]];
+    match elements {
+        0 => shapes.push(vec![3, 0]),
+        1023 => shapes.push(vec![33, 31]),
+        100_000 => shapes.push(vec![100, 10, 100]),
+        _ => {}
+    }
+    shapes
+}
 
 /// Finite tensors of every kind that has ever been trouble.
 pub(crate) fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {

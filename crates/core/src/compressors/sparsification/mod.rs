@@ -6,5 +6,6 @@ pub mod gradient_dropping;
 pub(super) mod positions;
 pub mod randomk;
 pub mod sgc;
+pub mod sketched_sgd;
 pub mod threshold;
 pub mod topk;

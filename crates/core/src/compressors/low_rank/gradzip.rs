@@ -1,0 +1,179 @@
+//! `gradzip`: two thin factors by alternating least squares.
+//!
+//! `P` and `R` minimise `‖C − P·Rᵀ‖² + λ(‖P‖² + ‖R‖²)` in turn: `P = C·R·(RᵀR + λI)⁻¹`, averaged over ranks;
+//! `R = Cᵀ·P·(PᵀP + λI)⁻¹`, averaged; the gradient becomes `P·Rᵀ`. Given one factor, the other is linear in
+//! `C`, so two rounds of all-reduce serve. `R` is the start of the next step.
+//!
+//! - **Message**: `P`, then `R`, `f32` column by column: 32·rank·(rows + columns) bits. Tensors of fewer than
+//!   two dimensions, and those that this would not shrink, as they are.
+//! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank factors on its own and both
+//!   factors are gathered.
+//! - **Range**: rank 1 to 32; λ > 0 and at most 1.
+//! - **Error feedback**: on. What a rank keeps is `C − P·Rᵀ` with its own `R`: over ranks that adds up to what
+//!   the mean left out.
+//! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that has become zero starts
+//!   again.
+//! - **Deviations**: λ is relative to the mean squared norm of the columns it stands beside, so that it means
+//!   the same whatever the scale of gradients: an absolute λ above a gradient's singular values would let both
+//!   factors die out. A rank whose product would overflow sends zeros and keeps all.
+//! - **Cost**: 8 bytes an element for the sum, 4 for each product, 8 for the residual, and rank
+//!   multiplications an element in each of three.
+//!
+//! Reference: Cho, Muthusamy, Nemanich, Puri: "GradZip: Gradient Compression using Alternating Matrix
+//! Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+
+use super::factors::{self, Factors};
+use crate::numeric::matrix::{regularised_inverse, times, transposed_times};
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::rounds::{self, Alone, Job, Plan, Rounds};
+use crate::{Aggregation, Entry, Family, Sent, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "gradzip",
+    summary: "two thin factors, by alternating least squares",
+    family: Family::LowRank,
+    aggregation: Aggregation::Rounds,
+    error_feedback: true,
+    parameters: &[
+        Param {
+            key: "rank",
+            kind: Kind::Whole { min: 1, max: 32, default: 4 },
+            help: "columns of the factors",
+        },
+        Param {
+            key: "lambda",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
+            help: "weight of the factors' norms, relative to their columns'",
+        },
+    ],
+    reference: "Cho et al., NeurIPS workshop 2019",
+    payload: "rank × (rows + columns) f32",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| {
+        let rank = values.whole("rank") as usize;
+        Arc::new(Alone(GradZip { rank, lambda: values.real("lambda") }))
+    },
+};
+
+/// Alternating least squares with a warm start.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GradZip {
+    /// Columns of the factors.
+    pub rank: usize,
+    /// Weight of the factors' norms, relative to the mean squared norm of their columns.
+    pub lambda: f64,
+}
+
+impl Rounds for GradZip {
+    fn kept_len(&self, shape: &[usize]) -> usize {
+        Factors::of(shape, self.rank).map_or(0, |factors| factors.second())
+    }
+
+    fn addend_len(&self, plan: &Plan<'_>, round: usize) -> Option<usize> {
+        factors::addend_len(plan, self.rank, round)
+    }
+
+    fn contribute(&self, round: usize, means: &[f32], job: &mut Job<'_>, addend: &mut Vec<f32>) {
+        let Some(factors) = Factors::of(job.context.shape, self.rank) else {
+            return rounds::contribute_raw(job, addend);
+        };
+        let ([rows, columns], start) = (factors.dimensions, addend.len());
+        let Workspace { values, others: row, .. } = &mut *job.workspace;
+        values.clear();
+        if round == 0 {
+            factors::revive(job.kept, columns, job.context);
+            values.extend_from_slice(job.kept);
+            regularised_inverse(values, columns, self.lambda);
+            times(job.corrected, factors.dimensions, values, self.rank, addend);
+            return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
+        }
+        let p = &means[..factors.first()];
+        values.extend_from_slice(p);
+        regularised_inverse(values, rows, self.lambda);
+        transposed_times(job.corrected, factors.dimensions, values, self.rank, addend);
+        let own = &mut addend[start..];
+        factors.keep_in_range(p, own);
+        factors.subtract(p, own, job.corrected, row);
+    }
+
+    fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
+        if let Some(factors) = Factors::of(job.context.shape, self.rank) {
+            job.kept.copy_from_slice(factors.split(means).1);
+        }
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        means: &[f32],
+        plan: &Plan<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let Some(factors) = Factors::of(plan.context.shape, self.rank) else {
+            return rounds::add_raw(means, weight, out);
+        };
+        let (p, r) = factors.split(means);
+        factors.check(p, r)?;
+        factors.add((p, r), weight, workspace, out);
+        Ok(())
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        factors::max_elements(self.rank, message_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Decoder, Encoder, Floats, Spec, Tensor};
+
+    /// What a constant gradient decodes to after some steps.
+    fn decoded(spec: &str, shape: &[usize], gradient: &[f32], steps: u64) -> (usize, Vec<f32>) {
+        let spec: Spec = spec.parse().unwrap();
+        let tensor = Tensor::new("t", shape);
+        let mut encoder = Encoder::new(&spec, 1, 0);
+        let (mut len, mut out) = (0, Vec::new());
+        for step in 0..steps {
+            let mut message = Vec::new();
+            encoder.encode(&tensor, step, Floats::F32(gradient), &mut message).unwrap();
+            (len, out) = (message.len(), vec![0.0; gradient.len()]);
+            Decoder::new(&spec, 1).decode_add(&tensor, step, 0, &message, 1.0, &mut out).unwrap();
+        }
+        (len, out)
+    }
+
+    #[test]
+    fn each_factor_shrinks_a_matrix_of_rank_one_by_lambda() {
+        // With λ relative, P·Rᵀ = C / (1 + λ) after the second factor, whatever the first's scale.
+        let (a, b) = ([3.0f32, 0.0, -4.0, 1.0], [1.0f32, 2.0, -2.0, 0.5, 0.0]);
+        let gradient: Vec<f32> = a.iter().flat_map(|a| b.iter().map(move |b| a * b)).collect();
+        let (len, out) = decoded("gradzip:rank=1,lambda=0.25", &[4, 5], &gradient, 1);
+        assert_eq!(len, 36);
+        for (x, g) in out.iter().zip(&gradient) {
+            assert!((x - g / 1.25).abs() < 1e-5, "{x} for {g}");
+        }
+    }
+
+    #[test]
+    fn steps_converge_to_the_greatest_singular_value() {
+        let mut gradient = vec![0.0; 64];
+        (gradient[0], gradient[9]) = (10.0, 9.0);
+        let (_, out) = decoded("gradzip:rank=1,lambda=0.000001,ef=off", &[8, 8], &gradient, 60);
+        gradient[9] = 0.0;
+        for (x, g) in out.iter().zip(&gradient) {
+            assert!((x - g).abs() < 1e-3, "{x} for {g}");
+        }
+    }
+
+    #[test]
+    fn vectors_travel_as_they_are() {
+        assert_eq!(decoded("gradzip", &[3], &[1.0, -2.0, 1e-40], 1), (12, vec![1.0, -2.0, 1e-40]));
+    }
+}
