@@ -180,6 +180,11 @@ impl Encoder {
         }
     }
 
+    /// Whether the method has [rounds](crate::Rounds), which [`contribute`](Self::contribute) plays.
+    pub fn has_rounds(&self) -> bool {
+        self.compressor.rounds().is_some()
+    }
+
     /// This rank's addend of a round of a method in [rounds](crate::Rounds), little-endian `f32`, in place of
     /// what `addend` held; false after the last round. Rounds of a step start at 0, which alone looks at the
     /// gradient; `means` are those of the rounds before.

@@ -1,10 +1,14 @@
-//! All-reduce: messages of linear compressors are averaged on their way.
+//! All-reduce: messages of linear compressors are averaged on their way, and so are the addends of methods in
+//! [rounds](gradwire::Rounds).
 //!
 //! The messages of all tensors, one behind the other, are cut in `n` parts of whole elements. Every
 //! rank sends each part to its owner; the owner adds in rank order in `f32`, divides by `n` and
 //! rounds once to the message's element type (the mean and not the sum, so that 16 bits do not
 //! overflow), and sends the result to all. Two phases; with messages of `b` bytes in all, a rank
 //! sends and receives about `2·b·(n − 1)/n` bytes. The owner too goes on with the rounded bytes.
+//!
+//! A method in rounds takes two phases a round: the addends of the first round go with the messages of
+//! the other tensors, those of later rounds follow when all means of the round before are known.
 
 use gradwire::{Element, State, Tensor};
 
@@ -19,14 +23,17 @@ pub struct AllReduce {
     raw: Vec<bool>,
     sender: Sender,
     receiver: Receiver,
-    /// All messages of a step: this rank's, then their means.
+    /// All messages and addends of a step, round by round: this rank's, then their means.
     buffer: Vec<u8>,
     segments: Vec<Segment>,
-    /// Where the part of each owner starts in the buffer, and the end.
+    /// Where the part of each owner starts in the buffer, and the end, of the round in progress.
     cuts: Vec<usize>,
     /// Of each rank, its part that this rank owns.
     parts: Vec<Vec<u8>>,
     message: Vec<u8>,
+    addend: Vec<f32>,
+    /// The means of one tensor's rounds so far.
+    means: Vec<f32>,
     mean: Vec<f32>,
     arithmetic: Arithmetic,
     shares: Shares,
@@ -35,9 +42,10 @@ pub struct AllReduce {
     carried: Carried,
 }
 
-/// One tensor's message in the buffer.
+/// One tensor's message, or addend of a round, in the buffer.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
+    tensor: usize,
     start: usize,
     end: usize,
     element: Element,
@@ -63,6 +71,8 @@ impl Average for AllReduce {
             cuts: Vec::new(),
             parts: vec![Vec::new(); setup.workers],
             message: Vec::new(),
+            addend: Vec::new(),
+            means: Vec::new(),
             mean: Vec::new(),
             arithmetic: Arithmetic::default(),
             shares: setup.shares.clone(),
@@ -82,10 +92,18 @@ impl Average for AllReduce {
             self.shares.of_round(round.step, &mut self.weights);
         }
         worked(&mut report.compress, || self.encode(round))?;
-        cut(&self.segments, self.parts.len(), &mut self.cuts);
-        timed(&mut report.wire, || self.scatter(transport, round.step))?;
-        worked(&mut report.decompress, || self.reduce(transport.rank()));
-        timed(&mut report.wire, || self.gather(transport, round.step))?;
+        let mut first = 0;
+        for turn in 1.. {
+            cut(&self.segments[first..], self.parts.len(), &mut self.cuts);
+            timed(&mut report.wire, || self.scatter(transport, round.step))?;
+            worked(&mut report.decompress, || self.reduce(transport.rank(), first));
+            timed(&mut report.wire, || self.gather(transport, round.step))?;
+            first = self.segments.len();
+            worked(&mut report.compress, || self.contribute(round, turn))?;
+            if self.segments.len() == first {
+                break;
+            }
+        }
         for index in 0..round.tensors.len() {
             worked(&mut report.decompress, || self.decode(round, index))?;
             mean(index, &self.mean);
@@ -115,21 +133,57 @@ impl Average for AllReduce {
 }
 
 impl AllReduce {
+    /// Whether a tensor travels in rounds.
+    fn in_rounds(&self, index: usize) -> bool {
+        !self.raw[index] && self.sender.has_rounds()
+    }
+
+    /// Lays the messages of all tensors in the buffer, or their first addends.
     fn encode(&mut self, round: Round<'_>) -> Result<(), ExchangeError> {
         self.buffer.clear();
         self.segments.clear();
         self.carried.clear();
         for (index, tensor) in round.tensors.iter().enumerate() {
             let raw = self.raw[index];
+            if self.in_rounds(index) {
+                continue;
+            }
             let gradient = &round.gradients[index];
             self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
             let start = self.buffer.len();
             self.buffer.extend_from_slice(&self.message);
             let element = self.receiver.linear(raw).expect("the setup refuses other compressors");
-            self.segments.push(Segment { start, end: self.buffer.len(), element });
+            self.segments.push(Segment { tensor: index, start, end: self.buffer.len(), element });
+        }
+        self.contribute(round, 0)
+    }
+
+    /// Lays the addends of a later round in the buffer, for the tensors that have one.
+    fn contribute(&mut self, round: Round<'_>, turn: usize) -> Result<(), ExchangeError> {
+        for (index, tensor) in round.tensors.iter().enumerate() {
+            if !self.in_rounds(index) {
+                continue;
+            }
+            self.collect(index);
+            let (at, gradient) = ((round.step, turn), &round.gradients[index]);
+            let addend = &mut self.addend;
+            if self.sender.contribute(tensor, at, gradient, &self.means, addend)? {
+                let start = self.buffer.len();
+                elements::narrow_onto(addend, &mut self.buffer);
+                let (end, element) = (self.buffer.len(), Element::F32);
+                self.segments.push(Segment { tensor: index, start, end, element });
+            }
         }
         Ok(())
+    }
+
+    /// Leaves the means of a tensor's rounds so far in `self.means`.
+    fn collect(&mut self, index: usize) {
+        self.means.clear();
+        for segment in self.segments.iter().filter(|segment| segment.tensor == index) {
+            elements::widen_onto(&self.buffer[segment.start..segment.end], &mut self.means);
+        }
     }
 
     /// Sends every part to its owner, and receives all ranks' versions of this rank's own.
@@ -153,13 +207,13 @@ impl AllReduce {
         Ok(())
     }
 
-    /// Leaves the mean of this rank's own part in the buffer.
-    fn reduce(&mut self, rank: usize) {
-        let (first, last) = (self.cuts[rank], self.cuts[rank + 1]);
-        for segment in &self.segments {
-            let (start, end) = (segment.start.max(first), segment.end.min(last));
+    /// Leaves the mean of this rank's own part in the buffer; segments count from `first`.
+    fn reduce(&mut self, rank: usize, first: usize) {
+        let (from, to) = (self.cuts[rank], self.cuts[rank + 1]);
+        for segment in &self.segments[first..] {
+            let (start, end) = (segment.start.max(from), segment.end.min(to));
             if start < end {
-                let terms = self.parts.iter().map(|part| &part[start - first..end - first]);
+                let terms = self.parts.iter().map(|part| &part[start - from..end - from]);
                 let out = &mut self.buffer[start..end];
                 self.arithmetic.mean(terms, &self.weights, segment.element, out);
             }
@@ -184,10 +238,17 @@ impl AllReduce {
     /// Leaves the mean of one tensor in `self.mean`.
     fn decode(&mut self, round: Round<'_>, index: usize) -> Result<(), ExchangeError> {
         let tensor = &round.tensors[index];
-        let segment = self.segments[index];
-        let message = &self.buffer[segment.start..segment.end];
         self.mean.clear();
         self.mean.resize(tensor.elements(), 0.0);
+        if self.in_rounds(index) {
+            self.collect(index);
+            self.sender.conclude(tensor, round.step, &self.means, &mut self.mean)?;
+            self.carried.note_len(index, 0, &self.sender, 4 * self.means.len());
+            return Ok(());
+        }
+        let segment = self.segments.iter().find(|segment| segment.tensor == index);
+        let segment = segment.expect("every tensor was encoded");
+        let message = &self.buffer[segment.start..segment.end];
         // A mean has no one sender; a linear message does not depend on it.
         let from = (round.step, 0);
         let raw = self.raw[index];
@@ -240,14 +301,15 @@ fn expect_length(
     })
 }
 
-/// Cuts the buffer behind `segments` in parts of nearly equal length and of whole elements.
+/// Cuts what `segments` take of the buffer in parts of nearly equal length and of whole elements.
 fn cut(segments: &[Segment], parts: usize, cuts: &mut Vec<usize>) {
+    let first = segments.first().map_or(0, |first| first.start);
     let total = segments.last().map_or(0, |last| last.end);
     let mut at = 0;
     cuts.clear();
-    cuts.push(0);
+    cuts.push(first);
     for part in 1..parts {
-        let target = (total as u128 * part as u128 / parts as u128) as usize;
+        let target = first + ((total - first) as u128 * part as u128 / parts as u128) as usize;
         while at < segments.len() && segments[at].end <= target {
             at += 1;
         }
@@ -264,7 +326,7 @@ mod tests {
 
     #[test]
     fn parts_end_between_elements() {
-        let segment = |start, end, element| Segment { start, end, element };
+        let segment = |start, end, element| Segment { tensor: 0, start, end, element };
         let segments = [
             segment(0, 6, Element::F16),
             segment(6, 6, Element::F32),
@@ -276,6 +338,9 @@ mod tests {
         // Targets 6, 13 and 19: element borders of the last segment are 6, 10, 14, 18, 22.
         cut(&segments, 4, &mut cuts);
         assert_eq!(cuts, [0, 6, 10, 18, 26]);
+        // A later round, of which the first element border behind a third of it is 10.
+        cut(&segments[2..], 3, &mut cuts);
+        assert_eq!(cuts, [6, 10, 18, 26]);
         cut(&[], 3, &mut cuts);
         assert_eq!(cuts, [0, 0, 0, 0]);
     }

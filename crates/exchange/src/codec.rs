@@ -93,6 +93,39 @@ impl Sender {
         Ok(())
     }
 
+    /// Whether tensors that are not raw travel in rounds.
+    pub(crate) fn has_rounds(&self) -> bool {
+        self.compressed.has_rounds()
+    }
+
+    /// Replaces `addend` by this rank's of a round of a tensor that is not raw, as
+    /// [`Encoder::contribute`] has it; false after the last round.
+    pub(crate) fn contribute(
+        &mut self,
+        tensor: &Tensor,
+        (step, round): (u64, usize),
+        values: &[f32],
+        means: &[f32],
+        addend: &mut Vec<f32>,
+    ) -> Result<bool, Error> {
+        if let Some(spec) = self.phases.at(step) {
+            self.compressed.switch(spec);
+        }
+        self.compressed.contribute(tensor, (step, round), Floats::F32(values), means, addend)
+    }
+
+    /// Adds what the means of all rounds decode to to `out`.
+    pub(crate) fn conclude(
+        &mut self,
+        tensor: &Tensor,
+        step: u64,
+        means: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        self.sent = self.compressed.conclude(tensor, step, means, out)?;
+        Ok(())
+    }
+
     /// The positions that the last message carried; `None` where it carried all.
     pub(crate) fn positions(&self) -> Option<&[u32]> {
         (self.sent == Sent::Positions).then(|| self.compressed.positions())
@@ -196,8 +229,13 @@ impl Carried {
 
     /// Notes the last message of a sender, for the elements of a tensor from `offset` on.
     pub(crate) fn note(&mut self, index: usize, offset: usize, sender: &Sender, message: &[u8]) {
+        self.note_len(index, offset, sender, message.len());
+    }
+
+    /// Notes what a sender sent last and how many bytes it was.
+    pub(crate) fn note_len(&mut self, index: usize, offset: usize, sender: &Sender, len: usize) {
         let elements = &mut self.0[index];
-        elements.bytes += message.len();
+        elements.bytes += len;
         match sender.positions() {
             None => elements.all = true,
             Some(positions) => {

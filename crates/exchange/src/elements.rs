@@ -15,8 +15,7 @@ pub(crate) fn size(element: Element) -> usize {
 pub(crate) fn widen(bytes: &[u8], element: Element, bits: &mut Vec<u16>, out: &mut Vec<f32>) {
     out.clear();
     if element == Element::F32 {
-        out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
-        return;
+        return widen_onto(bytes, out);
     }
     bits.clear();
     bits.extend(bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])));
@@ -25,6 +24,18 @@ pub(crate) fn widen(bytes: &[u8], element: Element, bits: &mut Vec<u16>, out: &m
         Element::F16 => kernels::f16_to_f32(bits, out),
         _ => kernels::bf16_to_f32(bits, out),
     }
+}
+
+/// Appends little-endian `f32` elements.
+pub(crate) fn widen_onto(bytes: &[u8], out: &mut Vec<f32>) {
+    out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+}
+
+/// Appends `f32` values as little-endian elements.
+pub(crate) fn narrow_onto(values: &[f32], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + 4 * values.len(), 0);
+    narrow(values, Element::F32, &mut Vec::new(), &mut out[start..]);
 }
 
 /// `f32` values to little-endian elements, to nearest even; 16-bit elements saturate.

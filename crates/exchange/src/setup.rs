@@ -99,17 +99,19 @@ impl Setup<'_> {
                  all-gather, scatter-reduce or server",
             );
         }
-        if self.policy.push.compressor().linear().is_some() {
+        let compressor = self.policy.push.compressor();
+        if compressor.linear().is_some() || compressor.rounds().is_some() {
             return Ok(());
         }
+        let adds = [Aggregation::Linear, Aggregation::Rounds];
         let linear: Vec<_> = REGISTRY
             .iter()
-            .filter(|entry| entry.aggregation == Aggregation::Linear)
+            .filter(|entry| adds.contains(&entry.aggregation))
             .map(|entry| entry.id)
             .collect();
         refuse(format!(
             "all-reduce adds messages on their way, and messages of '{}' do not add; use all-gather, \
-             scatter-reduce or server, or a linear compressor: {}",
+             scatter-reduce or server, or a compressor that adds: {}",
             self.policy.push,
             linear.join(", ")
         ))

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{Run, SIZES, bits, specs, strategy};
+use common::{Run, SIZES, adds, bits, specs, strategy};
 
 fn ends_identical(name: &str) {
     for spec in specs() {
-        if name == "all-reduce" && spec.compressor().linear().is_none() {
+        if name == "all-reduce" && !adds(&spec) {
             continue;
         }
         for workers in [1, 2, 3, 4, 7] {

@@ -42,6 +42,18 @@ fn all_reduce_moves_every_byte_twice_less_the_own_share() {
 }
 
 #[test]
+fn rounds_move_both_factors_as_all_reduce_does() {
+    // 33 × 31, factors of two columns, and a raw tensor beside the first round.
+    let run = Run::new(strategy("all-reduce"), 3, &"powersgd:rank=2".parse().unwrap(), &[3, 1023]);
+    let bytes = 4 * (3 + 2 * (33 + 31));
+    let all = traffic(&run).into_iter().fold(Traffic::default(), |sum, rank| sum + rank);
+    // Two rounds of two phases, each from everyone to both others.
+    assert_eq!(all.messages_up, 2 * 2 * 3 * 2);
+    assert_eq!(all.bytes_up, 2 * 2 * bytes + 24 * HEADER);
+    assert_eq!(all.bytes_down, all.bytes_up);
+}
+
+#[test]
 fn all_gather_sends_every_message_to_everyone() {
     let run = Run::new(strategy("all-gather"), 3, &"none".parse().unwrap(), &[3, 1001]);
     let bytes = (1 + 3 * 4) + (2 + 1001 * 4);

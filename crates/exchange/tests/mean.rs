@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{RATE, Run, SIZES, bits, gradients, strategy, zeros};
+use common::{RATE, Run, SIZES, adds, bits, gradients, strategy, zeros};
 use gradwire::{Spec, State};
 
 const STEPS: u64 = 3;
@@ -81,8 +81,13 @@ fn add(sum: &mut [Vec<f32>], values: &[Vec<f32>], weight: f32) {
 
 #[test]
 fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
-    for name in ["all-gather", "scatter-reduce", "server", "server:servers=2"] {
-        for text in ["3lc", "3lc:s=1.75", "onebit", "topk", "int8", "randomk", "terngrad:ef=on"] {
+    let rounds = ["powersgd", "gradzip:rank=2", "gradiveq:slice=8,keep=2", "sketched-sgd"];
+    let others = ["3lc", "3lc:s=1.75", "onebit", "topk", "int8", "randomk", "terngrad:ef=on"];
+    for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
+        for text in others.into_iter().chain(rounds) {
+            if name == "all-reduce" && !adds(&text.parse().unwrap()) {
+                continue;
+            }
             let run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
             let steps = if text.starts_with("terngrad") { 1 } else { 5 };
             let ranks = run.steps(steps);

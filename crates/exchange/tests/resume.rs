@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{RATE, Run, bits, gradients, strategy};
+use common::{RATE, Run, adds, bits, gradients, strategy};
 use gradwire::State;
 use gradwire_exchange::ExchangeError;
 
@@ -34,10 +34,19 @@ fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) 
 #[test]
 fn a_resumed_run_is_bit_identical() {
     for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
-        for text in ["none", "3lc", "topk:ratio=0.1", "terngrad", "randomk:ratio=0.2", "onebit"] {
+        for text in [
+            "none",
+            "3lc",
+            "topk:ratio=0.1",
+            "terngrad",
+            "randomk:ratio=0.2",
+            "onebit",
+            "powersgd",
+            "gradiveq:slice=8,keep=2,refresh=4",
+        ] {
             let mut run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
             run.momentum = true;
-            if name == "all-reduce" && run.policy.push.compressor().linear().is_none() {
+            if name == "all-reduce" && !adds(&run.policy.push) {
                 continue;
             }
             let whole = continued(&run, 0..6, None);

@@ -8,6 +8,9 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use gradwire_bits::kernels;
 
+/// The most columns of a factor.
+pub const MAX_RANK: usize = 32;
+
 /// Rows and columns of a tensor as a matrix; `None` for fewer than two dimensions.
 pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
     match shape {
@@ -104,11 +107,11 @@ pub fn normalise(column: &mut [f32]) {
 }
 
 /// Replaces factors `A` of so many rows by `A·(AᵀA + λI)⁻¹`, where λ is `lambda` times the mean of the
-/// diagonal of `AᵀA`, by Cholesky's method in double precision. Zeros stay.
+/// diagonal of `AᵀA`, by Cholesky's method in double precision. Zeros stay. There are at most [`MAX_RANK`] columns.
 pub fn regularised_inverse(factors: &mut [f32], rows: usize, lambda: f64) {
     let rank = factors.len().checked_div(rows).unwrap_or(0);
     let column = |at: usize| &factors[at * rows..(at + 1) * rows];
-    let mut gram = vec![0.0; rank * rank];
+    let mut gram = [0.0; MAX_RANK * MAX_RANK];
     for i in 0..rank {
         for j in 0..=i {
             gram[i * rank + j] = dot(column(i), column(j));
@@ -120,7 +123,7 @@ pub fn regularised_inverse(factors: &mut [f32], rows: usize, lambda: f64) {
     }
     (0..rank).for_each(|i| gram[i * rank + i] += lambda * trace / rank as f64);
     cholesky(&mut gram, rank);
-    let mut solution = vec![0.0; rank];
+    let mut solution = [0.0; MAX_RANK];
     for row in 0..rows {
         for i in 0..rank {
             let known: f64 = (0..i).map(|j| gram[i * rank + j] * solution[j]).sum();

@@ -9,19 +9,29 @@
 #[derive(Debug, Clone)]
 pub struct CountSketch {
     /// Factor and term of each row.
-    keys: Vec<[u64; 2]>,
+    keys: [[u64; 2]; MAX_ROWS],
+    rows: usize,
     columns: usize,
 }
 
 impl CountSketch {
-    /// A table with a row for each pair of keys.
-    pub fn new(keys: Vec<[u64; 2]>, columns: usize) -> Self {
-        Self { keys, columns }
+    /// A table with a row for each pair of keys, of which [`MAX_ROWS`] are used.
+    pub fn new(pairs: impl IntoIterator<Item = [u64; 2]>, columns: usize) -> Self {
+        let (mut keys, mut rows) = ([[0; 2]; MAX_ROWS], 0);
+        for (key, pair) in keys.iter_mut().zip(pairs) {
+            *key = pair;
+            rows += 1;
+        }
+        Self { keys, rows, columns }
+    }
+
+    fn keys(&self) -> &[[u64; 2]] {
+        &self.keys[..self.rows]
     }
 
     /// Numbers in the table.
     pub fn len(&self) -> usize {
-        self.keys.len() * self.columns
+        self.rows * self.columns
     }
 
     /// Whether the table has no numbers.
@@ -38,7 +48,7 @@ impl CountSketch {
 
     /// Adds a vector to a table, row by row in `table`.
     pub fn add(&self, values: &[f32], table: &mut [f32]) {
-        for (&key, row) in self.keys.iter().zip(table.chunks_exact_mut(self.columns)) {
+        for (&key, row) in self.keys().iter().zip(table.chunks_exact_mut(self.columns)) {
             for (element, value) in values.iter().enumerate() {
                 let (column, sign) = self.place(key, element);
                 row[column] += sign * value;
@@ -49,9 +59,9 @@ impl CountSketch {
     /// An element's estimate.
     pub fn estimate(&self, table: &[f32], element: usize) -> f32 {
         let mut found = [0.0; MAX_ROWS];
-        let found = &mut found[..self.keys.len()];
+        let found = &mut found[..self.rows];
         for ((found, &key), row) in
-            found.iter_mut().zip(&self.keys).zip(table.chunks_exact(self.columns))
+            found.iter_mut().zip(self.keys()).zip(table.chunks_exact(self.columns))
         {
             let (column, sign) = self.place(key, element);
             *found = sign * row[column];
@@ -75,7 +85,7 @@ mod tests {
     #[test]
     fn columns_and_signs_are_those_of_the_hash() {
         // Factor 2^32 and term 0 hash element x to x: column x·4 >> 32 = 0, sign by the lowest bit.
-        let sketch = CountSketch::new(vec![[1 << 32, 0], [1 << 32, 3 << 62]], 4);
+        let sketch = CountSketch::new([[1 << 32, 0], [1 << 32, 3 << 62]], 4);
         let mut table = vec![0.0; 8];
         sketch.add(&[1.0, 10.0, 100.0], &mut table);
         // The second row's term is three quarters of the range: column 3.
@@ -87,7 +97,7 @@ mod tests {
     #[test]
     fn heavy_elements_stand_out_and_tables_add() {
         let mut keys = crate::Rng::new(1, 2, 3, 4, 5);
-        let keys = (0..5).map(|_| [keys.next_u64(), keys.next_u64()]).collect();
+        let keys = (0..5).map(|_| [keys.next_u64(), keys.next_u64()]);
         let sketch = CountSketch::new(keys, 500);
         let light: Vec<f32> =
             (0..20_000).map(|i| ((i * 7919) % 101) as f32 / 100.0 - 0.5).collect();

@@ -19,8 +19,22 @@ pub fn strategy(text: &str) -> Strategy {
 }
 
 pub fn tensors(sizes: &[usize]) -> Vec<Tensor> {
-    let tensor = |(at, &size): (usize, &usize)| Tensor::new(format!("t{at}.weight"), &[size]);
+    let tensor = |(at, &size)| Tensor::new(format!("t{at}.weight"), &shape(size));
     sizes.iter().enumerate().map(tensor).collect()
+}
+
+/// Large tensors are matrices, as near to square as their size allows.
+fn shape(size: usize) -> Vec<usize> {
+    match (size >= 900, (1..=size.isqrt()).rev().find(|rows| size.is_multiple_of(*rows))) {
+        (true, Some(rows)) => vec![rows, size / rows],
+        _ => vec![size],
+    }
+}
+
+/// Whether all-reduce serves for a compressor.
+pub fn adds(spec: &Spec) -> bool {
+    let compressor = spec.compressor();
+    compressor.linear().is_some() || compressor.rounds().is_some()
 }
 
 /// Every registered compressor with its defaults, and the variants that change a message's form.
@@ -32,6 +46,9 @@ pub fn specs() -> Vec<Spec> {
         "topk:ratio=0.25,select=sampled,positions=bitmap",
         "none:ef=on",
         "fp16:ef=on",
+        "powersgd:rank=1,ef=off",
+        "gradiveq:slice=8,keep=2,refresh=2",
+        "sketched-sgd:ratio=0.03,rows=2,width=3",
     ];
     let variants = variants.iter().map(|text| text.parse().unwrap());
     REGISTRY.iter().map(|entry| Spec::of(entry)).chain(variants).collect()

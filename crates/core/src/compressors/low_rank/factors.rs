@@ -80,9 +80,9 @@ impl Factors {
 /// same on every rank: what is zero once would stay so.
 pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
     let rng = context.shared_rng(0);
-    let mut words = vec![0; rows];
     for (at, column) in columns.chunks_exact_mut(rows).enumerate() {
         if column.iter().all(|&x| x == 0.0) {
+            let mut words = vec![0; rows];
             rng.fill_from(at * rows, &mut words);
             for (x, &word) in column.iter_mut().zip(&words) {
                 *x = (word as i32 >> 8) as f32 / (1 << 23) as f32;

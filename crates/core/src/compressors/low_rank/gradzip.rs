@@ -15,7 +15,8 @@
 //!   again.
 //! - **Deviations**: λ is relative to the mean squared norm of the columns it stands beside, so that it means
 //!   the same whatever the scale of gradients: an absolute λ above a gradient's singular values would let both
-//!   factors die out. A rank whose product would overflow sends zeros and keeps all.
+//!   factors die out. For the same reason `R` is scaled to norm 1 between steps: where the gradient turns faster
+//!   than `R` follows, `R` would grow and `P` shrink without bound. A rank whose product would overflow sends zeros and keeps all.
 //! - **Cost**: 8 bytes an element for the sum, 4 for each product, 8 for the residual, and rank
 //!   multiplications an element in each of three.
 //!
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::factors::{self, Factors};
-use crate::numeric::matrix::{regularised_inverse, times, transposed_times};
+use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse, times, transposed_times};
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::rounds::{self, Alone, Job, Plan, Rounds};
 use crate::{Aggregation, Entry, Family, Sent, Workspace};
@@ -42,7 +43,7 @@ pub static ENTRY: Entry = Entry {
     parameters: &[
         Param {
             key: "rank",
-            kind: Kind::Whole { min: 1, max: 32, default: 4 },
+            kind: Kind::Whole { min: 1, max: MAX_RANK as u64, default: 4 },
             help: "columns of the factors",
         },
         Param {
@@ -104,6 +105,7 @@ impl Rounds for GradZip {
     fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
         if let Some(factors) = Factors::of(job.context.shape, self.rank) {
             job.kept.copy_from_slice(factors.split(means).1);
+            normalise(job.kept);
         }
         Sent::All
     }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::factors::{self, Factors};
-use crate::numeric::matrix::{normalise, orthonormalise, times, transposed_times};
+use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise, times, transposed_times};
 use crate::registry::{Guarantees, Kind, Param};
 use crate::rounds::{self, Alone, Job, Plan, Rounds};
 use crate::{Aggregation, Entry, Family, Sent, Workspace};
@@ -43,7 +43,7 @@ pub static ENTRY: Entry = Entry {
     error_feedback: true,
     parameters: &[Param {
         key: "rank",
-        kind: Kind::Whole { min: 1, max: 32, default: 4 },
+        kind: Kind::Whole { min: 1, max: MAX_RANK as u64, default: 4 },
         help: "columns of the factors",
     }],
     reference: "Vogels et al., NeurIPS 2019",

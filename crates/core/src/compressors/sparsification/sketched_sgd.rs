@@ -110,7 +110,7 @@ impl SketchedSgd {
     fn sketch(&self, sizes: Sizes, context: &Context<'_>) -> CountSketch {
         let mut rng = context.shared_rng(0);
         let keys = (0..self.rows).map(|_| [rng.next_u64(), rng.next_u64()]);
-        CountSketch::new(keys.collect(), sizes.columns)
+        CountSketch::new(keys, sizes.columns)
     }
 
     /// Leaves the candidates, increasing, in `positions`.
@@ -165,13 +165,10 @@ impl Rounds for SketchedSgd {
         let Some(sizes) = self.sizes(elements) else { return Sent::All };
         let (table, exact) = means.split_at(sizes.table);
         self.find(table, elements, sizes, job.context, job.workspace);
-        let Workspace { positions, symbols: _, words, others, .. } = &mut *job.workspace;
-        let mut chosen = Vec::new();
-        others.clear();
-        others.extend_from_slice(exact);
-        largest(others, sizes.sent, words, &mut chosen);
+        let Workspace { positions, words, counts: chosen, .. } = &mut *job.workspace;
+        largest(exact, sizes.sent, words, chosen);
         chosen.iter_mut().for_each(|at| *at = positions[*at as usize]);
-        *positions = chosen;
+        std::mem::swap(positions, chosen);
         positions.iter().for_each(|&at| job.corrected[at as usize] = 0.0);
         Sent::Positions
     }
