@@ -63,6 +63,10 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
+    /// Makes what a step goes by of the weighted mean of all ranks' messages, in place. Most methods go by the
+    /// mean; a vote goes by its sign. Where a server or an owner averages, it does so before anything is sent on.
+    fn aggregate(&self, _mean: &mut [f32]) {}
+
     /// The method's rounds, where all ranks can carry it out together by all-reduce; messages are then
     /// what a rank makes of them [alone](crate::Alone).
     fn rounds(&self) -> Option<&dyn Rounds> {

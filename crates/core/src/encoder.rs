@@ -128,7 +128,7 @@ impl Encoder {
         gradient: Floats<'_>,
         message: &mut Vec<u8>,
     ) -> Result<Sent, Error> {
-        let memory = self.memory();
+        let (memory, plain) = (self.memory(), self.spec.memory());
         let non_finite = |at| Error::non_finite(tensor.name(), at);
         let context = self.context(tensor, step);
         let Self { compressor, residuals, velocities, kept, workspace, scratch, stash, .. } = self;
@@ -156,7 +156,7 @@ impl Encoder {
                         clipping(gradient, limit, scratch)
                     }
                 };
-                accelerate(gradient, [momentum, factor], velocity, residual, scratch)
+                accelerate(gradient, [momentum, factor], velocity, Some(residual), scratch)
                     .map_err(non_finite)?;
                 let sums = Floats::F32(velocity);
                 let mut source = Source::new(sums, Memory::RESIDUAL, Some(residual), scratch)
@@ -164,6 +164,20 @@ impl Encoder {
                 let sent = compressor.encode(&mut source, &context, workspace, message);
                 forget(velocity, sent, &workspace.positions);
                 Ok(sent)
+            }
+            Memory::Average { decay } => {
+                let velocity = of_tensor(velocities, "velocity", tensor)?;
+                let mut residual = match plain.is_on() {
+                    true => Some(of_tensor(residuals, "residual", tensor)?),
+                    false => None,
+                };
+                let weights = [decay, 1.0 - decay];
+                accelerate(gradient, weights, velocity, residual.as_deref(), scratch)
+                    .map_err(non_finite)?;
+                let residual = residual.as_deref_mut();
+                let mut source = Source::new(Floats::F32(velocity), plain, residual, scratch)
+                    .map_err(non_finite)?;
+                Ok(compressor.encode(&mut source, &context, workspace, message))
             }
             Memory::LongTerm { epsilon, alpha } => {
                 let sum = of_tensor(residuals, "residual", tensor)?;
@@ -286,10 +300,12 @@ impl Encoder {
 
     /// The memory: the method's own where it has one.
     fn memory(&self) -> Memory {
-        match self.spec.memory() {
-            Memory::None => Memory::None,
-            plain if self.plain => plain,
-            plain => self.compressor.memory().unwrap_or(plain),
+        let (own, plain) = (self.compressor.memory(), self.spec.memory());
+        match own {
+            _ if self.plain => plain,
+            Some(average @ Memory::Average { .. }) => average,
+            _ if !plain.is_on() => plain,
+            own => own.unwrap_or(plain),
         }
     }
 

@@ -29,6 +29,12 @@ pub enum Memory {
         /// Momentum α, in \[0, 1).
         alpha: f32,
     },
+    /// Signum's running mean: `z ← δ·z + (1 − δ)·g`, and z is compressed, whole every time. It is there
+    /// without error feedback too; with it, a residual is kept beside z.
+    Average {
+        /// Weight δ of the mean so far, in \[0, 1).
+        decay: f32,
+    },
 }
 
 impl Memory {

@@ -213,6 +213,8 @@ pub static REGISTRY: &[&Entry] = &[
     &quantization::int8::ENTRY,
     &quantization::terngrad::ENTRY,
     &quantization::onebit::ENTRY,
+    &quantization::signsgd::ENTRY,
+    &quantization::signum::ENTRY,
     &quantization::three_lc::ENTRY,
     &quantization::entropy_bits::ENTRY,
     &sparsification::topk::ENTRY,

@@ -14,27 +14,32 @@ pub(crate) fn clipping(gradient: Floats<'_>, limit: f64, scratch: &mut [f32]) ->
 }
 
 /// u ← momentum·u + factor·g, unless an element of g, of the new u or of v + u is not finite: then
-/// nothing changes.
+/// nothing changes. Without a residual v is 0.
 pub(crate) fn accelerate(
     gradient: Floats<'_>,
     [momentum, factor]: [f32; 2],
     velocity: &mut [f32],
-    residual: &[f32],
+    residual: Option<&[f32]>,
     scratch: &mut [f32],
 ) -> Result<(), NonFinite> {
     let next = |u: f32, g: f32| momentum * u + factor * g;
     let mut bad = None;
     for_blocks(gradient, scratch, |start, block| {
-        let old = velocity[start..].iter().zip(&residual[start..]);
-        let sums = block.iter().zip(old).map(|(&g, (&u, &v))| v + next(u, g));
+        let new = block.iter().zip(&velocity[start..]).map(|(&g, &u)| next(u, g));
         // A sum of finite numbers is finite or overflows; either way one look at it is enough.
-        let finite = sums.clone().fold(true, |finite, sum| finite & sum.is_finite());
+        let finite = match residual {
+            None => new.fold(true, |finite, u| finite & u.is_finite()),
+            Some(v) => {
+                new.zip(&v[start..]).fold(true, |finite, (u, v)| finite & (v + u).is_finite())
+            }
+        };
         if !finite && bad.is_none() {
-            let at =
-                block.iter().zip(sums).position(|(g, sum)| !(g.is_finite() && sum.is_finite()));
+            let sum = |at: usize| {
+                residual.map_or(0.0, |v| v[start + at]) + next(velocity[start + at], block[at])
+            };
+            let at = (0..block.len()).find(|&at| !(block[at].is_finite() && sum(at).is_finite()));
             bad = at.map(|at| {
-                let (g, u, v) = (block[at], velocity[start + at], residual[start + at]);
-                let value = if g.is_finite() { v + next(u, g) } else { g };
+                let value = if block[at].is_finite() { sum(at) } else { block[at] };
                 NonFinite { index: start + at, value }
             });
         }

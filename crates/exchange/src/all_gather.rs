@@ -67,7 +67,8 @@ impl Average for AllGather {
             }
             worked(&mut report.decompress, || self.add(rank, rank == own, round))?;
         }
-        for (index, values) in self.means.iter().enumerate() {
+        for (index, values) in self.means.iter_mut().enumerate() {
+            worked(&mut report.decompress, || self.receiver.aggregate(self.raw[index], values));
             mean(index, values);
         }
         Ok(())

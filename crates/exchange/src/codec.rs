@@ -196,6 +196,11 @@ impl Receiver {
         self.of(is_raw).decode_add(tensor, step, rank as u32, message, weight, out)
     }
 
+    /// Makes what a step goes by of the mean of all ranks' messages.
+    pub(crate) fn aggregate(&mut self, is_raw: bool, mean: &mut [f32]) {
+        self.of(is_raw).compressor().aggregate(mean);
+    }
+
     /// What messages consist of, for linear compressors.
     pub(crate) fn linear(&mut self, is_raw: bool) -> Option<Element> {
         self.of(is_raw).compressor().linear()

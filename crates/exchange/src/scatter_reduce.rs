@@ -167,6 +167,7 @@ impl ScatterReduce {
                     let mean = &mut self.mean;
                     self.receiver.decode_add(tensor, *raw, (step, from), message, weight, mean)?;
                 }
+                self.receiver.aggregate(*raw, &mut self.mean);
                 Ok::<(), ExchangeError>(())
             })?;
             worked(&mut report.compress, || {

@@ -17,9 +17,10 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
+use super::two_levels;
 use crate::compressors::fields;
 use crate::registry::Guarantees;
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -65,14 +66,7 @@ impl Compressor for OneBit {
         let (negative, positive) = means(source);
         fields::put_f32(negative, message);
         fields::put_f32(positive, message);
-        // A block is a whole number of bytes, so that blocks join without shifting.
-        const { assert!(BLOCK.is_multiple_of(8)) };
-        workspace.bytes.resize(BLOCK / 8, 0);
-        source.take_blocks(|_, block| {
-            let bits = &mut workspace.bytes[..block.len().div_ceil(8)];
-            kernels::sign_residual(block, negative, positive, bits);
-            message.extend_from_slice(bits);
-        });
+        two_levels::encode(source, [negative, positive], workspace, message);
         Sent::All
     }
 
@@ -86,17 +80,11 @@ impl Compressor for OneBit {
     ) -> Result<(), DecodeError> {
         let negative = fields::take_finite(&mut message)?;
         let positive = fields::take_finite(&mut message)?;
-        fields::expect_len(message, out.len().div_ceil(8))?;
-        let used = out.len() % 8;
-        if used != 0 && message.last().is_some_and(|last| last >> used != 0) {
-            return Err(DecodeError::Corrupt("a padding bit is set"));
-        }
-        kernels::sign_add(message, weight * negative, weight * positive, out);
-        Ok(())
+        two_levels::decode_add(message, [weight * negative, weight * positive], out)
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        elements.div_ceil(8) + HEADER
+        two_levels::len(elements) + HEADER
     }
 
     fn max_elements(&self, message_len: usize) -> usize {

@@ -1,0 +1,124 @@
+//! `signsgd`: signs alone, and the majority decides.
+//!
+//! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the mean of the ranks'
+//! messages: +1 or −1 as most ranks say, weighed by their shares, and 0 on a tie. The learning rate is then
+//! the length of every step, as in methods of the kind of Adam.
+//!
+//! - **Message**: d bits, least significant first, the last byte padded with zeros.
+//! - **Aggregation**: majority vote. Under scatter-reduce owners send the outcome as signs, where a tie counts
+//!   as +1. Servers vote too, but send changes of the model, which signs alone do not carry: give pulls another compressor.
+//! - **Error feedback**: off.
+//! - **Cost**: 4 bytes an element for the check, 4 for the signs.
+//!
+//! Reference: Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for Non-Convex
+//! Problems", ICML 2018.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+
+use super::two_levels;
+use crate::registry::Guarantees;
+use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "signsgd",
+    summary: "the sign; the majority decides",
+    family: Family::Quantization,
+    aggregation: Aggregation::Vote,
+    error_feedback: false,
+    parameters: &[],
+    reference: "Bernstein et al., ICML 2018",
+    payload: "d bits",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |_| Arc::new(SignSgd { memory: None }),
+};
+
+/// What a bit stands for.
+const LEVELS: [f32; 2] = [-1.0, 1.0];
+
+/// Signs, of gradients or of their running mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SignSgd {
+    /// The running mean, for signum.
+    pub memory: Option<Memory>,
+}
+
+impl Compressor for SignSgd {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        two_levels::encode(source, LEVELS, workspace, message);
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        _: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        two_levels::decode_add(message, LEVELS.map(|level| weight * level), out)
+    }
+
+    fn aggregate(&self, mean: &mut [f32]) {
+        for x in mean {
+            *x = if *x == 0.0 { 0.0 } else { 1f32.copysign(*x) };
+        }
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        two_levels::len(elements)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len.saturating_mul(8)
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        self.memory
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, round_trip};
+
+    #[test]
+    fn bits_are_signs() {
+        let gradient = [0.0, -1.0, 2.0, -3.0, 4.0, -0.0, 1e-40, -1e-40, -1.0];
+        assert_eq!(encode("signsgd", &gradient), [0b0111_0101, 0]);
+        let signs = [1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0, -1.0, -1.0];
+        assert_eq!(round_trip("signsgd", &gradient), signs);
+        assert!(encode("signsgd", &[]).is_empty());
+    }
+
+    #[test]
+    fn the_majority_decides_and_a_tie_is_nothing() {
+        let vote = SignSgd { memory: None };
+        let mut mean = [1.0 / 3.0, -1.0, 0.0, -0.0, 1e-8];
+        vote.aggregate(&mut mean);
+        assert_eq!(mean, [1.0, -1.0, 0.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let mut out = [0.0; 3];
+        let mut result = |bytes: &[u8]| decode("signsgd", bytes, 1.0, &mut out);
+        assert_eq!(result(&[]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[1, 0]), Err(DecodeError::Trailing { extra: 1 }));
+        assert_eq!(result(&[8]), Err(DecodeError::Corrupt("a padding bit is set")));
+    }
+}

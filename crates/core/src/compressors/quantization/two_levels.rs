@@ -1,0 +1,44 @@
+//! One bit an element, decoded to one of two levels: what methods that send signs share.
+
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::compressors::fields;
+use crate::{BLOCK, Source, Workspace};
+
+/// Bytes of a tensor's bits.
+pub(super) fn len(elements: usize) -> usize {
+    elements.div_ceil(8)
+}
+
+/// Appends a bit for each element, least significant first and 1 for elements ≥ 0, the last byte padded with
+/// zeros; takes the level of its side from each.
+pub(super) fn encode(
+    source: &mut Source<'_>,
+    [negative, positive]: [f32; 2],
+    workspace: &mut Workspace,
+    message: &mut Vec<u8>,
+) {
+    // A block is a whole number of bytes, so that blocks join without shifting.
+    const { assert!(BLOCK.is_multiple_of(8)) };
+    workspace.bytes.resize(BLOCK / 8, 0);
+    source.take_blocks(|_, block| {
+        let bits = &mut workspace.bytes[..len(block.len())];
+        kernels::sign_residual(block, negative, positive, bits);
+        message.extend_from_slice(bits);
+    });
+}
+
+/// Adds the level of each bit.
+pub(super) fn decode_add(
+    bits: &[u8],
+    [negative, positive]: [f32; 2],
+    out: &mut [f32],
+) -> Result<(), DecodeError> {
+    fields::expect_len(bits, len(out.len()))?;
+    let used = out.len() % 8;
+    if used != 0 && bits.last().is_some_and(|last| last >> used != 0) {
+        return Err(DecodeError::Corrupt("a padding bit is set"));
+    }
+    kernels::sign_add(bits, negative, positive, out);
+    Ok(())
+}
