@@ -211,6 +211,8 @@ pub static REGISTRY: &[&Entry] = &[
     &quantization::int8::ENTRY,
     &quantization::terngrad::ENTRY,
     &quantization::onebit::ENTRY,
+    &quantization::efsignsgd::ENTRY,
+    &quantization::natural::ENTRY,
     &quantization::three_lc::ENTRY,
     &quantization::entropy_bits::ENTRY,
     &sparsification::topk::ENTRY,

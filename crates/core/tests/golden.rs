@@ -37,6 +37,13 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m[4..].iter().any(|&byte| byte != 121),
     },
     Golden { file: "onebit-v1", spec: "onebit", claim: |m| m[3] & 0x80 != 0 && m[7] & 0x80 == 0 },
+    Golden { file: "efsignsgd-v1", spec: "efsignsgd", claim: |m| m.len() == 4 + ELEMENTS / 8 },
+    Golden { file: "natural-v1", spec: "natural", claim: |m| m.len() == ELEMENTS / 8 + ELEMENTS },
+    Golden {
+        file: "natural-v1-huffman",
+        spec: "natural:code=huffman,ef=off",
+        claim: |m| m[ELEMENTS / 8] == 1 && m.len() < 450,
+    },
     Golden { file: "3lc-v1", spec: "3lc", claim: has_runs },
     Golden { file: "3lc-v1-s1.75", spec: "3lc:s=1.75", claim: has_runs },
     Golden {

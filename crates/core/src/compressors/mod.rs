@@ -5,6 +5,7 @@ mod fields;
 pub mod hybrid;
 pub mod quantization;
 pub mod sparsification;
+mod symbols;
 
 #[cfg(test)]
 mod testing;

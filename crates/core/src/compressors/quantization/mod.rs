@@ -1,7 +1,9 @@
 //! Every element, in fewer bits.
 
+pub mod efsignsgd;
 pub mod entropy_bits;
 pub mod int8;
+pub mod natural;
 pub mod onebit;
 mod ternary;
 pub mod terngrad;
