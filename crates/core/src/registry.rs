@@ -209,6 +209,7 @@ pub static REGISTRY: &[&Entry] = &[
     &baseline::fp16::ENTRY,
     &baseline::bf16::ENTRY,
     &quantization::int8::ENTRY,
+    &quantization::dynamic_tree::ENTRY,
     &quantization::terngrad::ENTRY,
     &quantization::onebit::ENTRY,
     &quantization::efsignsgd::ENTRY,

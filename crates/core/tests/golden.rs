@@ -30,6 +30,17 @@ const GOLDEN: &[Golden] = &[
         spec: "int8",
         claim: |m| m[4..].contains(&127) || m[4..].contains(&129),
     },
+    Golden {
+        file: "8bit-v1",
+        spec: "8bit",
+        claim: |m| m[4..].contains(&128) || m[4..].contains(&255),
+    },
+    Golden {
+        file: "8bit-v1-fallback",
+        spec: "8bit:code=huffman,ef=off",
+        // So few elements do not pay for the lengths.
+        claim: |m| m[4] == 0 && m.len() == 5 + ELEMENTS,
+    },
     Golden { file: "terngrad-v1", spec: "terngrad", claim: |m| m.len() == 4 + ELEMENTS / 5 },
     Golden {
         file: "terngrad-v1-unclipped",

@@ -13,6 +13,7 @@
 
 mod axpy;
 mod bins;
+mod codebook;
 mod compact;
 mod convert;
 mod int8;
@@ -27,6 +28,7 @@ mod zero_run;
 
 pub use axpy::{accumulate, accumulate_to, add_scaled};
 pub use bins::{Near, bin_maxima, reaching};
+pub use codebook::{Codebook, nearest_residual, numbers_add};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use int8::{int8_add, int8_residual};

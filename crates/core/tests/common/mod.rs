@@ -17,6 +17,7 @@ pub(crate) fn specs() -> Vec<Spec> {
         "3lc:beta=0.5,gamma=0.25",
         "terngrad:clip=0",
         "natural:code=huffman",
+        "8bit:code=huffman",
         "topk:ratio=0.25,select=sampled,positions=bitmap",
         "topk:ratio=0.05,select=sampled",
         "topk:positions=rice",

@@ -1,5 +1,6 @@
 //! Every element, in fewer bits.
 
+pub mod dynamic_tree;
 pub mod efsignsgd;
 pub mod entropy_bits;
 pub mod int8;

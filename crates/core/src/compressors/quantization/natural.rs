@@ -16,7 +16,8 @@
 //!   step.
 //! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help; the paper
 //!   has none.
-//! - **Deviations**: the paper leaves out the smallest exponents, and so has none for zero to share.
+//! - **Deviations**: none where the paper says what happens; zeros, subnormal numbers and the top of the range
+//!   it leaves open.
 //! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 for the draws, 4 to write and read the
 //!   exponents.
 //!
