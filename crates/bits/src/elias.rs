@@ -95,8 +95,11 @@ const fn reversed(value: u64, width: u32) -> u64 {
 }
 
 impl Elias {
-    /// The bits of a number's code, the first one lowest, and how many they are.
-    const fn bits(self, value: u64) -> (u128, u32) {
+    /// The bits of a number's code, the first one lowest, and how many they are; for tables.
+    ///
+    /// # Panics
+    /// If the number is 0, which has no code.
+    pub const fn bits(self, value: u64) -> (u128, u32) {
         let below = value.ilog2();
         match self {
             Elias::Gamma => ((reversed(value, below + 1) as u128) << below, 2 * below + 1),

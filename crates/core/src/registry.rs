@@ -210,6 +210,7 @@ pub static REGISTRY: &[&Entry] = &[
     &baseline::bf16::ENTRY,
     &quantization::int8::ENTRY,
     &quantization::dynamic_tree::ENTRY,
+    &quantization::qsgd::ENTRY,
     &quantization::terngrad::ENTRY,
     &quantization::onebit::ENTRY,
     &quantization::efsignsgd::ENTRY,

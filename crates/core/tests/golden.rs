@@ -41,6 +41,17 @@ const GOLDEN: &[Golden] = &[
         // So few elements do not pay for the lengths.
         claim: |m| m[4] == 0 && m.len() == 5 + ELEMENTS,
     },
+    Golden { file: "qsgd-v1", spec: "qsgd", claim: |m| m.len() == 2 * 4 + ELEMENTS },
+    Golden {
+        file: "qsgd-v1-elias",
+        spec: "qsgd:s=4,bucket=0,code=elias",
+        claim: |m| (20..80).contains(&m.len()),
+    },
+    Golden {
+        file: "qsgd-v1-huffman",
+        spec: "qsgd:s=10,bucket=100,norm=max,code=huffman,ef=on",
+        claim: |m| m[24] == 1 && m.len() < 24 + 300,
+    },
     Golden { file: "terngrad-v1", spec: "terngrad", claim: |m| m.len() == 4 + ELEMENTS / 5 },
     Golden {
         file: "terngrad-v1-unclipped",

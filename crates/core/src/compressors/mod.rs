@@ -3,6 +3,7 @@
 pub mod baseline;
 mod fields;
 pub mod hybrid;
+mod levels;
 pub mod quantization;
 pub mod sparsification;
 mod symbols;

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Codebook};
 
-use crate::compressors::fields;
 use crate::compressors::symbols::{self, Alphabet};
+use crate::compressors::{fields, levels};
 use crate::registry::Guarantees;
 use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 
@@ -92,12 +92,6 @@ fn scaled(scale: f32) -> [f32; 256] {
     VALUES.map(|value| scale * value)
 }
 
-/// The scale and its inverse; both zero where the inverse would overflow.
-fn scale(abs_max: f32) -> (f32, f32) {
-    let inverse = 1.0 / abs_max;
-    if inverse.is_finite() { (abs_max, inverse) } else { (0.0, 0.0) }
-}
-
 /// Quantization to a dynamic tree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DynamicTree {
@@ -112,7 +106,7 @@ impl Compressor for DynamicTree {
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        let (scale, inverse) = scale(source.abs_max());
+        let (scale, inverse) = levels::invertible(source.abs_max());
         fields::put_f32(scale, message);
         let (symbols, values) = (&mut workspace.symbols, scaled(scale));
         symbols.clear();

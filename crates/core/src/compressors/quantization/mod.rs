@@ -2,10 +2,12 @@
 
 pub mod dynamic_tree;
 pub mod efsignsgd;
+mod elias_levels;
 pub mod entropy_bits;
 pub mod int8;
 pub mod natural;
 pub mod onebit;
+pub mod qsgd;
 mod ternary;
 pub mod terngrad;
 pub mod three_lc;
