@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use gradwire_bits::elias::Elias;
 use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::rice;
 
@@ -52,6 +53,30 @@ fn rice_at(p: f64, state: &mut u64) {
     report(&format!("rice, 1 of {:.0}", 1.0 / p), bits, write, read);
 }
 
+/// Numbers below a power of two, their logarithms uniform.
+fn elias_below(bits: u64, state: &mut u64) {
+    let values: Vec<u32> = (0..SYMBOLS)
+        .map(|_| {
+            let below = random(state) % bits;
+            1 << below | (random(state) & ((1 << below) - 1)) as u32
+        })
+        .collect();
+    for elias in [Elias::Gamma, Elias::Delta, Elias::Omega] {
+        let (mut code, mut back) = (Vec::new(), Vec::new());
+        let write = speed(SYMBOLS, || {
+            code.clear();
+            elias.encode(black_box(&values), &mut code);
+        });
+        let read = speed(SYMBOLS, || {
+            back.clear();
+            elias.decode(black_box(&code), SYMBOLS, &mut back).unwrap();
+        });
+        assert_eq!(back, values);
+        let mean = 8.0 * code.len() as f64 / SYMBOLS as f64;
+        report(&format!("elias {elias:?}, below 2^{bits}"), mean, write, read);
+    }
+}
+
 /// Symbols around the middle of an alphabet, as the sum of uniform ones.
 fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
     let mut counts = vec![0; alphabet];
@@ -90,6 +115,9 @@ fn main() {
     let mut state = 1;
     for p in [0.01, 0.001] {
         rice_at(p, &mut state);
+    }
+    for bits in [4, 20] {
+        elias_below(bits, &mut state);
     }
     for (alphabet, width) in [(256, 8), (512, 16), (1024, 100), (65_536, 8000)] {
         huffman_of(alphabet, width, &mut state);

@@ -11,6 +11,7 @@
 //! | [`fixed`] | numbers of one width | the width |
 //! | [`bitmap`] | dense positions | 1 bit for each place |
 //! | [`rice`] | sparse positions | about log2(1/p) + 1.5 bits for each position |
+//! | [`elias`] | numbers without a bound, small ones often | about 2 log2 n + 1 bits (γ) to log2 n + 2 log2 log2 n (δ, ω) |
 //! | [`huffman`] | symbols of uneven frequency | their entropy and a little |
 //! | [`quartic`] | trits | 1.6 bits each |
 //! | [`zero_run`] | quartic bytes with many zeros | 1/14 to 1 byte for each byte |
@@ -21,6 +22,7 @@ extern crate alloc;
 
 mod bit_io;
 pub mod bitmap;
+pub mod elias;
 mod error;
 pub mod fixed;
 pub mod huffman;

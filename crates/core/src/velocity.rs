@@ -78,12 +78,14 @@ mod tests {
     fn velocity_gathers_and_errors_change_nothing() {
         let mut scratch = vec![0.0; crate::SCRATCH];
         let (mut u, v) = ([2.0, -2.0], [1.0, 1.0]);
-        accelerate(Floats::F32(&[1.0, 4.0]), [0.5, 2.0], &mut u, &v, &mut scratch).unwrap();
+        accelerate(Floats::F32(&[1.0, 4.0]), [0.5, 2.0], &mut u, Some(&v), &mut scratch).unwrap();
         assert_eq!(u, [3.0, 7.0]);
-        let bad = accelerate(Floats::F32(&[1.0, f32::NAN]), [0.5, 1.0], &mut u, &v, &mut scratch);
+        let bad =
+            accelerate(Floats::F32(&[1.0, f32::NAN]), [0.5, 1.0], &mut u, Some(&v), &mut scratch);
         assert_eq!(bad.unwrap_err().index, 1);
         let full = [f32::MAX; 2];
-        let bad = accelerate(Floats::F32(&[1e38, 0.0]), [0.5, 4.0], &mut u, &full, &mut scratch);
+        let bad =
+            accelerate(Floats::F32(&[1e38, 0.0]), [0.5, 4.0], &mut u, Some(&full), &mut scratch);
         let expected = NonFinite { index: 0, value: f32::INFINITY };
         assert_eq!(bad.unwrap_err(), expected);
         assert_eq!(u, [3.0, 7.0]);

@@ -30,6 +30,28 @@ const GOLDEN: &[Golden] = &[
         spec: "int8",
         claim: |m| m[4..].contains(&127) || m[4..].contains(&129),
     },
+    Golden {
+        file: "8bit-v1",
+        spec: "8bit",
+        claim: |m| m[4..].contains(&128) || m[4..].contains(&255),
+    },
+    Golden {
+        file: "8bit-v1-fallback",
+        spec: "8bit:code=huffman,ef=off",
+        // So few elements do not pay for the lengths.
+        claim: |m| m[4] == 0 && m.len() == 5 + ELEMENTS,
+    },
+    Golden { file: "qsgd-v1", spec: "qsgd", claim: |m| m.len() == 2 * 4 + ELEMENTS },
+    Golden {
+        file: "qsgd-v1-elias",
+        spec: "qsgd:s=4,bucket=0,code=elias",
+        claim: |m| (20..80).contains(&m.len()),
+    },
+    Golden {
+        file: "qsgd-v1-huffman",
+        spec: "qsgd:s=10,bucket=100,norm=max,code=huffman,ef=on",
+        claim: |m| m[24] == 1 && m.len() < 24 + 300,
+    },
     Golden { file: "terngrad-v1", spec: "terngrad", claim: |m| m.len() == 4 + ELEMENTS / 5 },
     Golden {
         file: "terngrad-v1-unclipped",
@@ -37,6 +59,13 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m[4..].iter().any(|&byte| byte != 121),
     },
     Golden { file: "onebit-v1", spec: "onebit", claim: |m| m[3] & 0x80 != 0 && m[7] & 0x80 == 0 },
+    Golden { file: "efsignsgd-v1", spec: "efsignsgd", claim: |m| m.len() == 4 + ELEMENTS / 8 },
+    Golden { file: "natural-v1", spec: "natural", claim: |m| m.len() == ELEMENTS / 8 + ELEMENTS },
+    Golden {
+        file: "natural-v1-huffman",
+        spec: "natural:code=huffman,ef=off",
+        claim: |m| m[ELEMENTS / 8] == 1 && m.len() < 450,
+    },
     Golden { file: "3lc-v1", spec: "3lc", claim: has_runs },
     Golden { file: "3lc-v1-s1.75", spec: "3lc:s=1.75", claim: has_runs },
     Golden {
@@ -99,6 +128,8 @@ const GOLDEN: &[Golden] = &[
         spec: "randomk:ratio=0.9,unbiased=on,ef=off",
         claim: |m| m.len() == 4 * 540,
     },
+    Golden { file: "signsgd-v1", spec: "signsgd", claim: |m| m.len() == 75 },
+    Golden { file: "signum-v1", spec: "signum", claim: |m| m.len() == 75 },
     // 20 rows and 30 columns.
     Golden { file: "powersgd-v1", spec: "powersgd:rank=2", claim: |m| m.len() == 4 * 2 * 50 },
     Golden {

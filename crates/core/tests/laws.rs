@@ -217,10 +217,27 @@ fn the_mean_of_linear_messages_is_the_message_of_the_mean() {
 fn unbiased_messages_have_the_gradient_as_expectation() {
     let gradient = [0.0, 1.0, -0.5, 0.25, 0.125, -0.75, 0.01, -0.9, 0.3, 0.6, -0.2, 0.05];
     let terngrad = |x: f32| x.abs() * (1.0 - x.abs());
+    let natural = |x: f32| {
+        if x == 0.0 {
+            return 0.0;
+        }
+        let power = x.abs().log2().floor().exp2();
+        (x.abs() - power) * (2.0 * power - x.abs())
+    };
+    let square: f32 = gradient.iter().map(|x| x * x).sum();
+    let levels = |x: f32, step: f32| {
+        let part = x / step - (x / step).floor();
+        step * step * part * (1.0 - part)
+    };
+    let qsgd = |x: f32| levels(x, square.sqrt() / 3.0);
+    let qsgd_max = |x: f32| levels(x, 1.0 / 3.0);
     let randomk = |x: f32| (12.0 / 3.0 - 1.0) * x * x;
     let none = |_: f32| 0.0;
-    let cases: [(&str, &dyn Fn(f32) -> f32); 3] = [
+    let cases: [(&str, &dyn Fn(f32) -> f32); 6] = [
         ("terngrad:clip=0", &terngrad),
+        ("natural:ef=off", &natural),
+        ("qsgd:s=3", &qsgd),
+        ("qsgd:s=3,norm=max,code=elias", &qsgd_max),
         ("randomk:ratio=0.25,unbiased=on,ef=off", &randomk),
         ("none", &none),
     ];
@@ -258,7 +275,7 @@ fn unbiased_entries_are_tested_for_it() {
         .filter(|e| e.guarantees.unbiased)
         .map(|e| e.id)
         .collect();
-    assert_eq!(claimed, ["none"]);
+    assert_eq!(claimed, ["none", "qsgd", "natural"]);
 }
 
 #[test]

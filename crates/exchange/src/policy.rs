@@ -1,6 +1,6 @@
 //! Which tensors travel compressed, and how.
 
-use gradwire::{Spec, Tensor};
+use gradwire::{Aggregation, Spec, Tensor};
 
 /// The compressors of a run, and the tensors that bypass them.
 ///
@@ -12,7 +12,8 @@ pub struct Policy {
     pub push: Spec,
     /// Compresses them from some step on: the same compressor with other parameters, ascending.
     pub later: Vec<(u64, Spec)>,
-    /// Compresses the model deltas of a parameter server; `None`: like gradients.
+    /// Compresses the model deltas of a parameter server; `None`: like gradients. Votes carry no changes of a
+    /// model.
     pub pull: Option<Spec>,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
@@ -24,12 +25,14 @@ impl Policy {
     /// Elements below which a tensor travels uncompressed, unless a policy says otherwise.
     pub const RAW_BELOW: usize = 256;
 
-    /// One compressor for everything of [`RAW_BELOW`](Self::RAW_BELOW) elements or more.
+    /// One compressor for everything of [`RAW_BELOW`](Self::RAW_BELOW) elements or more; for the pulls of a
+    /// vote `efsignsgd`, which takes a bit an element too and keeps what signs leave out.
     pub fn new(spec: &Spec) -> Self {
+        let votes = spec.entry().aggregation == Aggregation::Vote;
         Self {
             push: spec.clone(),
             later: Vec::new(),
-            pull: None,
+            pull: votes.then(|| "efsignsgd".parse().expect("the registry has 'efsignsgd'")),
             raw_below: Self::RAW_BELOW,
             raw_names: Vec::new(),
         }

@@ -121,6 +121,13 @@ impl Setup<'_> {
         if servers == 0 {
             return refuse("there are no servers; give servers=1 or more");
         }
+        if self.policy.pull().entry().aggregation == Aggregation::Vote {
+            return refuse(format!(
+                "servers send changes of the model, which the votes of '{}' do not carry; give pulls \
+                 another compressor, such as efsignsgd, or use all-gather or scatter-reduce",
+                self.policy.pull()
+            ));
+        }
         if servers > self.tensors.len() {
             return refuse(format!(
                 "{servers} servers cannot share {} tensors, a server holds at least one; give at \

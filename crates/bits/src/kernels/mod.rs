@@ -13,9 +13,12 @@
 
 mod axpy;
 mod bins;
+mod codebook;
 mod compact;
 mod convert;
 mod int8;
+mod levels;
+mod natural;
 mod philox;
 mod reduce;
 mod sign;
@@ -25,11 +28,14 @@ mod zero_run;
 
 pub use axpy::{accumulate, accumulate_to, add_scaled};
 pub use bins::{Near, bin_maxima, reaching};
+pub use codebook::{Codebook, nearest_residual, numbers_add};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use int8::{int8_add, int8_residual};
+pub use levels::{Levels, levels_add, stochastic_levels};
+pub use natural::{natural_add, natural_residual};
 pub use philox::philox4x32;
-pub use reduce::{SignSums, abs_max_bits, max_byte, sums_by_sign};
+pub use reduce::{SignSums, abs_max_bits, max_byte, sum_of_squares, sums_by_sign};
 pub use sign::{sign_add, sign_residual};
 pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};

@@ -33,6 +33,24 @@ pub struct SignSums {
 
 const LANES: usize = 16;
 
+vectorised! {
+    /// The sum of the squares, in double precision: element i is added in lane i mod 16, then the lanes
+    /// from first to last.
+    pub fn sum_of_squares / sum_of_squares_scalar(values: &[f32]) -> f64 {
+        let mut lanes = [0.0; LANES];
+        let (groups, rest) = values.as_chunks::<LANES>();
+        for group in groups {
+            for (lane, &x) in lanes.iter_mut().zip(group) {
+                *lane += f64::from(x) * f64::from(x);
+            }
+        }
+        for (lane, &x) in lanes.iter_mut().zip(rest) {
+            *lane += f64::from(x) * f64::from(x);
+        }
+        lanes.iter().sum()
+    }
+}
+
 /// The sums of one kind of elements, by lane.
 type Lanes = [f64; LANES];
 
@@ -135,8 +153,19 @@ mod tests {
     }
 
     #[test]
+    fn squares_by_hand() {
+        assert_eq!(sum_of_squares(&[]), 0.0);
+        assert_eq!(sum_of_squares(&[3.0, -4.0, 0.5]), 25.25);
+        // Sixteen lanes and a rest: 1 + 4 + … + 400.
+        let values: alloc::vec::Vec<f32> = (1..=20).map(|x| x as f32).collect();
+        assert_eq!(sum_of_squares(&values), 2870.0);
+        assert!(sum_of_squares(&[f32::MAX; 100]).is_finite());
+    }
+
+    #[test]
     fn entries_equal_their_twins() {
         sweep(|x| {
+            assert_eq!(sum_of_squares(x), sum_of_squares_scalar(x));
             assert_eq!(abs_max_bits(x), abs_max_bits_scalar(x));
             let (groups, rest) = x.as_chunks();
             assert_eq!(sums_by_sign(x), sums_scalar(groups, rest));

@@ -279,7 +279,9 @@ impl Server {
             slot.accepted().try_for_each(|(worker, push)| {
                 let weight = parts[worker] / whole;
                 receiver.decode_add(&slot.tensor, slot.raw, (step, worker), push, weight, mean)
-            })
+            })?;
+            receiver.aggregate(slot.raw, mean);
+            Ok::<(), gradwire::Error>(())
         })?;
         delta.clear();
         delta.extend_from_slice(&slot.parameters);

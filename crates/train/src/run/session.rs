@@ -176,7 +176,7 @@ fn policy_of(
     let mut phases = phases.into_iter();
     let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
     // Updates and weights are taken as they are: what servers send back loses nothing.
-    let pull = config.send.is_local().then(|| lossless(&push));
+    let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
     Ok((Policy { push, later: phases.collect(), pull, ..policy }, rounds))
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
+use crate::compressors::{fields, levels};
 use crate::registry::Guarantees;
 use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 
@@ -41,16 +41,6 @@ const HEADER: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Int8;
 
-/// The step and its inverse; both zero where the inverse would overflow.
-fn step(abs_max: f32) -> (f32, f32) {
-    let mut step = abs_max / LEVELS;
-    if !(step * LEVELS).is_finite() {
-        step = step.next_down();
-    }
-    let inverse = 1.0 / step;
-    if inverse.is_finite() { (step, inverse) } else { (0.0, 0.0) }
-}
-
 impl Compressor for Int8 {
     fn encode(
         &self,
@@ -59,7 +49,7 @@ impl Compressor for Int8 {
         _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        let (step, inverse) = step(source.abs_max());
+        let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
         let mut levels = [0; BLOCK];
         source.take_blocks(|_, block| {
@@ -146,6 +136,5 @@ mod tests {
         let tiny = [f32::from_bits(1), -f32::from_bits(9)];
         assert_eq!(round_trip("int8", &tiny), [0.0, 0.0]);
         assert_eq!(residual("int8", &tiny), tiny);
-        assert_eq!(step(0.0), (0.0, 0.0));
     }
 }

@@ -1,8 +1,13 @@
 //! Every element, in fewer bits.
 
+pub mod dynamic_tree;
+pub mod efsignsgd;
+mod elias_levels;
 pub mod entropy_bits;
 pub mod int8;
+pub mod natural;
 pub mod onebit;
+pub mod qsgd;
 pub mod signsgd;
 pub mod signum;
 mod ternary;

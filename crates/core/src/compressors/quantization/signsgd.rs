@@ -6,7 +6,7 @@
 //!
 //! - **Message**: d bits, least significant first, the last byte padded with zeros.
 //! - **Aggregation**: majority vote. Under scatter-reduce owners send the outcome as signs, where a tie counts
-//!   as +1. Servers vote too, but send changes of the model, which signs alone do not carry: give pulls another compressor.
+//!   as +1. Servers vote too; the changes of the model that they send back are pulled as `efsignsgd`.
 //! - **Error feedback**: off.
 //! - **Cost**: 4 bytes an element for the check, 4 for the signs.
 //!

@@ -1,0 +1,438 @@
+//! Elias' universal codes of whole numbers from 1 up: γ, δ and ω.
+//!
+//! With N = ⌊log2 x⌋, and numbers in binary with their highest bit first:
+//! - **γ** writes N zeros, then x in N + 1 bits: 2N + 1 bits.
+//! - **δ** writes N + 1 in γ, then x without its highest bit: N + 2⌊log2(N + 1)⌋ + 1 bits.
+//! - **ω** writes groups and a final zero: the last group is x, the one before a number one less than
+//!   the bits of the group behind it, and so on down to 1, which is left out.
+//!
+//! The first bit of a code is the lowest free bit of a byte, as in all codes of this crate; that the
+//! bits of a number come highest first is Elias' own order, and lets ω tell a group from the end.
+//!
+//! Range: 1 to 2^64 − 1. Cost: 1 bit for 1 in each; γ is the shortest up to 31 (ω as short for 2, 3 and
+//! 8 to 15), δ above; ω stays within three bits of δ.
+//!
+//! Source: Elias: "Universal codeword sets and representations of the integers", IEEE Trans. Inf.
+//! Theory 21, 1975.
+//!
+//! ```
+//! use gradwire_bits::elias::Elias;
+//!
+//! let mut code = Vec::new();
+//! Elias::Delta.encode(&[17, 1, 2], &mut code);
+//! // 001010001, 1, 0100, each from the lowest bit up.
+//! assert_eq!(code, [0b0001_0100, 0b00_0101_1]);
+//! assert_eq!(Elias::Delta.len_bits(&[17, 1, 2]), 14);
+//!
+//! let mut back = Vec::new();
+//! let used = Elias::Delta.decode(&code, 3, &mut back)?;
+//! assert_eq!((back, used), (vec![17, 1, 2], 2));
+//! # Ok::<(), gradwire_bits::DecodeError>(())
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::{BitReader, BitWriter, DecodeError};
+
+/// One of the three codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Elias {
+    /// γ, with the length in unary.
+    Gamma = 0,
+    /// δ, with the length in γ.
+    Delta = 1,
+    /// ω, with the length in ω.
+    Omega = 2,
+}
+
+/// Numbers below this are written from a table.
+const SMALL: usize = 256;
+/// The width of an entry's code starts at this bit.
+const WIDTH: u32 = 24;
+/// Codes of up to so many bits are read from a table.
+const SHORT: u32 = 8;
+
+/// By code and number: the bits, the first one lowest, and their number.
+static WRITE: [[u32; SMALL]; 3] =
+    [write_table(Elias::Gamma), write_table(Elias::Delta), write_table(Elias::Omega)];
+
+/// By code and the next bits: the number and the width of its code; 0 where that is longer.
+static READ: [[u16; 1 << SHORT]; 3] =
+    [read_table(Elias::Gamma), read_table(Elias::Delta), read_table(Elias::Omega)];
+
+const fn write_table(elias: Elias) -> [u32; SMALL] {
+    let mut table = [0; SMALL];
+    let mut value = 1;
+    while value < SMALL {
+        let (bits, width) = elias.bits(value as u64);
+        table[value] = bits as u32 | width << WIDTH;
+        value += 1;
+    }
+    table
+}
+
+const fn read_table(elias: Elias) -> [u16; 1 << SHORT] {
+    let mut table = [0; 1 << SHORT];
+    let mut value = 1;
+    while value < SMALL {
+        let (bits, width) = elias.bits(value as u64);
+        if width <= SHORT {
+            let mut rest = 0;
+            while rest < 1 << (SHORT - width) {
+                table[bits as usize | rest << width] = (value as u32 | width << SHORT) as u16;
+                rest += 1;
+            }
+        }
+        value += 1;
+    }
+    table
+}
+
+/// The lowest `width` bits in reverse order.
+const fn reversed(value: u64, width: u32) -> u64 {
+    if width == 0 { 0 } else { value.reverse_bits() >> (64 - width) }
+}
+
+impl Elias {
+    /// The bits of a number's code, the first one lowest, and how many they are; for tables.
+    ///
+    /// # Panics
+    /// If the number is 0, which has no code.
+    pub const fn bits(self, value: u64) -> (u128, u32) {
+        let below = value.ilog2();
+        match self {
+            Elias::Gamma => ((reversed(value, below + 1) as u128) << below, 2 * below + 1),
+            Elias::Delta => {
+                let (length, width) = Elias::Gamma.bits(below as u64 + 1);
+                (length | (reversed(value, below) as u128) << width, width + below)
+            }
+            Elias::Omega => {
+                let (mut bits, mut width, mut group) = (0, 1, value);
+                while group > 1 {
+                    let size = group.ilog2() + 1;
+                    bits = bits << size | reversed(group, size) as u128;
+                    width += size;
+                    group = size as u64 - 1;
+                }
+                (bits, width)
+            }
+        }
+    }
+
+    /// The length of a number's code, in bits.
+    ///
+    /// # Panics
+    /// If the number is 0, which has no code.
+    #[inline]
+    pub fn len(self, value: u64) -> u32 {
+        let below = value.ilog2();
+        match self {
+            Elias::Gamma => 2 * below + 1,
+            Elias::Delta => below + 2 * (below + 1).ilog2() + 1,
+            Elias::Omega => {
+                let (mut width, mut group) = (1, below);
+                while group > 0 {
+                    width += group + 1;
+                    group = group.ilog2();
+                }
+                width
+            }
+        }
+    }
+
+    /// Writes a number.
+    ///
+    /// # Panics
+    /// If the number is 0, which has no code.
+    #[inline]
+    pub fn write(self, value: u64, writer: &mut BitWriter<'_>) {
+        if value.wrapping_sub(1) < SMALL as u64 - 1 {
+            let entry = WRITE[self as usize][value as usize];
+            writer.put(u64::from(entry & ((1 << WIDTH) - 1)), entry >> WIDTH);
+        } else {
+            self.write_large(value, writer);
+        }
+    }
+
+    #[cold]
+    fn write_large(self, value: u64, writer: &mut BitWriter<'_>) {
+        assert!(value > 0, "Elias' codes begin at 1");
+        let (mut bits, mut width) = self.bits(value);
+        while width > 32 {
+            writer.put(bits as u64 & 0xffff_ffff, 32);
+            bits >>= 32;
+            width -= 32;
+        }
+        writer.put(bits as u64, width);
+    }
+
+    /// Reads a number.
+    ///
+    /// # Errors
+    /// `Truncated`, or `Corrupt` for a number of more than 64 bits.
+    #[inline]
+    pub fn read(self, reader: &mut BitReader<'_>) -> Result<u64, DecodeError> {
+        let entry = READ[self as usize][reader.peek() as usize & ((1 << SHORT) - 1)];
+        if entry != 0 {
+            reader.skip(u32::from(entry >> SHORT));
+            reader.check()?;
+            return Ok(u64::from(entry & ((1 << SHORT) - 1)));
+        }
+        self.read_long(reader)
+    }
+
+    fn read_long(self, reader: &mut BitReader<'_>) -> Result<u64, DecodeError> {
+        let value = match self {
+            Elias::Gamma => {
+                let below = zeros(reader)?;
+                number(reader, below + 1)
+            }
+            Elias::Delta => {
+                let length = Elias::Gamma.read(reader)?;
+                if length > 64 {
+                    return Err(TOO_LARGE);
+                }
+                let below = length as u32 - 1;
+                1 << below | number(reader, below)
+            }
+            Elias::Omega => {
+                let mut value = 1;
+                while reader.peek() & 1 == 1 {
+                    if value > 63 {
+                        return Err(TOO_LARGE);
+                    }
+                    value = number(reader, value as u32 + 1);
+                }
+                reader.skip(1);
+                value
+            }
+        };
+        reader.check()?;
+        Ok(value)
+    }
+
+    /// The length of the codes of several numbers, in bits before padding.
+    ///
+    /// # Panics
+    /// If one of them is 0.
+    pub fn len_bits(self, values: &[u32]) -> u64 {
+        values.iter().map(|&value| u64::from(self.len(u64::from(value)))).sum()
+    }
+
+    /// Appends the codes of several numbers; the last byte is padded with zeros.
+    ///
+    /// # Panics
+    /// If one of them is 0.
+    pub fn encode(self, values: &[u32], out: &mut Vec<u8>) {
+        let mut writer = BitWriter::new(out);
+        values.iter().for_each(|&value| self.write(u64::from(value), &mut writer));
+        writer.finish();
+    }
+
+    /// Appends `count` numbers decoded from the front of `bytes` to `out`, and returns how many bytes
+    /// they took. Each takes up a bit at least, so that an untrusted count asks for no more memory
+    /// than the bytes warrant.
+    ///
+    /// # Errors
+    /// `Truncated`, or `Corrupt` for padding that is not zero and for numbers of more than 32 bits;
+    /// some may have been appended by then.
+    pub fn decode(
+        self,
+        bytes: &[u8],
+        count: usize,
+        out: &mut Vec<u32>,
+    ) -> Result<usize, DecodeError> {
+        if count > bytes.len().saturating_mul(8) {
+            return Err(DecodeError::Truncated);
+        }
+        out.reserve(count);
+        let mut reader = BitReader::new(bytes);
+        for _ in 0..count {
+            out.push(u32::try_from(self.read(&mut reader)?).map_err(|_| TOO_LARGE)?);
+        }
+        reader.finish()
+    }
+}
+
+const TOO_LARGE: DecodeError = DecodeError::Corrupt("a number in Elias' code is too large");
+
+/// Reads zeros, up to 63 of them and not the one behind.
+fn zeros(reader: &mut BitReader<'_>) -> Result<u32, DecodeError> {
+    let mut all = 0;
+    loop {
+        let zeros = reader.peek().trailing_zeros().min(BitReader::WINDOW);
+        reader.skip(zeros);
+        reader.check()?;
+        all += zeros;
+        if all > 63 {
+            return Err(TOO_LARGE);
+        }
+        if zeros < BitReader::WINDOW {
+            return Ok(all);
+        }
+    }
+}
+
+/// Reads a number of up to 64 bits, the highest first; past the end there are zeros.
+fn number(reader: &mut BitReader<'_>, width: u32) -> u64 {
+    let mut part = |width: u32| {
+        let bits = reversed(reader.peek(), width);
+        reader.skip(width);
+        bits
+    };
+    let (high, low) = (width / 2, width - width / 2);
+    part(high) << low | part(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    const ALL: [Elias; 3] = [Elias::Gamma, Elias::Delta, Elias::Omega];
+
+    /// The definitions, letter by letter.
+    fn text(elias: Elias, value: u64) -> String {
+        let binary = format!("{value:b}");
+        match elias {
+            Elias::Gamma => "0".repeat(binary.len() - 1) + &binary,
+            Elias::Delta => text(Elias::Gamma, binary.len() as u64) + &binary[1..],
+            Elias::Omega => {
+                let (mut code, mut group) = (String::from("0"), value);
+                while group != 1 {
+                    let binary = format!("{group:b}");
+                    group = binary.len() as u64 - 1;
+                    code = binary + &code;
+                }
+                code
+            }
+        }
+    }
+
+    /// Bytes filled from the lowest bit with these zeros and ones.
+    fn bytes(bits: &str) -> Vec<u8> {
+        let bits: Vec<u8> = bits.bytes().map(|bit| bit - b'0').collect();
+        let byte = |bits: &[u8]| bits.iter().rev().fold(0, |byte, bit| byte << 1 | bit);
+        bits.chunks(8).map(byte).collect()
+    }
+
+    fn written(elias: Elias, value: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = BitWriter::new(&mut out);
+        elias.write(value, &mut writer);
+        writer.finish();
+        out
+    }
+
+    fn read(elias: Elias, bytes: &[u8]) -> Result<(u64, usize), DecodeError> {
+        let mut reader = BitReader::new(bytes);
+        let value = elias.read(&mut reader)?;
+        Ok((value, reader.finish()?))
+    }
+
+    #[test]
+    fn bits_by_hand() {
+        let cases = [
+            (Elias::Gamma, 1, "1"),
+            (Elias::Gamma, 2, "010"),
+            (Elias::Gamma, 5, "00101"),
+            (Elias::Gamma, 300, "00000000100101100"),
+            (Elias::Delta, 1, "1"),
+            (Elias::Delta, 2, "0100"),
+            (Elias::Delta, 4, "01100"),
+            (Elias::Delta, 8, "00100000"),
+            (Elias::Delta, 17, "001010001"),
+            (Elias::Omega, 1, "0"),
+            (Elias::Omega, 2, "100"),
+            (Elias::Omega, 3, "110"),
+            (Elias::Omega, 4, "101000"),
+            (Elias::Omega, 16, "10100100000"),
+            (Elias::Omega, 1000, "11100111111010000"),
+        ];
+        for (elias, value, bits) in cases {
+            assert_eq!(elias.len(value) as usize, bits.len(), "{elias:?} {value}");
+            assert_eq!(written(elias, value), bytes(bits), "{elias:?} {value}");
+            let expected = (value, bits.len().div_ceil(8));
+            assert_eq!(read(elias, &bytes(bits)), Ok(expected), "{elias:?} {value}");
+        }
+        // From the lowest bit up: 17 is 001010001.
+        assert_eq!(written(Elias::Delta, 17), [0b0001_0100, 0b0000_0001]);
+    }
+
+    #[test]
+    fn all_sizes_are_those_of_the_definition() {
+        let edges = (0..64).flat_map(|bit| [1 << bit, (1 << bit) + 1, u64::MAX >> bit]);
+        for value in (1..2000).chain(edges).chain([u64::MAX]) {
+            for elias in ALL {
+                let bits = text(elias, value);
+                assert_eq!(elias.len(value) as usize, bits.len(), "{elias:?} {value}");
+                assert_eq!(written(elias, value), bytes(&bits), "{elias:?} {value}");
+                assert_eq!(read(elias, &bytes(&bits)).map(|(value, _)| value), Ok(value));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_end_early_or_never_are_refused() {
+        for elias in ALL {
+            for value in [2, 9, 300, 1 << 40, u64::MAX] {
+                let code = written(elias, value);
+                for end in 0..code.len() {
+                    assert!(read(elias, &code[..end]).is_err(), "{elias:?} {value} at {end}");
+                }
+            }
+            assert_eq!(read(elias, &[]), Err(DecodeError::Truncated));
+            assert_eq!(elias.decode(&[0xff], 9, &mut Vec::new()), Err(DecodeError::Truncated));
+        }
+        assert_eq!(read(Elias::Gamma, &[0; 20]), Err(TOO_LARGE));
+        assert_eq!(read(Elias::Delta, &[0; 20]), Err(TOO_LARGE));
+        // A length of 65: 0000001000001.
+        assert_eq!(
+            read(Elias::Delta, &bytes(&(text(Elias::Gamma, 65) + &"1".repeat(70)))),
+            Err(TOO_LARGE)
+        );
+        assert_eq!(read(Elias::Omega, &[0xff; 40]), Err(TOO_LARGE));
+        let long = written(Elias::Gamma, 1 << 32);
+        assert_eq!(Elias::Gamma.decode(&long, 1, &mut Vec::new()), Err(TOO_LARGE));
+        let padded = DecodeError::Corrupt("padding bits are not zero");
+        assert_eq!(Elias::Gamma.decode(&[0b1000_1011], 2, &mut Vec::new()), Err(padded));
+    }
+
+    #[test]
+    #[should_panic(expected = "begin at 1")]
+    fn zero_has_no_code() {
+        Elias::Omega.encode(&[0], &mut Vec::new());
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_return(values: Vec<u32>, shift in 0u32..32) {
+            let values: Vec<u32> = values.iter().map(|value| (value >> shift).max(1)).collect();
+            for elias in ALL {
+                let mut code = Vec::new();
+                elias.encode(&values, &mut code);
+                let bits: String = values.iter().map(|&value| text(elias, value.into())).collect();
+                prop_assert_eq!(elias.len_bits(&values), bits.len() as u64);
+                prop_assert_eq!(&code, &bytes(&bits));
+                let mut back = Vec::new();
+                prop_assert_eq!(elias.decode(&code, values.len(), &mut back), Ok(code.len()));
+                prop_assert_eq!(&back, &values);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_numbers_or_an_error(noise: Vec<u8>, count in 0usize..100) {
+            for elias in ALL {
+                let mut values = Vec::new();
+                if let Ok(used) = elias.decode(&noise, count, &mut values) {
+                    let mut code = Vec::new();
+                    elias.encode(&values, &mut code);
+                    prop_assert_eq!(&code, &noise[..used]);
+                }
+            }
+        }
+    }
+}

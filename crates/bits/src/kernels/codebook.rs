@@ -1,0 +1,138 @@
+//! The nearest of 256 numbers, by a table over the upper bits of a float.
+
+use super::vectorised;
+
+/// Bits of a pattern below those that choose a cell.
+const SHIFT: u32 = 17;
+/// Bits of an entry of which the lower ones are a limit, which may be beyond all that a cell holds.
+const LIMIT: u32 = SHIFT + 1;
+
+/// A codebook of up to 129 magnitudes in increasing order, the first of which is 0. Negative numbers have up to
+/// 128 of them: byte p and byte 128 + p are a pair, except that 128 is the last magnitude.
+#[derive(Debug, Clone)]
+pub struct Codebook {
+    /// The cell, of 1/64 of the distance between two powers of two, that the table begins with.
+    first: u32,
+    /// By cell: how many magnitudes are behind, and the pattern's lower bits from which it is one more.
+    cells: [u32; 2048],
+}
+
+impl Codebook {
+    /// A codebook by the `limits` from which on each magnitude but the first is the nearest: increasing, at
+    /// least 2^−22, and no two in one cell.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub const fn new(limits: &[f32; 128]) -> Self {
+        let first = (limits[0].to_bits() >> SHIFT) - 1;
+        let (mut cells, mut at, mut behind) = ([0; 2048], 0, 0);
+        while at < cells.len() {
+            let mut entry = (behind as u32) << LIMIT | 1 << SHIFT;
+            if behind < limits.len() {
+                let bits = limits[behind].to_bits();
+                assert!(bits >> SHIFT >= first + at as u32, "two limits are in one cell");
+                if bits >> SHIFT == first + at as u32 {
+                    entry = (behind as u32) << LIMIT | bits & ((1 << SHIFT) - 1);
+                    behind += 1;
+                }
+            }
+            cells[at] = entry;
+            at += 1;
+        }
+        assert!(behind == limits.len(), "the limits are too far apart");
+        Self { first, cells }
+    }
+}
+
+vectorised! {
+    /// Writes the byte of the number nearest to each value times `inverse`, and leaves `value −
+    /// numbers[byte]` behind. Half way between two it is the larger one by magnitude. Works up to the shorter length.
+    pub fn nearest_residual / nearest_residual_scalar(
+        values: &mut [f32],
+        inverse: f32,
+        book: &Codebook,
+        numbers: &[f32; 256],
+        bytes: &mut [u16],
+    ) {
+        for (x, byte) in values.iter_mut().zip(bytes) {
+            let bits = (*x * inverse).to_bits();
+            let (magnitude, negative) = (bits & 0x7fff_ffff, bits >> 31);
+            let cell = (magnitude >> SHIFT).max(book.first) - book.first;
+            let entry = book.cells[(cell.min(2047)) as usize];
+            let beyond = magnitude & ((1 << SHIFT) - 1) >= entry & ((1 << LIMIT) - 1);
+            let number = (entry >> LIMIT) + u32::from(beyond);
+            // There is neither a negative 0 nor a negative of the last.
+            let number = number - (negative & number >> 7);
+            let code = number | (negative & u32::from(number > 0)) << 7;
+            *x -= numbers[(code & 255) as usize];
+            *byte = code as u16;
+        }
+    }
+}
+
+vectorised! {
+    /// Adds the number of each byte. Works up to the shorter length.
+    pub fn numbers_add / numbers_add_scalar(
+        bytes: &[u16],
+        numbers: &[f32; 256],
+        out: &mut [f32],
+    ) {
+        for (&byte, out) in bytes.iter().zip(out) {
+            *out += numbers[usize::from(byte & 255)];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, sweep};
+    use alloc::vec;
+
+    /// Magnitudes that grow by a tenth from 1.05·2^−20, and the middles between them.
+    fn limits() -> [f32; 128] {
+        let mut next = 1.05 * 2f32.powi(-20);
+        [(); 128].map(|()| {
+            next *= 1.1;
+            next
+        })
+    }
+
+    #[test]
+    fn every_limit_divides_two_numbers() {
+        let limits = limits();
+        let book = Codebook::new(&limits);
+        let numbers: [f32; 256] = core::array::from_fn(|byte| byte as f32);
+        for (at, &limit) in limits.iter().enumerate() {
+            let mut values = [limit, limit.next_down(), -limit, -limit.next_down(), 0.0];
+            let mut bytes = [0; 5];
+            nearest_residual(&mut values, 1.0, &book, &numbers, &mut bytes);
+            let negative = |number: usize| if number == 0 { 0 } else { number.min(127) + 128 };
+            let expected = [at + 1, at, negative(at + 1), negative(at), 0];
+            assert_eq!(bytes, expected.map(|byte| byte as u16));
+            assert_eq!(values[0], limit - expected[0] as f32);
+        }
+        let mut bytes = [0; 4];
+        nearest_residual(&mut [1e-45, f32::MAX, f32::MIN, -0.0], 1.0, &book, &numbers, &mut bytes);
+        assert_eq!(bytes, [0, 128, 255, 0]);
+        let mut out = [1.0; 4];
+        numbers_add(&bytes, &numbers, &mut out);
+        assert_eq!(out, [1.0, 129.0, 256.0, 1.0]);
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        let book = Codebook::new(&limits());
+        let numbers: [f32; 256] = core::array::from_fn(|byte| (byte as f32 - 99.5) / 77.0);
+        sweep(|x| {
+            let (mut a, mut b) = (x.to_vec(), x.to_vec());
+            let (mut ba, mut bb) = (vec![0; x.len()], vec![0; x.len()]);
+            nearest_residual(&mut a, 0.1, &book, &numbers, &mut ba);
+            nearest_residual_scalar(&mut b, 0.1, &book, &numbers, &mut bb);
+            assert!(same(&a, &b) && ba == bb);
+            numbers_add(&ba, &numbers, &mut a);
+            numbers_add_scalar(&ba, &numbers, &mut b);
+            assert!(same(&a, &b));
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! Evenly spaced levels, drawn at random so that the value is the expectation.
+
+use super::vectorised;
+
+/// Levels from one multiple of a step to another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Levels {
+    /// The lowest level, a whole number from −2^15 up.
+    pub least: f32,
+    /// The highest level, a whole number of up to 2^15.
+    pub most: f32,
+    /// What values are multiplied by: 1 over the distance of two levels.
+    pub inverse: f32,
+    /// What a level is multiplied by to decode it.
+    pub step: f32,
+}
+
+/// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds that number to an integer, ties
+/// to even, which then stands in the sum's low bits.
+const ROUND: f32 = 12_582_912.0;
+
+vectorised! {
+    /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the levels there are:
+    /// to the upper one where the upper 24 bits of a random word, as a number in [0, 1), are below
+    /// t − ⌊t⌋. Writes levels counted from the least one, and leaves `value − level·step` behind. Works up
+    /// to the shortest length.
+    pub fn stochastic_levels / stochastic_levels_scalar(
+        values: &mut [f32],
+        levels: Levels,
+        random: &[u32],
+        symbols: &mut [u16],
+    ) {
+        let Levels { least, most, inverse, step } = levels;
+        for ((x, word), symbol) in values.iter_mut().zip(random).zip(symbols) {
+            let t = *x * inverse;
+            let t = if t < least { least } else { t };
+            let t = if t > most { most } else { t };
+            let nearest = (t + ROUND) - ROUND;
+            let below = if nearest > t { nearest - 1.0 } else { nearest };
+            let chance = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0);
+            let level = if chance < t - below { below + 1.0 } else { below };
+            *x -= level * step;
+            *symbol = (level - least + ROUND).to_bits() as u16;
+        }
+    }
+}
+
+vectorised! {
+    /// Adds `step` times each level, counted from the least one, which is a whole number. Works up to
+    /// the shorter length.
+    pub fn levels_add / levels_add_scalar(symbols: &[u16], least: f32, step: f32, out: &mut [f32]) {
+        for (&symbol, out) in symbols.iter().zip(out) {
+            *out += step * (f32::from(symbol) + least);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, sweep};
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn levels_by_hand() {
+        let levels = Levels { least: -2.0, most: 3.0, inverse: 2.0, step: 0.5 };
+        // t = 0.5 twice, −0.5 twice, 3 and −2 clipped, 1, 0.
+        let mut values = [0.25, 0.25, -0.25, -0.25, 9.0, -9.0, 0.5, -0.0];
+        let half = 1 << 31;
+        let words = [half - 1, half, half - 1, half, 0, 0, 0, 0];
+        let mut symbols = [9; 8];
+        stochastic_levels(&mut values, levels, &words, &mut symbols);
+        assert_eq!(symbols, [3, 2, 2, 1, 5, 0, 3, 2]);
+        assert_eq!(values, [-0.25, 0.25, -0.25, 0.25, 7.5, -8.0, 0.0, 0.0]);
+        let mut out = [1.0; 8];
+        levels_add(&symbols, -2.0, 0.5, &mut out);
+        assert_eq!(out, [1.5, 1.0, 1.0, 0.5, 2.5, 0.0, 1.5, 1.0]);
+    }
+
+    #[test]
+    fn many_levels_are_told_apart() {
+        let levels = Levels { least: -32_768.0, most: 32_767.0, inverse: 1.0, step: 1.0 };
+        let mut values = [-32_768.0, -32_767.0, -1.0, 32_766.0, 32_767.0, 40_000.0];
+        let mut symbols = [9; 6];
+        stochastic_levels(&mut values, levels, &[0; 6], &mut symbols);
+        assert_eq!(symbols, [0, 1, 32_767, 65_534, 65_535, 65_535]);
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        sweep(|x| {
+            let words: Vec<u32> =
+                x.iter().map(|v| v.to_bits().wrapping_mul(2_654_435_761)).collect();
+            let levels = Levels { least: -100.0, most: 99.0, inverse: 150.0, step: 1.0 / 150.0 };
+            let (mut a, mut b) = (x.to_vec(), x.to_vec());
+            let (mut sa, mut sb) = (vec![0; x.len()], vec![0; x.len()]);
+            stochastic_levels(&mut a, levels, &words, &mut sa);
+            stochastic_levels_scalar(&mut b, levels, &words, &mut sb);
+            assert!(same(&a, &b) && sa == sb);
+            levels_add(&sa, -100.0, 0.3, &mut a);
+            levels_add_scalar(&sb, -100.0, 0.3, &mut b);
+            assert!(same(&a, &b));
+        });
+    }
+}

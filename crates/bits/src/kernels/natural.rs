@@ -1,0 +1,109 @@
+//! Powers of two, drawn at random: an exponent for a symbol.
+//!
+//! A positive `f32` is m·2^−23 of the way from the power of two below it to the one above, with m its lowest
+//! 23 bits. That holds of subnormals too, between 0 and the least normal number, so that rounding is
+//! an addition to the exponent.
+
+use super::vectorised;
+
+/// The exponent of the largest power of two.
+const LARGEST: u32 = 254;
+const MANTISSA: u32 = 23;
+const SIGN: u32 = 1 << 31;
+
+vectorised! {
+    /// Rounds each value to a power of two or zero: away from zero with the probability that makes
+    /// it the expectation, which the upper 23 bits of a random word decide. What would become 2^128
+    /// becomes 2^127. Writes the rounded values, with zeros positive, and their biased exponents, and
+    /// leaves the rest behind. Works up to the shortest length.
+    pub fn natural_residual / natural_residual_scalar(
+        values: &mut [f32],
+        random: &[u32],
+        rounded: &mut [f32],
+        exponents: &mut [u16],
+    ) {
+        let rounded = rounded.iter_mut().zip(exponents);
+        for ((x, word), (rounded, exponent)) in values.iter_mut().zip(random).zip(rounded) {
+            let magnitude = x.to_bits() & !SIGN;
+            let up = (word >> (32 - MANTISSA)) < (magnitude & ((1 << MANTISSA) - 1));
+            let power = ((magnitude >> MANTISSA) + u32::from(up)).min(LARGEST);
+            let sign = if power == 0 { 0 } else { x.to_bits() & SIGN };
+            *rounded = f32::from_bits(power << MANTISSA | sign);
+            *x -= *rounded;
+            *exponent = power as u16;
+        }
+    }
+}
+
+vectorised! {
+    /// Adds `weight` times the powers of two with these biased exponents, of 254 at most, negative
+    /// where the sign's bit is 0. Works up to the shorter length.
+    ///
+    /// # Panics
+    /// If there are too few signs.
+    pub fn natural_add / natural_add_scalar(
+        exponents: &[u16],
+        signs: &[u8],
+        weight: f32,
+        out: &mut [f32],
+    ) {
+        let power = |exponent: u16, signs: u8, place: usize| {
+            let sign = (!u32::from(signs) >> place) << 31;
+            weight * f32::from_bits(u32::from(exponent) << MANTISSA | sign)
+        };
+        let (eights, rest) = exponents.as_chunks::<8>();
+        let (outs, last) = out.as_chunks_mut::<8>();
+        for ((exponents, out), &signs) in eights.iter().zip(outs).zip(signs) {
+            for place in 0..8 {
+                out[place] += power(exponents[place], signs, place);
+            }
+        }
+        for (place, (&exponent, out)) in rest.iter().zip(last).enumerate() {
+            *out += power(exponent, signs[eights.len()], place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, sweep};
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn powers_by_hand() {
+        // 3 is half way from 2 to 4; the words are just below the middle, at it, and at the top.
+        let words = [0x7fff_ffff, 0x8000_0000, u32::MAX, 0, 0, 0, 0x7fff_fdff];
+        let mut values = [3.0, -3.0, 1.0, 0.0, -0.0, f32::MAX, -f32::MIN_POSITIVE / 2.0];
+        let (mut rounded, mut exponents) = ([9.0; 7], [9; 7]);
+        natural_residual(&mut values, &words, &mut rounded, &mut exponents);
+        let top = 2f32.powi(127);
+        assert!(same(&rounded, &[4.0, -2.0, 1.0, 0.0, 0.0, top, -f32::MIN_POSITIVE]));
+        assert_eq!(exponents, [129, 128, 127, 0, 0, 254, 1]);
+        assert_eq!(values[..2], [-1.0, -1.0]);
+        assert_eq!(values[5..], [f32::MAX - top, f32::MIN_POSITIVE / 2.0]);
+        let mut out = [1.0; 7];
+        natural_add(&exponents, &[0b0111_1101], 0.5, &mut out);
+        assert_eq!(out[..5], [3.0, 0.0, 1.5, 1.0, 1.0]);
+        assert_eq!(out[5..], [1.0 + top / 2.0, 1.0 + f32::MIN_POSITIVE / 2.0]);
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        sweep(|x| {
+            let words: Vec<u32> =
+                x.iter().map(|v| v.to_bits().wrapping_mul(2_654_435_761)).collect();
+            let (mut a, mut b) = (x.to_vec(), x.to_vec());
+            let (mut ra, mut rb) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+            let (mut ea, mut eb) = (vec![0; x.len()], vec![0; x.len()]);
+            natural_residual(&mut a, &words, &mut ra, &mut ea);
+            natural_residual_scalar(&mut b, &words, &mut rb, &mut eb);
+            assert!(same(&a, &b) && same(&ra, &rb) && ea == eb);
+            let signs: Vec<u8> = words.iter().map(|word| *word as u8).collect();
+            natural_add(&ea, &signs, 0.3, &mut a);
+            natural_add_scalar(&ea, &signs, 0.3, &mut b);
+            assert!(same(&a, &b));
+        });
+    }
+}

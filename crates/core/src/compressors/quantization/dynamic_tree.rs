@@ -1,0 +1,235 @@
+//! `8bit`: the nearest of 256 numbers that are dense near zero, relative to the largest.
+//!
+//! A byte is a sign and seven bits p: z zeros, a one, and k of 6 − z bits. With c divided by max|c|, it stands
+//! for sign · 10^−z · (0.1 + 0.9·(k + ½) / 2^(6−z)): a decade that the zeros choose, cut evenly in as many
+//! parts as the bits left over can tell, each with its middle. p = 0 is 0, and with the sign that it has no use for, 1. Values thus
+//! grow with p, from 0.55·10⁻⁶ to 0.993, and an element goes to the nearest one.
+//!
+//! - **Message**: max|c| as f32, then d bytes, the sign in the highest bit: 8·d + 32 bits. `code=huffman` puts
+//!   the bytes in [Huffman's code](gradwire_bits::huffman) where that is shorter.
+//! - **Error**: at most half the distance of two numbers, some 7 % of the element's magnitude in the
+//!   upper decades; below 10⁻⁶ of the largest element all is 0 or 0.55·10⁻⁶ of it.
+//! - **Error feedback**: on.
+//! - **Limits**: where 1 / max|c| overflows (max|c| below about 3·10⁻³⁹) the scale is sent as zero and everything
+//!   stays in the residual.
+//! - **Deviations**: the paper leaves the eighth bit pattern of zero open; that it is 1, so that the largest
+//!   element is exact where it is positive, is what the author's later code (bitsandbytes) does.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 to write and read the bytes. An element costs
+//!   two look-ups: its upper bits choose a cell of a table, which holds one limit to compare with.
+//!
+//! Reference: Dettmers: "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, section 2.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Codebook};
+
+use crate::compressors::symbols::{self, Alphabet};
+use crate::compressors::{fields, levels};
+use crate::registry::Guarantees;
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "8bit",
+    summary: "the nearest of 256 numbers that are dense near zero",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[symbols::CODE],
+    reference: "Dettmers, ICLR 2016",
+    payload: "largest f32, d × u8",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(DynamicTree { bytes: Alphabet::of(256, values) }),
+};
+
+const HEADER: usize = 4;
+/// The byte of 1, and the sign of any other.
+const ONE: u8 = 0x80;
+
+/// What each byte stands for.
+static VALUES: [f32; 256] = values();
+
+const fn values() -> [f32; 256] {
+    let mut values = [0.0; 256];
+    let mut p = 1u32;
+    while p < 128 {
+        let bits = p.ilog2();
+        let (parts, k) = ((1 << bits) as f64, (p - (1 << bits)) as f64);
+        let mut decade = 20.0 * parts;
+        let mut zeros = 6 - bits;
+        while zeros > 0 {
+            decade *= 10.0;
+            zeros -= 1;
+        }
+        // 10^−z · (0.1 + 0.9·(k + ½) / parts), in whole numbers up to the division.
+        let value = ((2.0 * parts + 18.0 * k + 9.0) / decade) as f32;
+        values[p as usize] = value;
+        values[(p | ONE as u32) as usize] = -value;
+        p += 1;
+    }
+    values[ONE as usize] = 1.0;
+    values
+}
+
+/// Where one value ends and the next begins: half way.
+const LIMITS: [f32; 128] = limits();
+
+static BOOK: Codebook = Codebook::new(&LIMITS);
+
+const fn limits() -> [f32; 128] {
+    let mut limits = [0.0; 128];
+    let mut p = 0;
+    while p < 128 {
+        limits[p] = ((VALUES[p] as f64 + VALUES[p + 1] as f64) / 2.0) as f32;
+        p += 1;
+    }
+    limits
+}
+
+/// Every value, times the scale.
+fn scaled(scale: f32) -> [f32; 256] {
+    VALUES.map(|value| scale * value)
+}
+
+/// Quantization to a dynamic tree.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DynamicTree {
+    bytes: Alphabet,
+}
+
+impl Compressor for DynamicTree {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let (scale, inverse) = levels::invertible(source.abs_max());
+        fields::put_f32(scale, message);
+        let (symbols, values) = (&mut workspace.symbols, scaled(scale));
+        symbols.clear();
+        symbols.resize(source.len(), 0);
+        source.take_blocks(|offset, block| {
+            kernels::nearest_residual(block, inverse, &BOOK, &values, &mut symbols[offset..]);
+        });
+        self.bytes.write(workspace, message);
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let values = scaled(weight * fields::take_scale(&mut message)?);
+        self.bytes.read(message, out.len(), workspace)?;
+        kernels::numbers_add(&workspace.symbols, &values, out);
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        self.bytes.value_bits()
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        self.bytes.max_len(elements).saturating_add(HEADER)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        self.bytes.max_elements(message_len.saturating_sub(HEADER))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+
+    /// The tree read bit by bit.
+    fn value(byte: u8) -> f64 {
+        let sign = if byte & 0x80 == 0 { 1.0 } else { -1.0 };
+        let bits = format!("{:07b}", byte & 0x7f);
+        let Some(zeros) = bits.find('1') else { return if sign > 0.0 { 0.0 } else { 1.0 } };
+        let rest = &bits[zeros + 1..];
+        let parts = f64::from(1u32 << rest.len());
+        let k = if rest.is_empty() { 0.0 } else { f64::from(u8::from_str_radix(rest, 2).unwrap()) };
+        sign * 10f64.powi(-(zeros as i32)) * (0.1 + 0.9 * (k + 0.5) / parts)
+    }
+
+    #[test]
+    fn values_are_those_of_the_tree() {
+        for byte in 0..=255u8 {
+            let (found, expected) = (f64::from(VALUES[usize::from(byte)]), value(byte));
+            assert!((found - expected).abs() <= 1e-7 * expected.abs(), "{byte}: {found}");
+        }
+        // Those of the published map: the ends and the edges of a decade.
+        assert_eq!(VALUES[1], 5.5e-7);
+        assert_eq!([VALUES[2], VALUES[3]], [3.25e-6, 7.75e-6]);
+        assert_eq!([VALUES[64], VALUES[127]], [0.107_031_25, 0.992_968_75]);
+        assert_eq!([VALUES[63], VALUES[0x80]], [0.098_593_75, 1.0]);
+    }
+
+    #[test]
+    fn the_nearest_value_is_found() {
+        // Every limit and what is next to it, and numbers all over.
+        let limits = LIMITS.iter().flat_map(|limit| [limit.next_down(), *limit, limit.next_up()]);
+        let spread = (0..190_000).map(|i| f32::from_bits(0x3400_0000 + i * 1_000));
+        let numbers: Vec<f32> = limits.chain(spread).chain([1.0, 1e-30, 1e-45]).collect();
+        let numbers: Vec<f32> = numbers.iter().flat_map(|&x| [x, -x]).collect();
+        for (&x, found) in numbers.iter().zip(round_trip("8bit", &numbers)) {
+            let distance = |value: f32| (f64::from(x) - f64::from(value)).abs();
+            let least = VALUES.iter().map(|&value| distance(value)).fold(f64::INFINITY, f64::min);
+            // A limit is rounded to 24 bits, and the distances to either side of it with it.
+            let room = 1.2e-7 * f64::from(x.abs());
+            assert!(distance(found) <= least + room, "{x}: {found}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_worked_by_hand() {
+        // Of 2: 1; −0.993; 0.11 to 0.107 (no zeros, k = 0); −0.05 to −0.0508 (one zero, k = 14); 0; 0.
+        let gradient = [2.0, -2.0, 0.22, -0.1, 0.0, 1e-9];
+        let expected = [0, 0, 0, 0x40, 0x80, 0xff, 0b100_0000, 0b1010_1110, 0, 0];
+        assert_eq!(encode("8bit", &gradient), expected);
+        let decoded = [2.0, -1.985_937_5, 0.214_062_5, -0.101_562_5, 0.0, 0.0];
+        assert_eq!(round_trip("8bit", &gradient), decoded);
+        let left: Vec<f32> = gradient.iter().zip(decoded).map(|(g, d)| g - d).collect();
+        assert_eq!(residual("8bit", &gradient), left);
+    }
+
+    #[test]
+    fn huffman_worked_by_hand() {
+        // Of ones: symbol 128 of 256, one bit, no stream. Runs of 128 and of 127 without a code are
+        // 110 0000000 1 0000000 and 110 000000 1 111111; the length is 111 10000.
+        let lengths = [0b0000_0011, 0b0000_0100, 0b0011_1100, 0b0000_1100, 0b1111_1000, 0b11];
+        let expected = [&[0, 0, 0x80, 0x3f, 1], &lengths[..]].concat();
+        assert_eq!(encode("8bit:code=huffman", &[1.0; 90]), expected);
+        assert_eq!(round_trip("8bit:code=huffman", &[1.0; 90]), [1.0; 90]);
+    }
+
+    #[test]
+    fn the_ends_of_the_range_stay_finite() {
+        let decoded = round_trip("8bit", &[f32::MAX, f32::MIN]);
+        assert_eq!(decoded[0], f32::MAX);
+        assert!(decoded[1].is_finite() && decoded[1] < -3.3e38);
+        let tiny = [f32::from_bits(1), -f32::from_bits(9)];
+        assert_eq!(round_trip("8bit", &tiny), [0.0, 0.0]);
+        assert_eq!(residual("8bit", &tiny), tiny);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let mut out = [0.0; 2];
+        let mut result = |bytes: &[u8]| decode("8bit", bytes, 1.0, &mut out);
+        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1, 1, 1]), Err(DecodeError::Trailing { extra: 1 }));
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1, 1]), Err(DecodeError::Corrupt(_))));
+        assert!(matches!(result(&[0, 0, 0x80, 0xbf, 1, 1]), Err(DecodeError::Corrupt(_))));
+        assert_eq!(out, [0.0; 2]);
+    }
+}

@@ -1,0 +1,130 @@
+//! `efsignsgd`: the sign of every element, times the mean absolute value.
+//!
+//! An element decodes to sign(c)·‖c‖₁ / d, and the sign of 0 is +.
+//!
+//! - **Message**: the mean as f32, then d bits, least significant first, 1 for elements at or above
+//!   zero, the last byte padded with zeros: 1·d + 32 bits. The mean of no elements is 0.
+//! - **Error feedback**: on, which is what the method adds to the sign: with it the loss of magnitudes is made
+//!   good later, without it the method need not converge.
+//! - **Deviations**: one mean for each tensor, as in the paper's experiments, where its Algorithm 1 has one for
+//!   the model. The paper multiplies gradients by the learning rate before they enter the memory:
+//!   that is `gamma`.
+//! - **Cost**: 8 bytes an element for the maximum, 8 for the mean, 12 for the signs.
+//!
+//! Reference: Karimireddy, Rebjock, Stich, Jaggi: "Error Feedback Fixes SignSGD and other Gradient
+//! Compression Schemes", ICML 2019.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, kernels};
+
+use super::two_levels;
+use crate::compressors::fields;
+use crate::registry::Guarantees;
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "efsignsgd",
+    summary: "the sign, times the mean absolute value",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[],
+    reference: "Karimireddy et al., ICML 2019",
+    payload: "mean f32, d bits",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |_| Arc::new(EfSignSgd),
+};
+
+const HEADER: usize = 4;
+
+/// Signs with one mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EfSignSgd;
+
+/// The mean absolute value.
+fn mean(source: &mut Source<'_>) -> f32 {
+    let mut sum = 0.0;
+    source.peek_blocks(|_, block| {
+        let sums = kernels::sums_by_sign(block);
+        sum += sums.positive_sum - sums.negative_sum;
+    });
+    // The rounding of a sum of many must not lift the mean over the largest there is.
+    ((sum / source.len().max(1) as f64) as f32).min(source.abs_max())
+}
+
+impl Compressor for EfSignSgd {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let mean = mean(source);
+        fields::put_f32(mean, message);
+        two_levels::encode(source, [-mean, mean], workspace, message);
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        _: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let mean = weight * fields::take_scale(&mut message)?;
+        two_levels::decode_add(message, [-mean, mean], out)
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        two_levels::len(elements) + HEADER
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len.saturating_sub(HEADER).saturating_mul(8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+
+    #[test]
+    fn bits_and_mean_are_those_worked_by_hand() {
+        // Mean of 0, 1, 2, 3 and 4: 2 (0x40000000).
+        let gradient = [-0.0, -1.0, 2.0, -3.0, 4.0];
+        assert_eq!(encode("efsignsgd", &gradient), [0, 0, 0, 0x40, 0b10101]);
+        assert_eq!(round_trip("efsignsgd", &gradient), [2.0, -2.0, 2.0, -2.0, 2.0]);
+        assert_eq!(residual("efsignsgd", &gradient), [-2.0, 1.0, 0.0, -1.0, 2.0]);
+    }
+
+    #[test]
+    fn nine_elements_need_a_second_byte() {
+        let mut gradient = [-0.5; 9];
+        gradient[8] = 0.5;
+        assert_eq!(encode("efsignsgd", &gradient), [0, 0, 0, 0x3f, 0, 1]);
+        assert_eq!(encode("efsignsgd", &[]), [0; 4]);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let mut out = [0.0; 3];
+        let mut result = |bytes: &[u8]| decode("efsignsgd", bytes, 1.0, &mut out);
+        assert_eq!(result(&[0, 0, 0, 0x3f]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 0]), Err(DecodeError::Trailing { extra: 1 }));
+        let padded = DecodeError::Corrupt("a padding bit is set");
+        assert_eq!(result(&[0, 0, 0, 0x3f, 8]), Err(padded));
+        assert!(matches!(result(&[0, 0, 0, 0xbf, 1]), Err(DecodeError::Corrupt(_))));
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), Err(DecodeError::Corrupt(_))));
+        assert_eq!(out, [0.0; 3]);
+    }
+}

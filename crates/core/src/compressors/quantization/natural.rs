@@ -1,0 +1,210 @@
+//! `natural`: powers of two drawn at random, so that the expectation is the gradient.
+//!
+//! For |c| in [2^e, 2^(e+1)) an element becomes sign(c)·2^(e+1) with probability |c| / 2^e − 1, else
+//! sign(c)·2^e: the bits behind the exponent are the probability. Zeros stay zero. A subnormal number, c below
+//! 2^−126, becomes sign(c)·2^−126 with probability |c| / 2^−126, else 0, which is the same rule for
+//! the bits.
+//!
+//! - **Message**: d bits for the signs, least significant first, 1 for elements at or above zero, the
+//!   last byte padded with zeros; then the d biased exponents, 0 for a zero, 8 bits each: 9·d bits.
+//!   `code=huffman` puts the exponents in [Huffman's code](gradwire_bits::huffman) where that is shorter; most gradients then take
+//!   about 4 bits an element.
+//! - **Range**: elements of magnitude above 2^127, which would round to 2^128 and thus to infinity,
+//!   round to 2^127. Apart from them the message is unbiased, with variance
+//!   (|c| − 2^e)·(2^(e+1) − |c|), at most c² / 8.
+//! - **Draws**: element i uses the upper 23 bits of word i of the sender's stream for the tensor and
+//!   step.
+//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help; the paper
+//!   has none.
+//! - **Deviations**: none where the paper says what happens; zeros, subnormal numbers and the top of the range
+//!   it leaves open.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 for the draws, 4 to write and read the
+//!   exponents.
+//!
+//! Reference: Horváth, Ho, Horváth, Sahu, Canini, Richtárik: "Natural Compression for Distributed Deep
+//! Learning", arXiv 1905.10988, 2019.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::compressors::fields;
+use crate::compressors::symbols::{self, Alphabet};
+use crate::registry::Guarantees;
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "natural",
+    summary: "powers of two drawn at random",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[symbols::CODE],
+    reference: "Horváth et al., 2019",
+    payload: "d bits of signs, d exponents u8",
+    guarantees: Guarantees { unbiased: true, lossless: false },
+    build: |values| Arc::new(Natural { exponents: Alphabet::of(EXPONENTS, values) }),
+};
+
+/// Zero, and the exponents of all normal numbers.
+const EXPONENTS: usize = 255;
+
+/// Stochastic rounding to powers of two.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Natural {
+    exponents: Alphabet,
+}
+
+impl Compressor for Natural {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let Workspace { bytes, words, values, symbols, .. } = &mut *workspace;
+        let rng = context.rng(0);
+        words.resize(BLOCK, 0);
+        values.resize(BLOCK, 0.0);
+        bytes.resize(BLOCK / 8, 0);
+        symbols.clear();
+        symbols.resize(source.len(), 0);
+        source.take_blocks(|offset, block| {
+            let (words, rounded) = (&mut words[..block.len()], &mut values[..block.len()]);
+            rng.fill_from(offset, words);
+            kernels::natural_residual(block, words, rounded, &mut symbols[offset..]);
+            let signs = &mut bytes[..block.len().div_ceil(8)];
+            kernels::sign_residual(rounded, 0.0, 0.0, signs);
+            message.extend_from_slice(signs);
+        });
+        self.exponents.write(workspace, message);
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let signs = fields::take(&mut message, out.len().div_ceil(8))?;
+        self.exponents.read(message, out.len(), workspace)?;
+        let exponents = &workspace.symbols;
+        check_signs(signs, exponents)?;
+        kernels::natural_add(exponents, signs, weight, out);
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        self.exponents.value_bits().map(|bits| bits + 1)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        elements.div_ceil(8) + self.exponents.max_len(elements)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len.saturating_mul(8).min(self.exponents.max_elements(message_len))
+    }
+}
+
+/// Checks that bits past the end are zero, and that zeros are not negative.
+fn check_signs(signs: &[u8], exponents: &[u16]) -> Result<(), DecodeError> {
+    let (eights, rest) = exponents.as_chunks::<8>();
+    let negative_zeros = |exponents: &[u16], signs: u8| {
+        let zeros = exponents.iter().enumerate();
+        zeros.fold(0, |zeros, (at, &exponent)| zeros | u8::from(exponent == 0) << at) & !signs
+    };
+    let mut wrong = 0;
+    for (exponents, &signs) in eights.iter().zip(signs) {
+        wrong |= negative_zeros(exponents, signs);
+    }
+    if !rest.is_empty() {
+        let last = signs[eights.len()];
+        wrong |= negative_zeros(rest, last);
+        if last >> rest.len() != 0 {
+            return Err(DecodeError::Corrupt("a padding bit is set"));
+        }
+    }
+    if wrong == 0 { Ok(()) } else { Err(DecodeError::Corrupt("a zero is negative")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::{Rng, Tensor};
+
+    #[test]
+    fn powers_of_two_are_exact() {
+        // Exponents 127 − 1, 127 + 1, nothing, 127 − 126, 127 + 127; the second is negative.
+        let gradient = [0.5, -2.0, -0.0, f32::MIN_POSITIVE, 2f32.powi(127)];
+        let message = [0b1_1101, 126, 128, 0, 1, 254];
+        assert_eq!(encode("natural", &gradient), message);
+        assert_eq!(round_trip("natural", &gradient), gradient);
+        assert_eq!(residual("natural", &gradient), [0.0; 5]);
+        assert!(encode("natural", &[]).is_empty());
+    }
+
+    #[test]
+    fn element_i_is_decided_by_word_i() {
+        let elements = BLOCK + 1003;
+        let gradient: Vec<f32> = (0..elements).map(|i| 1.0 + (i % 64) as f32 / 64.0).collect();
+        let mut words = vec![0; elements];
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        let drawn = |(&x, &word): (&f32, &u32)| {
+            if f64::from(word >> 9) / 8_388_608.0 < f64::from(x) - 1.0 { 2.0 } else { 1.0 }
+        };
+        let expected: Vec<f32> = gradient.iter().zip(&words).map(drawn).collect();
+        assert!(expected.contains(&1.0) && expected.contains(&2.0));
+        assert!(round_trip("natural", &gradient) == expected);
+        assert!(round_trip("natural:code=huffman", &gradient) == expected);
+        let kept = residual("natural", &gradient);
+        assert!(kept.iter().zip(&gradient).zip(&expected).all(|((m, g), q)| *m == g - q));
+    }
+
+    #[test]
+    fn huffman_worked_by_hand() {
+        // 80 ones: bits of signs, one symbol of 255. Lengths: a run of 127 without a code is
+        // 110 000000 1 111111; one bit is 111 10000; and another run of 127.
+        let message = encode("natural:code=huffman", &[1.0; 80]);
+        assert_eq!(message[..11], [&[0xff; 10][..], &[1]].concat());
+        let lengths = [0b0000_0011, 0b1111_1110, 0b0000_1111, 0b0000_0011, 0b1111_1110];
+        assert_eq!(message[11..], lengths);
+    }
+
+    #[test]
+    fn the_top_of_the_range_rounds_down() {
+        let gradient = [f32::MAX, -f32::MAX, f32::MAX, -f32::MAX];
+        let top = 2f32.powi(127);
+        assert_eq!(round_trip("natural", &gradient), [top, -top, top, -top]);
+    }
+
+    #[test]
+    fn subnormals_have_the_right_chance() {
+        // A quarter of the least normal number: 1000 of 4000, five standard deviations are 137.
+        let quarter = f32::MIN_POSITIVE / 4.0;
+        let decoded = round_trip("natural", &[quarter; 4000]);
+        let up = decoded.iter().filter(|&&x| x == f32::MIN_POSITIVE).count();
+        assert!(up.abs_diff(1000) < 137, "{up}");
+        assert!(decoded.iter().all(|&x| x == 0.0 || x == f32::MIN_POSITIVE));
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let mut out = [0.0; 2];
+        let mut result = |bytes: &[u8]| decode("natural", bytes, 1.0, &mut out);
+        assert_eq!(result(&[3, 127]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[3, 127, 127, 0]), Err(DecodeError::Trailing { extra: 1 }));
+        assert!(matches!(result(&[3, 127, 255]), Err(DecodeError::Corrupt(_))));
+        let padded = DecodeError::Corrupt("a padding bit is set");
+        assert_eq!(result(&[7, 127, 127]), Err(padded));
+        assert_eq!(result(&[1, 127, 0]), Err(DecodeError::Corrupt("a zero is negative")));
+        assert_eq!(result(&[2, 127, 0]), Ok(()));
+        assert_eq!(out, [-1.0, 0.0]);
+    }
+}

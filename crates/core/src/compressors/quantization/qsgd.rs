@@ -1,0 +1,340 @@
+//! `qsgd`: levels up to the norm, drawn at random so that the expectation is the gradient.
+//!
+//! The tensor is cut into buckets. With a bucket's norm, step = norm / s and t = c / step, an element becomes the
+//! level ⌊t⌋ or ⌊t⌋ + 1, the upper one with probability t − ⌊t⌋, and decodes to level·step.
+//!
+//! - **Message**: the step of each bucket as f32, then the levels:
+//!   - `code=fixed`: level + s, in ⌈log2(2s + 1)⌉ bits each;
+//!   - `code=elias`: of each level that is not 0 its distance from the one before (the first from place −1) in [Elias' ω
+//!     code](gradwire_bits::elias), a bit that is 1 below zero, and its magnitude in that code; at last the distance to place d. Made for few levels and
+//!     a long bucket, where most are 0;
+//!   - `code=huffman`: level + s in [Huffman's code](gradwire_bits::huffman), where that is shorter.
+//!
+//!   An empty tensor has an empty message.
+//! - **Range**: s from 1 to 32 767. The default, 127, is what 8 bits hold. `bucket=0` is one bucket for the tensor, as
+//!   in the analysis; the default of 512 is the paper's in experiments. `norm=2` is the Euclidean norm, `norm=max` the largest absolute
+//!   value, whose levels are all in use. With Elias' and Huffman's code up to 2³² − 1 elements. The message is
+//!   unbiased, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
+//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor and step.
+//! - **Limits**: where 1 / step overflows (a step below about 3·10⁻³⁹) it is sent as zero, and so are the
+//!   bucket's elements. The norm is at most the largest finite number.
+//! - **Error feedback**: off; with it training may diverge (the variance of a long bucket exceeds its
+//!   square).
+//! - **Deviations**: the step travels, where the paper sends the norm. ⌊t⌋ of negative t is the level away from zero; the two
+//!   levels and their chances are the paper's. Elias' code runs over all buckets, closed by a distance.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take (a bucket is looked at twice, the second time in the cache), 4 for
+//!   the draws, 4 to write and read the levels. Elias' code goes level by level, some 2 ns each where few are 0.
+//!
+//! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via Gradient
+//! Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Levels};
+
+use super::elias_levels;
+use crate::compressors::fields;
+use crate::compressors::levels::{self, Norm};
+use crate::compressors::symbols::Alphabet;
+use crate::registry::{Guarantees, Kind, Param, Values};
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "qsgd",
+    summary: "levels up to the norm, drawn at random",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: false,
+    parameters: &[
+        S,
+        Param {
+            key: "bucket",
+            kind: Kind::Whole { min: 0, max: 1 << 30, default: 512 },
+            help: "elements that share a norm; 0 is the whole tensor",
+        },
+        NORM,
+        Param {
+            key: "code",
+            kind: Kind::Choice { options: &["fixed", "elias", "huffman"], default: 0 },
+            help: "levels in bits of one number, or in Elias' or Huffman's code",
+        },
+    ],
+    reference: "Alistarh et al., NIPS 2017",
+    payload: "steps f32, levels",
+    guarantees: Guarantees { unbiased: true, lossless: false },
+    build: |values| Arc::new(Qsgd::new(values)),
+};
+
+/// The parameter `s`.
+pub(in crate::compressors) const S: Param = Param {
+    key: "s",
+    kind: Kind::Whole { min: 1, max: 32_767, default: 127 },
+    help: "levels on either side of zero",
+};
+
+/// The parameter `norm`.
+pub(in crate::compressors) const NORM: Param = Param {
+    key: "norm",
+    kind: Kind::Choice { options: &["2", "max"], default: 0 },
+    help: "the Euclidean norm, or the largest absolute value",
+};
+
+/// The norm that the parameter names.
+pub(in crate::compressors) fn norm(values: &Values<'_>) -> Norm {
+    if values.choice(NORM.key) == "max" { Norm::Max } else { Norm::Euclidean }
+}
+
+/// How levels travel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Code {
+    Elias,
+    Symbols(Alphabet),
+}
+
+/// Stochastic quantization by norm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Qsgd {
+    s: u16,
+    bucket: usize,
+    norm: Norm,
+    code: Code,
+}
+
+impl Qsgd {
+    fn new(values: &Values<'_>) -> Self {
+        let s = values.whole("s") as u16;
+        let alphabet = |huffman| Code::Symbols(Alphabet::new(2 * usize::from(s) + 1, huffman));
+        let code = match values.choice("code") {
+            "elias" => Code::Elias,
+            code => alphabet(code == "huffman"),
+        };
+        Self { s, bucket: values.whole("bucket") as usize, norm: norm(values), code }
+    }
+
+    /// The buckets of so many elements.
+    fn buckets(&self, elements: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let bucket = if self.bucket == 0 { elements.max(1) } else { self.bucket };
+        (0..elements).step_by(bucket).map(move |start| start..elements.min(start + bucket))
+    }
+
+    fn count(&self, elements: usize) -> usize {
+        if self.bucket == 0 { elements.min(1) } else { elements.div_ceil(self.bucket) }
+    }
+}
+
+/// The parts of a bucket that fit in a block.
+fn pieces(bucket: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    bucket.clone().step_by(BLOCK).map(move |start| (start, BLOCK.min(bucket.end - start)))
+}
+
+impl Compressor for Qsgd {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let Workspace { words, symbols, .. } = &mut *workspace;
+        let (rng, s) = (context.rng(0), f32::from(self.s));
+        words.resize(BLOCK, 0);
+        symbols.clear();
+        symbols.resize(source.len(), 0);
+        for bucket in self.buckets(source.len()) {
+            let mut total = 0.0;
+            for (start, len) in pieces(bucket.clone()) {
+                total = source.peek(start, len, |block| self.norm.add(total, block));
+            }
+            let (step, inverse) = levels::step(self.norm.finish(total), s);
+            fields::put_f32(step, message);
+            let levels = Levels { least: -s, most: s, inverse, step };
+            for (start, len) in pieces(bucket) {
+                let words = &mut words[..len];
+                rng.fill_from(start, words);
+                let symbols = &mut symbols[start..start + len];
+                source.take(start, len, |block| {
+                    kernels::stochastic_levels(block, levels, words, symbols);
+                });
+            }
+        }
+        match self.code {
+            Code::Elias => elias_levels::write(symbols, self.s, message),
+            Code::Symbols(alphabet) => alphabet.write(workspace, message),
+        }
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let s = f32::from(self.s);
+        let steps = fields::take(&mut message, self.count(out.len()).saturating_mul(4))?;
+        for mut step in steps.chunks(4) {
+            if !(s * fields::take_scale(&mut step)?).is_finite() {
+                return Err(DecodeError::Corrupt("the step makes infinite elements"));
+            }
+        }
+        match self.code {
+            Code::Elias => {
+                elias_levels::read(message, out.len(), self.s, &mut workspace.symbols)?;
+            }
+            Code::Symbols(alphabet) => alphabet.read(message, out.len(), workspace)?,
+        }
+        for (bucket, step) in self.buckets(out.len()).zip(steps.as_chunks::<4>().0) {
+            let step = weight * f32::from_le_bytes(*step);
+            let symbols = &workspace.symbols[bucket.clone()];
+            kernels::levels_add(symbols, -s, step, &mut out[bucket]);
+        }
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        match self.code {
+            Code::Elias => None,
+            Code::Symbols(alphabet) => alphabet.value_bits(),
+        }
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        let levels = match self.code {
+            Code::Elias => elias_levels::max_len(elements, self.s),
+            Code::Symbols(alphabet) => alphabet.max_len(elements),
+        };
+        self.count(elements).saturating_mul(4).saturating_add(levels)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        let by_steps = match self.bucket {
+            0 if message_len < 4 => 0,
+            0 => usize::MAX,
+            bucket => (message_len / 4).saturating_mul(bucket),
+        };
+        by_steps.min(match self.code {
+            // A tensor of zeros has one distance, however large it is.
+            Code::Elias => u32::MAX as usize,
+            Code::Symbols(alphabet) => alphabet.max_elements(message_len),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::{Rng, Tensor};
+
+    const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
+
+    #[test]
+    fn whole_levels_are_certain() {
+        // Largest 4, step 1, levels 4, −2, 0, 1: 8, 2, 4, 5 in four bits.
+        let gradient = [4.0, -2.0, 0.0, 1.0];
+        let expected = [&ONE[..], &[0x28, 0x54]].concat();
+        assert_eq!(encode("qsgd:s=4,norm=max", &gradient), expected);
+        assert_eq!(round_trip("qsgd:s=4,norm=max", &gradient), gradient);
+        assert_eq!(residual("qsgd:s=4,norm=max,ef=on", &gradient), [0.0; 4]);
+        // Norm 5, step 1, levels 3, −4: 8 and 1 in four bits.
+        assert_eq!(encode("qsgd:s=5", &[3.0, -4.0]), [&ONE[..], &[0x18]].concat());
+        assert!(encode("qsgd", &[]).is_empty());
+    }
+
+    #[test]
+    fn elias_worked_by_hand() {
+        // Distance 1, +, 4: 0 0 101000. 1, −, 2: 0 1 100. 2, +, 1: 100 0 0. The end: 0.
+        let gradient = [4.0, -2.0, 0.0, 1.0];
+        let expected = [&ONE[..], &[0b0001_0100, 0b0010_0110, 0]].concat();
+        assert_eq!(encode("qsgd:s=4,norm=max,code=elias", &gradient), expected);
+        assert_eq!(round_trip("qsgd:s=4,norm=max,code=elias", &gradient), gradient);
+        // The end at a distance of 5: 10 101 0.
+        let expected = [0, 0, 0, 0, 0b01_0101];
+        assert_eq!(encode("qsgd:bucket=0,code=elias", &[0.0; 4]), expected);
+        assert!(encode("qsgd:code=elias", &[]).is_empty());
+    }
+
+    #[test]
+    fn buckets_have_steps_of_their_own() {
+        // Of the largest: 2, 8 and 0, in steps of 1, 4 and 0; levels 2 −1, −2 1, 0 in three bits.
+        let gradient = [2.0, -1.0, -8.0, 4.0, 0.0];
+        let message = encode("qsgd:s=2,bucket=2,norm=max", &gradient);
+        assert_eq!(message[..12], [0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x40, 0, 0, 0, 0]);
+        // 4, 1, 0, 3, 2: 100 001 000 011 010, each from the right.
+        assert_eq!(message[12..], [0b0000_1100, 0b010_0110]);
+        assert_eq!(round_trip("qsgd:s=2,bucket=2,norm=max", &gradient), gradient);
+    }
+
+    #[test]
+    fn element_i_is_decided_by_word_i() {
+        let elements = 3 * BLOCK + 1003;
+        let mut gradient: Vec<f32> =
+            (0..elements).map(|i| (i * 37 % 255) as f32 / 128.0 - 1.0).collect();
+        // Each bucket's largest is 1.
+        gradient.iter_mut().step_by(100).for_each(|x| *x = -1.0);
+        let mut words = vec![0; elements];
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        let drawn = |(&x, &word): (&f32, &u32)| {
+            let (t, chance) = (f64::from(x) * 16.0, f64::from(word >> 8) / 16_777_216.0);
+            let level = t.floor() + f64::from(u8::from(chance < t - t.floor()));
+            (level / 16.0) as f32
+        };
+        let expected: Vec<f32> = gradient.iter().zip(&words).map(drawn).collect();
+        for rest in
+            ["bucket=100", "bucket=5000", "bucket=0", "bucket=100,code=elias", "code=huffman"]
+        {
+            let spec = format!("qsgd:s=16,norm=max,{rest}");
+            assert!(round_trip(&spec, &gradient) == expected, "{rest}");
+            let kept = residual(&format!("{spec},ef=on"), &gradient);
+            assert!(kept.iter().zip(&gradient).zip(&expected).all(|((m, g), q)| *m == g - q));
+        }
+    }
+
+    #[test]
+    fn skewed_levels_take_fewer_bits() {
+        // Normal values under a norm of 22 deviations, in 5.6 levels a deviation: 4.5 bits of entropy.
+        let mut words = vec![0; 12 * 51_200];
+        Rng::new(5, 0, 0, 0, 0).fill(&mut words);
+        let uniform = |word: &u32| *word as f32 / 4_294_967_296.0;
+        let gradient: Vec<f32> =
+            words.chunks(12).map(|w| w.iter().map(uniform).sum::<f32>() - 6.0).collect();
+        let bits = |spec: &str| 8.0 * encode(spec, &gradient).len() as f64 / 51_200.0;
+        assert_eq!(bits("qsgd"), 8.0 + 32.0 / 512.0);
+        let huffman = bits("qsgd:code=huffman");
+        assert!((4.5..4.7).contains(&huffman), "{huffman}");
+        // Few levels: the paper's sparse regime, s = 1, in which √512 of 512 are not 0.
+        let (elias, fixed) = (bits("qsgd:s=1,code=elias"), bits("qsgd:s=1"));
+        assert!(elias < 0.3 * fixed, "{elias} and {fixed}");
+    }
+
+    #[test]
+    fn extremes_of_the_format_decode_to_finite_numbers() {
+        for spec in ["qsgd:s=1", "qsgd:s=3,norm=max", "qsgd:s=32767"] {
+            let decoded = round_trip(spec, &[f32::MAX, -f32::MAX, f32::MAX, 0.0, 1.0]);
+            assert!(decoded.iter().all(|x| x.is_finite()), "{spec}: {decoded:?}");
+        }
+        assert_eq!(round_trip("qsgd", &[f32::from_bits(1); 3]), [0.0; 3]);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let refused = |spec: &str, rest: &[u8], len: usize| {
+            let message = [&ONE[..], rest].concat();
+            decode(spec, &message, 1.0, &mut vec![0.0; len]).unwrap_err()
+        };
+        assert_eq!(refused("qsgd:s=4", &[0x28], 4), DecodeError::Truncated);
+        assert_eq!(refused("qsgd:s=4", &[0x28, 4], 2), DecodeError::Trailing { extra: 1 });
+        let alphabet = DecodeError::Corrupt("a symbol is not of the alphabet");
+        assert_eq!(refused("qsgd:s=4", &[0x29], 2), alphabet);
+        for step in [-1.0, f32::NAN, f32::INFINITY, 1e38] {
+            let message = [&f32::to_le_bytes(step)[..], &[0x28]].concat();
+            let result = decode("qsgd:s=4", &message, 1.0, &mut [0.0; 2]);
+            assert!(matches!(result, Err(DecodeError::Corrupt(_))), "{step}");
+        }
+    }
+}
