@@ -167,14 +167,13 @@ impl Encoder {
             }
             Memory::Average { decay } => {
                 let velocity = of_tensor(velocities, "velocity", tensor)?;
-                let mut residual = match plain.is_on() {
+                let residual = match plain.is_on() {
                     true => Some(of_tensor(residuals, "residual", tensor)?),
                     false => None,
                 };
                 let weights = [decay, 1.0 - decay];
                 accelerate(gradient, weights, velocity, residual.as_deref(), scratch)
                     .map_err(non_finite)?;
-                let residual = residual.as_deref_mut();
                 let mut source = Source::new(Floats::F32(velocity), plain, residual, scratch)
                     .map_err(non_finite)?;
                 Ok(compressor.encode(&mut source, &context, workspace, message))

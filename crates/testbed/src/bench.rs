@@ -58,6 +58,9 @@ pub struct Measurement {
     pub copy_gbps: f64,
     /// Bits of message per element.
     pub bits_per_element: f64,
+    /// The empirical entropy, of order 0, of the elements it decodes to: what a code without a model of
+    /// neighbours could reach.
+    pub entropy_bits: f64,
 }
 
 /// Every registered compressor with its defaults, and options that take another path.
@@ -103,13 +106,23 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
         decompress_gbps: gigabytes / decompress,
         copy_gbps: gigabytes / copy,
         bits_per_element: 8.0 * bench.message.len() as f64 / elements as f64,
+        entropy_bits: bench.entropy()?,
     })
 }
 
 /// Measurements as a table, each beside the fraction of copy bandwidth it reaches.
 pub fn grid(measurements: &[Measurement]) -> Grid {
-    let head =
-        ["compressor", "elements", "compress", "of copy", "decompress", "of copy", "copy", "bits"];
+    let head = [
+        "compressor",
+        "elements",
+        "compress",
+        "of copy",
+        "decompress",
+        "of copy",
+        "copy",
+        "bits",
+        "entropy",
+    ];
     let mut grid = Grid::new(head);
     for m in measurements {
         let gbps = |x: f64| format!("{} GB/s", significant(x));
@@ -123,6 +136,7 @@ pub fn grid(measurements: &[Measurement]) -> Grid {
             part(m.decompress_gbps),
             gbps(m.copy_gbps),
             significant(m.bits_per_element),
+            significant(m.entropy_bits),
         ]);
     }
     grid
@@ -144,7 +158,7 @@ impl Bench {
         Self {
             encoder: Encoder::new(spec, 0, 0),
             decoder: Decoder::new(spec, 0),
-            tensor: Tensor::new("bench", &[elements]),
+            tensor: Tensor::new("bench", &matrix(elements)),
             gradients: (0..GRADIENTS).map(|stream| normal(elements, stream as u32)).collect(),
             message: Vec::new(),
             out: vec![0.0; elements],
@@ -166,6 +180,13 @@ impl Bench {
         self.decoder.decode_add(&self.tensor, self.step, 0, message, WEIGHT, &mut self.out)
     }
 
+    /// Bits an element takes, by how often each value occurs among the decoded elements of the last message.
+    fn entropy(&mut self) -> Result<f64, Error> {
+        self.out.fill(0.0);
+        self.decode()?;
+        Ok(entropy(&self.out))
+    }
+
     fn copy(&mut self) -> Result<(), Error> {
         self.out.copy_from_slice(black_box(&self.gradients[0]));
         black_box(&mut self.out);
@@ -182,6 +203,21 @@ fn seconds(mut operation: impl FnMut() -> Result<(), Error>) -> Result<f64, Erro
         times += 1;
     }
     Ok(start.elapsed().as_secs_f64() / f64::from(times))
+}
+
+/// Rows and columns of a matrix as near to square as its elements allow, for methods that tell it from a vector.
+fn matrix(elements: usize) -> [usize; 2] {
+    let rows = (1..=elements.isqrt()).rev().find(|&rows| elements.is_multiple_of(rows));
+    rows.map_or([1, elements], |rows| [rows, elements / rows])
+}
+
+/// The empirical entropy of values, of order 0, in bits; 0 for none.
+fn entropy(values: &[f32]) -> f64 {
+    let mut patterns: Vec<u32> = values.iter().map(|x| x.to_bits()).collect();
+    patterns.sort_unstable();
+    let parts = patterns.chunk_by(|a, b| a == b).map(|run| run.len() as f64 / values.len() as f64);
+    // A sum of negative zeros is negative.
+    parts.map(|part| -part * part.log2()).sum::<f64>().abs()
 }
 
 /// Approximately normal variates, standard deviation 0.01: sums of four uniform bytes.
@@ -208,6 +244,14 @@ mod tests {
     }
 
     #[test]
+    fn entropies_by_hand() {
+        // Half, a quarter and two eighths: 1.75 bits.
+        assert_eq!(entropy(&[0.0, 0.0, 1.0, 0.0, -1.0, 1.0, 0.0, 2.0]), 1.75);
+        assert_eq!((entropy(&[3.0; 5]), entropy(&[])), (0.0, 0.0));
+        assert_eq!((matrix(1000), matrix(7), matrix(0)), ([25, 40], [1, 7], [1, 0]));
+    }
+
+    #[test]
     fn every_compressor_is_measured() {
         let effort = Effort { repetitions: 1, time: Duration::ZERO };
         let specs = default_specs();
@@ -215,6 +259,7 @@ mod tests {
         for spec in specs {
             let m = measure(&spec, 1000, effort).unwrap();
             assert!(m.compress_gbps > 0.0 && m.decompress_gbps > 0.0 && m.copy_gbps > 0.0);
+            assert!(m.entropy_bits >= 0.0 && m.entropy_bits <= 10.0);
             if m.compressor == "none" {
                 assert_eq!(m.bits_per_element, 32.0);
             }

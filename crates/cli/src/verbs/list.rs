@@ -71,6 +71,7 @@ impl Row {
             },
             aggregation: match entry.aggregation {
                 Aggregation::Linear => "linear",
+                Aggregation::Rounds => "rounds",
                 Aggregation::Gather => "gather",
                 Aggregation::Vote => "vote",
             },

@@ -106,7 +106,7 @@ impl Study {
             optimizer: known("sgd"),
             learning_rate: known("step:from=0.1,factor=0.95,after=0.01,every=0.01"),
             weight_decay: 0.0,
-            l1: 1e-5,
+            l1: 1e-4,
             augment: Some(false),
             raw_below: 0,
             evaluations: 100,
