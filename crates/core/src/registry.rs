@@ -211,6 +211,7 @@ pub static REGISTRY: &[&Entry] = &[
     &quantization::int8::ENTRY,
     &quantization::dynamic_tree::ENTRY,
     &quantization::qsgd::ENTRY,
+    &quantization::lpc_svrg::ENTRY,
     &quantization::terngrad::ENTRY,
     &quantization::onebit::ENTRY,
     &quantization::efsignsgd::ENTRY,

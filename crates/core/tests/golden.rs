@@ -52,6 +52,12 @@ const GOLDEN: &[Golden] = &[
         spec: "qsgd:s=10,bucket=100,norm=max,code=huffman,ef=on",
         claim: |m| m[24] == 1 && m.len() < 24 + 300,
     },
+    Golden { file: "lpc-svrg-v1", spec: "lpc-svrg:w=5", claim: |m| m.len() == 4 + 375 },
+    Golden {
+        file: "lpc-svrg-v1-clipped",
+        spec: "lpc-svrg:lambda=0.25,code=huffman,ef=on",
+        claim: |m| m[4] == 1 && m.len() < 4 + ELEMENTS,
+    },
     Golden { file: "terngrad-v1", spec: "terngrad", claim: |m| m.len() == 4 + ELEMENTS / 5 },
     Golden {
         file: "terngrad-v1-unclipped",

@@ -18,6 +18,8 @@ pub(crate) fn specs() -> Vec<Spec> {
         "terngrad:clip=0",
         "natural:code=huffman",
         "8bit:code=huffman",
+        "lpc-svrg:w=3,lambda=0.5,code=huffman",
+        "lpc-svrg:w=16,ef=on",
         "qsgd:s=7,bucket=0,code=elias",
         "qsgd:s=1,norm=max,code=huffman",
         "qsgd:s=1000,bucket=9000,norm=max",

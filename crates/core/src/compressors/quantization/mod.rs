@@ -5,6 +5,7 @@ pub mod efsignsgd;
 mod elias_levels;
 pub mod entropy_bits;
 pub mod int8;
+pub mod lpc_svrg;
 pub mod natural;
 pub mod onebit;
 pub mod qsgd;
