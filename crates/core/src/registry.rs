@@ -216,6 +216,7 @@ pub static REGISTRY: &[&Entry] = &[
     &quantization::onebit::ENTRY,
     &quantization::efsignsgd::ENTRY,
     &quantization::natural::ENTRY,
+    &quantization::inceptionn::ENTRY,
     &quantization::three_lc::ENTRY,
     &quantization::entropy_bits::ENTRY,
     &sparsification::topk::ENTRY,
@@ -228,6 +229,7 @@ pub static REGISTRY: &[&Entry] = &[
     &hybrid::dryden::ENTRY,
     &hybrid::adacomp::ENTRY,
     &hybrid::local_selection::ENTRY,
+    &hybrid::qsparse_local::ENTRY,
 ];
 
 /// The entry called `id`.

@@ -458,6 +458,8 @@ fn ratios_send_the_share_they_name() {
         ("gradient-dropping", 100..=100),
         ("dgc:ratio=0.01", 800..=1_250),
         ("sgc:ratio=0.01", 800..=1_250),
+        ("qsparse-local", 1_000..=1_000),
+        ("qsparse-local:select=randomk", 1_000..=1_000),
         ("sbc", 1_000..=1_000),
         ("sbc:select=sampled", 700..=1_300),
     ] {

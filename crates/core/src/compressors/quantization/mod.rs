@@ -4,6 +4,7 @@ pub mod dynamic_tree;
 pub mod efsignsgd;
 mod elias_levels;
 pub mod entropy_bits;
+pub mod inceptionn;
 pub mod int8;
 pub mod lpc_svrg;
 pub mod natural;
