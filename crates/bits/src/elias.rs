@@ -6,11 +6,12 @@
 //! - **ω** writes groups and a final zero: the last group is x, the one before a number one less than
 //!   the bits of the group behind it, and so on down to 1, which is left out.
 //!
-//! The first bit of a code is the lowest free bit of a byte, as in all codes of this crate; that the
-//! bits of a number come highest first is Elias' own order, and lets ω tell a group from the end.
+//! The first bit of a code is the lowest free bit of a byte, as in all codes of this crate; that
+//! the bits of a number come highest first is Elias' own order, and lets ω tell a group from the
+//! end.
 //!
-//! Range: 1 to 2^64 − 1. Cost: 1 bit for 1 in each; γ is the shortest up to 31 (ω as short for 2, 3 and
-//! 8 to 15), δ above; ω stays within three bits of δ.
+//! Range: 1 to 2^64 − 1. Cost: 1 bit for 1 in each; γ is the shortest up to 31 (ω as short for 2, 3
+//! and 8 to 15), δ above; ω stays within three bits of δ.
 //!
 //! Source: Elias: "Universal codeword sets and representations of the integers", IEEE Trans. Inf.
 //! Theory 21, 1975.
@@ -230,9 +231,9 @@ impl Elias {
         writer.finish();
     }
 
-    /// Appends `count` numbers decoded from the front of `bytes` to `out`, and returns how many bytes
-    /// they took. Each takes up a bit at least, so that an untrusted count asks for no more memory
-    /// than the bytes warrant.
+    /// Appends `count` numbers decoded from the front of `bytes` to `out`, and returns how many
+    /// bytes they took. Each takes up a bit at least, so that an untrusted count asks for no more
+    /// memory than the bytes warrant.
     ///
     /// # Errors
     /// `Truncated`, or `Corrupt` for padding that is not zero and for numbers of more than 32 bits;

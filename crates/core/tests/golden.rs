@@ -52,6 +52,12 @@ const GOLDEN: &[Golden] = &[
         spec: "qsgd:s=10,bucket=100,norm=max,code=huffman,ef=on",
         claim: |m| m[24] == 1 && m.len() < 24 + 300,
     },
+    Golden { file: "lpc-svrg-v1", spec: "lpc-svrg:w=5", claim: |m| m.len() == 4 + 375 },
+    Golden {
+        file: "lpc-svrg-v1-clipped",
+        spec: "lpc-svrg:lambda=0.25,code=huffman,ef=on",
+        claim: |m| m[4] == 1 && m.len() < 4 + ELEMENTS,
+    },
     Golden { file: "terngrad-v1", spec: "terngrad", claim: |m| m.len() == 4 + ELEMENTS / 5 },
     Golden {
         file: "terngrad-v1-unclipped",
@@ -66,6 +72,7 @@ const GOLDEN: &[Golden] = &[
         spec: "natural:code=huffman,ef=off",
         claim: |m| m[ELEMENTS / 8] == 1 && m.len() < 450,
     },
+    Golden { file: "inceptionn-v1", spec: "inceptionn", claim: |m| (600..1800).contains(&m.len()) },
     Golden { file: "3lc-v1", spec: "3lc", claim: has_runs },
     Golden { file: "3lc-v1-s1.75", spec: "3lc:s=1.75", claim: has_runs },
     Golden {
@@ -122,6 +129,21 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m.len() > 8 && m.len().is_multiple_of(2),
     },
     Golden { file: "local-selection-v1", spec: "local-selection:fc=60", claim: |m| m[1] == 10 },
+    Golden {
+        file: "qsparse-local-v1",
+        spec: "qsparse-local:ratio=0.1",
+        claim: |m| m[0] == 1 && m.len() > 1 + 4 + 60,
+    },
+    Golden {
+        file: "qsparse-local-v1-random",
+        spec: "qsparse-local:ratio=0.5,select=randomk,s=3,bucket=0,scale=off,code=huffman",
+        claim: |m| m[4] == 1 && m.len() < 120,
+    },
+    Golden {
+        file: "qsparse-local-v1-sign",
+        spec: "qsparse-local:ratio=0.1,quantizer=sign",
+        claim: |m| m[0] == 1 && m.len() > 1 + 4 + 8 && m.len() < 80,
+    },
     Golden { file: "randomk-v1", spec: "randomk:ratio=0.1", claim: |m| m.len() == 4 * 60 },
     Golden {
         file: "randomk-v1-unbiased",

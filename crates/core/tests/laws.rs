@@ -231,11 +231,14 @@ fn unbiased_messages_have_the_gradient_as_expectation() {
     };
     let qsgd = |x: f32| levels(x, square.sqrt() / 3.0);
     let qsgd_max = |x: f32| levels(x, 1.0 / 3.0);
+    // The largest is 1: seven steps of three bits and a bit for the sign.
+    let lpc = |x: f32| levels(x, 1.0 / 7.0);
     let randomk = |x: f32| (12.0 / 3.0 - 1.0) * x * x;
     let none = |_: f32| 0.0;
-    let cases: [(&str, &dyn Fn(f32) -> f32); 6] = [
+    let cases: [(&str, &dyn Fn(f32) -> f32); 7] = [
         ("terngrad:clip=0", &terngrad),
         ("natural:ef=off", &natural),
+        ("lpc-svrg:w=4", &lpc),
         ("qsgd:s=3", &qsgd),
         ("qsgd:s=3,norm=max,code=elias", &qsgd_max),
         ("randomk:ratio=0.25,unbiased=on,ef=off", &randomk),
@@ -459,6 +462,8 @@ fn ratios_send_the_share_they_name() {
         ("gradient-dropping", 100..=100),
         ("dgc:ratio=0.01", 800..=1_250),
         ("sgc:ratio=0.01", 800..=1_250),
+        ("qsparse-local", 1_000..=1_000),
+        ("qsparse-local:select=randomk", 1_000..=1_000),
         ("sbc", 1_000..=1_000),
         ("sbc:select=sampled", 700..=1_300),
     ] {

@@ -7,19 +7,21 @@ const SHIFT: u32 = 17;
 /// Bits of an entry of which the lower ones are a limit, which may be beyond all that a cell holds.
 const LIMIT: u32 = SHIFT + 1;
 
-/// A codebook of up to 129 magnitudes in increasing order, the first of which is 0. Negative numbers have up to
-/// 128 of them: byte p and byte 128 + p are a pair, except that 128 is the last magnitude.
+/// A codebook of up to 129 magnitudes in increasing order, the first of which is 0. Negative
+/// numbers have up to 128 of them: byte p and byte 128 + p are a pair, except that 128 is the last
+/// magnitude.
 #[derive(Debug, Clone)]
 pub struct Codebook {
     /// The cell, of 1/64 of the distance between two powers of two, that the table begins with.
     first: u32,
-    /// By cell: how many magnitudes are behind, and the pattern's lower bits from which it is one more.
+    /// By cell: how many magnitudes are behind, and the pattern's lower bits from which it is one
+    /// more.
     cells: [u32; 2048],
 }
 
 impl Codebook {
-    /// A codebook by the `limits` from which on each magnitude but the first is the nearest: increasing, at
-    /// least 2^−22, and no two in one cell.
+    /// A codebook by the `limits` from which on each magnitude but the first is the nearest:
+    /// increasing, at least 2^−22, and no two in one cell.
     ///
     /// # Panics
     /// If they are not.
@@ -46,7 +48,8 @@ impl Codebook {
 
 vectorised! {
     /// Writes the byte of the number nearest to each value times `inverse`, and leaves `value −
-    /// numbers[byte]` behind. Half way between two it is the larger one by magnitude. Works up to the shorter length.
+    /// numbers[byte]` behind. Half way between two it is the larger one by magnitude. Works up to
+    /// the shorter length.
     pub fn nearest_residual / nearest_residual_scalar(
         values: &mut [f32],
         inverse: f32,

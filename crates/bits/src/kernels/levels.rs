@@ -20,10 +20,10 @@ pub struct Levels {
 const ROUND: f32 = 12_582_912.0;
 
 vectorised! {
-    /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the levels there are:
-    /// to the upper one where the upper 24 bits of a random word, as a number in [0, 1), are below
-    /// t − ⌊t⌋. Writes levels counted from the least one, and leaves `value − level·step` behind. Works up
-    /// to the shortest length.
+    /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the levels
+    /// there are: to the upper one where the upper 24 bits of a random word, as a number in [0, 1),
+    /// are below t − ⌊t⌋. Writes levels counted from the least one, and leaves `value − level·step`
+    /// behind. Works up to the shortest length.
     pub fn stochastic_levels / stochastic_levels_scalar(
         values: &mut [f32],
         levels: Levels,
@@ -46,8 +46,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds `step` times each level, counted from the least one, which is a whole number. Works up to
-    /// the shorter length.
+    /// Adds `step` times each level, counted from the least one, which is a whole number. Works up
+    /// to the shorter length.
     pub fn levels_add / levels_add_scalar(symbols: &[u16], least: f32, step: f32, out: &mut [f32]) {
         for (&symbol, out) in symbols.iter().zip(out) {
             *out += step * (f32::from(symbol) + least);

@@ -23,6 +23,7 @@ mod philox;
 mod reduce;
 mod sign;
 mod ternary;
+mod truncate;
 mod uniform;
 mod zero_run;
 
@@ -38,6 +39,7 @@ pub use philox::philox4x32;
 pub use reduce::{SignSums, abs_max_bits, max_byte, sum_of_squares, sums_by_sign};
 pub use sign::{sign_add, sign_residual};
 pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
+pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub(crate) use zero_run::{encode_words, expanded_len};
 

@@ -1,8 +1,8 @@
 //! Powers of two, drawn at random: an exponent for a symbol.
 //!
-//! A positive `f32` is m·2^−23 of the way from the power of two below it to the one above, with m its lowest
-//! 23 bits. That holds of subnormals too, between 0 and the least normal number, so that rounding is
-//! an addition to the exponent.
+//! A positive `f32` is m·2^−23 of the way from the power of two below it to the one above, with m
+//! its lowest 23 bits. That holds of subnormals too, between 0 and the least normal number, so that
+//! rounding is an addition to the exponent.
 
 use super::vectorised;
 
@@ -14,8 +14,8 @@ const SIGN: u32 = 1 << 31;
 vectorised! {
     /// Rounds each value to a power of two or zero: away from zero with the probability that makes
     /// it the expectation, which the upper 23 bits of a random word decide. What would become 2^128
-    /// becomes 2^127. Writes the rounded values, with zeros positive, and their biased exponents, and
-    /// leaves the rest behind. Works up to the shortest length.
+    /// becomes 2^127. Writes the rounded values, with zeros positive, and their biased exponents,
+    /// and leaves the rest behind. Works up to the shortest length.
     pub fn natural_residual / natural_residual_scalar(
         values: &mut [f32],
         random: &[u32],

@@ -1,4 +1,5 @@
-//! What compressors with evenly spaced levels share: the step between levels, and the norms that fix it.
+//! What compressors with evenly spaced levels share: the step between levels, and the norms that
+//! fix it.
 
 use gradwire_bits::kernels;
 

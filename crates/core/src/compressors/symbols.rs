@@ -1,8 +1,8 @@
 //! A symbol for each element, in bits of one number or in Huffman's code.
 //!
-//! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` the symbols follow each other in w
-//! bits each, from the lowest up. With `code=huffman` there is a byte before them: 1 for the packed
-//! lengths of a code and a stream, where that is shorter, else 0. No elements have no bytes.
+//! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` the symbols follow each other
+//! in w bits each, from the lowest up. With `code=huffman` there is a byte before them: 1 for the
+//! packed lengths of a code and a stream, where that is shorter, else 0. No elements have no bytes.
 
 use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::{DecodeError, fixed};
@@ -77,10 +77,10 @@ impl Alphabet {
         }
     }
 
-    /// Reads a symbol for each of so many elements into the workspace, from exactly these bytes.
+    /// Reads a symbol for each of so many elements into the workspace, off the front of a message.
     pub(super) fn read(
         self,
-        mut message: &[u8],
+        message: &mut &[u8],
         elements: usize,
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
@@ -88,22 +88,23 @@ impl Alphabet {
         symbols.clear();
         if self.huffman && elements > 0 {
             self.reserve(counts, code);
-            match fields::take(&mut message, 1)?[0] {
+            match fields::take(message, 1)?[0] {
                 0 => {}
                 1 => {
                     let limit = huffman::limit(self.symbols);
                     let used = code.read(message, self.symbols, limit)?;
-                    let message = &message[used..];
+                    *message = &message[used..];
                     let used = code.decode(message, elements, symbols)?;
-                    return fields::expect_len(message, used);
+                    *message = &message[used..];
+                    return Ok(());
                 }
                 _ => return Err(DecodeError::Corrupt("unknown code of symbols")),
             }
         }
         let width = self.width();
-        fields::expect_len(message, fixed::len(elements, width))?;
+        let bytes = fields::take(message, fixed::len(elements, width))?;
         symbols.resize(elements, 0);
-        let blocks = message.chunks(fixed::len(BLOCK, width));
+        let blocks = bytes.chunks(fixed::len(BLOCK, width));
         for (block, bytes) in symbols.chunks_mut(BLOCK).zip(blocks) {
             match width {
                 8 => block.iter_mut().zip(bytes).for_each(|(s, &byte)| *s = u16::from(byte)),
@@ -163,9 +164,14 @@ mod tests {
         message
     }
 
-    fn read(alphabet: Alphabet, message: &[u8], elements: usize) -> Result<Vec<u16>, DecodeError> {
+    fn read(
+        alphabet: Alphabet,
+        mut message: &[u8],
+        elements: usize,
+    ) -> Result<Vec<u16>, DecodeError> {
         let mut workspace = Workspace::default();
-        alphabet.read(message, elements, &mut workspace).map(|()| workspace.symbols)
+        alphabet.read(&mut message, elements, &mut workspace)?;
+        fields::expect_len(message, 0).map(|()| workspace.symbols)
     }
 
     #[test]

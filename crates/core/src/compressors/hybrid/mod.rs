@@ -4,5 +4,6 @@ pub mod adacomp;
 mod bins;
 pub mod dryden;
 pub mod local_selection;
+pub mod qsparse_local;
 pub mod sbc;
 mod signs;

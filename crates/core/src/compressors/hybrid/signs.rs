@@ -11,6 +11,28 @@ use crate::Workspace;
 use crate::compressors::fields;
 use crate::compressors::sparsification::positions::{self, Code};
 
+/// Appends the signs.
+pub(super) fn put(values: &[f32], message: &mut Vec<u8>) {
+    message.extend(values.chunks(8).map(|values| {
+        let signs = values.iter().enumerate().map(|(at, x)| u8::from(x.is_sign_negative()) << at);
+        signs.sum::<u8>()
+    }));
+}
+
+/// Splits so many signs off the front.
+pub(super) fn take<'a>(message: &mut &'a [u8], count: usize) -> Result<&'a [u8], DecodeError> {
+    let signs = fields::take(message, count.div_ceil(8))?;
+    if !count.is_multiple_of(8) && signs[count / 8] >> (count % 8) != 0 {
+        return Err(DecodeError::Corrupt("a padding bit is set"));
+    }
+    Ok(signs)
+}
+
+/// Whether the sign at a place is that of numbers below zero.
+pub(super) fn is_negative(signs: &[u8], at: usize) -> bool {
+    signs[at / 8] >> (at % 8) & 1 == 1
+}
+
 /// Appends the message of elements at `positions` of a tensor with the signs of `values`.
 pub(super) fn write(
     levels: &[f32],
@@ -25,10 +47,7 @@ pub(super) fn write(
         return;
     }
     fields::put_f32s(levels, message);
-    message.extend(values.chunks(8).map(|values| {
-        let signs = values.iter().enumerate().map(|(at, x)| u8::from(x.is_sign_negative()) << at);
-        signs.sum::<u8>()
-    }));
+    put(values, message);
     code.encode(positions, elements, message);
 }
 
@@ -53,14 +72,10 @@ pub(super) fn read_add<const LEVELS: usize>(
         *level = weight * fields::take_scale(&mut message)?;
     }
     let (above, below) = (levels[0], -levels[LEVELS - 1]);
-    let signs = fields::take(&mut message, count.div_ceil(8))?;
-    if !count.is_multiple_of(8) && signs[count / 8] >> (count % 8) != 0 {
-        return Err(DecodeError::Corrupt("a padding bit is set"));
-    }
+    let signs = take(&mut message, count)?;
     code.decode(message, count, out.len(), &mut workspace.positions)?;
     for (at, &position) in workspace.positions.iter().enumerate() {
-        let sign = signs[at / 8] >> (at % 8) & 1;
-        out[position as usize] += if sign == 0 { above } else { below };
+        out[position as usize] += if is_negative(signs, at) { below } else { above };
     }
     Ok(())
 }

@@ -1,23 +1,28 @@
 //! `8bit`: the nearest of 256 numbers that are dense near zero, relative to the largest.
 //!
-//! A byte is a sign and seven bits p: z zeros, a one, and k of 6 − z bits. With c divided by max|c|, it stands
-//! for sign · 10^−z · (0.1 + 0.9·(k + ½) / 2^(6−z)): a decade that the zeros choose, cut evenly in as many
-//! parts as the bits left over can tell, each with its middle. p = 0 is 0, and with the sign that it has no use for, 1. Values thus
-//! grow with p, from 0.55·10⁻⁶ to 0.993, and an element goes to the nearest one.
+//! A byte is a sign and seven bits p: z zeros, a one, and k of 6 − z bits. With c divided by
+//! max|c|, it stands for sign · 10^−z · (0.1 + 0.9·(k + ½) / 2^(6−z)): a decade that the zeros
+//! choose, cut evenly in as many parts as the bits left over can tell, each with its middle. p = 0
+//! is 0, and with the sign that it has no use for, 1. Values thus grow with p, from 0.55·10⁻⁶ to
+//! 0.993, and an element goes to the nearest one.
 //!
-//! - **Message**: max|c| as f32, then d bytes, the sign in the highest bit: 8·d + 32 bits. `code=huffman` puts
-//!   the bytes in [Huffman's code](gradwire_bits::huffman) where that is shorter.
+//! - **Message**: max|c| as f32, then d bytes, the sign in the highest bit: 8·d + 32 bits.
+//!   `code=huffman` puts the bytes in [Huffman's code](gradwire_bits::huffman) where that is
+//!   shorter.
 //! - **Error**: at most half the distance of two numbers, some 7 % of the element's magnitude in the
 //!   upper decades; below 10⁻⁶ of the largest element all is 0 or 0.55·10⁻⁶ of it.
 //! - **Error feedback**: on.
-//! - **Limits**: where 1 / max|c| overflows (max|c| below about 3·10⁻³⁹) the scale is sent as zero and everything
-//!   stays in the residual.
-//! - **Deviations**: the paper leaves the eighth bit pattern of zero open; that it is 1, so that the largest
-//!   element is exact where it is positive, is what the author's later code (bitsandbytes) does.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 to write and read the bytes. An element costs
-//!   two look-ups: its upper bits choose a cell of a table, which holds one limit to compare with.
+//! - **Limits**: where 1 / max|c| overflows (max|c| below about 3·10⁻³⁹) the scale is sent as zero
+//!   and everything stays in the residual.
+//! - **Deviations**: the paper leaves the eighth bit pattern of zero open; that it is 1, so that
+//!   the largest element is exact where it is positive, is what the author's later code
+//!   (bitsandbytes) does.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 to write and read the bytes. An
+//!   element costs two look-ups: its upper bits choose a cell of a table, which holds one limit to
+//!   compare with.
 //!
-//! Reference: Dettmers: "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, section 2.
+//! Reference: Dettmers: "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, section
+//! 2.
 
 use std::sync::Arc;
 
@@ -127,7 +132,8 @@ impl Compressor for DynamicTree {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let values = scaled(weight * fields::take_scale(&mut message)?);
-        self.bytes.read(message, out.len(), workspace)?;
+        self.bytes.read(&mut message, out.len(), workspace)?;
+        fields::expect_len(message, 0)?;
         kernels::numbers_add(&workspace.symbols, &values, out);
         Ok(())
     }
@@ -192,7 +198,8 @@ mod tests {
 
     #[test]
     fn bytes_are_those_worked_by_hand() {
-        // Of 2: 1; −0.993; 0.11 to 0.107 (no zeros, k = 0); −0.05 to −0.0508 (one zero, k = 14); 0; 0.
+        // Of 2: 1; −0.993; 0.11 to 0.107 (no zeros, k = 0); −0.05 to −0.0508 (one zero, k = 14); 0;
+        // 0.
         let gradient = [2.0, -2.0, 0.22, -0.1, 0.0, 1e-9];
         let expected = [0, 0, 0, 0x40, 0x80, 0xff, 0b100_0000, 0b1010_1110, 0, 0];
         assert_eq!(encode("8bit", &gradient), expected);

@@ -4,11 +4,11 @@
 //!
 //! - **Message**: the mean as f32, then d bits, least significant first, 1 for elements at or above
 //!   zero, the last byte padded with zeros: 1·d + 32 bits. The mean of no elements is 0.
-//! - **Error feedback**: on, which is what the method adds to the sign: with it the loss of magnitudes is made
-//!   good later, without it the method need not converge.
-//! - **Deviations**: one mean for each tensor, as in the paper's experiments, where its Algorithm 1 has one for
-//!   the model. The paper multiplies gradients by the learning rate before they enter the memory:
-//!   that is `gamma`.
+//! - **Error feedback**: on, which is what the method adds to the sign: with it the loss of
+//!   magnitudes is made good later, without it the method need not converge.
+//! - **Deviations**: one mean for each tensor, as in the paper's experiments, where its Algorithm 1
+//!   has one for the model. The paper multiplies gradients by the learning rate before they enter
+//!   the memory: that is `gamma`.
 //! - **Cost**: 8 bytes an element for the maximum, 8 for the mean, 12 for the signs.
 //!
 //! Reference: Karimireddy, Rebjock, Stich, Jaggi: "Error Feedback Fixes SignSGD and other Gradient

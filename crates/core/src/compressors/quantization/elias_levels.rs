@@ -1,8 +1,8 @@
-//! Levels around zero in Elias' ω code: the distance to the next one that is not zero, its sign, its
-//! magnitude.
+//! Levels around zero in Elias' ω code: the distance to the next one that is not zero, its sign,
+//! its magnitude.
 //!
-//! Levels are symbols from 0 to 2s, of which s stands for 0. Distances count from place −1; the one to the
-//! place behind the last closes the code. No levels have no bits.
+//! Levels are symbols from 0 to 2s, of which s stands for 0. Distances count from place −1; the one
+//! to the place behind the last closes the code. No levels have no bits.
 
 use gradwire_bits::elias::Elias;
 use gradwire_bits::{BitReader, BitWriter, DecodeError};
@@ -11,8 +11,8 @@ use crate::compressors::fields;
 
 const CODE: Elias = Elias::Omega;
 
-/// By magnitude: the code of such a level right behind another, and from bit 24 on its width. The sign,
-/// the second bit, is left at 0.
+/// By magnitude: the code of such a level right behind another, and from bit 24 on its width. The
+/// sign, the second bit, is left at 0.
 static DENSE: [u32; 256] = {
     let (mut table, mut level) = ([0; 256], 1);
     while level < table.len() {
@@ -23,7 +23,8 @@ static DENSE: [u32; 256] = {
     table
 };
 
-/// Bits by which levels that are right behind another are read from a table: those below 16 in magnitude.
+/// Bits by which levels that are right behind another are read from a table: those below 16 in
+/// magnitude.
 const SHORT: u32 = 9;
 
 /// By the next bits: the magnitude, and from bit 8 on the width; 0 for all others.
@@ -69,8 +70,8 @@ pub(super) fn write(symbols: &[u16], zero: u16, message: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Replaces `symbols` by the levels of so many elements, none above `zero` in magnitude, that make up
-/// exactly these bytes.
+/// Replaces `symbols` by the levels of so many elements, none above `zero` in magnitude, that make
+/// up exactly these bytes.
 pub(super) fn read(
     bytes: &[u8],
     elements: usize,
@@ -115,8 +116,8 @@ pub(super) fn read(
     fields::expect_len(bytes, used)
 }
 
-/// The most bytes that so many levels take: a distance is never longer than a bit for each place and
-/// the levels that might have been there.
+/// The most bytes that so many levels take: a distance is never longer than a bit for each place
+/// and the levels that might have been there.
 pub(super) fn max_len(elements: usize, zero: u16) -> usize {
     let bits = 2 + u128::from(CODE.len(u64::from(zero)));
     (elements as u128 * bits + 1).div_ceil(8).min(usize::MAX as u128 / 2) as usize

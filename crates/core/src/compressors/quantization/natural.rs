@@ -1,28 +1,28 @@
 //! `natural`: powers of two drawn at random, so that the expectation is the gradient.
 //!
-//! For |c| in [2^e, 2^(e+1)) an element becomes sign(c)·2^(e+1) with probability |c| / 2^e − 1, else
-//! sign(c)·2^e: the bits behind the exponent are the probability. Zeros stay zero. A subnormal number, c below
-//! 2^−126, becomes sign(c)·2^−126 with probability |c| / 2^−126, else 0, which is the same rule for
-//! the bits.
+//! For |c| in [2^e, 2^(e+1)) an element becomes sign(c)·2^(e+1) with probability |c| / 2^e − 1,
+//! else sign(c)·2^e: the bits behind the exponent are the probability. Zeros stay zero. A subnormal
+//! number, c below 2^−126, becomes sign(c)·2^−126 with probability |c| / 2^−126, else 0, which is
+//! the same rule for the bits.
 //!
-//! - **Message**: d bits for the signs, least significant first, 1 for elements at or above zero, the
-//!   last byte padded with zeros; then the d biased exponents, 0 for a zero, 8 bits each: 9·d bits.
-//!   `code=huffman` puts the exponents in [Huffman's code](gradwire_bits::huffman) where that is shorter; most gradients then take
-//!   about 4 bits an element.
+//! - **Message**: d bits for the signs, least significant first, 1 for elements at or above zero,
+//!   the last byte padded with zeros; then the d biased exponents, 0 for a zero, 8 bits each: 9·d
+//!   bits. `code=huffman` puts the exponents in [Huffman's code](gradwire_bits::huffman) where that
+//!   is shorter; most gradients then take about 4 bits an element.
 //! - **Range**: elements of magnitude above 2^127, which would round to 2^128 and thus to infinity,
 //!   round to 2^127. Apart from them the message is unbiased, with variance
 //!   (|c| − 2^e)·(2^(e+1) − |c|), at most c² / 8.
 //! - **Draws**: element i uses the upper 23 bits of word i of the sender's stream for the tensor and
 //!   step.
-//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help; the paper
-//!   has none.
-//! - **Deviations**: none where the paper says what happens; zeros, subnormal numbers and the top of the range
-//!   it leaves open.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 for the draws, 4 to write and read the
-//!   exponents.
+//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help;
+//!   the paper has none.
+//! - **Deviations**: none where the paper says what happens; zeros, subnormal numbers and the top
+//!   of the range it leaves open.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 for the draws, 4 to write and read
+//!   the exponents.
 //!
-//! Reference: Horváth, Ho, Horváth, Sahu, Canini, Richtárik: "Natural Compression for Distributed Deep
-//! Learning", arXiv 1905.10988, 2019.
+//! Reference: Horváth, Ho, Horváth, Sahu, Canini, Richtárik: "Natural Compression for Distributed
+//! Deep Learning", arXiv 1905.10988, 2019.
 
 use std::sync::Arc;
 
@@ -92,7 +92,8 @@ impl Compressor for Natural {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let signs = fields::take(&mut message, out.len().div_ceil(8))?;
-        self.exponents.read(message, out.len(), workspace)?;
+        self.exponents.read(&mut message, out.len(), workspace)?;
+        fields::expect_len(message, 0)?;
         let exponents = &workspace.symbols;
         check_signs(signs, exponents)?;
         kernels::natural_add(exponents, signs, weight, out);

@@ -1,32 +1,38 @@
 //! `qsgd`: levels up to the norm, drawn at random so that the expectation is the gradient.
 //!
-//! The tensor is cut into buckets. With a bucket's norm, step = norm / s and t = c / step, an element becomes the
-//! level ⌊t⌋ or ⌊t⌋ + 1, the upper one with probability t − ⌊t⌋, and decodes to level·step.
+//! The tensor is cut into buckets. With a bucket's norm, step = norm / s and t = c / step, an
+//! element becomes the level ⌊t⌋ or ⌊t⌋ + 1, the upper one with probability t − ⌊t⌋, and decodes to
+//! level·step.
 //!
 //! - **Message**: the step of each bucket as f32, then the levels:
 //!   - `code=fixed`: level + s, in ⌈log2(2s + 1)⌉ bits each;
-//!   - `code=elias`: of each level that is not 0 its distance from the one before (the first from place −1) in [Elias' ω
-//!     code](gradwire_bits::elias), a bit that is 1 below zero, and its magnitude in that code; at last the distance to place d. Made for few levels and
-//!     a long bucket, where most are 0;
+//!   - `code=elias`: of each level that is not 0 its distance from the one before (the first from
+//!     place −1) in [Elias' ω code](gradwire_bits::elias), a bit that is 1 below zero, and its
+//!     magnitude in that code; at last the distance to place d. Made for few levels and a long
+//!     bucket, where most are 0;
 //!   - `code=huffman`: level + s in [Huffman's code](gradwire_bits::huffman), where that is shorter.
 //!
 //!   An empty tensor has an empty message.
-//! - **Range**: s from 1 to 32 767. The default, 127, is what 8 bits hold. `bucket=0` is one bucket for the tensor, as
-//!   in the analysis; the default of 512 is the paper's in experiments. `norm=2` is the Euclidean norm, `norm=max` the largest absolute
-//!   value, whose levels are all in use. With Elias' and Huffman's code up to 2³² − 1 elements. The message is
-//!   unbiased, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
-//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor and step.
-//! - **Limits**: where 1 / step overflows (a step below about 3·10⁻³⁹) it is sent as zero, and so are the
-//!   bucket's elements. The norm is at most the largest finite number.
+//! - **Range**: s from 1 to 32 767. The default, 127, is what 8 bits hold. `bucket=0` is one bucket
+//!   for the tensor, as in the analysis; the default of 512 is the paper's in experiments. `norm=2`
+//!   is the Euclidean norm, `norm=max` the largest absolute value, whose levels are all in use.
+//!   With Elias' and Huffman's code up to 2³² − 1 elements. The message is unbiased, with variance
+//!   step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
+//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor
+//!   and step.
+//! - **Limits**: where 1 / step overflows (a step below about 3·10⁻³⁹) it is sent as zero, and so
+//!   are the bucket's elements. The norm is at most the largest finite number.
 //! - **Error feedback**: off; with it training may diverge (the variance of a long bucket exceeds its
 //!   square).
-//! - **Deviations**: the step travels, where the paper sends the norm. ⌊t⌋ of negative t is the level away from zero; the two
-//!   levels and their chances are the paper's. Elias' code runs over all buckets, closed by a distance.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take (a bucket is looked at twice, the second time in the cache), 4 for
-//!   the draws, 4 to write and read the levels. Elias' code goes level by level, some 2 ns each where few are 0.
+//! - **Deviations**: the step travels, where the paper sends the norm. ⌊t⌋ of negative t is the
+//!   level away from zero; the two levels and their chances are the paper's. Elias' code runs over
+//!   all buckets, closed by a distance.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take (a bucket is looked at twice, the
+//!   second time in the cache), 4 for the draws, 4 to write and read the levels. Elias' code goes
+//!   level by level, some 2 ns each where few are 0.
 //!
-//! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via Gradient
-//! Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
+//! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via
+//! Gradient Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -186,7 +192,10 @@ impl Compressor for Qsgd {
             Code::Elias => {
                 elias_levels::read(message, out.len(), self.s, &mut workspace.symbols)?;
             }
-            Code::Symbols(alphabet) => alphabet.read(message, out.len(), workspace)?,
+            Code::Symbols(alphabet) => {
+                alphabet.read(&mut message, out.len(), workspace)?;
+                fields::expect_len(message, 0)?;
+            }
         }
         for (bucket, step) in self.buckets(out.len()).zip(steps.as_chunks::<4>().0) {
             let step = weight * f32::from_le_bytes(*step);
@@ -297,7 +306,8 @@ mod tests {
 
     #[test]
     fn skewed_levels_take_fewer_bits() {
-        // Normal values under a norm of 22 deviations, in 5.6 levels a deviation: 4.5 bits of entropy.
+        // Normal values under a norm of 22 deviations, in 5.6 levels a deviation: 4.5 bits of
+        // entropy.
         let mut words = vec![0; 12 * 51_200];
         Rng::new(5, 0, 0, 0, 0).fill(&mut words);
         let uniform = |word: &u32| *word as f32 / 4_294_967_296.0;

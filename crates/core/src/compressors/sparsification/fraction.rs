@@ -7,7 +7,7 @@ pub(in crate::compressors) fn kept(ratio: f64, elements: usize) -> usize {
 }
 
 /// The most elements of which the ratio keeps no more than `count`.
-pub(super) fn largest(ratio: f64, count: usize) -> usize {
+pub(in crate::compressors) fn largest(ratio: f64, count: usize) -> usize {
     (((count as f64 + 1.0) / ratio) as usize).max(count)
 }
 

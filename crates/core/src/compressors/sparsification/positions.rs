@@ -100,7 +100,16 @@ impl Code {
         }
     }
 
-    fn from_tag(tag: u8) -> Result<Self, DecodeError> {
+    /// The most bytes that up to `count` positions take in their [shortest](Self::shortest) code.
+    pub(in crate::compressors) fn shortest_max_len(count: usize, elements: usize) -> usize {
+        [Code::Bitmap, Code::Rice, Code::Raw]
+            .map(|code| code.max_len(count, elements))
+            .into_iter()
+            .fold(usize::MAX, usize::min)
+    }
+
+    /// The code that a byte names.
+    pub(in crate::compressors) fn from_tag(tag: u8) -> Result<Self, DecodeError> {
         [Code::Bitmap, Code::Rice, Code::Raw]
             .into_iter()
             .find(|&code| code as u8 == tag)

@@ -25,7 +25,7 @@ use super::positions::MOST_ELEMENTS;
 use crate::compressors::fields;
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::{
-    Aggregation, Compressor, Context, Element, Entry, Family, Rng, Sent, Source, Workspace,
+    Aggregation, BLOCK, Compressor, Context, Element, Entry, Family, Rng, Sent, Source, Workspace,
 };
 
 /// The registry entry.
@@ -67,7 +67,12 @@ pub struct RandomK {
 
 impl RandomK {
     /// Draws the positions of a tensor and step, in increasing order.
-    fn draw(&self, context: &Context<'_>, elements: usize, workspace: &mut Workspace) {
+    pub(in crate::compressors) fn draw(
+        &self,
+        context: &Context<'_>,
+        elements: usize,
+        workspace: &mut Workspace,
+    ) {
         let Workspace { positions, words, .. } = workspace;
         draw_set(context.shared_rng(0), fraction::kept(self.ratio, elements), elements, words);
         positions.clear();
@@ -84,6 +89,30 @@ impl RandomK {
     fn factor(&self, count: usize, elements: usize) -> f32 {
         if self.unbiased { (elements as f64 / count as f64) as f32 } else { 1.0 }
     }
+}
+
+/// Replaces `values` by the elements at increasing positions, times a factor but finite, and takes them off
+/// the tensor.
+pub(in crate::compressors) fn take_at(
+    source: &mut Source<'_>,
+    positions: &[u32],
+    factor: f32,
+    values: &mut Vec<f32>,
+) {
+    values.clear();
+    values.reserve(positions.len());
+    let mut left = positions;
+    source.take_blocks(|offset, block| {
+        let here = left.partition_point(|&position| (position as usize) < offset + block.len());
+        let (taken, rest) = left.split_at(here);
+        left = rest;
+        values.extend(taken.iter().map(|&position| {
+            let element = &mut block[position as usize - offset];
+            let value = (*element * factor).clamp(f32::MIN, f32::MAX);
+            *element -= value;
+            value
+        }));
+    });
 }
 
 /// A uniform set of `count` numbers below `elements`, as a bitmap.
@@ -124,20 +153,10 @@ impl Compressor for RandomK {
         self.draw(context, source.len(), workspace);
         let Workspace { positions, values, .. } = workspace;
         let factor = self.factor(positions.len(), source.len());
-        let mut left = &positions[..];
-        source.take_blocks(|offset, block| {
-            let here = left.partition_point(|&position| (position as usize) < offset + block.len());
-            let (taken, rest) = left.split_at(here);
-            left = rest;
-            values.clear();
-            for &position in taken {
-                let element = &mut block[position as usize - offset];
-                let value = (*element * factor).clamp(f32::MIN, f32::MAX);
-                *element -= value;
-                values.push(value);
-            }
+        take_at(source, positions, factor, values);
+        for values in values.chunks(BLOCK) {
             fields::put_f32s(values, message);
-        });
+        }
         Sent::Positions
     }
 

@@ -119,6 +119,20 @@ fn clear(most: usize, workspace: &mut Workspace) {
     workspace.values.reserve(most + BLOCK);
 }
 
+/// Takes exactly the k largest elements, k at least 1 where there are any: into the workspace, and a 0 into the
+/// tensor.
+pub(in crate::compressors) fn take_largest(
+    source: &mut Source<'_>,
+    k: usize,
+    workspace: &mut Workspace,
+) {
+    let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace));
+    clear(k, workspace);
+    if let Some(threshold) = threshold {
+        take_exactly(source, threshold, workspace);
+    }
+}
+
 /// Takes the elements the exact threshold admits.
 fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut Workspace) {
     let Threshold { value, equal, mut ties } = threshold;
@@ -201,11 +215,7 @@ impl Compressor for TopK {
             let threshold = sampled_threshold(source, k, &mut rng, &mut workspace.values);
             return self.send_reaching(source, threshold, workspace, message);
         }
-        let threshold = (elements > 0).then(|| kth_largest(source, k, workspace));
-        clear(k, workspace);
-        if let Some(threshold) = threshold {
-            take_exactly(source, threshold, workspace);
-        }
+        take_largest(source, k, workspace);
         self.write(elements, workspace, message)
     }
 
@@ -242,10 +252,7 @@ impl Compressor for TopK {
         let most = self.most(elements);
         let positions = match self.code {
             Some(code) => code.max_len(most, elements),
-            None => [Code::Bitmap, Code::Rice, Code::Raw]
-                .map(|code| code.max_len(most, elements))
-                .into_iter()
-                .fold(usize::MAX, usize::min),
+            None => Code::shortest_max_len(most, elements),
         };
         (1 + varint::len(most as u64) + positions).saturating_add(most.saturating_mul(4))
     }

@@ -1,0 +1,164 @@
+//! Floats cut down to 32, 16, 8 or no bits by their magnitude.
+//!
+//! A tag tells how much is left: 3 the whole float, for magnitudes from 1 up; 2 a sign and 15 bits
+//! behind the point; 1 a sign and 7 bits behind the point; 0 nothing. Signs are the highest bit.
+
+use super::vectorised;
+
+/// Where one tag ends and the next begins, as biased exponents.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cuts {
+    /// Exponents below this have tag 0.
+    pub least: u32,
+    /// Exponents from this on have tag 2, up to those of numbers from 1 on.
+    pub middle: u32,
+}
+
+/// The biased exponent of 1.
+const ONE: u32 = 127;
+const MANTISSA: u32 = 23;
+
+/// The number that is left of a float by its tag.
+#[inline(always)]
+fn number(tag: u8, word: u32) -> f32 {
+    let wide = tag == 2;
+    let (sign, magnitude) =
+        if wide { (word >> 15, word & 0x7fff) } else { (word >> 7, word & 0x7f) };
+    let scale = if wide { 1.0 / 32_768.0 } else { 1.0 / 128.0 };
+    let fraction = (magnitude as i32 as f32 * scale).to_bits() | (sign & 1) << 31;
+    match tag {
+        0 => 0.0,
+        3 => f32::from_bits(word),
+        _ => f32::from_bits(fraction),
+    }
+}
+
+vectorised! {
+    /// Writes the tag of each value and what is left of it, and leaves behind what is not. Works up
+    /// to the shortest length.
+    pub fn truncate_residual / truncate_residual_scalar(
+        values: &mut [f32],
+        cuts: Cuts,
+        tags: &mut [u8],
+        words: &mut [u32],
+    ) {
+        for ((x, tag), word) in values.iter_mut().zip(tags).zip(words) {
+            let bits = x.to_bits();
+            let (sign, exponent) = (bits >> 31, bits >> MANTISSA & 255);
+            let fraction = 1 << MANTISSA | bits & ((1 << MANTISSA) - 1);
+            let fraction = fraction >> ONE.saturating_sub(exponent).min(31);
+            let found = u8::from(exponent >= cuts.least)
+                + u8::from(exponent >= cuts.middle)
+                + u8::from(exponent >= ONE);
+            let (narrow, wide) = (fraction >> 16 | sign << 7, fraction >> 8 | sign << 15);
+            *word = match found {
+                0 => 0,
+                1 => narrow,
+                2 => wide,
+                _ => bits,
+            };
+            *tag = found;
+            *x -= number(found, *word);
+        }
+    }
+}
+
+vectorised! {
+    /// Adds `weight` times what is left of each value, by tags below 4. Works up to the shortest
+    /// length.
+    pub fn truncated_add / truncated_add_scalar(
+        tags: &[u8],
+        words: &[u32],
+        weight: f32,
+        out: &mut [f32],
+    ) {
+        for ((&tag, &word), out) in tags.iter().zip(words).zip(out) {
+            *out += weight * number(tag, word);
+        }
+    }
+}
+
+vectorised! {
+    /// Whether there are finite values from which these tags, below 4, and words are left. Looks up
+    /// to the shorter length.
+    pub fn truncated_valid / truncated_valid_scalar(
+        tags: &[u8],
+        words: &[u32],
+        cuts: Cuts,
+    ) -> bool {
+        // Magnitudes of the greatest number below the exponent, and of the least from it on.
+        let below = |exponent: u32, bits: u32| ((1 << bits) >> (ONE - exponent).min(31)) as u32;
+        let last = |exponent: u32, bits: u32| below(exponent, bits).max(1) - 1;
+        let narrow = (below(cuts.least, 7), last(cuts.middle, 7));
+        let wide = below(cuts.middle, 15);
+        let mut wrong = false;
+        for (&tag, &word) in tags.iter().zip(words) {
+            let (short, long, float) = (word & 0x7f, word & 0x7fff, word & 0x7fff_ffff);
+            wrong |= match tag {
+                0 => word != 0,
+                1 => short < narrow.0 || short > narrow.1 || word >> 8 != 0,
+                2 => long < wide || word >> 16 != 0,
+                _ => !(ONE << MANTISSA..255 << MANTISSA).contains(&float),
+            };
+        }
+        !wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, sweep};
+    use alloc::vec;
+
+    /// An error bound of 2^−10: tags change at 2^−10, 2^−5 and 1.
+    const CUTS: Cuts = Cuts { least: 117, middle: 122 };
+
+    #[test]
+    fn tags_by_hand() {
+        // 1.5; 0.75 as 0x6000 of 2^15; −(2^−5 + 2^−15 + 2^−16) loses the last; 0.02 is 2.56 of 2^7;
+        // −0.002 is less than one of them; what is below 2^−10 is gone.
+        let tail = -(2f32.powi(-5) + 2f32.powi(-15) + 2f32.powi(-16));
+        let mut values = [1.5, 0.75, tail, 0.02, -0.002, 0.0009, -0.0];
+        let (mut tags, mut words) = ([9; 7], [9; 7]);
+        truncate_residual(&mut values, CUTS, &mut tags, &mut words);
+        assert_eq!(tags, [3, 2, 2, 1, 1, 0, 0]);
+        assert_eq!(words, [0x3fc0_0000, 0x6000, 0x8401, 2, 0x80, 0, 0]);
+        assert_eq!(values[..3], [0.0, 0.0, -2f32.powi(-16)]);
+        assert_eq!(values[3..], [0.02 - 2.0 / 128.0, -0.002, 0.0009, 0.0]);
+        let mut out = [1.0; 7];
+        truncated_add(&tags, &words, 2.0, &mut out);
+        assert_eq!(out, [4.0, 2.5, 1.0 - 2.0 * 1025.0 / 32_768.0, 1.031_25, 1.0, 1.0, 1.0]);
+        assert!(truncated_valid(&tags, &words, CUTS));
+    }
+
+    #[test]
+    fn what_no_value_leaves_is_not_valid() {
+        let valid = |tag, word| truncated_valid(&[tag], &[word], CUTS);
+        assert!(valid(0, 0) && !valid(0, 1));
+        // From 2^−10 to 2^−5 are 0 to 3 of 2^7.
+        assert!(valid(1, 3) && valid(1, 0x83) && !valid(1, 4) && !valid(1, 0x100));
+        // From 2^−5 to 1 are 2^10 and more of 2^15.
+        assert!(valid(2, 1024) && valid(2, 0xffff) && !valid(2, 1023) && !valid(2, 0x8000));
+        assert!(valid(3, 0x3f80_0000) && valid(3, 0xff7f_ffff));
+        assert!(!valid(3, 0x3f7f_ffff) && !valid(3, 0x7f80_0000) && !valid(3, 0xffff_ffff));
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        for cuts in [CUTS, Cuts { least: 126, middle: 127 }, Cuts { least: 1, middle: 64 }] {
+            sweep(|x| {
+                let (mut a, mut b) = (x.to_vec(), x.to_vec());
+                let (mut ta, mut tb) = (vec![0; x.len()], vec![0; x.len()]);
+                let (mut wa, mut wb) = (vec![0; x.len()], vec![0; x.len()]);
+                truncate_residual(&mut a, cuts, &mut ta, &mut wa);
+                truncate_residual_scalar(&mut b, cuts, &mut tb, &mut wb);
+                assert!(same(&a, &b) && ta == tb && wa == wb);
+                assert!(truncated_valid(&ta, &wa, cuts) && truncated_valid_scalar(&ta, &wa, cuts));
+                truncated_add(&ta, &wa, 0.3, &mut a);
+                truncated_add_scalar(&ta, &wa, 0.3, &mut b);
+                assert!(same(&a, &b));
+            });
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! `qsparse-local`: the largest elements, or random ones, quantized.
+//!
+//! - **Selection**: k = max(1, round(ratio·d)) elements, at most d: with `select=topk` those with
+//!   the largest absolute values, with `select=randomk` at positions that all ranks draw alike, as
+//!   [`topk`] and [`randomk`] do.
+//! - **Values**: with `quantizer=qsgd` the levels of [`qsgd`] with the Euclidean norm, of each
+//!   `bucket` of elements sent in order of position, 0 for all k; with `quantizer=sign` ±‖·‖₁ / k,
+//!   the mean absolute value of what is sent, by the sign.
+//! - **Scale**: with β = min(B / s², √B / s) for B elements that share a norm, E‖Q(x)‖² ≤ (1 +
+//!   β)‖x‖². `scale=on` divides the step by 1 + β: E‖c − decoded‖² is at most (1 − k / (d·(1 +
+//!   β)))·‖c‖² then, whatever β (Lemma 2). `scale=off` is the plain composition, at most (1 − (1 −
+//!   β)·k / d)·‖c‖², which is a compression only for β below 1 (Lemma 1). Signs need no scale
+//!   (Lemma 3).
+//! - **Message**: with `topk` a byte that names the code of the positions (0 bitmap, 1 Rice, 2
+//!   raw). Then the values: the mean as f32 and a bit a sign, 1 below zero; or the steps as f32,
+//!   and level + s in ⌈log2(2s + 1)⌉ bits each or in [Huffman's code](gradwire_bits::huffman). With
+//!   `topk` the positions, in the code that is shortest. An empty tensor has an empty message.
+//! - **Range**: ratio in (0, 1], s from 1 to 32 767; up to 2³² − 1 elements.
+//! - **Draws**: the i-th element sent uses the upper 24 bits of word i of the sender's stream for
+//!   the tensor and step; positions come from the shared stream.
+//! - **Error feedback**: on; it is part of the method, as are local steps (`every`).
+//! - **Limits**: a step below about 3·10⁻³⁹ is sent as zero.
+//! - **Deviations**: the paper gives the operator one norm for all k; the default here is one for
+//!   512 elements, which keeps β at 0.03 however large the tensor. Of the norms that Lemma 3 allows
+//!   for signs, it is the first.
+//! - **Cost**: that of the selection, and for each element sent 4 bytes to quantize and to put back.
+//!
+//! Reference: Basu, Data, Karakus, Diggavi: "Qsparse-local-SGD: Distributed SGD with Quantization,
+//! Sparsification, and Local Computations", NeurIPS 2019, section 2.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Levels};
+
+use super::signs;
+use crate::compressors::fields;
+use crate::compressors::levels::{self, Norm};
+use crate::compressors::quantization::qsgd;
+use crate::compressors::sparsification::positions::{Code, MOST_ELEMENTS};
+use crate::compressors::sparsification::randomk::{self, RandomK};
+use crate::compressors::sparsification::{fraction, topk};
+use crate::compressors::symbols::{self, Alphabet};
+use crate::registry::{Ends, Guarantees, Kind, Param, Values};
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "qsparse-local",
+    summary: "the largest elements, or random ones, quantized",
+    family: Family::Hybrid,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[
+        Param {
+            key: "ratio",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
+            help: "fraction of elements to send",
+        },
+        Param {
+            key: "select",
+            kind: Kind::Choice { options: &["topk", "randomk"], default: 0 },
+            help: "the largest elements, or random ones that all ranks share",
+        },
+        Param {
+            key: "quantizer",
+            kind: Kind::Choice { options: &["qsgd", "sign"], default: 0 },
+            help: "levels drawn at random, or signs at their mean",
+        },
+        qsgd::S,
+        Param {
+            key: "bucket",
+            kind: Kind::Whole { min: 0, max: 1 << 30, default: 512 },
+            help: "elements sent that share a norm; 0 is all of them",
+        },
+        Param {
+            key: "scale",
+            kind: Kind::Choice { options: &["on", "off"], default: 0 },
+            help: "divide levels by 1 + β, for their variance",
+        },
+        symbols::CODE,
+    ],
+    reference: "Basu et al., NeurIPS 2019",
+    payload: "[code u8,] steps f32, levels [, positions]",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(QsparseLocal::new(values)),
+};
+
+/// What becomes of the elements sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Quantizer {
+    Sign,
+    Levels { s: u16, bucket: usize, scaled: bool, alphabet: Alphabet },
+}
+
+/// Sparsification and quantization.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QsparseLocal {
+    ratio: f64,
+    largest: bool,
+    quantizer: Quantizer,
+}
+
+impl QsparseLocal {
+    fn new(values: &Values<'_>) -> Self {
+        let s = values.whole("s") as u16;
+        let quantizer = match values.choice("quantizer") {
+            "sign" => Quantizer::Sign,
+            _ => Quantizer::Levels {
+                s,
+                bucket: match values.whole("bucket") {
+                    0 => usize::MAX,
+                    bucket => bucket as usize,
+                },
+                scaled: values.choice("scale") == "on",
+                alphabet: Alphabet::of(2 * usize::from(s) + 1, values),
+            },
+        };
+        let largest = values.choice("select") == "topk";
+        Self { ratio: values.real("ratio"), largest, quantizer }
+    }
+
+    /// The selection that all ranks share.
+    fn random(&self) -> RandomK {
+        RandomK { ratio: self.ratio, unbiased: false }
+    }
+}
+
+/// β of so many elements that share a norm: the bound of the quantizer's relative variance.
+fn beta(elements: usize, s: u16) -> f64 {
+    let (elements, s) = (elements as f64, f64::from(s));
+    (elements / (s * s)).min(elements.sqrt() / s)
+}
+
+impl Quantizer {
+    /// Appends the values in the workspace, and leaves in them what the message fails to carry.
+    fn write(self, context: &Context<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
+        let Workspace { values, words, symbols, .. } = &mut *workspace;
+        let Quantizer::Levels { s, bucket, scaled, alphabet } = self else {
+            let sums = kernels::sums_by_sign(values);
+            let mean = ((sums.positive_sum - sums.negative_sum) / values.len() as f64) as f32;
+            fields::put_f32(mean, message);
+            signs::put(values, message);
+            return values.iter_mut().for_each(|x| *x -= mean.copysign(*x));
+        };
+        let (rng, levels) = (context.rng(0), f32::from(s));
+        let beta = if scaled { beta(values.len().min(bucket), s) } else { 0.0 };
+        symbols.clear();
+        symbols.resize(values.len(), 0);
+        words.resize(BLOCK, 0);
+        let mut first = 0;
+        for (values, symbols) in values.chunks_mut(bucket).zip(symbols.chunks_mut(bucket)) {
+            let (step, inverse) =
+                levels::step(Norm::Euclidean.finish(Norm::Euclidean.add(0.0, values)), levels);
+            let step = (f64::from(step) / (1.0 + beta)) as f32;
+            fields::put_f32(step, message);
+            let levels = Levels { least: -levels, most: levels, inverse, step };
+            for (values, symbols) in values.chunks_mut(BLOCK).zip(symbols.chunks_mut(BLOCK)) {
+                let words = &mut words[..values.len()];
+                rng.fill_from(first, words);
+                first += values.len();
+                kernels::stochastic_levels(values, levels, words, symbols);
+            }
+        }
+        alphabet.write(workspace, message);
+    }
+
+    /// Reads so many values off the front of a message into the workspace, times `weight`.
+    fn read(
+        self,
+        message: &mut &[u8],
+        count: usize,
+        weight: f32,
+        workspace: &mut Workspace,
+    ) -> Result<(), DecodeError> {
+        let Quantizer::Levels { s, bucket, alphabet, .. } = self else {
+            let mean = weight * fields::take_scale(message)?;
+            let signs = signs::take(message, count)?;
+            workspace.values.clear();
+            let value = |at| if signs::is_negative(signs, at) { -mean } else { mean };
+            workspace.values.extend((0..count).map(value));
+            return Ok(());
+        };
+        let s = f32::from(s);
+        let steps = fields::take(message, 4 * count.div_ceil(bucket))?;
+        for mut step in steps.chunks(4) {
+            if !(s * fields::take_scale(&mut step)?).is_finite() {
+                return Err(DecodeError::Corrupt("the step makes infinite elements"));
+            }
+        }
+        alphabet.read(message, count, workspace)?;
+        let Workspace { values, symbols, .. } = workspace;
+        values.clear();
+        values.resize(count, 0.0);
+        let buckets = values.chunks_mut(bucket).zip(symbols.chunks_mut(bucket));
+        for ((values, symbols), step) in buckets.zip(steps.as_chunks::<4>().0) {
+            kernels::levels_add(symbols, -s, weight * f32::from_le_bytes(*step), values);
+        }
+        Ok(())
+    }
+
+    /// The most bytes of so many values.
+    fn max_len(self, count: usize) -> usize {
+        match self {
+            Quantizer::Sign => 4 + count.div_ceil(8),
+            Quantizer::Levels { bucket, alphabet, .. } => {
+                let steps = count.div_ceil(bucket).saturating_mul(4);
+                steps.saturating_add(alphabet.max_len(count))
+            }
+        }
+    }
+
+    /// The most values that so many bytes hold.
+    fn most(self, len: usize) -> usize {
+        match self {
+            Quantizer::Sign => len.saturating_mul(8),
+            Quantizer::Levels { bucket, alphabet, .. } => {
+                alphabet.max_elements(len).min((len / 4).saturating_mul(bucket))
+            }
+        }
+    }
+}
+
+impl Compressor for QsparseLocal {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let elements = source.len();
+        workspace.positions.clear();
+        if elements == 0 {
+            return Sent::Positions;
+        }
+        let code = if self.largest {
+            topk::take_largest(source, fraction::kept(self.ratio, elements), workspace);
+            Some(Code::shortest(&workspace.positions, elements))
+        } else {
+            self.random().draw(context, elements, workspace);
+            randomk::take_at(source, &workspace.positions, 1.0, &mut workspace.values);
+            None
+        };
+        message.extend(code.map(|code| code as u8));
+        self.quantizer.write(context, workspace, message);
+        let Workspace { positions, values, .. } = workspace;
+        if let Some(code) = code {
+            code.encode(positions, elements, message);
+        }
+        if let Some(left) = source.left() {
+            for (&position, &value) in positions.iter().zip(&*values) {
+                left[position as usize] = value;
+            }
+        }
+        Sent::Positions
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        context: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if out.is_empty() {
+            return fields::expect_len(message, 0);
+        }
+        let count = fraction::kept(self.ratio, out.len());
+        if self.largest {
+            let code = Code::from_tag(fields::take(&mut message, 1)?[0])?;
+            self.quantizer.read(&mut message, count, weight, workspace)?;
+            code.decode(message, count, out.len(), &mut workspace.positions)?;
+        } else {
+            self.quantizer.read(&mut message, count, weight, workspace)?;
+            fields::expect_len(message, 0)?;
+            self.random().draw(context, out.len(), workspace);
+        }
+        for (&position, value) in workspace.positions.iter().zip(&workspace.values) {
+            out[position as usize] += value;
+        }
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        match self.quantizer {
+            Quantizer::Sign => Some(1),
+            Quantizer::Levels { alphabet, .. } => alphabet.value_bits(),
+        }
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        let count = fraction::kept(self.ratio, elements);
+        let positions = if self.largest { 1 + Code::shortest_max_len(count, elements) } else { 0 };
+        self.quantizer.max_len(count).saturating_add(positions)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        if message_len == 0 {
+            return 0;
+        }
+        // No code has less than a bit for a position.
+        let positions = if self.largest { message_len.saturating_mul(8) } else { usize::MAX };
+        let most = self.quantizer.most(message_len).min(positions);
+        fraction::largest(self.ratio, most).min(MOST_ELEMENTS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::{Encoder, Floats, Spec, Tensor};
+
+    /// The two largest are 3 and −4, of norm 5 and mean 3.5.
+    const GRADIENT: [f32; 8] = [0.0, 1.0, 3.0, -1.0, 0.0, -4.0, 2.0, 0.0];
+    const POSITIONS: u8 = 0b0010_0100;
+
+    #[test]
+    fn levels_worked_by_hand() {
+        // A bitmap; step 1; 3 and −4 of five either side are 8 and 1 in four bits.
+        let spec = "qsparse-local:ratio=0.25,s=5,scale=off";
+        assert_eq!(encode(spec, &GRADIENT), [0, 0, 0, 0x80, 0x3f, 0x18, POSITIONS]);
+        assert_eq!(round_trip(spec, &GRADIENT), [0.0, 0.0, 3.0, 0.0, 0.0, -4.0, 0.0, 0.0]);
+        assert_eq!(residual(spec, &GRADIENT), [0.0, 1.0, 0.0, -1.0, 0.0, 0.0, 2.0, 0.0]);
+        assert!(encode(spec, &[]).is_empty());
+    }
+
+    #[test]
+    fn the_scale_worked_by_hand() {
+        // β is the lesser of 2 / 25 and √2 / 5.
+        let (spec, step) = ("qsparse-local:ratio=0.25,s=5", 1.0f32 / 1.08);
+        let message = encode(spec, &GRADIENT);
+        assert_eq!(message[1..5], step.to_le_bytes());
+        assert_eq!(message[5..], [0x18, POSITIONS]);
+        let expected = [0.0, 1.0, 3.0 - 3.0 * step, -1.0, 0.0, -4.0 + 4.0 * step, 2.0, 0.0];
+        assert_eq!(residual(spec, &GRADIENT), expected);
+        let scaled = |step: f32| ((f64::from(step) / 1.04) as f32).to_le_bytes();
+        // Each of the two alone: β is the lesser of 1 / 25 and 1 / 5, norms 3 and 4.
+        let message = encode("qsparse-local:ratio=0.25,s=5,bucket=1", &GRADIENT);
+        assert_eq!(message[1..5], scaled(0.6));
+        assert_eq!(message[5..9], scaled(0.8));
+        assert_eq!(message[9..], [0x0a, POSITIONS]);
+    }
+
+    #[test]
+    fn signs_worked_by_hand() {
+        let spec = "qsparse-local:ratio=0.25,quantizer=sign";
+        assert_eq!(encode(spec, &GRADIENT), [0, 0, 0, 0x60, 0x40, 0b10, POSITIONS]);
+        assert_eq!(round_trip(spec, &GRADIENT), [0.0, 0.0, 3.5, 0.0, 0.0, -3.5, 0.0, 0.0]);
+        assert_eq!(residual(spec, &GRADIENT), [0.0, 1.0, -0.5, -1.0, 0.0, -0.5, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn random_positions_do_not_travel() {
+        let spec = "qsparse-local:ratio=1,select=randomk,quantizer=sign";
+        assert_eq!(encode(spec, &[1.0, -2.0]), [0, 0, 0xc0, 0x3f, 0b10]);
+        // 10 of 1000 ones, with a norm of √10 in one step: those drawn of the ten are sent.
+        let spec = "qsparse-local:select=randomk,s=1,scale=off";
+        let decoded = round_trip(spec, &[1.0; 1000]);
+        assert_eq!(encode(spec, &[1.0; 1000]).len(), 4 + 3);
+        let sent: Vec<f32> = decoded.into_iter().filter(|&x| x != 0.0).collect();
+        assert!((1..10).contains(&sent.len()) && sent.iter().all(|&x| x == 10f32.sqrt()));
+        let kept = residual(spec, &[1.0; 1000]);
+        assert_eq!(kept.iter().filter(|&&x| x == 1.0 - 10f32.sqrt()).count(), sent.len());
+        assert_eq!(kept.iter().filter(|&&x| x == 1.0).count(), 1000 - sent.len());
+    }
+
+    #[test]
+    fn the_error_is_that_of_the_lemmas() {
+        // One level, k = 20 of d = 100 equal elements: β = √20, and the variance is √20 − 1 of what
+        // is sent.
+        let error = |rest: &str| {
+            let spec: Spec = format!("qsparse-local:ratio=0.2,s=1,{rest}").parse().unwrap();
+            let tensor = Tensor::new("t", &[100]);
+            let draws = 2000;
+            let errors = (0..draws).map(|step| {
+                let mut encoder = Encoder::new(&spec, 1, 0);
+                let gradient = Floats::F32(&[1.0; 100]);
+                encoder.encode(&tensor, step, gradient, &mut Vec::new()).unwrap();
+                let left = encoder.residual("t").unwrap();
+                left.iter().map(|x| f64::from(x * x)).sum::<f64>()
+            });
+            errors.sum::<f64>() / draws as f64 / 100.0
+        };
+        let variance = 20f64.sqrt() - 1.0;
+        for select in ["topk", "randomk"] {
+            let plain = error(&format!("scale=off,select={select}"));
+            assert!((plain - (0.8 + 0.2 * variance)).abs() < 0.03, "{select}: {plain}");
+            let scaled = error(&format!("select={select}"));
+            let bound = 1.0 - 0.2 / (1.0 + 20f64.sqrt());
+            assert!(scaled <= bound && plain > 1.0, "{select}: {scaled} of {bound}");
+        }
+    }
+
+    #[test]
+    fn extremes_of_the_format_decode_to_finite_numbers() {
+        for rest in ["", ",s=1,scale=off", ",quantizer=sign", ",select=randomk,bucket=0"] {
+            let spec = format!("qsparse-local:ratio=1{rest}");
+            let decoded = round_trip(&spec, &[f32::MAX, -f32::MAX, f32::MAX, 0.0, 1.0]);
+            assert!(decoded.iter().all(|x| x.is_finite()), "{spec}: {decoded:?}");
+        }
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let good = [0, 0, 0, 0x80, 0x3f, 0x18, POSITIONS];
+        let refused = |at: usize, byte: u8| {
+            let mut bad = good;
+            bad[at] = byte;
+            decode("qsparse-local:ratio=0.25,s=5", &bad, 1.0, &mut [0.0; 8]).unwrap_err()
+        };
+        assert_eq!(refused(0, 3), DecodeError::Corrupt("unknown code of positions"));
+        assert!(matches!(refused(4, 0xbf), DecodeError::Corrupt(_)));
+        assert!(matches!(refused(4, 0x7f), DecodeError::Corrupt(_)));
+        assert_eq!(refused(5, 0x1b), DecodeError::Corrupt("a symbol is not of the alphabet"));
+        let ones = DecodeError::Corrupt("the bitmap has another number of ones");
+        assert_eq!(refused(6, 0b0010_0000), ones);
+        let spec = "qsparse-local:ratio=0.25,quantizer=sign";
+        let signs = [0, 0, 0, 0x60, 0x40, 0b110, POSITIONS];
+        let padded = DecodeError::Corrupt("a padding bit is set");
+        assert_eq!(decode(spec, &signs, 1.0, &mut [0.0; 8]), Err(padded));
+        let random = "qsparse-local:ratio=0.25,quantizer=sign,select=randomk";
+        let longer = DecodeError::Trailing { extra: 1 };
+        assert_eq!(decode(random, &[0, 0, 0, 0, 0, 0], 1.0, &mut [0.0; 8]), Err(longer));
+    }
+}

@@ -1,0 +1,217 @@
+//! `lpc-svrg`: so many bits an element, clipped to a part of the range and drawn at random.
+//!
+//! With w bits and δ = λ·max|c| / (2^(w−1) − 1) the code-words are −2^(w−1)·δ … (2^(w−1) − 1)·δ. An
+//! element beyond them becomes the nearest of them; any other lies between two, ε and ε + δ, and
+//! becomes the upper one with probability (c − ε) / δ.
+//!
+//! - **Message**: δ as f32, then for each element the code-word counted from the lowest, in w bits:
+//!   w·d + 32 bits. `code=huffman` puts them in [Huffman's code](gradwire_bits::huffman) where that
+//!   is shorter.
+//! - **Range**: w from 2 (one bit leaves no δ) to 16; λ in (0, 1]. With λ = 1 no element is
+//!   clipped, and the message is unbiased, with variance (c − ε)·(ε + δ − c), at most δ² / 4. A
+//!   smaller λ trades a bias of few large elements for less variance of all others.
+//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor
+//!   and step.
+//! - **Limits**: δ is at most 2^(128 − w), so that the lowest code-word is finite: larger tensors
+//!   are clipped. Where 1 / δ overflows (δ below about 3·10⁻³⁹), δ is sent as zero, and so are all
+//!   elements.
+//! - **Error feedback**: off; the survey of Xu et al. (2020) has none for it.
+//! - **Deviations**: this is the quantizer alone. The method's other half, variance reduction, is a
+//!   schedule of what is compressed: differences from the gradient at a snapshot.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 for the draws, 4 to write and read
+//!   the code-words.
+//!
+//! Reference: Yu, Wu, Huang: "Exploring Fast and Communication-Efficient Algorithms in Large-Scale
+//! Distributed Networks", AISTATS 2019, section 3.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Levels};
+
+use crate::compressors::symbols::{self, Alphabet};
+use crate::compressors::{fields, levels};
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "lpc-svrg",
+    summary: "a number of bits each, clipped and drawn at random",
+    family: Family::Quantization,
+    aggregation: Aggregation::Gather,
+    error_feedback: false,
+    parameters: &[
+        Param {
+            key: "w",
+            kind: Kind::Whole { min: 2, max: 16, default: 8 },
+            help: "bits of an element",
+        },
+        Param {
+            key: "lambda",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 1.0 },
+            help: "clip at such a part of the largest absolute value; 1 is no clipping",
+        },
+        symbols::CODE,
+    ],
+    reference: "Yu, Wu, Huang, AISTATS 2019",
+    payload: "δ f32, code-words of w bits",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| {
+        let bits = values.whole("w") as u32;
+        let words = Alphabet::of(1 << bits, values);
+        Arc::new(LpcSvrg { half: (1 << (bits - 1)) as f32, clip: values.real("lambda"), words })
+    },
+};
+
+const HEADER: usize = 4;
+
+/// Stochastic quantization with clipping.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LpcSvrg {
+    /// Code-words below zero.
+    half: f32,
+    /// The clipping factor λ.
+    clip: f64,
+    words: Alphabet,
+}
+
+impl LpcSvrg {
+    /// δ and its inverse for a tensor with this maximum.
+    fn delta(&self, abs_max: f32) -> (f32, f32) {
+        let delta = self.clip * f64::from(abs_max) / f64::from(self.half - 1.0);
+        // The largest finite number is just below 2^128, and half a power of two.
+        let most = 2f64.powi(127) / f64::from(self.half);
+        levels::invertible(delta.min(most) as f32)
+    }
+}
+
+impl Compressor for LpcSvrg {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let (step, inverse) = self.delta(source.abs_max());
+        fields::put_f32(step, message);
+        let levels = Levels { least: -self.half, most: self.half - 1.0, inverse, step };
+        let rng = context.rng(0);
+        let Workspace { words, symbols, .. } = &mut *workspace;
+        words.resize(BLOCK, 0);
+        symbols.clear();
+        symbols.resize(source.len(), 0);
+        source.take_blocks(|offset, block| {
+            let words = &mut words[..block.len()];
+            rng.fill_from(offset, words);
+            kernels::stochastic_levels(block, levels, words, &mut symbols[offset..]);
+        });
+        self.words.write(workspace, message);
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let step = fields::take_scale(&mut message)?;
+        if !(self.half * step).is_finite() {
+            return Err(DecodeError::Corrupt("the step makes infinite elements"));
+        }
+        self.words.read(&mut message, out.len(), workspace)?;
+        fields::expect_len(message, 0)?;
+        kernels::levels_add(&workspace.symbols, -self.half, weight * step, out);
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        self.words.value_bits()
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        self.words.max_len(elements).saturating_add(HEADER)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        self.words.max_elements(message_len.saturating_sub(HEADER))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::{Rng, Tensor};
+
+    const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
+
+    #[test]
+    fn certain_code_words_make_the_bytes_worked_by_hand() {
+        // Three bits, largest 3, δ = 1: 3, −3, 0, −1 and 2 are 7, 1, 4, 3 and 6 from −4 up:
+        // 111 001 100 011 110, each from the right.
+        let gradient = [3.0, -3.0, 0.0, -1.0, 2.0];
+        let expected = [&ONE[..], &[0b0000_1111, 0b110_0111]].concat();
+        assert_eq!(encode("lpc-svrg:w=3", &gradient), expected);
+        assert_eq!(round_trip("lpc-svrg:w=3", &gradient), gradient);
+        assert_eq!(encode("lpc-svrg", &[]), [0; 4]);
+    }
+
+    #[test]
+    fn clipping_reaches_one_further_below_zero() {
+        // λ = 1/2 of 6: δ = 1 again; 6 is clipped to 3 and −6 to −4: 7, 0 and 2.
+        let gradient = [6.0, -6.0, -2.0];
+        let expected = [&ONE[..], &[0b1000_0111, 0]].concat();
+        assert_eq!(encode("lpc-svrg:w=3,lambda=0.5", &gradient), expected);
+        assert_eq!(round_trip("lpc-svrg:w=3,lambda=0.5", &gradient), [3.0, -4.0, -2.0]);
+        assert_eq!(residual("lpc-svrg:w=3,lambda=0.5,ef=on", &gradient), [3.0, -2.0, 0.0]);
+    }
+
+    #[test]
+    fn element_i_is_decided_by_word_i() {
+        let elements = 2 * BLOCK + 1003;
+        let gradient: Vec<f32> =
+            (0..elements).map(|i| (i * 37 % 255) as f32 / 4.0 - 31.5).collect();
+        assert_eq!(gradient.iter().fold(0f32, |m, x| m.max(x.abs())), 32.0);
+        let mut words = vec![0; elements];
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        // λ is 31 of 32: with six bits δ is 1.
+        let drawn = |(&x, &word): (&f32, &u32)| {
+            let t = f64::from(x).clamp(-32.0, 31.0);
+            let chance = f64::from(word >> 8) / 16_777_216.0;
+            (t.floor() + f64::from(u8::from(chance < t - t.floor()))) as f32
+        };
+        let expected: Vec<f32> = gradient.iter().zip(&words).map(drawn).collect();
+        assert!(round_trip("lpc-svrg:w=6,lambda=0.96875", &gradient) == expected);
+        assert!(round_trip("lpc-svrg:w=6,lambda=0.96875,code=huffman", &gradient) == expected);
+    }
+
+    #[test]
+    fn extremes_of_the_format_decode_to_finite_numbers() {
+        for spec in ["lpc-svrg:w=2", "lpc-svrg:w=2,lambda=0.6", "lpc-svrg", "lpc-svrg:w=16"] {
+            let decoded = round_trip(spec, &[f32::MAX, -f32::MAX, -f32::MAX, 0.0, 1.0]);
+            assert!(decoded.iter().all(|x| x.is_finite()), "{spec}: {decoded:?}");
+        }
+        assert_eq!(round_trip("lpc-svrg", &[f32::from_bits(1); 3]), [0.0; 3]);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let refused = |rest: &[u8]| {
+            let message = [&ONE[..], rest].concat();
+            decode("lpc-svrg:w=3", &message, 1.0, &mut [0.0; 2]).unwrap_err()
+        };
+        assert_eq!(refused(&[]), DecodeError::Truncated);
+        assert_eq!(refused(&[1, 2]), DecodeError::Trailing { extra: 1 });
+        assert_eq!(refused(&[0x40]), DecodeError::Corrupt("padding bits are not zero"));
+        for step in [-1.0, f32::NAN, f32::INFINITY, 1e38] {
+            let message = [&f32::to_le_bytes(step)[..], &[1]].concat();
+            let result = decode("lpc-svrg:w=3", &message, 1.0, &mut [0.0; 2]);
+            assert!(matches!(result, Err(DecodeError::Corrupt(_))), "{step}");
+        }
+    }
+}
