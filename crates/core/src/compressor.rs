@@ -67,6 +67,17 @@ pub trait Compressor: Debug + Send + Sync {
     /// mean; a vote goes by its sign. Where a server or an owner averages, it does so before anything is sent on.
     fn aggregate(&self, _mean: &mut [f32]) {}
 
+    /// Numbers that are kept for a tensor from step to step beside the residual, zeros at first.
+    fn kept_len(&self, shape: &[usize]) -> usize {
+        self.rounds().map_or(0, |rounds| rounds.kept_len(shape))
+    }
+
+    /// Whether what is kept are sums of squares, a number an element: to be added to before each encoding, by
+    /// [`Encoder::observe`](crate::Encoder::observe) or else the gradient's own.
+    fn keeps_squares(&self) -> bool {
+        false
+    }
+
     /// The method's rounds, where all ranks can carry it out together by all-reduce; messages are then
     /// what a rank makes of them [alone](crate::Alone).
     fn rounds(&self) -> Option<&dyn Rounds> {

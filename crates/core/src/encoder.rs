@@ -1,11 +1,12 @@
 //! The sending end: a compressor with the residuals it has accumulated, by tensor name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
 use crate::rounds::{Job, Plan, Rounds};
+use crate::source::{NonFinite, add_saturating};
 use crate::velocity::{accelerate, clipping};
 use crate::{
     Compressor, Context, Error, Floats, Memory, SCRATCH, Sent, Source, Spec, State, StateError,
@@ -23,8 +24,10 @@ pub struct Encoder {
     plain: bool,
     residuals: HashMap<String, Vec<f32>>,
     velocities: HashMap<String, Vec<f32>>,
-    /// What a method in rounds keeps.
+    /// What some methods keep beside it.
     kept: HashMap<String, Vec<f32>>,
+    /// The tensors whose squares have been observed since their last message, by id.
+    observed: HashSet<u64>,
     /// Of a method in rounds without error feedback, the gradients of the step in progress.
     gradients: HashMap<String, Vec<f32>>,
     workspace: Workspace,
@@ -46,6 +49,7 @@ impl Encoder {
             residuals: HashMap::new(),
             velocities: HashMap::new(),
             kept: HashMap::new(),
+            observed: HashSet::new(),
             gradients: HashMap::new(),
             workspace: Workspace::default(),
             scratch: vec![0.0; SCRATCH],
@@ -131,12 +135,27 @@ impl Encoder {
         let (memory, plain) = (self.memory(), self.spec.memory());
         let non_finite = |at| Error::non_finite(tensor.name(), at);
         let context = self.context(tensor, step);
-        let Self { compressor, residuals, velocities, kept, workspace, scratch, stash, .. } = self;
+        let Self {
+            compressor,
+            residuals,
+            velocities,
+            kept,
+            observed,
+            workspace,
+            scratch,
+            stash,
+            ..
+        } = self;
         let kept = kept_of(&**compressor, kept, tensor)?;
+        let own_squares = compressor.keeps_squares() && !observed.contains(&tensor.id());
         match memory {
             Memory::None => {
                 let source = Source::new(gradient, memory, None, scratch).map_err(non_finite)?;
                 let mut source = source.with_kept(kept);
+                if own_squares {
+                    source.add_squares();
+                }
+                observed.remove(&tensor.id());
                 Ok(compressor.encode(&mut source, &context, workspace, message))
             }
             Memory::Residual { .. } => {
@@ -144,6 +163,10 @@ impl Encoder {
                 let source =
                     Source::new(gradient, memory, Some(residual), scratch).map_err(non_finite)?;
                 let mut source = source.with_kept(kept);
+                if own_squares {
+                    source.add_squares();
+                }
+                observed.remove(&tensor.id());
                 Ok(compressor.encode(&mut source, &context, workspace, message))
             }
             Memory::Momentum { momentum, clip } => {
@@ -191,6 +214,32 @@ impl Encoder {
                 Ok(sent)
             }
         }
+    }
+
+    /// Whether the method goes by how a gradient's parts differ, so that [`observe`](Self::observe) tells it
+    /// something.
+    pub fn keeps_squares(&self) -> bool {
+        self.compressor.keeps_squares()
+    }
+
+    /// Tells a method that [keeps squares](Self::keeps_squares) of the parts that the next gradient is the sum of:
+    /// the sum of their squares, elementwise. A gradient of which nothing was told counts as a single part.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] and [`Error::WrongLength`] as for [`encode`](Self::encode); nothing has changed then.
+    pub fn observe(&mut self, tensor: &Tensor, squares: &[f32]) -> Result<(), Error> {
+        if !self.keeps_squares() {
+            return Ok(());
+        }
+        check_length(tensor, squares.len())?;
+        if let Some(index) = squares.iter().position(|square| !square.is_finite()) {
+            let bad = NonFinite { index, value: squares[index] };
+            return Err(Error::non_finite(tensor.name(), bad));
+        }
+        let sums = kept_of(&*self.compressor, &mut self.kept, tensor)?;
+        add_saturating(squares.iter().copied(), sums);
+        self.observed.insert(tensor.id());
+        Ok(())
     }
 
     /// Whether the method has [rounds](crate::Rounds), which [`contribute`](Self::contribute) plays.
@@ -356,13 +405,13 @@ fn of_tensor<'a>(
     numbers_of(kept, kind, tensor, tensor.elements())
 }
 
-/// What a method in rounds keeps for a tensor; nothing for other methods.
+/// What a method keeps for a tensor beside the residual; nothing for most.
 fn kept_of<'a>(
     compressor: &dyn Compressor,
     kept: &'a mut HashMap<String, Vec<f32>>,
     tensor: &Tensor,
 ) -> Result<&'a mut [f32], StateError> {
-    match compressor.rounds().map_or(0, |rounds| rounds.kept_len(tensor.shape())) {
+    match compressor.kept_len(tensor.shape()) {
         0 => Ok(&mut []),
         len => numbers_of(kept, "kept", tensor, len),
     }

@@ -229,6 +229,7 @@ pub static REGISTRY: &[&Entry] = &[
     &sparsification::gradient_dropping::ENTRY,
     &sparsification::dgc::ENTRY,
     &sparsification::sgc::ENTRY,
+    &sparsification::variance::ENTRY,
     &sparsification::sketched_sgd::ENTRY,
     &hybrid::sbc::ENTRY,
     &hybrid::dryden::ENTRY,

@@ -171,6 +171,30 @@ impl<'a> Source<'a> {
         (residual, self.kept)
     }
 
+    /// [`take`](Self::take) over the whole tensor in order, of a method that keeps a number an element, with
+    /// those of the block.
+    pub fn take_blocks_with_kept(&mut self, mut take: impl FnMut(usize, &mut [f32], &mut [f32])) {
+        let kept = std::mem::take(&mut self.kept);
+        self.take_blocks(|start, block| take(start, block, &mut kept[start..start + block.len()]));
+        self.kept = kept;
+    }
+
+    /// [`peek`](Self::peek) over the whole tensor in order, of a method that keeps a number an element.
+    pub fn peek_blocks_with_kept(&mut self, mut look: impl FnMut(&[f32], &[f32])) {
+        let kept = std::mem::take(&mut self.kept);
+        self.peek_blocks(|start, block| look(block, &kept[start..start + block.len()]));
+        self.kept = kept;
+    }
+
+    /// Adds the squares of the latest gradient to what the method keeps, of which there is a number an element.
+    pub(crate) fn add_squares(&mut self) {
+        for start in (0..self.len()).step_by(BLOCK) {
+            let len = BLOCK.min(self.len() - start);
+            let gradient = self.gradient.block(start, &mut self.scratch[..len]);
+            add_saturating(gradient.iter().map(|g| g * g), &mut self.kept[start..start + len]);
+        }
+    }
+
     /// What has been left of the elements taken, for last touches; `None` without error feedback.
     pub fn left(&mut self) -> Option<&mut [f32]> {
         self.residual.as_mut().map(|f| &mut *f.residual)
@@ -213,6 +237,13 @@ impl<'a> Source<'a> {
         let mut own = [0.0];
         let own = self.gradient.block(index, &mut own)[0];
         NonFinite { index, value: if own.is_finite() { sum } else { own } }
+    }
+}
+
+/// Adds to sums that no number is too large for.
+pub(crate) fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32]) {
+    for (sum, square) in sums.iter_mut().zip(squares) {
+        *sum = (*sum + square).min(f32::MAX);
     }
 }
 

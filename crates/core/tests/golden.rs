@@ -150,6 +150,7 @@ const GOLDEN: &[Golden] = &[
         spec: "randomk:ratio=0.9,unbiased=on,ef=off",
         claim: |m| m.len() == 4 * 540,
     },
+    Golden { file: "variance-v1", spec: "variance:alpha=0.5", claim: |m| m.len() > 300 },
     Golden { file: "signsgd-v1", spec: "signsgd", claim: |m| m.len() == 75 },
     Golden { file: "signum-v1", spec: "signum", claim: |m| m.len() == 75 },
     // 20 rows and 30 columns.

@@ -9,3 +9,4 @@ pub mod sgc;
 pub mod sketched_sgd;
 pub mod threshold;
 pub mod topk;
+pub mod variance;

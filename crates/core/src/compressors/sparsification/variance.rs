@@ -1,0 +1,280 @@
+//! `variance`: the elements that are large beside their variance over micro-batches.
+//!
+//! A worker's gradient is the sum of parts, those of its micro-batches. Elementwise, r adds up gradients that have
+//! not been sent, and v the squares of their parts. An element whose parts mostly agree has r² well above v; one
+//! that is noise has not. Where `r² > α·v` the element is sent, and r and v start again from zero; elsewhere v is
+//! multiplied by ζ, so that an element that stays undecided is sent in the end.
+//!
+//! A value takes 4 bits: its sign, and how many powers of two it is below M, which is the power of two at or below the
+//! largest that is sent. Values are rounded to the nearest power of two, and those above M are sent as M. An element
+//! eight powers or more below M waits.
+//!
+//! - **Message**: a byte that names the code of the positions, the count as varint; unless it is 0, the exponent of M
+//!   as i16, half a byte an element (3 bits of power, then the sign; the first in the low half), and the positions in the
+//!   shortest code.
+//! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
+//! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance would be
+//!   sent at once. v is kept beside r. Without error feedback r is the latest gradient.
+//! - **Moments**: by [`Encoder::observe`](crate::Encoder::observe); a gradient of which nothing is told counts as one part.
+//! - **Deviations**: positions are entropy-coded, where the paper has 28 bits each. An element whose square is
+//!   below the range of `f32` is never sent.
+//! - **Cost**: 8 bytes an element for the squares, 8 for the maximum, 12 to find M, 20 to take.
+//!
+//! Reference: Tsuzuku, Imachi, Akiba: "Variance-based Gradient Compression for Efficient Distributed Deep
+//! Learning", ICLR workshop 2018, Algorithm 1 and §4.2.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, varint};
+
+use super::positions::{self, Code, MOST_ELEMENTS};
+use crate::compressors::fields;
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "variance",
+    summary: "the elements that are large beside their variance, in 4 bits",
+    family: Family::Sparsification,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[
+        Param {
+            key: "alpha",
+            kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Both, default: 1.0 },
+            help: "send where the square is above so many variances",
+        },
+        Param {
+            key: "zeta",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.999 },
+            help: "what a variance is multiplied by while its element waits",
+        },
+    ],
+    reference: "Tsuzuku et al., ICLR workshop 2018",
+    payload: "code u8, count varint, [exponent i16, count × 4 bits, positions]",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| {
+        Arc::new(Variance { alpha: values.real("alpha") as f32, zeta: values.real("zeta") as f32 })
+    },
+};
+
+/// Sparsification by variance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Variance {
+    /// Variances that a square must be above.
+    pub alpha: f32,
+    /// What the variance of a waiting element is multiplied by.
+    pub zeta: f32,
+}
+
+/// Powers of two below the largest that 3 bits can say.
+const POWERS: i32 = 8;
+/// Exponents that `f32` has, down to the least subnormal number.
+const EXPONENTS: std::ops::RangeInclusive<i32> = -149..=127;
+
+/// The exponent of a number that is not zero.
+fn exponent(x: f32) -> i32 {
+    (f64::from(x).to_bits() >> 52 & 0x7ff) as i32 - 1023
+}
+
+/// The exponent of the nearest power of two.
+fn nearest(x: f32) -> i32 {
+    ((f64::from(x).to_bits() + (1 << 51)) >> 52 & 0x7ff) as i32 - 1023
+}
+
+impl Variance {
+    fn decides(&self, r: f32, v: f32) -> bool {
+        r * r > self.alpha * v
+    }
+
+    /// The exponent of M; `None` if nothing is to be sent.
+    fn largest(&self, source: &mut Source<'_>) -> Option<i32> {
+        let mut largest = 0f32;
+        source.peek_blocks_with_kept(|block, squares| {
+            let clear = |(&r, &v): (&f32, &f32)| if self.decides(r, v) { r.abs() } else { 0.0 };
+            largest = block.iter().zip(squares).map(clear).fold(largest, f32::max);
+        });
+        (largest > 0.0).then(|| exponent(largest))
+    }
+}
+
+impl Compressor for Variance {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let elements = source.len();
+        let largest = self.largest(source);
+        let Workspace { positions, bytes: nibbles, .. } = workspace;
+        positions.clear();
+        nibbles.clear();
+        let top = largest.unwrap_or(i32::MAX);
+        source.take_blocks_with_kept(|offset, block, squares| {
+            for (at, (r, v)) in block.iter_mut().zip(squares).enumerate() {
+                let below = if self.decides(*r, *v) { (top - nearest(*r)).max(0) } else { POWERS };
+                if below < POWERS {
+                    positions.push((offset + at) as u32);
+                    nibbles.push(below as u8 | u8::from(*r < 0.0) << 3);
+                    (*r, *v) = (0.0, 0.0);
+                } else {
+                    *v *= self.zeta;
+                }
+            }
+        });
+        let code = Code::shortest(positions, elements);
+        positions::put_header(code, positions.len(), message);
+        if let Some(largest) = largest {
+            message.extend((largest as i16).to_le_bytes());
+            let pairs =
+                nibbles.chunks(2).map(|pair| pair[0] | pair.get(1).map_or(0, |high| high << 4));
+            message.extend(pairs);
+            code.encode(positions, elements, message);
+        }
+        Sent::Positions
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let (code, count) = positions::take_header(&mut message)?;
+        if count > out.len() as u64 {
+            return Err(DecodeError::Corrupt("there are more elements than the tensor has"));
+        }
+        let count = count as usize;
+        if count == 0 {
+            return fields::expect_len(message, 0);
+        }
+        let exponent = fields::take(&mut message, 2)?;
+        let exponent = i32::from(i16::from_le_bytes([exponent[0], exponent[1]]));
+        if !EXPONENTS.contains(&exponent) {
+            return Err(DecodeError::Corrupt("the exponent is none of binary32"));
+        }
+        let nibbles = fields::take(&mut message, count.div_ceil(2))?;
+        if !count.is_multiple_of(2) && nibbles[count / 2] >> 4 != 0 {
+            return Err(DecodeError::Corrupt("a padding bit is set"));
+        }
+        code.decode(message, count, out.len(), &mut workspace.positions)?;
+        let values = values(exponent, weight);
+        for (at, &position) in workspace.positions.iter().enumerate() {
+            out[position as usize] += values[usize::from(nibbles[at / 2] >> (4 * (at % 2)) & 15)];
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        Some(Memory::RESIDUAL)
+    }
+
+    fn kept_len(&self, shape: &[usize]) -> usize {
+        shape.iter().product()
+    }
+
+    fn keeps_squares(&self) -> bool {
+        true
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(4)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        let positions = Code::shortest_max_len(elements, elements);
+        1 + varint::len(elements as u64) + 2 + elements.div_ceil(2) + positions
+    }
+
+    fn max_elements(&self, _: usize) -> usize {
+        // A tensor of zeros sends nothing, however large it is.
+        MOST_ELEMENTS
+    }
+}
+
+/// What each half byte stands for, times the weight.
+fn values(exponent: i32, weight: f32) -> [f32; 16] {
+    std::array::from_fn(|nibble| {
+        let magnitude = f64::exp2(f64::from(exponent - (nibble as i32 & 7))) as f32;
+        weight * if nibble < 8 { magnitude } else { -magnitude }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::decode;
+    use crate::{Encoder, Floats, Spec, Tensor};
+
+    fn encoder() -> (Encoder, Tensor) {
+        let spec: Spec = "variance:alpha=2,zeta=0.5".parse().unwrap();
+        (Encoder::new(&spec, 1, 0), Tensor::new("t", &[4]))
+    }
+
+    fn step(encoder: &mut Encoder, tensor: &Tensor, gradient: &[f32]) -> Vec<u8> {
+        let mut message = Vec::new();
+        encoder.encode(tensor, 0, Floats::F32(gradient), &mut message).unwrap();
+        message
+    }
+
+    #[test]
+    fn elements_whose_parts_agree_are_sent() {
+        let (mut encoder, tensor) = encoder();
+        // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
+        encoder.observe(&tensor, &[9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01]).unwrap();
+        let message = step(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001]);
+        // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
+        assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
+        let mut out = [0.0; 4];
+        decode("variance", &message, 1.0, &mut out).unwrap();
+        assert_eq!(out, [2.0, 0.0, -1.0, 0.0]);
+        assert_eq!(encoder.residual("t").unwrap(), [0.0, 5.0, 0.0, 0.001]);
+    }
+
+    #[test]
+    fn what_waits_is_sent_once_it_stands_out() {
+        let (mut encoder, tensor) = encoder();
+        // A single part: v = g², and r² = g² is not above 2·v.
+        let message = step(&mut encoder, &tensor, &[1.0, -1.0, 0.0, 0.0]);
+        assert_eq!((message.len(), message[1]), (2, 0));
+        // v = ½ + 1 and 2·v = 3; r² = 4 and 0. Exponent 1.
+        let message = step(&mut encoder, &tensor, &[1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(message, [0, 1, 1, 0, 0, 1]);
+        assert_eq!(encoder.residual("t").unwrap(), [0.0; 4]);
+    }
+
+    #[test]
+    fn the_small_wait_beside_the_large() {
+        let (mut encoder, tensor) = encoder();
+        encoder.observe(&tensor, &[0.0; 4]).unwrap();
+        // 2^-7 is seven powers below 1, 2^-8 eight.
+        let gradient = [1.0, 1.0 / 128.0, -1.0 / 256.0, 0.0];
+        assert_eq!(step(&mut encoder, &tensor, &gradient), [0, 2, 0, 0, 0x70, 0b0011]);
+        assert_eq!(encoder.residual("t").unwrap(), [0.0, 0.0, -1.0 / 256.0, 0.0]);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let mut out = [0.0; 4];
+        let mut result = |bytes: &[u8]| decode("variance", bytes, 1.0, &mut out);
+        assert_eq!(result(&[0, 0, 0]), Err(DecodeError::Trailing { extra: 1 }));
+        assert!(matches!(result(&[0, 5, 0, 0, 0, 15]), Err(DecodeError::Corrupt(_))));
+        // Exponents 128 and −150, and a half byte too many.
+        assert!(matches!(result(&[0, 1, 128, 0, 0, 1]), Err(DecodeError::Corrupt(_))));
+        assert!(matches!(result(&[0, 1, 0x6a, 0xff, 0, 1]), Err(DecodeError::Corrupt(_))));
+        assert!(matches!(result(&[0, 1, 0, 0, 0x10, 1]), Err(DecodeError::Corrupt(_))));
+        assert_eq!(out, [0.0; 4]);
+    }
+
+    #[test]
+    fn squares_that_are_none_are_refused() {
+        let (mut encoder, tensor) = encoder();
+        assert!(encoder.observe(&tensor, &[0.0; 3]).is_err());
+        assert!(encoder.observe(&tensor, &[0.0, f32::NAN, 0.0, 0.0]).is_err());
+    }
+}
