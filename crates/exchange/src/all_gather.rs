@@ -74,6 +74,14 @@ impl Average for AllGather {
         Ok(())
     }
 
+    fn keeps_squares(&self) -> bool {
+        self.sender.keeps_squares()
+    }
+
+    fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        Ok(self.sender.observe_all(tensors, &self.raw, squares)?)
+    }
+
     fn sent(&self, index: usize) -> Option<&[u32]> {
         self.carried.of(index)
     }

@@ -93,6 +93,27 @@ impl Sender {
         Ok(())
     }
 
+    /// Whether the compressor goes by how the parts of a gradient differ.
+    pub(crate) fn keeps_squares(&self) -> bool {
+        self.compressed.keeps_squares()
+    }
+
+    /// Tells the compressor of the parts of a tensor's next gradient.
+    pub(crate) fn observe(&mut self, tensor: &Tensor, squares: &[f32]) -> Result<(), Error> {
+        self.compressed.observe(tensor, squares)
+    }
+
+    /// Tells the compressor of the parts of all gradients but raw ones.
+    pub(crate) fn observe_all(
+        &mut self,
+        tensors: &[Tensor],
+        raw: &[bool],
+        squares: &[Vec<f32>],
+    ) -> Result<(), Error> {
+        let compressed = tensors.iter().zip(squares).zip(raw).filter(|(_, raw)| !**raw);
+        compressed.map(|(of, _)| of).try_for_each(|(tensor, squares)| self.observe(tensor, squares))
+    }
+
     /// Whether tensors that are not raw travel in rounds.
     pub(crate) fn has_rounds(&self) -> bool {
         self.compressed.has_rounds()

@@ -28,6 +28,12 @@ pub trait Average: Send {
         mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError>;
 
+    /// Whether the compressor is told of squares, as [`Exchange::keeps_squares`] has it.
+    fn keeps_squares(&self) -> bool;
+
+    /// Tells it, as [`Exchange::observe`] has it.
+    fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError>;
+
     /// Which elements of a tensor this rank's messages of the last step carried, as
     /// [`Exchange::sent`] has it.
     fn sent(&self, index: usize) -> Option<&[u32]>;
@@ -118,6 +124,16 @@ impl<A: Average> Exchange for Collective<A> {
         report.update = update;
         report.traffic = self.transport.traffic() - before;
         Ok(report)
+    }
+
+    fn keeps_squares(&self) -> bool {
+        self.average.keeps_squares()
+    }
+
+    fn observe(&mut self, squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        check_lengths(&self.tensors, squares)?;
+        let result = self.average.observe(&self.tensors, squares);
+        or_abort(&mut *self.transport, result)
     }
 
     fn sent(&self, index: usize) -> Option<&[u32]> {

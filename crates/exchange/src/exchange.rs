@@ -30,6 +30,19 @@ pub trait Exchange: Send {
         parameters: &mut [Vec<f32>],
     ) -> Result<StepReport, ExchangeError>;
 
+    /// Whether the compressor goes by how the parts of a gradient differ, so that
+    /// [`observe`](Self::observe) tells it something.
+    fn keeps_squares(&self) -> bool {
+        false
+    }
+
+    /// Tells the compressor of the parts that the next step's gradients are sums of: the sums of their squares, one
+    /// flat buffer a tensor. May be called several times a step.
+    fn observe(&mut self, squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        let _ = squares;
+        Ok(())
+    }
+
     /// Which elements of a tensor this rank's messages of the last step carried: increasing flat
     /// positions, none where the rank was absent; `None` where every element travelled. Momentum
     /// masking needs it.

@@ -91,6 +91,17 @@ impl Average for ScatterReduce {
         self.decode(round, report, mean)
     }
 
+    fn keeps_squares(&self) -> bool {
+        self.first.keeps_squares()
+    }
+
+    fn observe(&mut self, _: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        for slice in self.slices.iter().filter(|slice| !slice.raw) {
+            self.first.observe(&slice.tensor, &squares[slice.whole][slice.range.clone()])?;
+        }
+        Ok(())
+    }
+
     fn sent(&self, index: usize) -> Option<&[u32]> {
         self.carried.of(index)
     }

@@ -59,3 +59,35 @@ fn slices_make_up_the_tensor() {
     });
     results.into_iter().for_each(|result| result.unwrap());
 }
+
+#[test]
+fn squares_reach_the_compressor_whole_or_in_slices() {
+    for name in ["all-gather", "scatter-reduce", "server"] {
+        let mut run = Run::new(strategy(name), 2, &"variance".parse().unwrap(), &SIZES);
+        run.policy.raw_below = 0;
+        let (results, _) = run.workers(|rank, exchange| {
+            assert!(exchange.keeps_squares());
+            let mut parameters = run.initial.clone();
+            let gradients = gradients(&run.tensors, rank, 0);
+            // Of the first half of each tensor the parts agree, of the rest a gradient is less than its parts.
+            let squares: Vec<Vec<f32>> = gradients
+                .iter()
+                .map(|gradient| {
+                    let square = |(at, g): (usize, &f32)| {
+                        g * g * if 2 * at < gradient.len() { 0.25 } else { 4.0 }
+                    };
+                    gradient.iter().enumerate().map(square).collect()
+                })
+                .collect();
+            exchange.observe(&squares).unwrap();
+            exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+            for (index, gradient) in gradients.iter().enumerate() {
+                let sent = exchange.sent(index).unwrap();
+                assert!(sent.iter().all(|&at| 2 * (at as usize) < gradient.len()), "{name}");
+                // All but those far below the largest.
+                assert!(sent.len() * 50 >= gradient.len() * 24, "{name}: {}", sent.len());
+            }
+        });
+        results.into_iter().for_each(|result| result.unwrap());
+    }
+}

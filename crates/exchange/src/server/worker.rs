@@ -316,6 +316,16 @@ impl Exchange for Worker {
         Ok(report)
     }
 
+    fn keeps_squares(&self) -> bool {
+        self.sender.keeps_squares()
+    }
+
+    fn observe(&mut self, squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        check_lengths(&self.tensors, squares)?;
+        let result = self.sender.observe_all(&self.tensors, &self.raw, squares);
+        or_abort(&mut *self.transport, result.map_err(ExchangeError::from))
+    }
+
     fn sent(&self, index: usize) -> Option<&[u32]> {
         self.carried.of(index)
     }

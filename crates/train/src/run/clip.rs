@@ -17,13 +17,13 @@ impl Clip {
         Self { norm, own }
     }
 
-    /// Lets `add` add a gradient to `sum`, scaled down where its norm is above the bound.
+    /// Lets `add` add a gradient to `sum`, scaled down where its norm is above the bound; says by what.
     pub(super) fn bounded<R>(
         &mut self,
         sum: &mut [Vec<f32>],
         add: impl FnOnce(&mut [Vec<f32>]) -> R,
-    ) -> R {
-        let Some(bound) = self.norm else { return add(sum) };
+    ) -> (R, f32) {
+        let Some(bound) = self.norm else { return (add(sum), 1.0) };
         self.own.iter_mut().for_each(|values| values.fill(0.0));
         let result = add(&mut self.own);
         let norm = self.own.iter().map(|values| squares(values)).sum::<f64>().sqrt();
@@ -36,7 +36,7 @@ impl Clip {
         for (sum, own) in sum.iter_mut().flatten().zip(self.own.iter().flatten()) {
             *sum += factor * own;
         }
-        result
+        (result, factor)
     }
 }
 

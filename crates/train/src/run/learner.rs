@@ -1,5 +1,7 @@
 //! What a worker learns: a model, and its share of the data the model is for.
 
+use std::ops::Range;
+
 use gradwire::{State, StateError, Tensor};
 
 use super::batches::{Batches, Slice, test_batch};
@@ -104,6 +106,14 @@ impl<'a> Learner<'a> {
         }
     }
 
+    /// Examples of the batch laid out that it can be divided by; those of text belong together.
+    pub(super) fn divisible(&self) -> usize {
+        match self {
+            Self::Images(images) => images.batches.batch().1.len(),
+            Self::Text(_) => 1,
+        }
+    }
+
     /// Adds the gradient of the batch laid out for `step`, and returns its mean loss.
     pub(super) fn add_gradients(
         &mut self,
@@ -111,11 +121,24 @@ impl<'a> Learner<'a> {
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
     ) -> f64 {
+        self.add_gradients_of(step, 0..self.divisible(), parameters, gradients)
+    }
+
+    /// The same of some examples of the batch, as if there were no others.
+    pub(super) fn add_gradients_of(
+        &mut self,
+        step: u64,
+        examples: Range<usize>,
+        parameters: &[Vec<f32>],
+        gradients: &mut [Vec<f32>],
+    ) -> f64 {
         match self {
             Self::Images(learner) => {
                 let ImageLearner { model, batches, .. } = &mut **learner;
                 let (images, labels) = batches.batch();
-                model.add_gradients(parameters, images, labels, gradients)
+                let size = images.len() / labels.len().max(1);
+                let images = &images[examples.start * size..examples.end * size];
+                model.add_gradients(parameters, images, &labels[examples], gradients)
             }
             Self::Text(text) => {
                 // The text is another in a new epoch, and after steps that others took alone.

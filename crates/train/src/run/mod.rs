@@ -14,6 +14,7 @@ mod learner;
 mod local;
 mod meeting;
 mod order;
+mod parts;
 mod record;
 mod recorder;
 mod rounds;

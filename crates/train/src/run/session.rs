@@ -20,6 +20,7 @@ use super::gate::Gate;
 use super::learner::{Learner, check_data};
 use super::local::Local;
 use super::meeting::Meeting;
+use super::parts::Parts;
 use super::recorder::Recorder;
 use super::rounds::Rounds;
 use super::worker::{Event, Failure, Shared, Worker};
@@ -309,6 +310,9 @@ impl Run<'_> {
                 diagnoser: (rank == 0 && config.diagnose_every > 0)
                     .then(|| Diagnoser::new(learner.tensors())),
                 clip: Clip::new(config.clip, learner.tensors()),
+                // What local optimizers make of gradients has no parts.
+                parts: (exchange.keeps_squares() && local.is_none())
+                    .then(|| Parts::new(learner.tensors())),
                 learner,
                 gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
                 parameters: parameters.clone(),

@@ -15,6 +15,7 @@ use super::gate::Gate;
 use super::learner::Learner;
 use super::local::Local;
 use super::meeting::{Cancelled, Meeting};
+use super::parts::Parts;
 use super::recorder::Sample;
 use super::rounds::Rounds;
 use super::{Observer, RunConfig, TrainError};
@@ -115,6 +116,8 @@ pub(super) struct Worker<'a> {
     pub(super) gradients: Vec<Vec<f32>>,
     /// Where the worker trains on its own between two rounds.
     pub(super) local: Option<Local>,
+    /// Where the compressor goes by the parts of batches.
+    pub(super) parts: Option<Parts>,
     /// Where this worker looks at what it sends and keeps.
     pub(super) diagnoser: Option<Diagnoser>,
     pub(super) exchange: Box<dyn Exchange>,
@@ -187,10 +190,14 @@ impl Worker<'_> {
         let permit = self.shared.gate.enter();
         self.learner.prepare(sample.step);
         let start = ThreadTime::now();
-        let Self { learner, parameters, local, .. } = self;
+        let Self { learner, parameters, local, parts, .. } = self;
         let parameters = local.as_ref().map_or(&*parameters, |local| &local.parameters);
-        let add = |sum: &mut [Vec<f32>]| learner.add_gradients(sample.step, parameters, sum);
-        let loss = self.clip.bounded(&mut self.gradients, add);
+        let add = |sum: &mut [Vec<f32>]| match parts.as_mut() {
+            Some(parts) => parts.add_gradients(learner, sample.step, parameters, sum),
+            None => learner.add_gradients(sample.step, parameters, sum),
+        };
+        let (loss, factor) = self.clip.bounded(&mut self.gradients, add);
+        parts.iter_mut().for_each(|parts| parts.scale(factor));
         if self.shared.config.l1 > 0.0 {
             penalise(&mut self.gradients, parameters, self.shared.config.l1);
         }
@@ -200,6 +207,9 @@ impl Worker<'_> {
         }
         sample.loss = Some(loss);
         self.check_gradients(sample.step)?;
+        if let Some(parts) = &self.parts {
+            self.exchange.observe(&parts.squares).map_err(|source| self.failed(source))?;
+        }
         if let Some(local) = &mut self.local {
             let start = ThreadTime::now();
             local.update(sample.learning_rate as f32, &self.gradients);
