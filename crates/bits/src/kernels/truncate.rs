@@ -94,7 +94,7 @@ vectorised! {
             wrong |= (tag == 0) & (word != 0)
                 | (tag == 1) & ((short < narrow.0) | (short > narrow.1) | (word >> 8 != 0))
                 | (tag == 2) & ((long < wide) | (word >> 16 != 0))
-                | (tag == 3) & ((float < ONE << MANTISSA) | (float >= 255 << MANTISSA));
+                | (tag == 3) & !(ONE << MANTISSA..255 << MANTISSA).contains(&float);
         }
         !wrong
     }
