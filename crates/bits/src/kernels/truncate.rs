@@ -26,11 +26,7 @@ fn number(tag: u8, word: u32) -> f32 {
         if wide { (word >> 15, word & 0x7fff) } else { (word >> 7, word & 0x7f) };
     let scale = if wide { 1.0 / 32_768.0 } else { 1.0 / 128.0 };
     let fraction = (magnitude as i32 as f32 * scale).to_bits() | (sign & 1) << 31;
-    match tag {
-        0 => 0.0,
-        3 => f32::from_bits(word),
-        _ => f32::from_bits(fraction),
-    }
+    f32::from_bits(if tag == 3 { word } else { fraction })
 }
 
 vectorised! {
@@ -94,12 +90,11 @@ vectorised! {
         let mut wrong = false;
         for (&tag, &word) in tags.iter().zip(words) {
             let (short, long, float) = (word & 0x7f, word & 0x7fff, word & 0x7fff_ffff);
-            wrong |= match tag {
-                0 => word != 0,
-                1 => short < narrow.0 || short > narrow.1 || word >> 8 != 0,
-                2 => long < wide || word >> 16 != 0,
-                _ => !(ONE << MANTISSA..255 << MANTISSA).contains(&float),
-            };
+            // All four are looked at, because a branch on tags would be a guess.
+            wrong |= (tag == 0) & (word != 0)
+                | (tag == 1) & ((short < narrow.0) | (short > narrow.1) | (word >> 8 != 0))
+                | (tag == 2) & ((long < wide) | (word >> 16 != 0))
+                | (tag == 3) & !(ONE << MANTISSA..255 << MANTISSA).contains(&float);
         }
         !wrong
     }

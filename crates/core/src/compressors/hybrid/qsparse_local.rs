@@ -311,7 +311,7 @@ impl Compressor for QsparseLocal {
 mod tests {
     use super::*;
     use crate::compressors::testing::{decode, encode, residual, round_trip};
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::{Encoder, Floats, Rng, Spec, Tensor};
 
     /// The two largest are 3 and −4, of norm 5 and mean 3.5.
     const GRADIENT: [f32; 8] = [0.0, 1.0, 3.0, -1.0, 0.0, -4.0, 2.0, 0.0];
@@ -365,6 +365,19 @@ mod tests {
         let kept = residual(spec, &[1.0; 1000]);
         assert_eq!(kept.iter().filter(|&&x| x == 1.0 - 10f32.sqrt()).count(), sent.len());
         assert_eq!(kept.iter().filter(|&&x| x == 1.0).count(), 1000 - sent.len());
+    }
+
+    #[test]
+    fn the_ith_element_sent_is_decided_by_word_i() {
+        // Norms of 2 in one step, and a norm of 128 in 64: ones are half way from 0 to 2.
+        let mut words = vec![0; 16_384];
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        let expected: Vec<f32> =
+            words.iter().map(|word| if word >> 31 == 0 { 2.0 } else { 0.0 }).collect();
+        for rest in ["bucket=4,s=1", "bucket=0,s=64", "bucket=4,s=1,select=randomk"] {
+            let spec = format!("qsparse-local:ratio=1,scale=off,{rest}");
+            assert!(round_trip(&spec, &[1.0; 16_384]) == expected, "{rest}");
+        }
     }
 
     #[test]

@@ -79,19 +79,52 @@ fn pack(tags: &[u8], words: &[u32], message: &mut Vec<u8>) {
     message.truncate(at);
 }
 
-/// Splits what is left of values off the front, by their tags. There is as much as they ask for.
-fn unpack(values: &mut &[u8], tags: &[u8], words: &mut [u32]) {
-    let mut at = 0;
-    for (&tag, word) in tags.iter().zip(words) {
-        let size = SIZES[usize::from(tag & 3)];
-        let all = match values.get(at..at + 4) {
-            Some(bytes) => u32::from_le_bytes(bytes.try_into().expect("four bytes were asked for")),
-            None => values[at..].iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)),
-        };
-        *word = (u64::from(all) & ((1 << (8 * size)) - 1)) as u32;
-        at += size;
+/// The values of a byte of tags.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    /// Where each begins.
+    starts: [u8; TAGS],
+    /// The bytes of all.
+    size: u8,
+}
+
+static GROUPS: [Group; 256] = groups();
+
+const fn groups() -> [Group; 256] {
+    let mut groups = [Group { starts: [0; TAGS], size: 0 }; 256];
+    let mut tags = 0;
+    while tags < groups.len() {
+        let mut at = 0;
+        while at < TAGS {
+            groups[tags].starts[at] = groups[tags].size;
+            groups[tags].size += SIZES[tags >> (2 * at) & 3] as u8;
+            at += 1;
+        }
+        tags += 1;
     }
-    *values = &values[at..];
+    groups
+}
+
+/// Splits what is left of values off the front, by tags four to a byte. There is as much as they ask
+/// for.
+fn unpack(values: &mut &[u8], packed: &[u8], tags: &mut [u8], words: &mut [u32]) {
+    const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
+    let mut end = [0; 4 * TAGS];
+    let fours = tags.as_chunks_mut::<TAGS>().0.iter_mut().zip(words.as_chunks_mut::<TAGS>().0);
+    for (&four, (tags, words)) in packed.iter().zip(fours) {
+        let Group { starts, size } = GROUPS[usize::from(four)];
+        let bytes = values.first_chunk().unwrap_or_else(|| {
+            end[..values.len()].copy_from_slice(values);
+            &end
+        });
+        for at in 0..TAGS {
+            tags[at] = four >> (2 * at) & 3;
+            let value = bytes[usize::from(starts[at])..].first_chunk();
+            let value = u32::from_le_bytes(*value.expect("the last begins four before the end"));
+            words[at] = value & MASKS[usize::from(tags[at])];
+        }
+        *values = &values[usize::from(size)..];
+    }
 }
 
 /// The bytes of the values of so many elements, by tags four to a byte.
@@ -100,9 +133,7 @@ fn values_len(tags: &[u8], elements: usize) -> Result<usize, DecodeError> {
     if used != 0 && tags.last().is_some_and(|last| last >> (2 * used) != 0) {
         return Err(DecodeError::Corrupt("a padding bit is set"));
     }
-    let size = |tags: u8| (0..TAGS).map(|at| SIZES[usize::from(tags >> (2 * at) & 3)]).sum();
-    let sizes: [usize; 256] = std::array::from_fn(|tags| size(tags as u8));
-    Ok(tags.iter().map(|&tags| sizes[usize::from(tags)]).sum())
+    Ok(tags.iter().map(|&tags| usize::from(GROUPS[usize::from(tags)].size)).sum())
 }
 
 /// Hands over the tags and values of a block after the other, with its offset, until told to stop.
@@ -117,13 +148,9 @@ fn for_blocks(
     bytes.resize(BLOCK, 0);
     words.resize(BLOCK, 0);
     packed.chunks(BLOCK / TAGS).zip((0..elements).step_by(BLOCK)).all(|(packed, offset)| {
-        for (tags, &four) in bytes.chunks_mut(TAGS).zip(packed) {
-            tags.iter_mut().enumerate().for_each(|(at, tag)| *tag = four >> (2 * at) & 3);
-        }
+        unpack(&mut values, packed, bytes, words);
         let len = BLOCK.min(elements - offset);
-        let (tags, words) = (&bytes[..len], &mut words[..len]);
-        unpack(&mut values, tags, words);
-        visit(offset, tags, words)
+        visit(offset, &bytes[..len], &words[..len])
     })
 }
 
