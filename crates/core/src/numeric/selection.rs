@@ -45,8 +45,13 @@ fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f3
 
 /// Fills `values` with a sample to bracket by: runs at equal distances, of a small tensor all.
 pub(super) fn evenly(source: &mut Source<'_>, values: &mut Vec<f32>) {
+    evenly_of(source, 0, values);
+}
+
+/// The same of at least so many elements, or all.
+pub(super) fn evenly_of(source: &mut Source<'_>, least: usize, values: &mut Vec<f32>) {
     let elements = source.len();
-    sample(source, elements / SAMPLED, LEAST_BRACKET, values, |i, runs| {
+    sample(source, elements / SAMPLED, least.max(LEAST_BRACKET), values, |i, runs| {
         (i as u128 * (elements / RUN) as u128 / runs as u128) as usize
     });
 }
@@ -208,7 +213,8 @@ pub fn sampled_threshold(
     nth_largest(values, rank - 1)
 }
 
-/// Fills `values` with a random sample of `size` elements or at least `least`, in runs of neighbours.
+/// Fills `values` with a random sample of `size` elements or at least `least`, or all: runs of neighbours, drawn
+/// with replacement.
 pub fn at_random(
     source: &mut Source<'_>,
     size: usize,
@@ -221,7 +227,7 @@ pub fn at_random(
 }
 
 /// Fills `values` with `size` elements or at least `least`, in runs; `place` says which run is the
-/// i-th of so many. A tensor of no more than `least` elements is taken whole.
+/// i-th of so many. A tensor of no more elements is taken whole.
 fn sample(
     source: &mut Source<'_>,
     size: usize,
@@ -230,7 +236,7 @@ fn sample(
     mut place: impl FnMut(usize, usize) -> usize,
 ) {
     values.clear();
-    if source.len() <= least {
+    if source.len() <= size.max(least) {
         return source.peek_blocks(|_, block| values.extend_from_slice(block));
     }
     let runs = size.max(least).div_ceil(RUN);

@@ -40,11 +40,15 @@ pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [T
     [tail(Side::Above, k, values, words), tail(Side::Below, k, others, words)]
 }
 
-/// Estimates of both tails from the sample alone: its own tails of the same relative size.
+/// Elements of a tail that a sample to estimate it by must hold, about: fewer scatter too much.
+const LEAST_TAIL: usize = 32;
+
+/// Estimates of both tails from a sample alone: its own tails of the same relative size.
 pub fn sampled_tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [Tail; 2] {
     let elements = source.len();
     let Workspace { values, words, others, .. } = workspace;
-    super::selection::evenly(source, values);
+    let least = LEAST_TAIL.saturating_mul(elements) / k.max(1);
+    super::selection::evenly_of(source, least, values);
     let size = values.len();
     let k = ((k as u128 * size as u128 / elements.max(1) as u128) as usize).max(1);
     others.clear();
@@ -58,7 +62,9 @@ pub fn sampled_tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspac
 /// but zeros in the sample; at least one element of the sample is beyond any other.
 pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, workspace: &mut Workspace) -> [f32; 2] {
     let Workspace { values, others, .. } = workspace;
-    super::selection::evenly(source, values);
+    // Either side has about half of the elements.
+    let least = (2.0 * LEAST_TAIL as f64 / ratio) as usize;
+    super::selection::evenly_of(source, least, values);
     others.clear();
     others.reserve(values.len());
     others.extend(values.iter().filter(|x| **x < 0.0).map(|x| -x));

@@ -1,9 +1,10 @@
 //! `dryden`: adaptive thresholds that let a fraction of either sign through, at the mean of its side.
 //!
 //! - **Selection**: a threshold τ⁺ that a fraction `ratio` of the elements at or above zero reaches, and
-//!   one τ⁻ for the same fraction of those below, both from a sample of every 256th stretch of elements
-//!   (of all, in tensors of up to 4096). No zeros are sent, and no more than 2·max(1, round(ratio·d))
-//!   elements a side. A side with elements other than 0 in the sample has at least one to send.
+//!   one τ⁻ for the same fraction of those below, both from a sample in runs at equal distances: of a 256th
+//!   of the elements, at least 64 / ratio and 1024, or all. No zeros are sent, and no more than
+//!   2·max(1, round(ratio·d)) elements a side, the largest of those beyond the threshold. A side with elements other
+//!   than 0 in the sample has at least one to send.
 //! - **Message**: a byte that names the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
 //!   varint, and unless that is 0 the mean absolute value of those above zero and of those below as
 //!   f32, a bit a sign, the positions. An empty tensor has an empty message.
@@ -73,7 +74,8 @@ impl Compressor for Dryden {
             return Sent::Positions;
         }
         let limits = sampled_sides(source, self.ratio, workspace);
-        take(source, limits, self.most(elements), workspace);
+        take(source, limits, workspace);
+        give_back(source, self.most(elements), workspace);
         let Workspace { positions, values, .. } = workspace;
         let means = means(values);
         if let Some(left) = source.left() {
@@ -116,38 +118,60 @@ impl Compressor for Dryden {
     }
 }
 
-/// Takes what reaches its side's threshold out of the tensor, `most` elements a side at most.
-fn take(source: &mut Source<'_>, limits: [f32; 2], most: usize, workspace: &mut Workspace) {
+/// Takes what is beyond its side's limit out of the tensor, in order.
+fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
     let Workspace { positions, values, .. } = workspace;
     values.clear();
-    // So much that the kernel never grows them: it writes whole registers past the end.
-    positions.reserve(2 * most + BLOCK);
-    values.reserve(2 * most + BLOCK);
-    let mut room = [most; 2];
     let mut found = [(0, 0.0); BLOCK];
     source.take_blocks(|offset, block| {
         let start = positions.len();
+        // So much that the kernel never grows them: it writes whole registers past the end.
+        positions.reserve(2 * BLOCK);
+        values.reserve(2 * BLOCK);
         for (side, limit) in [Side::Above, Side::Below].into_iter().zip(limits) {
             kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
         }
         let found = &mut found[..positions.len() - start];
-        for (found, pair) in
-            found.iter_mut().zip(positions.drain(start..).zip(values.drain(start..)))
-        {
-            *found = pair;
+        for (found, pair) in found.iter_mut().zip(positions[start..].iter().zip(&values[start..])) {
+            *found = (*pair.0, *pair.1);
         }
         found.sort_unstable_by_key(|&(position, _)| position);
-        for &mut (position, value) in found {
-            let room = &mut room[usize::from(value.is_sign_negative())];
-            if *room == 0 {
-                block[position as usize - offset] = value;
-                continue;
-            }
-            *room -= 1;
-            positions.push(position);
-            values.push(value);
+        for (at, &(position, value)) in found.iter().enumerate() {
+            (positions[start + at], values[start + at]) = (position, value);
         }
     });
+}
+
+/// Gives all but the `most` largest of a side back, the last of equal ones first.
+fn give_back(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) {
+    let Workspace { positions, values, words, .. } = workspace;
+    for negative in [false, true] {
+        let of_side = |value: &&f32| value.is_sign_negative() == negative;
+        words.clear();
+        words.extend(values.iter().filter(of_side).map(|value| value.abs().to_bits()));
+        if words.len() <= most {
+            continue;
+        }
+        let (larger, &mut least, _) = words.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
+        let mut ties = most - larger.iter().filter(|&&pattern| pattern > least).count();
+        let mut kept = 0;
+        for at in 0..values.len() {
+            let (position, value) = (positions[at], values[at]);
+            let pattern = value.abs().to_bits();
+            let tie = pattern == least && ties > 0;
+            if value.is_sign_negative() == negative && !tie && pattern <= least {
+                if let Some(left) = source.left() {
+                    left[position as usize] = value;
+                }
+                continue;
+            }
+            ties -= usize::from(tie && value.is_sign_negative() == negative);
+            (positions[kept], values[kept]) = (position, value);
+            kept += 1;
+        }
+        positions.truncate(kept);
+        values.truncate(kept);
+    }
 }
 
 /// The mean absolute value of those above zero, and of those below; 0 for none.
@@ -178,6 +202,21 @@ mod tests {
         assert_eq!(round_trip("dryden:ratio=0.5", &GRADIENT), decoded);
         let left: Vec<f32> = GRADIENT.iter().zip(decoded).map(|(g, d)| g - d).collect();
         assert_eq!(residual("dryden:ratio=0.5", &GRADIENT), left);
+    }
+
+    #[test]
+    fn small_fractions_are_kept_to_without_a_bias() {
+        // Uniform values, late ones as large as early ones: a thousandth of either side.
+        let mut words = vec![0; 100_000];
+        crate::Rng::new(1, 2, 3, 4, 5).fill(&mut words);
+        let gradient: Vec<f32> = words.iter().map(|&word| word as i32 as f32 * 1e-9).collect();
+        let decoded = round_trip("dryden:ratio=0.0002", &gradient);
+        let sent: Vec<usize> = (0..100_000).filter(|&at| decoded[at] != 0.0).collect();
+        assert!((10..=30).contains(&sent.len()), "{}", sent.len());
+        let late = sent.iter().filter(|&&at| at >= 50_000).count();
+        assert!((4..=sent.len() - 4).contains(&late), "{late} of {}", sent.len());
+        let least = sent.iter().map(|&at| gradient[at].abs()).fold(f32::MAX, f32::min);
+        assert!(least > 2.1474e9 * 0.999 * 1e-9, "{least}");
     }
 
     #[test]
