@@ -47,7 +47,7 @@ fn lines(
         points: run
             .diagnoses
             .iter()
-            .map(|d| Point::new(d.step as f64, value(d, layer, &d.layers[index])))
+            .filter_map(|d| Some(Point::new(d.step as f64, value(d, layer, d.layers.get(index)?))))
             .filter(|point| point.y > 0.0)
             .collect(),
         colour: colour + 1,
@@ -77,7 +77,7 @@ fn residuals(run: &RunRecord) -> Chart {
 fn histogram(run: &RunRecord) -> Chart {
     let last = run.diagnoses.last();
     let line = |(colour, (index, layer)): (usize, (usize, &Layer))| {
-        let histogram = last?.layers[index].histogram.as_ref()?;
+        let histogram = last?.layers.get(index)?.histogram.as_ref()?;
         let cells = histogram.counts.len() as f64;
         let middle =
             |cell: usize| ((2.0 * cell as f64 + 1.0) / cells - 1.0) * f64::from(histogram.largest);
@@ -111,18 +111,20 @@ fn rate(elements: f64, bytes: f64) -> f64 {
     if bytes > 0.0 { 4.0 * elements / bytes } else { 0.0 }
 }
 
-/// How much the kernels of convolutions, all other tensors, and all together were compressed over a run,
+/// How much the kernels of convolutions, all other tensors, and all together were compressed over runs,
 /// by the bytes of their messages; `None` for what a model does not have, or without diagnoses.
-pub fn rates_by_kind(run: &RunRecord) -> [Option<f64>; 3] {
+pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
     let kinds: [fn(&Layer) -> bool; 3] =
         [Layer::is_convolution, |layer| !layer.is_convolution(), |_| true];
     kinds.map(|kind| {
         let (mut elements, mut bytes) = (0.0, 0.0);
-        for diagnosis in &run.diagnoses {
-            for (layer, look) in run.layers.iter().zip(&diagnosis.layers) {
-                if kind(layer) {
-                    elements += layer.elements() as f64 * diagnosis.exchanges as f64;
-                    bytes += look.bytes as f64;
+        for run in runs {
+            for diagnosis in &run.diagnoses {
+                for (layer, look) in run.layers.iter().zip(&diagnosis.layers) {
+                    if kind(layer) {
+                        elements += layer.elements() as f64 * diagnosis.exchanges as f64;
+                        bytes += look.bytes as f64;
+                    }
                 }
             }
         }
@@ -134,7 +136,7 @@ pub fn rates_by_kind(run: &RunRecord) -> [Option<f64>; 3] {
 pub fn table(runs: &[RunRecord]) -> Grid {
     let mut grid = Grid::new(["compressor", "convolutions", "other layers", "all"]);
     for group in by_compressor(runs) {
-        let rates = rates_by_kind(group[0]);
+        let rates = rates_by_kind(&group);
         if rates[2].is_none() {
             continue;
         }
@@ -178,9 +180,9 @@ mod tests {
     #[test]
     fn kinds_of_layers_have_their_rates() {
         // 50 elements ten times in 200 bytes; 200 ten times in 100; 2500 in 300.
-        let rates = rates_by_kind(&diagnosed()).map(Option::unwrap);
+        let rates = rates_by_kind(&[&diagnosed()]).map(Option::unwrap);
         assert_eq!(rates, [10.0, 80.0, 10_000.0 / 300.0]);
-        assert_eq!(rates_by_kind(&synthetic::run("topk", 1)), [None; 3]);
+        assert_eq!(rates_by_kind(&[&synthetic::run("topk", 1)]), [None; 3]);
         assert!(table(&[synthetic::run("topk", 1)]).is_empty());
     }
 

@@ -167,8 +167,10 @@ impl Plan {
         let (every, p) = match delay(until, share / cost(given)) {
             Some(every) => (every, given),
             None => {
-                let p = largest(|p| cost(p) <= share, [least, given]).ok_or_else(nothing_fits)?;
-                (until, p)
+                // One round, by more than its share if it must be, so long as one is left after the drop.
+                let spare = bits - if drop.is_some() { cost(least) } else { 0.0 };
+                let within = |most: f64| largest(|p| cost(p) <= most, [least, given]);
+                (until, within(share).or_else(|| within(spare)).ok_or_else(nothing_fits)?)
             }
         };
         let mut phases = vec![(0, spec.clone().with_every(every).with_real(key, p)?)];

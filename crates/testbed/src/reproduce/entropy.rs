@@ -210,7 +210,7 @@ impl Study {
             "weights, after each epoch",
             format!("{} rounds of {}", run.rounds, run.send),
         );
-        line("length", "100 epochs", format!("{} steps, {EPOCH} an epoch", run.steps));
+        line("length", "100 epochs", format!("{} steps, {EPOCH} between exchanges", run.steps));
         line("batch", "not said", run.batch.to_string());
         line("learning rate", "exponential decay", run.learning_rate.clone());
         line("l1", "light", run.l1.to_string());
@@ -237,21 +237,33 @@ fn peak(run: &RunRecord) -> f64 {
 
 /// Bits a worker sent to each other for a parameter in an exchange, on average.
 fn bits(run: &RunRecord) -> f64 {
-    let messages = (run.workers as f64 - 1.0) * run.rounds as f64;
+    let messages = run.workers.saturating_sub(1).max(1) as f64 * run.rounds.max(1) as f64;
     run.bytes_up * 8.0 / (run.parameters as f64 * messages)
 }
 
-/// The same over training: windows of steps, each with as many exchanges as it has epochs.
+/// Bits a parameter and exchange by step: a record of the trace is the mean of the steps since the one before,
+/// and an exchange ends every epoch.
+fn windows(run: &RunRecord) -> Vec<Point> {
+    let numbers = run.parameters as f64 * run.workers.saturating_sub(1).max(1) as f64;
+    let ends = run.trace.iter().map(|record| record.step + 1);
+    let starts = std::iter::once(0).chain(ends.clone());
+    let windows = run.trace.iter().zip(starts.zip(ends)).filter_map(|(record, (start, end))| {
+        let last = if end == run.steps { end.div_ceil(EPOCH) } else { end / EPOCH };
+        let exchanges = last - start / EPOCH;
+        let bytes = record.bytes_up * (end - start) as f64;
+        (exchanges > 0)
+            .then(|| Point::new(record.step as f64, 8.0 * bytes / (exchanges as f64 * numbers)))
+    });
+    windows.collect()
+}
+
+/// The same over training: windows of steps, each with the exchanges that fall in it.
 fn bits_over_steps(runs: &[RunRecord]) -> Chart {
     let series = by_compressor(runs).into_iter().enumerate().map(|(colour, group)| {
         let run = group[0];
-        let scale = 8.0 * EPOCH as f64 / (run.parameters as f64 * (run.workers as f64 - 1.0));
-        let points = run.trace.iter().filter(|step| step.bytes_up > 0.0);
         Series {
             label: run.compressor.clone(),
-            points: points
-                .map(|step| Point::new(step.step as f64, step.bytes_up * scale))
-                .collect(),
+            points: windows(run),
             colour,
             dashed: run.compressor.contains("fixed"),
         }
@@ -261,5 +273,32 @@ fn bits_over_steps(runs: &[RunRecord]) -> Chart {
         x: ("step".to_owned(), Scale::Linear),
         y: ("bits".to_owned(), Scale::Log),
         series: series.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradwire_train::run::StepRecord;
+
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn windows_of_any_length_show_what_an_exchange_took() {
+        // 1500 steps, exchanges after 600, 1200 and the last, of 4 bits a parameter to each of 4 others.
+        let mut run =
+            RunRecord { workers: 5, parameters: 1000, steps: 1500, ..synthetic::run("none", 1) };
+        let bytes = |exchanges: f64, window: f64| exchanges * 4.0 * 500.0 / window;
+        let record = |step, exchanges, window| StepRecord {
+            step,
+            bytes_up: bytes(exchanges, window),
+            ..StepRecord::default()
+        };
+        run.trace =
+            vec![record(499, 0.0, 500.0), record(999, 1.0, 500.0), record(1499, 2.0, 500.0)];
+        let points: Vec<_> = windows(&run).iter().map(|point| (point.x, point.y)).collect();
+        assert_eq!(points, [(999.0, 4.0), (1499.0, 4.0)]);
+        run.trace = vec![record(1499, 3.0, 1500.0)];
+        assert_eq!(windows(&run)[0].y, 4.0);
     }
 }

@@ -91,7 +91,10 @@ pub(super) struct Diagnoser {
     names: Vec<String>,
     /// Bytes of each layer's messages since the last look.
     bytes: Vec<u64>,
+    /// Exchanges since then in which the worker sent something.
     exchanges: u64,
+    /// Whether a look is overdue: the worker had no part in the round it was for.
+    overdue: bool,
     values: Vec<f32>,
 }
 
@@ -101,16 +104,26 @@ impl Diagnoser {
             names: tensors.iter().map(|tensor| tensor.name().to_owned()).collect(),
             bytes: vec![0; tensors.len()],
             exchanges: 0,
+            overdue: false,
             values: Vec::new(),
         }
     }
 
     /// Counts the messages of an exchange.
     pub(super) fn count(&mut self, exchange: &dyn Exchange) {
-        self.exchanges += 1;
+        let mut any = false;
         for (index, bytes) in self.bytes.iter_mut().enumerate() {
-            *bytes += exchange.message_bytes(index) as u64;
+            let sent = exchange.message_bytes(index) as u64;
+            any |= sent > 0;
+            *bytes += sent;
         }
+        self.exchanges += u64::from(any);
+    }
+
+    /// Whether to look now: where one is due, or has been, and the worker has something to be looked at.
+    pub(super) fn is_time(&mut self, due: bool, present: bool) -> bool {
+        self.overdue |= due;
+        present && std::mem::take(&mut self.overdue)
     }
 
     /// Looks at all layers after `step` steps.
@@ -140,6 +153,7 @@ impl Diagnoser {
     /// Adds what has been counted since the last look to `state`.
     pub(super) fn save(&self, state: &mut State) {
         state.set_number("diagnosis exchanges", self.exchanges);
+        state.set_number("diagnosis overdue", self.overdue.into());
         for (name, bytes) in self.names.iter().zip(&self.bytes) {
             state.set_number(&format!("diagnosis/{name}"), *bytes);
         }
@@ -147,10 +161,11 @@ impl Diagnoser {
 
     /// Takes back what [`save`](Self::save) wrote; a run that was not looked at before begins anew.
     pub(super) fn restore(&mut self, state: &State) -> Result<(), StateError> {
-        if state.number("diagnosis exchanges").is_err() {
-            return Ok(());
-        }
-        self.exchanges = state.number("diagnosis exchanges")?;
+        self.exchanges = match state.number("diagnosis exchanges") {
+            Err(StateError::Missing(_)) => return Ok(()),
+            exchanges => exchanges?,
+        };
+        self.overdue = state.number("diagnosis overdue")? != 0;
         for (name, bytes) in self.names.iter().zip(&mut self.bytes) {
             *bytes = state.number(&format!("diagnosis/{name}"))?;
         }

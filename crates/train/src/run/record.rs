@@ -151,7 +151,7 @@ pub struct RunRecord {
     pub compressor: String,
     /// The strategy.
     pub strategy: String,
-    /// What workers sent: gradients or updates.
+    /// What workers sent: gradients, updates or weights.
     #[serde(default = "gradients")]
     pub send: String,
     /// How the training set was split.

@@ -62,8 +62,8 @@ impl Recorder {
     }
 }
 
-/// The mean over the workers that took the step and a part in its round; bytes over all workers, so
-/// that they add up.
+/// The mean over the workers that took the step and a part in its round; of work, over those that did such
+/// work, for decoding is not spared who sends nothing; bytes over all workers, so that they add up.
 fn average(samples: &[Option<Sample>]) -> StepRecord {
     // Someone takes part in every round.
     let taken: Vec<&Sample> = samples.iter().flatten().collect();
@@ -71,10 +71,12 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
     let over = |count: usize, value: fn(&Sample) -> f64| {
         taken.iter().map(|sample| value(sample)).sum::<f64>() / count as f64
     };
-    let mean = |value| over(present, value);
+    let work = |value: fn(&Sample) -> f64| {
+        over(taken.iter().filter(|sample| value(sample) > 0.0).count().max(1), value)
+    };
     StepRecord {
         step: taken[0].step,
-        loss: mean(|sample| sample.loss.unwrap_or(0.0)),
+        loss: over(present, |sample| sample.loss.unwrap_or(0.0)),
         learning_rate: taken[0].learning_rate,
         bytes_up: over(samples.len(), |sample| sample.bytes_up as f64),
         bytes_down: over(samples.len(), |sample| sample.bytes_down as f64),
@@ -84,10 +86,10 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
             raw: over(samples.len(), |sample| sample.sent.raw),
             position_bits: over(samples.len(), |sample| sample.sent.position_bits),
         },
-        compute: mean(|sample| sample.compute),
-        compress: mean(|sample| sample.compress),
-        decompress: mean(|sample| sample.decompress),
-        update: mean(|sample| sample.update),
+        compute: work(|sample| sample.compute),
+        compress: work(|sample| sample.compress),
+        decompress: work(|sample| sample.decompress),
+        update: work(|sample| sample.update),
         wire: over(taken.len(), |sample| sample.wire),
     }
 }
@@ -112,11 +114,15 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_without_part_in_a_round_counts_for_its_bytes_only() {
+    fn a_worker_without_part_in_a_round_counts_for_its_bytes_and_its_work() {
         let mut recorder = Recorder::new(2, Record::default());
-        recorder.add(0, sample(0, 3.0, 8), 1);
-        recorder.add(1, Sample { loss: None, ..sample(0, 0.0, 0) }, 1);
-        assert_eq!((recorder.trace[0].loss, recorder.trace[0].bytes_up), (3.0, 4.0));
+        let both = Sample { compute: 0.5, decompress: 0.25, ..sample(0, 3.0, 8) };
+        recorder.add(0, both, 1);
+        recorder.add(1, Sample { loss: None, compute: 0.0, ..both }, 1);
+        let step = recorder.trace[0];
+        assert_eq!((step.loss, step.bytes_up), (3.0, 8.0));
+        // It decodes as the others do.
+        assert_eq!((step.compute, step.decompress), (0.5, 0.25));
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn policy_of(
         compressed: &elements(compressed),
         raw: &elements(raw),
         sends: sends(config),
-        headers: headers(config.strategy, tensors.len()),
+        headers: headers(config.strategy, tensors.len(), config.workers),
     });
     let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
     if phases.len() > 1 && config.backups() > 0 {
@@ -196,8 +196,12 @@ fn sends(config: &RunConfig) -> f64 {
 }
 
 /// Bytes of the headers around a worker's messages for so many tensors.
-fn headers(strategy: Strategy, tensors: usize) -> usize {
+fn headers(strategy: Strategy, tensors: usize, workers: usize) -> usize {
+    /// The most that a slice takes of its own: an element, and a message around it.
+    const SLICE_BYTES: usize = 24;
     match strategy {
+        // Cuts make further slices.
+        Strategy::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
         // One for each tensor, and one with the learning rate for each server.
         Strategy::ParameterServer { servers, .. } => {
             tensors * HEADER_BYTES + servers * (HEADER_BYTES + 12)
@@ -417,7 +421,8 @@ impl Run<'_> {
             seconds: self.seconds(),
             trace: recorder.trace.clone(),
             evaluations: recorder.evaluations.clone(),
-            diagnoses: recorder.diagnoses.clone(),
+            // The first worker may have gone on while the others saved.
+            diagnoses: recorder.diagnoses.iter().filter(|of| of.step <= step).cloned().collect(),
         };
         checkpoint::write(&save.path, whole, self.config, step, &record)
             .map_err(|source| TrainError::Save { path: save.path.clone(), source })
@@ -562,15 +567,14 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "no message".to_owned())
 }
 
-/// Why the run failed: the first failure that is not merely the loss of another rank.
+/// Why the run failed: the first of the failures that weigh most.
 #[derive(Default)]
 struct Cause(Mutex<Option<Failure>>);
 
 impl Cause {
     fn note(&self, failure: Failure) {
         let mut cause = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let better = cause.as_ref().is_none_or(|cause| follows(cause) && !follows(&failure));
-        if better && !matches!(failure, Failure::Cancelled) {
+        if cause.as_ref().map_or(0, weight) < weight(&failure) {
             *cause = Some(failure);
         }
     }
@@ -580,13 +584,18 @@ impl Cause {
     }
 }
 
-/// Whether a failure follows from another rank's.
-fn follows(failure: &Failure) -> bool {
-    let Failure::Error(TrainError::Exchange { source, .. } | TrainError::Servers(source)) = failure
-    else {
-        return false;
-    };
-    matches!(source, ExchangeError::PeerLost { .. })
+/// How much a failure explains: an error of its own more than a stop that was asked for, since a checkpoint may
+/// have failed to be written then; the loss of another rank, which follows from something else, least.
+fn weight(failure: &Failure) -> u32 {
+    match failure {
+        Failure::Cancelled => 0,
+        Failure::Error(
+            TrainError::Exchange { source: ExchangeError::PeerLost { .. }, .. }
+            | TrainError::Servers(ExchangeError::PeerLost { .. }),
+        ) => 1,
+        Failure::Stopped(_) => 2,
+        Failure::Error(_) => 3,
+    }
 }
 
 /// The `f64` that prints as the `f32` does: 0.0001 and not 0.00009999999747378752.

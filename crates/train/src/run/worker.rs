@@ -260,10 +260,9 @@ impl Worker<'_> {
         diagnoser.count(&*self.exchange);
         let before = rounds.start(done - 1);
         let last = done == config.steps;
+        let due = last || due(before, done, config.diagnose_every);
         // What was not sent has no gradient to be looked at.
-        if shares.takes_part(self.rank, done - 1)
-            && (last || due(before, done, config.diagnose_every))
-        {
+        if diagnoser.is_time(due, shares.takes_part(self.rank, done - 1)) {
             let diagnosis = diagnoser.look(done, &self.gradients, &*self.exchange);
             self.tell(Event::Diagnosed(Box::new(diagnosis)));
         }
