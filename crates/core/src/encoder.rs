@@ -81,6 +81,11 @@ impl Encoder {
         &self.spec
     }
 
+    /// The compressor, for its limits and its linearity.
+    pub fn compressor(&self) -> &dyn Compressor {
+        &*self.compressor
+    }
+
     /// Appends the message for `gradient` to `message` and updates the tensor's residual.
     ///
     /// The same (seed, tensor, rank, step, residual, gradient) gives the same bytes. On an error

@@ -99,6 +99,17 @@ impl Spec {
         }
     }
 
+    /// Whether an encoder may pass from `earlier` to this one: what was kept means the same to both, or nothing
+    /// was kept.
+    pub fn can_follow(&self, earlier: &Spec) -> bool {
+        let compressor = earlier.compressor();
+        let keeps = earlier.memory.is_on()
+            || compressor.memory().is_some()
+            || compressor.rounds().is_some()
+            || compressor.keeps_squares();
+        !keeps || (self.entry.id == earlier.entry.id && self.memory == earlier.memory)
+    }
+
     /// The same compressor with another value of one of its real parameters.
     ///
     /// # Errors

@@ -58,6 +58,22 @@ fn every_parameter_can_be_given_its_default() {
 }
 
 #[test]
+fn what_kept_nothing_can_be_followed_by_any() {
+    for (earlier, later, can) in [
+        ("none", "topk", true),
+        ("terngrad", "3lc", true),
+        ("topk:ratio=0.1", "topk:ratio=0.01,every=5", true),
+        ("topk", "3lc", false),
+        ("topk", "topk:ef=off", false),
+        ("signum", "signsgd", false),
+        ("powersgd:ef=off", "none", false),
+        ("variance:ef=off", "none", false),
+    ] {
+        assert_eq!(parse(later).can_follow(&parse(earlier)), can, "{earlier}, {later}");
+    }
+}
+
+#[test]
 fn errors_name_the_known_ones() {
     let unknown = error("3lcc").to_string();
     assert!(REGISTRY.iter().all(|entry| unknown.contains(entry.id)), "{unknown}");

@@ -151,6 +151,7 @@ impl AllReduce {
         self.buffer.clear();
         self.segments.clear();
         self.carried.clear();
+        self.sender.enter(round.step);
         for (index, tensor) in round.tensors.iter().enumerate() {
             let raw = self.raw[index];
             if self.in_rounds(index) {
@@ -161,7 +162,7 @@ impl AllReduce {
             self.carried.note(index, 0, &self.sender, &self.message);
             let start = self.buffer.len();
             self.buffer.extend_from_slice(&self.message);
-            let element = self.receiver.linear(raw).expect("the setup refuses other compressors");
+            let element = self.sender.linear(raw).expect("the setup refuses other compressors");
             self.segments.push(Segment { tensor: index, start, end: self.buffer.len(), element });
         }
         self.contribute(round, 0)

@@ -75,6 +75,13 @@ impl Sender {
         Self { compressed: sender.compressed.with_plain_memory(), ..sender }
     }
 
+    /// Goes on with the compressor of a step.
+    pub(crate) fn enter(&mut self, step: u64) {
+        if let Some(spec) = self.phases.at(step) {
+            self.compressed.switch(spec);
+        }
+    }
+
     /// Replaces `message` by the message for `values`.
     pub(crate) fn encode(
         &mut self,
@@ -85,9 +92,7 @@ impl Sender {
         message: &mut Vec<u8>,
     ) -> Result<(), Error> {
         message.clear();
-        if let Some(spec) = self.phases.at(step) {
-            self.compressed.switch(spec);
-        }
+        self.enter(step);
         let encoder = if is_raw { &mut self.raw } else { &mut self.compressed };
         self.sent = encoder.encode(tensor, step, Floats::F32(values), message)?;
         Ok(())
@@ -114,6 +119,12 @@ impl Sender {
         compressed.map(|(of, _)| of).try_for_each(|(tensor, squares)| self.observe(tensor, squares))
     }
 
+    /// What messages consist of, for linear compressors.
+    pub(crate) fn linear(&self, is_raw: bool) -> Option<Element> {
+        let encoder = if is_raw { &self.raw } else { &self.compressed };
+        encoder.compressor().linear()
+    }
+
     /// Whether tensors that are not raw travel in rounds.
     pub(crate) fn has_rounds(&self) -> bool {
         self.compressed.has_rounds()
@@ -129,9 +140,7 @@ impl Sender {
         means: &[f32],
         addend: &mut Vec<f32>,
     ) -> Result<bool, Error> {
-        if let Some(spec) = self.phases.at(step) {
-            self.compressed.switch(spec);
-        }
+        self.enter(step);
         self.compressed.contribute(tensor, (step, round), Floats::F32(values), means, addend)
     }
 
@@ -220,11 +229,6 @@ impl Receiver {
     /// Makes what a step goes by of the mean of all ranks' messages.
     pub(crate) fn aggregate(&mut self, is_raw: bool, mean: &mut [f32]) {
         self.of(is_raw).compressor().aggregate(mean);
-    }
-
-    /// What messages consist of, for linear compressors.
-    pub(crate) fn linear(&mut self, is_raw: bool) -> Option<Element> {
-        self.of(is_raw).compressor().linear()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Aggregation, Tensor};
+use gradwire::{Aggregation, Spec, Tensor};
 
 use crate::{ExchangeError, Policy, Shares, Strategy, Transport, agreement, digest};
 
@@ -71,23 +71,23 @@ impl Setup<'_> {
         check_lengths(self.tensors, self.initial)
     }
 
-    /// A later compressor is the same with other parameters, so that residuals mean the same.
+    /// A later compressor is the same with other parameters, so that residuals mean the same, or follows one that
+    /// kept nothing.
     fn validate_phases(&self) -> Result<(), ExchangeError> {
-        let push = &self.policy.push;
-        let mut begun = 0;
+        let (mut before, mut begun) = (&self.policy.push, 0);
         for (from, spec) in &self.policy.later {
             if *from <= begun {
                 return refuse(format!(
                     "'{spec}' from step {from} on comes after step {begun}; give steps in order"
                 ));
             }
-            if spec.entry().id != push.entry().id || spec.memory() != push.memory() {
+            if !spec.can_follow(before) {
                 return refuse(format!(
-                    "'{spec}' cannot take over from '{push}': residuals are carried over to the same \
+                    "'{spec}' cannot take over from '{before}': residuals are carried over to the same \
                      compressor and memory only"
                 ));
             }
-            begun = *from;
+            (before, begun) = (spec, *from);
         }
         Ok(())
     }
@@ -99,20 +99,25 @@ impl Setup<'_> {
                  all-gather, scatter-reduce or server",
             );
         }
-        let compressor = self.policy.push.compressor();
-        if compressor.linear().is_some() || compressor.rounds().is_some() {
+        let adds = |spec: &&Spec| {
+            let compressor = spec.compressor();
+            compressor.linear().is_some() || compressor.rounds().is_some()
+        };
+        let later = self.policy.later.iter().map(|(_, spec)| spec);
+        let Some(spec) = std::iter::once(&self.policy.push).chain(later).find(|spec| !adds(spec))
+        else {
             return Ok(());
-        }
-        let adds = [Aggregation::Linear, Aggregation::Rounds];
+        };
+        let kinds = [Aggregation::Linear, Aggregation::Rounds];
         let linear: Vec<_> = REGISTRY
             .iter()
-            .filter(|entry| adds.contains(&entry.aggregation))
+            .filter(|entry| kinds.contains(&entry.aggregation))
             .map(|entry| entry.id)
             .collect();
         refuse(format!(
             "all-reduce adds messages on their way, and messages of '{}' do not add; use all-gather, \
              scatter-reduce or server, or a compressor that adds: {}",
-            self.policy.push,
+            spec,
             linear.join(", ")
         ))
     }
@@ -121,11 +126,14 @@ impl Setup<'_> {
         if servers == 0 {
             return refuse("there are no servers; give servers=1 or more");
         }
-        if self.policy.pull().entry().aggregation == Aggregation::Vote {
+        // Without a compressor of their own pulls follow pushes.
+        let later =
+            self.policy.later.iter().map(|(_, spec)| spec).filter(|_| self.policy.pull.is_none());
+        let mut pulls = std::iter::once(self.policy.pull()).chain(later);
+        if let Some(spec) = pulls.find(|spec| spec.entry().aggregation == Aggregation::Vote) {
             return refuse(format!(
-                "servers send changes of the model, which the votes of '{}' do not carry; give pulls \
-                 another compressor, such as efsignsgd, or use all-gather or scatter-reduce",
-                self.policy.pull()
+                "servers send changes of the model, which the votes of '{spec}' do not carry; give pulls another \
+                 compressor, such as efsignsgd, or use all-gather or scatter-reduce"
             ));
         }
         if servers > self.tensors.len() {

@@ -28,6 +28,26 @@ fn ranks_change_together_and_send_what_the_phase_says() {
 }
 
 #[test]
+fn what_keeps_nothing_is_followed_by_anything() {
+    for (name, first, later, smaller) in [
+        ("all-gather", "none", "topk:ratio=0.01", 20),
+        ("scatter-reduce", "fp16", "3lc", 4),
+        ("server", "none", "sbc", 20),
+        ("all-reduce", "none", "powersgd:rank=1", 4),
+        ("all-reduce", "bf16", "gradiveq:slice=16,keep=2,refresh=100", 2),
+    ] {
+        let mut run = Run::new(strategy(name), 3, &first.parse().unwrap(), &SIZES);
+        run.policy.later = vec![(2, later.parse().unwrap())];
+        let ends = run.steps(5);
+        for end in &ends {
+            assert!(bits(&end.parameters) == bits(&ends[0].parameters), "{name}, {later}");
+            let up: Vec<u64> = end.reports.iter().map(|report| report.traffic.bytes_up).collect();
+            assert!(up[4] < up[1] / smaller, "{name}, {later}: {up:?}");
+        }
+    }
+}
+
+#[test]
 fn a_state_goes_back_to_the_phase_it_was_saved_in() {
     for name in STRATEGIES {
         let run = run(name);

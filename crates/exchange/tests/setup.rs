@@ -28,6 +28,21 @@ fn all_reduce_refuses_what_does_not_add() {
 }
 
 #[test]
+fn votes_and_residuals_that_lead_nowhere_are_refused() {
+    let mut residuals = run("all-gather", "topk");
+    residuals.policy.later = vec![(2, "3lc".parse().unwrap())];
+    let message = refusal(&residuals);
+    assert!(message.contains("'3lc' cannot take over from 'topk'"), "{message}");
+    let mut votes = run("server", "none");
+    votes.policy.pull = Some("signsgd".parse().unwrap());
+    let message = refusal(&votes);
+    assert!(message.contains("votes of 'signsgd'") && message.contains("efsignsgd"), "{message}");
+    let mut late = run("all-reduce", "none");
+    late.policy.later = vec![(2, "topk".parse().unwrap())];
+    assert!(refusal(&late).contains("messages of 'topk' do not add"));
+}
+
+#[test]
 fn impossible_numbers_are_refused_with_the_possible_ones() {
     let message = refusal(&run("server:servers=3", "3lc"));
     assert!(message.contains("3 servers") && message.contains("at most servers=2"), "{message}");

@@ -5,9 +5,13 @@
 //! | `sbc:p=0.01,every=10` | the same throughout |
 //! | `sbc2 until 0.5 then sbc1` | another from half of the steps on |
 //! | `sbc2 until drop then sbc1` | another from the first drop of the learning rate on |
+//! | `none until 0.1 then topk` | a warm-up without compression |
+//! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that moves to its value, in eight equal ratios, over a part of the steps |
 //! | `sbc within 2MB` | delay and sparsity such that a worker sends two megabytes over the run |
 //!
-//! The stages of one plan are of one compressor with different parameters: residuals are carried over.
+//! The stages of one plan are of one compressor with different parameters, and residuals are carried over; but
+//! for stages that keep nothing, which any other may follow. Parameters move as in the warm-up of Lin et al. ("Deep
+//! gradient compression", 2018, section 3.3), from sparsity 75 % to 99.9 %.
 //!
 //! A budget follows what Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018,
 //! section III) saw: communication delay serves better while the learning rate is high, gradient
@@ -35,8 +39,21 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq)]
 struct Stage {
     spec: Spec,
+    ramp: Option<Ramp>,
     until: Until,
 }
+
+/// A parameter on its way to the value it has in the spec.
+#[derive(Debug, Clone, PartialEq)]
+struct Ramp {
+    key: String,
+    from: f64,
+    /// A part of all steps, in (0, 1).
+    over: f64,
+}
+
+/// Values a parameter takes on its way, in equal ratios.
+const RAMP: u64 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Until {
@@ -56,7 +73,7 @@ pub enum PlanError {
     Spec(#[from] gradwire::SpecError),
     /// The form.
     #[error(
-        "'{text}' is no plan: {reason}; give SPEC, 'SPEC until 0.5 then SPEC', 'SPEC until drop then SPEC' or 'SPEC within 2MB'"
+        "'{text}' is no plan: {reason}; give SPEC, 'SPEC until 0.5 then SPEC', 'SPEC until drop then SPEC', 'SPEC from KEY=VALUE over 0.05' or 'SPEC within 2MB'"
     )]
     Form {
         /// What was given.
@@ -97,7 +114,7 @@ pub type Phase = (u64, Spec);
 
 impl From<Spec> for Plan {
     fn from(spec: Spec) -> Self {
-        Self { stages: vec![Stage { spec, until: Until::End }], budget: None }
+        Self { stages: vec![Stage { spec, ramp: None, until: Until::End }], budget: None }
     }
 }
 
@@ -109,7 +126,8 @@ impl Plan {
 
     /// The one compressor, if it is the same throughout.
     pub fn only(&self) -> Option<&Spec> {
-        (self.stages.len() == 1 && self.budget.is_none()).then(|| self.first())
+        let moves = self.stages.len() > 1 || self.stages[0].ramp.is_some();
+        (!moves && self.budget.is_none()).then(|| self.first())
     }
 
     /// The specs in order, each with the step it begins with; the first begins with step 0.
@@ -126,7 +144,9 @@ impl Plan {
         let mut phases = Vec::new();
         let mut start = 0;
         for stage in &self.stages {
-            phases.push((start, stage.spec.clone()));
+            let ramp = self.ramp(stage, start, course.steps)?;
+            let last = ramp.last().map_or(start, |(step, _)| *step);
+            phases.extend(ramp);
             let next = match stage.until {
                 Until::End => break,
                 Until::Part(part) => (part * course.steps as f64).round() as u64,
@@ -134,15 +154,38 @@ impl Plan {
                     self.unfit("the learning rate has no further drop; use step:…,at=… or a part")
                 })?,
             };
-            if next <= start || next >= course.steps {
+            if next <= last || next >= course.steps {
                 return Err(self.unfit(format!(
-                    "a stage would begin at step {next}, not between {start} and {}",
+                    "a stage would begin at step {next}, not between {last} and {}",
                     course.steps
                 )));
             }
             start = next;
         }
         Ok(phases)
+    }
+
+    /// The phases of a stage that begins at step `start`: one, or the values a parameter takes on its way and the
+    /// one it comes to.
+    fn ramp(&self, stage: &Stage, start: u64, steps: u64) -> Result<Vec<Phase>, PlanError> {
+        let Some(Ramp { key, from, over }) = &stage.ramp else {
+            return Ok(vec![(start, stage.spec.clone())]);
+        };
+        let span = (over * steps as f64).round() as u64;
+        if span < RAMP || start + span >= steps {
+            return Err(self.unfit(format!(
+                "a parameter moves over {span} steps from step {start} on; it takes at least {RAMP}, and ends before \
+                 step {steps}"
+            )));
+        }
+        let to = stage.spec.real(key).unwrap_or(*from);
+        let on_the_way = (0..RAMP).map(|at| {
+            let value = from * (to / from).powf(at as f64 / RAMP as f64);
+            // In four digits, which print short.
+            let value: f64 = format!("{value:.3e}").parse().unwrap_or(value);
+            Ok((start + span * at / RAMP, stage.spec.clone().with_real(key, value)?))
+        });
+        on_the_way.chain(std::iter::once(Ok((start + span, stage.spec.clone())))).collect()
     }
 
     fn within(
@@ -276,18 +319,40 @@ impl FromStr for Plan {
             if (until == Until::End) == parts.peek().is_some() {
                 return Err(form("every stage but the last says until when"));
             }
-            stages.push(Stage { spec: spec.parse()?, until });
+            let (spec, ramp) = match spec.split_once(" from ") {
+                Some((spec, ramp)) => {
+                    let spec: Spec = spec.parse()?;
+                    let ramp = read_ramp(ramp, &spec).ok_or_else(|| {
+                        form("from takes a parameter of the compressor that is a number, its first value and 'over' a part of the steps")
+                    })?;
+                    (spec, Some(ramp))
+                }
+                None => (spec.parse()?, None),
+            };
+            stages.push(Stage { spec, ramp, until });
         }
         let plan = Self { stages, budget };
-        let id = plan.first().entry().id;
-        if plan.stages.iter().any(|stage| stage.spec.entry().id != id) {
-            return Err(form("its stages are of different compressors"));
+        let follows = |pair: &[Stage]| pair[1].spec.can_follow(&pair[0].spec);
+        if !plan.stages.windows(2).all(follows) {
+            return Err(form("residuals of one compressor mean nothing to another"));
         }
-        if plan.budget.is_some() && plan.stages.len() > 1 {
+        if plan.budget.is_some() && (plan.stages.len() > 1 || plan.stages[0].ramp.is_some()) {
             return Err(form("a budget goes with one stage"));
         }
         Ok(plan)
     }
+}
+
+/// `KEY=VALUE over PART`, of a parameter that `spec` has and can take.
+fn read_ramp(text: &str, spec: &Spec) -> Option<Ramp> {
+    let (item, part) = text.split_once(" over ")?;
+    let (key, value) = item.trim().split_once('=')?;
+    let (key, from) = (key.trim(), value.trim().parse().ok()?);
+    let over = part.trim().parse().ok().filter(|part| *part > 0.0 && *part < 1.0)?;
+    // Ratios need both ends on one side of zero.
+    let moves = spec.real(key).is_some_and(|to| from > 0.0 && to > 0.0);
+    let fits = moves && spec.clone().with_real(key, from).is_ok();
+    fits.then(|| Ramp { key: key.to_owned(), from, over })
 }
 
 fn until(moment: &str) -> Option<Until> {
@@ -310,11 +375,14 @@ fn bytes(size: &str) -> Option<u64> {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Stage { spec, until }) in self.stages.iter().enumerate() {
+        for (at, Stage { spec, ramp, until }) in self.stages.iter().enumerate() {
             if at > 0 {
                 f.write_str(" then ")?;
             }
             write!(f, "{spec}")?;
+            if let Some(Ramp { key, from, over }) = ramp {
+                write!(f, " from {key}={from} over {over}")?;
+            }
             match until {
                 Until::Part(part) => write!(f, " until {part}")?,
                 Until::Drop => f.write_str(" until drop")?,
@@ -366,6 +434,9 @@ mod tests {
             "topk until drop then topk:ratio=0.001 until 0.9 then topk:ratio=0.5",
             "topk within 2MB",
             "topk within 1500B",
+            "none until 0.1 then topk",
+            "topk:ratio=0.001 from ratio=0.25 over 0.05",
+            "fp16 until 0.1 then 3lc from s=1.5 over 0.2 until drop then 3lc:s=1.9",
         ] {
             assert_eq!(plan(text).to_string(), text);
         }
@@ -381,6 +452,34 @@ mod tests {
         );
         let expected = [(0, "topk:every=10"), (250, "topk"), (600, "topk:ratio=0.5")];
         assert_eq!(found, named(&expected));
+    }
+
+    #[test]
+    fn parameters_move_in_equal_ratios() {
+        let found =
+            resolved("none until 0.5 then topk:ratio=0.001 from ratio=0.256 over 0.08", "0.1");
+        // 256 down to 1 in eight halvings, ten steps each.
+        let expected = [
+            (0, "none"),
+            (500, "topk:ratio=0.256"),
+            (510, "topk:ratio=0.128"),
+            (520, "topk:ratio=0.064"),
+            (530, "topk:ratio=0.032"),
+            (540, "topk:ratio=0.016"),
+            (550, "topk:ratio=0.008"),
+            (560, "topk:ratio=0.004"),
+            (570, "topk:ratio=0.002"),
+            (580, "topk:ratio=0.001"),
+        ];
+        assert_eq!(found, named(&expected));
+        for text in
+            ["topk from p=0.1 over 0.1", "topk from ratio=2 over 0.1", "topk from ratio=0.1 over 1"]
+        {
+            let error = text.parse::<Plan>().unwrap_err().to_string();
+            assert!(error.contains("from takes a parameter"), "{error}");
+        }
+        let error = "topk until 0.5 then sbc".parse::<Plan>().unwrap_err().to_string();
+        assert!(error.contains("mean nothing to another"), "{error}");
     }
 
     #[test]
@@ -442,7 +541,7 @@ mod tests {
             ("topk then topk", "until when"),
             ("topk until 0.5", "until when"),
             ("topk until 1.5 then topk", "part of the steps"),
-            ("topk until 0.5 then 3lc", "different compressors"),
+            ("topk until 0.5 then 3lc", "mean nothing to another"),
             ("topk within 3 sheep", "not like 500kB"),
             ("topk until 0.5 then topk within 2MB", "one stage"),
             ("5lc until 0.5 then 5lc", "unknown compressor"),
