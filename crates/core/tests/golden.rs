@@ -68,6 +68,8 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m[1] > 100,
     },
     Golden { file: "sgc-v1", spec: "sgc:ratio=0.02", claim: |m| m[0] == 1 && m[1] >= 9 },
+    Golden { file: "strom-v1", spec: "strom:tau=2", claim: |m| m[0] == 1 && m[1] > 20 },
+    Golden { file: "strom-v1-dense", spec: "strom:tau=0.125", claim: |m| m[0] == 0 && m[2] >= 2 },
     Golden { file: "sbc-v1", spec: "sbc:p=0.02", claim: |m| m[0] & 0xc0 == 0 },
     Golden {
         file: "sbc-v1-derived",

@@ -459,7 +459,8 @@ fn sizes_that_do_not_fit_are_errors() {
     assert!(matches!(error, Error::WrongLength { expected: 3, found: 4, .. }));
 
     let huge = Tensor::new("embedding", &[1 << 17, 1 << 16]);
-    for id in ["topk", "topk:select=sampled", "randomk", "threshold", "dgc", "sgc", "sbc"] {
+    for id in ["topk", "topk:select=sampled", "randomk", "threshold", "dgc", "sgc", "sbc", "strom"]
+    {
         let spec: Spec = id.parse().unwrap();
         let error = encode(&mut encoder(&spec), &huge, 0, &[]).unwrap_err();
         let Error::TooLarge { limit: 0xffff_ffff, .. } = error else { panic!("{error}") };

@@ -6,3 +6,4 @@ pub mod dryden;
 pub mod local_selection;
 pub mod sbc;
 mod signs;
+pub mod strom;

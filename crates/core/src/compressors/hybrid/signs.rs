@@ -1,5 +1,5 @@
 //! Elements of one absolute value, or of one on either side of zero: the positions and signs of a message,
-//! and the one or two levels.
+//! and the one or two levels, unless the receiver knows them.
 //!
 //! The message is a byte that names the code of the positions, their number as varint, and unless
 //! that is 0 the levels as f32 (that above zero first), a bit for each sign (1: below zero; least significant first, the last
@@ -34,9 +34,33 @@ pub(super) fn write(
 
 /// Adds `weight` times the message to `out`; at most `most` elements are allowed.
 pub(super) fn read_add<const LEVELS: usize>(
-    mut message: &[u8],
+    message: &[u8],
     most: usize,
     weight: f32,
+    workspace: &mut Workspace,
+    out: &mut [f32],
+) -> Result<(), DecodeError> {
+    let sides = |levels: [f32; LEVELS]| [weight * levels[0], weight * -levels[LEVELS - 1]];
+    add(message, most, sides, workspace, out)
+}
+
+/// As [`read_add`], for a level that does not travel.
+pub(super) fn read_add_known(
+    message: &[u8],
+    most: usize,
+    level: f32,
+    weight: f32,
+    workspace: &mut Workspace,
+    out: &mut [f32],
+) -> Result<(), DecodeError> {
+    add(message, most, |_: [f32; 0]| [weight * level, weight * -level], workspace, out)
+}
+
+/// Adds what `sides` makes of the levels: a number for elements above zero, and one for those below.
+fn add<const LEVELS: usize>(
+    mut message: &[u8],
+    most: usize,
+    sides: impl FnOnce([f32; LEVELS]) -> [f32; 2],
     workspace: &mut Workspace,
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
@@ -50,9 +74,9 @@ pub(super) fn read_add<const LEVELS: usize>(
     }
     let mut levels = [0.0; LEVELS];
     for level in &mut levels {
-        *level = weight * fields::take_scale(&mut message)?;
+        *level = fields::take_scale(&mut message)?;
     }
-    let (above, below) = (levels[0], -levels[LEVELS - 1]);
+    let sides = sides(levels);
     let signs = fields::take(&mut message, count.div_ceil(8))?;
     if !count.is_multiple_of(8) && signs[count / 8] >> (count % 8) != 0 {
         return Err(DecodeError::Corrupt("a padding bit is set"));
@@ -60,7 +84,7 @@ pub(super) fn read_add<const LEVELS: usize>(
     code.decode(message, count, out.len(), &mut workspace.positions)?;
     for (at, &position) in workspace.positions.iter().enumerate() {
         let sign = signs[at / 8] >> (at % 8) & 1;
-        out[position as usize] += if sign == 0 { above } else { below };
+        out[position as usize] += sides[usize::from(sign)];
     }
     Ok(())
 }
