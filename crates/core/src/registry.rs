@@ -219,6 +219,7 @@ pub static REGISTRY: &[&Entry] = &[
     &sparsification::gradient_dropping::ENTRY,
     &sparsification::dgc::ENTRY,
     &sparsification::sgc::ENTRY,
+    &sparsification::adaptive::ENTRY,
     &hybrid::strom::ENTRY,
     &hybrid::sbc::ENTRY,
     &hybrid::dryden::ENTRY,

@@ -68,6 +68,12 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m[1] > 100,
     },
     Golden { file: "sgc-v1", spec: "sgc:ratio=0.02", claim: |m| m[0] == 1 && m[1] >= 9 },
+    Golden { file: "adaptive-v1", spec: "adaptive:ratio=0.02", claim: |m| m[..2] == [2, 0] },
+    Golden {
+        file: "adaptive-v1-large",
+        spec: "adaptive:ratio=0.3,ef=on",
+        claim: |m| m[0] == 1 && m[1] > 10,
+    },
     Golden { file: "strom-v1", spec: "strom:tau=2", claim: |m| m[0] == 1 && m[1] > 20 },
     Golden { file: "strom-v1-dense", spec: "strom:tau=0.125", claim: |m| m[0] == 0 && m[2] >= 2 },
     Golden { file: "sbc-v1", spec: "sbc:p=0.02", claim: |m| m[0] & 0xc0 == 0 },

@@ -25,6 +25,8 @@ pub(crate) fn specs() -> Vec<Spec> {
         "gradient-dropping:select=sampled",
         "dgc:ratio=0.05,clip=1,warmup=3",
         "sgc:ratio=0.3",
+        "adaptive:ratio=0.4",
+        "adaptive:ratio=1,ef=on",
         "strom:tau=2",
         "sbc:p=0.3",
         "sbc:p=0.05,select=sampled",

@@ -5,5 +5,5 @@ mod bins;
 pub mod dryden;
 pub mod local_selection;
 pub mod sbc;
-mod signs;
+pub(super) mod signs;
 pub mod strom;

@@ -12,7 +12,7 @@ use crate::compressors::fields;
 use crate::compressors::sparsification::positions::{self, Code};
 
 /// Appends the message of elements at `positions` of a tensor with the signs of `values`.
-pub(super) fn write(
+pub(in crate::compressors) fn write(
     levels: &[f32],
     elements: usize,
     positions: &[u32],
@@ -40,57 +40,57 @@ pub(super) fn read_add<const LEVELS: usize>(
     workspace: &mut Workspace,
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
-    let sides = |levels: [f32; LEVELS]| [weight * levels[0], weight * -levels[LEVELS - 1]];
-    add(message, most, sides, workspace, out)
+    let positions = &mut workspace.positions;
+    let (levels, signs) = read::<LEVELS>(message, most, out.len(), positions)?;
+    add(signs, [weight * levels[0], weight * -levels[LEVELS - 1]], positions, out);
+    Ok(())
 }
 
-/// As [`read_add`], for a level that does not travel.
-pub(super) fn read_add_known(
-    message: &[u8],
+/// Checks a message of up to `most` of so many elements. Reads the positions, and gives the levels (0 of
+/// no elements) and the bytes of signs.
+pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
+    mut message: &'a [u8],
     most: usize,
-    level: f32,
-    weight: f32,
-    workspace: &mut Workspace,
-    out: &mut [f32],
-) -> Result<(), DecodeError> {
-    add(message, most, |_: [f32; 0]| [weight * level, weight * -level], workspace, out)
-}
-
-/// Adds what `sides` makes of the levels: a number for elements above zero, and one for those below.
-fn add<const LEVELS: usize>(
-    mut message: &[u8],
-    most: usize,
-    sides: impl FnOnce([f32; LEVELS]) -> [f32; 2],
-    workspace: &mut Workspace,
-    out: &mut [f32],
-) -> Result<(), DecodeError> {
+    elements: usize,
+    positions: &mut Vec<u32>,
+) -> Result<([f32; LEVELS], &'a [u8]), DecodeError> {
     let (code, count) = positions::take_header(&mut message)?;
     if count > most as u64 {
         return Err(DecodeError::Corrupt("there are more elements than the method sends"));
     }
     let count = count as usize;
-    if count == 0 {
-        return fields::expect_len(message, 0);
-    }
     let mut levels = [0.0; LEVELS];
+    if count == 0 {
+        positions.clear();
+        fields::expect_len(message, 0)?;
+        return Ok((levels, &[]));
+    }
     for level in &mut levels {
         *level = fields::take_scale(&mut message)?;
     }
-    let sides = sides(levels);
     let signs = fields::take(&mut message, count.div_ceil(8))?;
     if !count.is_multiple_of(8) && signs[count / 8] >> (count % 8) != 0 {
         return Err(DecodeError::Corrupt("a padding bit is set"));
     }
-    code.decode(message, count, out.len(), &mut workspace.positions)?;
-    for (at, &position) in workspace.positions.iter().enumerate() {
+    code.decode(message, count, elements, positions)?;
+    Ok((levels, signs))
+}
+
+/// Adds the first number at positions with sign 0, and the second at those with sign 1.
+pub(in crate::compressors) fn add(
+    signs: &[u8],
+    sides: [f32; 2],
+    positions: &[u32],
+    out: &mut [f32],
+) {
+    for (at, &position) in positions.iter().enumerate() {
         let sign = signs[at / 8] >> (at % 8) & 1;
         out[position as usize] += sides[usize::from(sign)];
     }
-    Ok(())
 }
 
 /// The longest message of up to `most` of so many elements: no code of positions is longer than a
 /// bitmap where that is the shortest.
-pub(super) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
+pub(in crate::compressors) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
     1 + varint::len(most as u64) + 4 * LEVELS + most.div_ceil(8) + bitmap::len(elements)
 }

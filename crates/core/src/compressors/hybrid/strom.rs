@@ -89,7 +89,10 @@ impl Compressor for Strom {
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
-        signs::read_add_known(message, out.len(), self.tau, weight, workspace, out)
+        let positions = &mut workspace.positions;
+        let ([], signs) = signs::read(message, out.len(), out.len(), positions)?;
+        signs::add(signs, [weight * self.tau, weight * -self.tau], positions, out);
+        Ok(())
     }
 
     fn value_bits(&self) -> Option<u32> {

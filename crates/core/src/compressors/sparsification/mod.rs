@@ -1,5 +1,6 @@
 //! Few elements, at full precision.
 
+pub mod adaptive;
 pub mod dgc;
 pub(super) mod fraction;
 pub mod gradient_dropping;
