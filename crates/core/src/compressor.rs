@@ -62,6 +62,12 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
+    /// Whether messages say where the elements that they carry belong. They need not where both ends
+    /// know it.
+    fn positions_travel(&self) -> bool {
+        self.linear().is_none()
+    }
+
     /// For a linear compressor, the element type its whole message consists of: the elementwise
     /// mean of messages is then the message of the mean. `None` where messages do not add.
     fn linear(&self) -> Option<Element> {

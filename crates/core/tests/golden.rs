@@ -103,6 +103,11 @@ const GOLDEN: &[Golden] = &[
     Golden { file: "local-selection-v1", spec: "local-selection:fc=60", claim: |m| m[1] == 10 },
     Golden { file: "randomk-v1", spec: "randomk:ratio=0.1", claim: |m| m.len() == 4 * 60 },
     Golden {
+        file: "randomk-v1-independent",
+        spec: "randomk:ratio=0.1,indices=independent",
+        claim: |m| m.len() == 4 * 60,
+    },
+    Golden {
         file: "randomk-v1-unbiased",
         spec: "randomk:ratio=0.9,unbiased=on,ef=off",
         claim: |m| m.len() == 4 * 540,

@@ -217,9 +217,10 @@ fn unbiased_messages_have_the_gradient_as_expectation() {
     // Six in the mean, of which 1, 0.9 and 0.75 are certain: M is a third of the sum of the others.
     let adaptive = |x: f32| x.abs() * (2.035 / 3.0 - x.abs()).max(0.0);
     let none = |_: f32| 0.0;
-    let cases: [(&str, &dyn Fn(f32) -> f32); 4] = [
+    let cases: [(&str, &dyn Fn(f32) -> f32); 5] = [
         ("terngrad:clip=0", &terngrad),
         ("randomk:ratio=0.25,unbiased=on,ef=off", &randomk),
+        ("randomk:ratio=0.25,unbiased=on,indices=independent,ef=off", &randomk),
         ("adaptive:ratio=0.5", &adaptive),
         ("none", &none),
     ];
@@ -436,6 +437,7 @@ fn ratios_send_the_share_they_name() {
         ("topk", 1_000..=1_000),
         ("topk:ratio=0.25", 25_000..=25_000),
         ("randomk", 1_000..=1_000),
+        ("randomk:indices=independent", 1_000..=1_000),
         ("topk:select=sampled", 700..=1_300),
         ("topk:ratio=0.25,select=sampled", 23_000..=27_000),
         ("gradient-dropping", 100..=100),

@@ -82,7 +82,16 @@ fn add(sum: &mut [Vec<f32>], values: &[Vec<f32>], weight: f32) {
 #[test]
 fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
     for name in ["all-gather", "scatter-reduce", "server", "server:servers=2"] {
-        for text in ["3lc", "3lc:s=1.75", "onebit", "topk", "int8", "randomk", "terngrad:ef=on"] {
+        for text in [
+            "3lc",
+            "3lc:s=1.75",
+            "onebit",
+            "topk",
+            "int8",
+            "randomk",
+            "randomk:indices=independent",
+            "terngrad:ef=on",
+        ] {
             let run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
             let steps = if text.starts_with("terngrad") { 1 } else { 5 };
             let ranks = run.steps(steps);

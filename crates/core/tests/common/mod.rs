@@ -33,6 +33,7 @@ pub(crate) fn specs() -> Vec<Spec> {
         "sbc1:golomb=derived",
         "sbc2:mean=bf16",
         "randomk:ratio=0.6",
+        "randomk:indices=independent",
         "randomk:unbiased=on,ef=off",
     ];
     let switched =

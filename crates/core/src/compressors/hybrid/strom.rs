@@ -6,7 +6,9 @@
 //!   varint, and unless that is 0 a bit a sign and the positions. Both ends know τ, which does not
 //!   travel. An empty tensor has an empty message.
 //! - **Range**: τ from 10⁻³⁰ to 10³⁰; up to 2³² − 1 elements. What suits depends on the model; the
-//!   default 0.01 is that of a mean gradient, where the paper's are of gradients added up.
+//!   default 0.01 is that of a mean gradient, where the paper's are of gradients added up. Means of
+//!   what was sent, and a server's deltas, are below τ: they take several steps to get through again,
+//!   unless the way back has a τ of its own.
 //! - **Error feedback**: on; sent elements keep c ∓ τ.
 //! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
 //! - **Cost**: 8 bytes an element for the maximum, 12 to take.
