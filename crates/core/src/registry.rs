@@ -225,6 +225,7 @@ pub static REGISTRY: &[&Entry] = &[
     &hybrid::dryden::ENTRY,
     &hybrid::adacomp::ENTRY,
     &hybrid::local_selection::ENTRY,
+    &hybrid::sketchml::ENTRY,
 ];
 
 /// The entry called `id`.

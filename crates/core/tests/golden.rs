@@ -101,6 +101,12 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m.len() > 8 && m.len().is_multiple_of(2),
     },
     Golden { file: "local-selection-v1", spec: "local-selection:fc=60", claim: |m| m[1] == 10 },
+    Golden { file: "sketchml-v1", spec: "sketchml:groups=4", claim: |m| (20..50).contains(&m[0]) },
+    Golden {
+        file: "sketchml-v1-bytes",
+        spec: "sketchml:buckets=16,groups=1,rows=3,load=2,keys=bytes",
+        claim: |m| m[0] == 16 && m[66] >= 1 && m[67..100].contains(&0),
+    },
     Golden { file: "randomk-v1", spec: "randomk:ratio=0.1", claim: |m| m.len() == 4 * 60 },
     Golden {
         file: "randomk-v1-independent",

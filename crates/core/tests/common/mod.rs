@@ -32,6 +32,8 @@ pub(crate) fn specs() -> Vec<Spec> {
         "sbc:p=0.05,select=sampled",
         "sbc1:golomb=derived",
         "sbc2:mean=bf16",
+        "sketchml:buckets=40,groups=1,rows=4,load=1",
+        "sketchml:groups=64,rows=1,keys=bytes",
         "randomk:ratio=0.6",
         "randomk:indices=independent",
         "randomk:unbiased=on,ef=off",

@@ -6,4 +6,5 @@ pub mod dryden;
 pub mod local_selection;
 pub mod sbc;
 pub(super) mod signs;
+pub mod sketchml;
 pub mod strom;
