@@ -2,6 +2,7 @@
 
 pub mod adaptive;
 pub mod dgc;
+pub(super) mod drawn;
 pub(super) mod fraction;
 pub mod gradient_dropping;
 pub(super) mod positions;
