@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use gradwire_bits::DecodeError;
 use gradwire_bits::huffman::Code;
 
+use crate::numeric::svd::Svd;
 use crate::{Memory, Rng, Source};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
@@ -144,4 +145,8 @@ pub struct Workspace {
     pub counts: Vec<u32>,
     /// A code for symbols.
     pub code: Code,
+    /// Weights, or probabilities.
+    pub weights: Vec<f64>,
+    /// A decomposition.
+    pub svd: Svd,
 }

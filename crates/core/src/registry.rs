@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Compressor;
-use crate::compressors::{baseline, hybrid, quantization, sparsification};
+use crate::compressors::{baseline, hybrid, low_rank, quantization, sparsification};
 
 /// How a method saves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,6 +226,7 @@ pub static REGISTRY: &[&Entry] = &[
     &hybrid::adacomp::ENTRY,
     &hybrid::local_selection::ENTRY,
     &hybrid::sketchml::ENTRY,
+    &low_rank::atomo::ENTRY,
 ];
 
 /// The entry called `id`.

@@ -107,6 +107,18 @@ const GOLDEN: &[Golden] = &[
         spec: "sketchml:buckets=16,groups=1,rows=3,load=2,keys=bytes",
         claim: |m| m[0] == 16 && m[66] >= 1 && m[67..100].contains(&0),
     },
+    Golden { file: "atomo-v1", spec: "atomo", claim: |m| m[0] == 0 && m[1] >= 1 },
+    Golden { file: "atomo-v1-plain", spec: "atomo:s=12", claim: |m| m[0] == 1 },
+    Golden {
+        file: "atomo-v1-entries",
+        spec: "atomo:atoms=entries,s=100,ef=on",
+        claim: |m| m[0] < 3 && m[1] > 0,
+    },
+    Golden {
+        file: "atomo-v1-norm",
+        spec: "atomo:atoms=entries,budget=l2",
+        claim: |m| m[..2] == [2, 0] && m[3] > 3,
+    },
     Golden { file: "randomk-v1", spec: "randomk:ratio=0.1", claim: |m| m.len() == 4 * 60 },
     Golden {
         file: "randomk-v1-independent",
@@ -119,6 +131,10 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m.len() == 4 * 540,
     },
 ];
+
+/// Files whose bytes depend on how a processor adds up, in the decomposition of a matrix: they are read as
+/// ever, and written anew only on the like of the one that wrote them.
+const ROUNDED: &[&str] = &["atomo-v1"];
 
 const SHAPE: [usize; 2] = [20, 30];
 const ELEMENTS: usize = 600;
@@ -201,6 +217,10 @@ fn files_are_written_and_read_as_ever() {
         let frozen = fs::read(&path).unwrap_or_else(|error| {
             panic!("{}: {error}; GRADWIRE_WRITE_GOLDEN=1 writes a new file", path.display())
         });
+        if ROUNDED.contains(&golden.file) {
+            check(golden, &frozen, &residual);
+            continue;
+        }
         assert!(frozen == bytes, "{}: this build writes other bytes", path.display());
     }
 }

@@ -216,12 +216,18 @@ fn unbiased_messages_have_the_gradient_as_expectation() {
     let randomk = |x: f32| (12.0 / 3.0 - 1.0) * x * x;
     // Six in the mean, of which 1, 0.9 and 0.75 are certain: M is a third of the sum of the others.
     let adaptive = |x: f32| x.abs() * (2.035 / 3.0 - x.abs()).max(0.0);
+    let norm = gradient.iter().map(|x| x * x).sum::<f32>().sqrt();
+    let qsgd = |x: f32| x.abs() * (norm - x.abs());
     let none = |_: f32| 0.0;
-    let cases: [(&str, &dyn Fn(f32) -> f32); 5] = [
+    let cases: [(&str, &dyn Fn(f32) -> f32); 9] = [
         ("terngrad:clip=0", &terngrad),
         ("randomk:ratio=0.25,unbiased=on,ef=off", &randomk),
         ("randomk:ratio=0.25,unbiased=on,indices=independent,ef=off", &randomk),
         ("adaptive:ratio=0.5", &adaptive),
+        ("atomo:atoms=entries,s=6", &adaptive),
+        ("atomo:atoms=entries,budget=l2", &qsgd),
+        ("atomo:atoms=entries,budget=max", &terngrad),
+        ("atomo", &none),
         ("none", &none),
     ];
     let draws = 20_000;
@@ -258,7 +264,7 @@ fn unbiased_entries_are_tested_for_it() {
         .filter(|e| e.guarantees.unbiased)
         .map(|e| e.id)
         .collect();
-    assert_eq!(claimed, ["none", "adaptive"]);
+    assert_eq!(claimed, ["none", "adaptive", "atomo"]);
 }
 
 #[test]

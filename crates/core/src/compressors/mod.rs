@@ -3,6 +3,7 @@
 pub mod baseline;
 mod fields;
 pub mod hybrid;
+pub mod low_rank;
 pub mod quantization;
 pub mod sparsification;
 

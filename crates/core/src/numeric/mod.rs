@@ -2,4 +2,5 @@
 
 pub mod moments;
 pub mod selection;
+pub mod svd;
 pub mod tails;

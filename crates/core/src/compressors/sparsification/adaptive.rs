@@ -92,7 +92,8 @@ impl Compressor for Adaptive {
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
-        drawn::decode_add(message, self.kept(out.len()), weight, workspace, out)
+        let kept = self.kept(out.len());
+        drawn::decode_add(message, kept, kept, weight, workspace, out)
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -127,16 +127,18 @@ fn merge(few: &[u32], mut many: &[u32], all: &mut Vec<u32>) {
     all.extend_from_slice(many);
 }
 
-/// Adds `weight` times the message to `out`, which is not empty. At most `most` elements may be above the level.
+/// Adds `weight` times the message to `out`, which is not empty. At most `most` elements may be above the level;
+/// `expected` are sent in all.
 pub(in crate::compressors) fn decode_add(
     mut message: &[u8],
     most: usize,
+    expected: usize,
     weight: f32,
     workspace: &mut Workspace,
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
     let elements = out.len();
-    make_room(most, elements, workspace);
+    make_room(expected, elements, workspace);
     let Workspace { words: large, counts: small, .. } = workspace;
     let (code, count) = positions::take_header(&mut message)?;
     if count > most as u64 {

@@ -1,0 +1,3 @@
+//! Products of thin matrices.
+
+pub mod atomo;
