@@ -208,7 +208,7 @@ pub fn sampled_threshold(
     nth_largest(values, rank - 1)
 }
 
-/// Fills `values` with a random sample of `size` elements or at least `least`, as [`sample`] has it.
+/// Fills `values` with a random sample of `size` elements or at least `least`, in runs of neighbours.
 pub fn at_random(
     source: &mut Source<'_>,
     size: usize,

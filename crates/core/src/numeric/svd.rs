@@ -28,7 +28,7 @@ impl fmt::Debug for Svd {
 
 impl Svd {
     /// Decomposes a row-major matrix of at least one row and column. Time grows with the product of its
-    /// sides and the shorter one: 20 ms for 512 × 512, seconds for 4096 × 4096. False if that fails to
+    /// sides and the shorter one: 20 to 40 ms for 512 × 512, seconds for 4096 × 4096. False if that fails to
     /// converge. Bits depend on the processor, not on anything else.
     ///
     /// # Panics

@@ -19,9 +19,9 @@
 //! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
 //!   Σσ²·(1 / p − 1) in all, beside the rounding of a decomposition in f32.
 //! - **Error feedback**: off; what is not sent is made up for by what is.
-//! - **Cost**: the decomposition, m·n·min(m, n) many times: 20 ms for 512 × 512, which is 0.05 GB/s, and seconds for
-//!   4096 × 4096. The method asks for it; entries go at the speed of `adaptive`, vectors at that of a
-//!   copy. Decoding takes 2·m·n operations an atom. Cut into slices, as for a scatter-reduce,
+//! - **Cost**: the decomposition, m·n·min(m, n) many times: 20 to 40 ms for 512 × 512, so about 0.04 GB/s, and
+//!   seconds for 4096 × 4096. The method asks for it; entries go at the speed of `adaptive`, vectors at a third of
+//!   a copy's. Decoding takes 2·m·n operations an atom. Cut into slices, as for a scatter-reduce,
 //!   tensors are vectors.
 //! - **Deviation**: σ / p is multiplied into u, where the paper sends it by itself.
 //!
@@ -374,5 +374,4 @@ impl Compressor for Atomo {
 }
 
 #[cfg(test)]
-#[path = "atomo_tests.rs"]
 mod tests;
