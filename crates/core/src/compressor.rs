@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use gradwire_bits::DecodeError;
 use gradwire_bits::huffman::Code;
 
+use crate::numeric::svd::Svd;
 use crate::rounds::{Played, Rounds};
 use crate::{Memory, Rng, Source};
 
@@ -82,6 +83,12 @@ pub trait Compressor: Debug + Send + Sync {
     /// what a rank makes of them [alone](crate::Alone).
     fn rounds(&self) -> Option<&dyn Rounds> {
         None
+    }
+
+    /// Whether messages say where the elements that they carry belong. They need not where both ends
+    /// know it.
+    fn positions_travel(&self) -> bool {
+        self.linear().is_none()
     }
 
     /// For a linear compressor, the element type its whole message consists of: the elementwise
@@ -162,4 +169,8 @@ pub struct Workspace {
     pub code: Code,
     /// What a rank that plays rounds works with.
     pub rounds: Played,
+    /// Weights, or probabilities.
+    pub weights: Vec<f64>,
+    /// A decomposition.
+    pub svd: Svd,
 }

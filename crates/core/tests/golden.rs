@@ -104,6 +104,14 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m[1] > 100,
     },
     Golden { file: "sgc-v1", spec: "sgc:ratio=0.02", claim: |m| m[0] == 1 && m[1] >= 9 },
+    Golden { file: "adaptive-v1", spec: "adaptive:ratio=0.02", claim: |m| m[..2] == [2, 0] },
+    Golden {
+        file: "adaptive-v1-large",
+        spec: "adaptive:ratio=0.3,ef=on",
+        claim: |m| m[0] == 1 && m[1] > 10,
+    },
+    Golden { file: "strom-v1", spec: "strom:tau=2", claim: |m| m[0] == 1 && m[1] > 20 },
+    Golden { file: "strom-v1-dense", spec: "strom:tau=0.125", claim: |m| m[0] == 0 && m[2] >= 2 },
     Golden { file: "sbc-v1", spec: "sbc:p=0.02", claim: |m| m[0] & 0xc0 == 0 },
     Golden {
         file: "sbc-v1-derived",
@@ -144,7 +152,30 @@ const GOLDEN: &[Golden] = &[
         spec: "qsparse-local:ratio=0.1,quantizer=sign",
         claim: |m| m[0] == 1 && m.len() > 1 + 4 + 8 && m.len() < 80,
     },
+    Golden { file: "sketchml-v1", spec: "sketchml:groups=4", claim: |m| (20..50).contains(&m[0]) },
+    Golden {
+        file: "sketchml-v1-bytes",
+        spec: "sketchml:buckets=16,groups=1,rows=3,load=2,keys=bytes",
+        claim: |m| m[0] == 16 && m[66] >= 1 && m[67..100].contains(&0),
+    },
+    Golden { file: "atomo-v1", spec: "atomo", claim: |m| m[0] == 0 && m[1] >= 1 },
+    Golden { file: "atomo-v1-plain", spec: "atomo:s=12", claim: |m| m[0] == 1 },
+    Golden {
+        file: "atomo-v1-entries",
+        spec: "atomo:atoms=entries,s=100,ef=on",
+        claim: |m| m[0] < 3 && m[1] > 0,
+    },
+    Golden {
+        file: "atomo-v1-norm",
+        spec: "atomo:atoms=entries,budget=l2",
+        claim: |m| m[..2] == [2, 0] && m[3] > 3,
+    },
     Golden { file: "randomk-v1", spec: "randomk:ratio=0.1", claim: |m| m.len() == 4 * 60 },
+    Golden {
+        file: "randomk-v1-independent",
+        spec: "randomk:ratio=0.1,indices=independent",
+        claim: |m| m.len() == 4 * 60,
+    },
     Golden {
         file: "randomk-v1-unbiased",
         spec: "randomk:ratio=0.9,unbiased=on,ef=off",
@@ -177,6 +208,10 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m.len() == 4 * (3 * 4 * 6 + 4 * 6),
     },
 ];
+
+/// Files whose bytes depend on how a processor adds up, in the decomposition of a matrix: they are read as
+/// ever, and written anew only on the like of the one that wrote them.
+const ROUNDED: &[&str] = &["atomo-v1"];
 
 const SHAPE: [usize; 2] = [20, 30];
 const ELEMENTS: usize = 600;
@@ -259,7 +294,9 @@ fn files_are_written_and_read_as_ever() {
         let frozen = fs::read(&path).unwrap_or_else(|error| {
             panic!("{}: {error}; GRADWIRE_WRITE_GOLDEN=1 writes a new file", path.display())
         });
-        if golden.spec.parse::<Spec>().unwrap().entry().family == Family::LowRank {
+        if ROUNDED.contains(&golden.file) {
+            check(golden, &frozen, &residual);
+        } else if golden.spec.parse::<Spec>().unwrap().entry().family == Family::LowRank {
             // Products of matrices are a library's, and round as the machine does.
             alike(golden, &frozen, &bytes);
         } else {

@@ -234,14 +234,24 @@ fn unbiased_messages_have_the_gradient_as_expectation() {
     // The largest is 1: seven steps of three bits and a bit for the sign.
     let lpc = |x: f32| levels(x, 1.0 / 7.0);
     let randomk = |x: f32| (12.0 / 3.0 - 1.0) * x * x;
+    // Six in the mean, of which 1, 0.9 and 0.75 are certain: M is a third of the sum of the others.
+    let adaptive = |x: f32| x.abs() * (2.035 / 3.0 - x.abs()).max(0.0);
+    // One level: the norm, or nothing.
+    let qsgd_one = |x: f32| x.abs() * (square.sqrt() - x.abs());
     let none = |_: f32| 0.0;
-    let cases: [(&str, &dyn Fn(f32) -> f32); 7] = [
+    let cases: [(&str, &dyn Fn(f32) -> f32); 13] = [
         ("terngrad:clip=0", &terngrad),
         ("natural:ef=off", &natural),
         ("lpc-svrg:w=4", &lpc),
         ("qsgd:s=3", &qsgd),
         ("qsgd:s=3,norm=max,code=elias", &qsgd_max),
         ("randomk:ratio=0.25,unbiased=on,ef=off", &randomk),
+        ("randomk:ratio=0.25,unbiased=on,indices=independent,ef=off", &randomk),
+        ("adaptive:ratio=0.5", &adaptive),
+        ("atomo:atoms=entries,s=6", &adaptive),
+        ("atomo:atoms=entries,budget=l2", &qsgd_one),
+        ("atomo:atoms=entries,budget=max", &terngrad),
+        ("atomo", &none),
         ("none", &none),
     ];
     let draws = 20_000;
@@ -278,7 +288,7 @@ fn unbiased_entries_are_tested_for_it() {
         .filter(|e| e.guarantees.unbiased)
         .map(|e| e.id)
         .collect();
-    assert_eq!(claimed, ["none", "qsgd", "natural"]);
+    assert_eq!(claimed, ["none", "qsgd", "natural", "adaptive", "atomo"]);
 }
 
 #[test]
@@ -457,6 +467,7 @@ fn ratios_send_the_share_they_name() {
         ("topk", 1_000..=1_000),
         ("topk:ratio=0.25", 25_000..=25_000),
         ("randomk", 1_000..=1_000),
+        ("randomk:indices=independent", 1_000..=1_000),
         ("topk:select=sampled", 700..=1_300),
         ("topk:ratio=0.25,select=sampled", 23_000..=27_000),
         ("gradient-dropping", 100..=100),
@@ -464,6 +475,8 @@ fn ratios_send_the_share_they_name() {
         ("sgc:ratio=0.01", 800..=1_250),
         ("qsparse-local", 1_000..=1_000),
         ("qsparse-local:select=randomk", 1_000..=1_000),
+        // Five standard deviations of a sum of draws, of which hardly any is certain.
+        ("adaptive", 842..=1_158),
         ("sbc", 1_000..=1_000),
         ("sbc:select=sampled", 700..=1_300),
     ] {
@@ -485,7 +498,8 @@ fn sizes_that_do_not_fit_are_errors() {
     assert!(matches!(error, Error::WrongLength { expected: 3, found: 4, .. }));
 
     let huge = Tensor::new("embedding", &[1 << 17, 1 << 16]);
-    for id in ["topk", "topk:select=sampled", "randomk", "threshold", "dgc", "sgc", "sbc"] {
+    for id in ["topk", "topk:select=sampled", "randomk", "threshold", "dgc", "sgc", "sbc", "strom"]
+    {
         let spec: Spec = id.parse().unwrap();
         let error = encode(&mut encoder(&spec), &huge, 0, &[]).unwrap_err();
         let Error::TooLarge { limit: 0xffff_ffff, .. } = error else { panic!("{error}") };

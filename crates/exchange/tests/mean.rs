@@ -82,7 +82,16 @@ fn add(sum: &mut [Vec<f32>], values: &[Vec<f32>], weight: f32) {
 #[test]
 fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
     let rounds = ["powersgd", "gradzip:rank=2", "gradiveq:slice=8,keep=2", "sketched-sgd"];
-    let others = ["3lc", "3lc:s=1.75", "onebit", "topk", "int8", "randomk", "terngrad:ef=on"];
+    let others = [
+        "3lc",
+        "3lc:s=1.75",
+        "onebit",
+        "topk",
+        "int8",
+        "randomk",
+        "randomk:indices=independent",
+        "terngrad:ef=on",
+    ];
     for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
         for text in others.into_iter().chain(rounds) {
             if name == "all-reduce" && !adds(&text.parse().unwrap()) {

@@ -4,4 +4,5 @@ pub mod matrix;
 pub mod moments;
 pub mod selection;
 pub mod sketch;
+pub mod svd;
 pub mod tails;

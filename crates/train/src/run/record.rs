@@ -272,8 +272,7 @@ impl RunRecord {
             return None;
         }
         let Sent { sparse, dense, raw, position_bits } = self.sent;
-        // The positions of messages that add are known to both ends.
-        let position_bits = if compressor.linear().is_some() { 0.0 } else { position_bits };
+        let position_bits = if compressor.positions_travel() { position_bits } else { 0.0 };
         let all = sparse + dense + raw;
         (self.rounds > 0 && all > 0.0).then(|| Equation1 {
             iterations: self.steps as f64,

@@ -6,4 +6,6 @@ pub mod dryden;
 pub mod local_selection;
 pub mod qsparse_local;
 pub mod sbc;
-mod signs;
+pub(super) mod signs;
+pub mod sketchml;
+pub mod strom;

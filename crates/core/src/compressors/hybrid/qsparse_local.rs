@@ -122,7 +122,7 @@ impl QsparseLocal {
 
     /// The selection that all ranks share.
     fn random(&self) -> RandomK {
-        RandomK { ratio: self.ratio, unbiased: false }
+        RandomK { ratio: self.ratio, unbiased: false, independent: false }
     }
 }
 

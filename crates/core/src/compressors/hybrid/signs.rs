@@ -1,5 +1,5 @@
 //! Elements of one absolute value, or of one on either side of zero: the positions and signs of a message,
-//! and the one or two levels.
+//! and the one or two levels, unless the receiver knows them.
 //!
 //! The message is a byte that names the code of the positions, their number as varint, and unless
 //! that is 0 the levels as f32 (that above zero first), a bit for each sign (1: below zero; least significant first, the last
@@ -34,7 +34,7 @@ pub(super) fn is_negative(signs: &[u8], at: usize) -> bool {
 }
 
 /// Appends the message of elements at `positions` of a tensor with the signs of `values`.
-pub(super) fn write(
+pub(in crate::compressors) fn write(
     levels: &[f32],
     elements: usize,
     positions: &[u32],
@@ -53,35 +53,59 @@ pub(super) fn write(
 
 /// Adds `weight` times the message to `out`; at most `most` elements are allowed.
 pub(super) fn read_add<const LEVELS: usize>(
-    mut message: &[u8],
+    message: &[u8],
     most: usize,
     weight: f32,
     workspace: &mut Workspace,
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
+    let positions = &mut workspace.positions;
+    let (levels, signs) = read::<LEVELS>(message, most, out.len(), positions)?;
+    add(signs, [weight * levels[0], weight * -levels[LEVELS - 1]], positions, out);
+    Ok(())
+}
+
+/// Checks a message of up to `most` of so many elements. Reads the positions, and gives the levels (0 of
+/// no elements) and the bytes of signs.
+pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
+    mut message: &'a [u8],
+    most: usize,
+    elements: usize,
+    positions: &mut Vec<u32>,
+) -> Result<([f32; LEVELS], &'a [u8]), DecodeError> {
     let (code, count) = positions::take_header(&mut message)?;
     if count > most as u64 {
         return Err(DecodeError::Corrupt("there are more elements than the method sends"));
     }
     let count = count as usize;
-    if count == 0 {
-        return fields::expect_len(message, 0);
-    }
     let mut levels = [0.0; LEVELS];
+    if count == 0 {
+        positions.clear();
+        fields::expect_len(message, 0)?;
+        return Ok((levels, &[]));
+    }
     for level in &mut levels {
-        *level = weight * fields::take_scale(&mut message)?;
+        *level = fields::take_scale(&mut message)?;
     }
-    let (above, below) = (levels[0], -levels[LEVELS - 1]);
     let signs = take(&mut message, count)?;
-    code.decode(message, count, out.len(), &mut workspace.positions)?;
-    for (at, &position) in workspace.positions.iter().enumerate() {
-        out[position as usize] += if is_negative(signs, at) { below } else { above };
+    code.decode(message, count, elements, positions)?;
+    Ok((levels, signs))
+}
+
+/// Adds the first number at positions with sign 0, and the second at those with sign 1.
+pub(in crate::compressors) fn add(
+    signs: &[u8],
+    sides: [f32; 2],
+    positions: &[u32],
+    out: &mut [f32],
+) {
+    for (at, &position) in positions.iter().enumerate() {
+        out[position as usize] += sides[usize::from(is_negative(signs, at))];
     }
-    Ok(())
 }
 
 /// The longest message of up to `most` of so many elements: no code of positions is longer than a
 /// bitmap where that is the shortest.
-pub(super) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
+pub(in crate::compressors) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
     1 + varint::len(most as u64) + 4 * LEVELS + most.div_ceil(8) + bitmap::len(elements)
 }

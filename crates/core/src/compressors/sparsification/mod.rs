@@ -1,6 +1,8 @@
 //! Few elements, at full precision.
 
+pub mod adaptive;
 pub mod dgc;
+pub(super) mod drawn;
 pub(super) mod fraction;
 pub mod gradient_dropping;
 pub(super) mod positions;

@@ -63,7 +63,19 @@ impl Code {
     /// Reads exactly `count` increasing positions below `elements` from exactly these bytes.
     pub(in crate::compressors) fn decode(
         self,
-        bytes: &[u8],
+        mut bytes: &[u8],
+        count: usize,
+        elements: usize,
+        positions: &mut Vec<u32>,
+    ) -> Result<(), DecodeError> {
+        self.take(&mut bytes, count, elements, positions)?;
+        fields::expect_len(bytes, 0)
+    }
+
+    /// Reads exactly `count` increasing positions below `elements` off the front.
+    pub(in crate::compressors) fn take(
+        self,
+        bytes: &mut &[u8],
         count: usize,
         elements: usize,
         positions: &mut Vec<u32>,
@@ -71,24 +83,26 @@ impl Code {
         positions.clear();
         match self {
             Code::Bitmap => {
-                if bitmap::count(bytes, elements)? != count {
+                let bits = fields::take(bytes, bitmap::len(elements))?;
+                if bitmap::count(bits, elements)? != count {
                     return Err(DecodeError::Corrupt("the bitmap has another number of ones"));
                 }
-                bitmap::for_each(bytes, elements, |position| positions.push(position))?;
+                bitmap::for_each(bits, elements, |position| positions.push(position))?;
                 Ok(())
             }
             Code::Rice => {
-                let (&b, bytes) = bytes.split_first().ok_or(DecodeError::Truncated)?;
+                let b = fields::take(bytes, 1)?[0];
                 if b > LARGEST_PARAMETER {
                     return Err(DecodeError::Corrupt("the Rice parameter is above 30"));
                 }
                 let push = |position| positions.push(position);
                 let used = rice::for_each(bytes, count, elements, u32::from(b), push)?;
-                fields::expect_len(bytes, used)
+                fields::take(bytes, used)?;
+                Ok(())
             }
             Code::Raw => {
-                fields::expect_len(bytes, count.saturating_mul(4))?;
-                let all = bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+                let raw = fields::take(bytes, count.saturating_mul(4))?;
+                let all = raw.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
                 positions.extend(all);
                 let increasing = positions.is_sorted_by(|a, b| a < b);
                 if increasing && positions.last().is_none_or(|&last| (last as usize) < elements) {

@@ -1,11 +1,14 @@
-//! `randomk`: elements at random positions that every rank draws alike.
+//! `randomk`: elements at random positions, which no message has to tell.
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) positions without replacement, uniform over all sets of
-//!   k. Positions are drawn from the generator that all ranks share, keyed by (seed, tensor, step),
+//!   k. With `indices=shared` positions are drawn from the generator that all ranks share, keyed by
+//!   (seed, tensor, step), with `indices=independent` from the sender's, keyed by the rank, too. They are drawn
 //!   until k different ones have come; what comes first k times is a uniform set. Above one half, it is
 //!   the left-out positions that are drawn.
-//! - **Message**: the values in order of position, k × f32. Positions do not travel.
-//! - **Aggregation**: linear, since all ranks send the same positions.
+//! - **Message**: the values in order of position, k × f32. Positions do not travel: a receiver draws
+//!   them again.
+//! - **Aggregation**: linear where all ranks send the same positions; messages of independent ones are
+//!   gathered, and their mean has up to ranks·k elements, whose choice varies less.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. With `unbiased=on` values are multiplied by
 //!   d / k (saturating at the largest finite number), so that the expectation is the gradient, with
 //!   variance (d / k − 1)·c²; switch error feedback off with it.
@@ -31,7 +34,7 @@ use crate::{
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "randomk",
-    summary: "elements at random positions that all ranks share",
+    summary: "elements at random positions that all ranks know",
     family: Family::Sparsification,
     aggregation: Aggregation::Linear,
     error_feedback: true,
@@ -46,13 +49,21 @@ pub static ENTRY: Entry = Entry {
             kind: Kind::Choice { options: &["off", "on"], default: 0 },
             help: "multiply by d / k, so that the expectation is the gradient",
         },
+        Param {
+            key: "indices",
+            kind: Kind::Choice { options: &["shared", "independent"], default: 0 },
+            help: "positions of all ranks together, which make messages linear, or of each its own",
+        },
     ],
     reference: "Stich, Cordonnier, Jaggi, NeurIPS 2018",
     payload: "k × f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let unbiased = values.choice("unbiased") == "on";
-        Arc::new(RandomK { ratio: values.real("ratio"), unbiased })
+        Arc::new(RandomK {
+            ratio: values.real("ratio"),
+            unbiased: values.choice("unbiased") == "on",
+            independent: values.choice("indices") == "independent",
+        })
     },
 };
 
@@ -63,6 +74,8 @@ pub struct RandomK {
     pub ratio: f64,
     /// Whether values are multiplied by the inverse of that fraction.
     pub unbiased: bool,
+    /// Whether each rank draws positions of its own.
+    pub independent: bool,
 }
 
 impl RandomK {
@@ -74,7 +87,8 @@ impl RandomK {
         workspace: &mut Workspace,
     ) {
         let Workspace { positions, words, .. } = workspace;
-        draw_set(context.shared_rng(0), fraction::kept(self.ratio, elements), elements, words);
+        let rng = if self.independent { context.rng(0) } else { context.shared_rng(0) };
+        draw_set(rng, fraction::kept(self.ratio, elements), elements, words);
         positions.clear();
         positions.reserve(fraction::kept(self.ratio, elements));
         for (at, &word) in words.iter().enumerate() {
@@ -192,7 +206,11 @@ impl Compressor for RandomK {
     }
 
     fn linear(&self) -> Option<Element> {
-        Some(Element::F32)
+        (!self.independent).then_some(Element::F32)
+    }
+
+    fn positions_travel(&self) -> bool {
+        false
     }
 }
 
@@ -200,6 +218,7 @@ impl Compressor for RandomK {
 mod tests {
     use super::*;
     use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::{Decoder, Encoder, Floats, Spec, Tensor};
 
     fn set(seed: u64, count: usize, elements: usize) -> Vec<usize> {
         let mut bitmap = Vec::new();
@@ -245,6 +264,36 @@ mod tests {
         assert_eq!(kept.iter().filter(|&&x| x == -3.0).count(), 2);
         assert_eq!(kept.iter().filter(|&&x| x == 1.0).count(), 6);
         assert_eq!(round_trip(spec, &[f32::MAX; 8]).iter().filter(|&&x| x == f32::MAX).count(), 2);
+    }
+
+    #[test]
+    fn independent_ranks_send_what_the_receiver_draws_for_them() {
+        let gradient: Vec<f32> = (1..=4000).map(|x| x as f32).collect();
+        let tensor = Tensor::new("t", &[4000]);
+        let sent = |spec: &str, rank: u32| {
+            let spec: Spec = spec.parse().unwrap();
+            let (mut message, mut out) = (Vec::new(), vec![0.0; 4000]);
+            Encoder::new(&spec, 1, rank)
+                .encode(&tensor, 2, Floats::F32(&gradient), &mut message)
+                .unwrap();
+            Decoder::new(&spec, 1).decode_add(&tensor, 2, rank, &message, 1.0, &mut out).unwrap();
+            let sent: Vec<usize> = (0..4000).filter(|&at| out[at] != 0.0).collect();
+            assert!(sent.len() == 40 && sent.iter().all(|&at| out[at] == gradient[at]));
+            sent
+        };
+        let [first, second] = [0, 1].map(|rank| sent("randomk:indices=independent", rank));
+        // Of 40 of 4000 and another 40, 0.4 are the same in the mean; six have a chance of 10⁻⁶.
+        assert!(first.iter().filter(|at| second.contains(at)).count() < 6);
+        assert_eq!(sent("randomk", 0), sent("randomk", 1));
+        // The sender's draw: the first 40 different ones of its stream.
+        let mut rng = Rng::new(1, tensor.id(), 0, 2, 0);
+        let mut words = [0; 80];
+        rng.fill(&mut words);
+        let draws = words.as_chunks::<2>().0.iter().map(|&[low, high]| {
+            let draw = u128::from(low) | u128::from(high) << 32;
+            ((draw * 4000) >> 64) as usize
+        });
+        assert!(draws.into_iter().all(|at| first.contains(&at)));
     }
 
     #[test]

@@ -1,0 +1,86 @@
+//! Few elements out of many: those that random words draw, the larger the likelier.
+
+use super::vectorised;
+
+vectorised! {
+    /// Writes each value x that its word draws, and 0 for the others: x is drawn with probability
+    /// |x| / level (1 from the level on), for which u·level < |x| with u the upper 24 bits of the word as
+    /// a fraction in [0, 1). Works up to the shortest length.
+    pub fn drawn / drawn_scalar(values: &[f32], level: f32, random: &[u32], out: &mut [f32]) {
+        for ((x, word), out) in values.iter().zip(random).zip(out) {
+            let limit = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0) * level;
+            *out = if x.abs() > limit { *x } else { 0.0 };
+        }
+    }
+}
+
+vectorised! {
+    /// The sum of those absolute values that are at most `limit`, and the number of the others. In double
+    /// precision and sixteen lanes, added up from first to last, whatever the processor.
+    pub fn sum_up_to / sum_up_to_scalar(values: &[f32], limit: f32) -> (f64, usize) {
+        let (mut sums, mut above) = ([0f64; 16], [0u32; 16]);
+        let (groups, rest) = values.as_chunks::<16>();
+        for group in groups {
+            for lane in 0..16 {
+                let x = group[lane].abs();
+                sums[lane] += f64::from(if x > limit { 0.0 } else { x });
+                above[lane] += u32::from(x > limit);
+            }
+        }
+        for (lane, x) in rest.iter().enumerate() {
+            let x = x.abs();
+            sums[lane] += f64::from(if x > limit { 0.0 } else { x });
+            above[lane] += u32::from(x > limit);
+        }
+        (sums.iter().sum(), above.iter().map(|&count| count as usize).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, sweep};
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn draws_by_hand() {
+        // At u = 0, ¼, ½ and just below 1, of a level of 4.
+        let words = [0, 1 << 30, 1 << 31, u32::MAX];
+        let mut out = [7.0; 4];
+        let mut drawn = |values: [f32; 4]| {
+            drawn(&values, 4.0, &words, &mut out);
+            out
+        };
+        assert_eq!(drawn([1.0; 4]), [1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(drawn([-2.5; 4]), [-2.5, -2.5, -2.5, 0.0]);
+        assert_eq!(drawn([4.0, -4.0, 9.0, -4.0]), [4.0, -4.0, 9.0, -4.0]);
+        assert_eq!(drawn([0.0, -0.0, 0.0, 0.0]), [0.0; 4]);
+    }
+
+    #[test]
+    fn sums_by_hand() {
+        assert_eq!(sum_up_to(&[1.0, -2.0, 0.5, 3.0, -4.0], 2.0), (3.5, 2));
+        assert_eq!(sum_up_to(&[f32::MAX; 40], f32::MAX), (40.0 * f64::from(f32::MAX), 0));
+        assert_eq!(sum_up_to(&[], 1.0), (0.0, 0));
+    }
+
+    #[test]
+    fn entries_equal_their_twins() {
+        sweep(|x| {
+            let words: Vec<u32> =
+                (0..x.len() as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
+            for level in [0.0, 0.3, 1.0, 1e20, f32::MAX] {
+                let (mut a, mut b) = (vec![0.5; x.len()], vec![0.5; x.len()]);
+                drawn(x, level, &words, &mut a);
+                drawn_scalar(x, level, &words, &mut b);
+                assert!(same(&a, &b));
+                assert_eq!(sum_up_to(x, level), sum_up_to_scalar(x, level));
+                let naive: f64 =
+                    x.iter().map(|x| f64::from(x.abs())).filter(|x| *x <= f64::from(level)).sum();
+                assert!((sum_up_to(x, level).0 - naive).abs() <= 1e-12 * naive);
+                assert_eq!(sum_up_to(x, level).1, x.iter().filter(|x| x.abs() > level).count());
+            }
+        });
+    }
+}

@@ -1,0 +1,337 @@
+//! `sketchml`: quantile buckets of what is not zero, whose numbers share hashed bins.
+//!
+//! - **Buckets**: the non-zero elements above zero and those below, each for themselves, are divided by
+//!   absolute value into up to `buckets` parts of about equal number, one for eight elements at most. An
+//!   element is sent as the mean of a bucket of its side.
+//! - **Groups**: a side's b buckets form groups of ⌈b / groups⌉ consecutive ones; elements travel group by
+//!   group, so that only an element's place within its group must be told.
+//! - **MinMaxSketch**: that place goes into one bin of each of `rows` rows, found by hashing the element's
+//!   position, where the least of those that meet stays. The receiver takes the largest of an element's
+//!   bins: its own bucket, or one of the same group with smaller elements. No value comes out larger
+//!   than the mean of its bucket, nor smaller than the least of its group. Rows have a bin for `load` elements.
+//! - **Message**: for the side above zero, then that below, the number b of its buckets as varint, their
+//!   mean absolute values as f32 from the smallest up, and for each group its positions and its sketch.
+//!   With `keys=entropy` positions are a byte that names their code (0 bitmap, 1 Rice, 2 raw), their
+//!   number as varint and the shortest code; `keys=bytes` is the paper's: their number and the
+//!   distances between them in one to four bytes each, with 2 bits that say how many. A sketch is cut
+//!   in pieces of up to 4096 elements; bins have as many bits as the places of a group. An empty
+//!   tensor has an empty message.
+//! - **Dense tensors**: the method is made for gradients with few elements that are not zero. It takes those
+//!   without zeros, too, but then has to tell which element is of which group: about 7.5 bits an element, 5.5
+//!   of them positions, and 12 with `keys=bytes`. With `groups=1` it is 5.2 bits, and a coarser result.
+//! - **Range**: up to 2³² − 1 elements. Elements that share their upper 16 bits share a bucket.
+//! - **Error feedback**: on; elements keep what the receiver does not see of them.
+//! - **Deviations**: quantiles come from a histogram of the elements' upper 16 bits, which is exact up to its
+//!   cells, not from a sketch of samples; small sides have fewer buckets, which would outweigh their
+//!   elements; sketches are cut in pieces, for the cache; bins are packed to the bit; the paper sends
+//!   means of 8 bytes.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take. Then every non-zero element is looked
+//!   up in tables whose entries depend on it: a histogram, its bucket twice, its bins twice in
+//!   every row, and a bit code; a dense tensor is so held below 1 GB/s, one with a tenth of non-zeros not.
+//!
+//! Reference: Jiang, Fu, Yang, Cui: "SketchML: Accelerating Distributed Machine Learning with Data
+//! Sketches", SIGMOD 2018.
+
+mod buckets;
+mod keys;
+mod minmax;
+
+use std::sync::Arc;
+
+use gradwire_bits::kernels::{self, Side};
+use gradwire_bits::{DecodeError, bitmap, varint};
+
+use crate::compressors::fields;
+use crate::compressors::sparsification::positions::{self, Code, MOST_ELEMENTS};
+use crate::registry::{Guarantees, Kind, Param, Values};
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use buckets::{Buckets, MOST};
+use minmax::{MOST_ROWS, MinMax};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "sketchml",
+    summary: "quantile buckets of the non-zeros, whose numbers share hashed bins",
+    family: Family::Hybrid,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[
+        Param {
+            key: "buckets",
+            kind: Kind::Whole { min: 1, max: MOST as u64, default: 256 },
+            help: "quantile buckets on either side of zero",
+        },
+        Param {
+            key: "groups",
+            kind: Kind::Whole { min: 1, max: 64, default: 8 },
+            help: "groups of buckets on either side, which bound the error of sharing bins",
+        },
+        Param {
+            key: "rows",
+            kind: Kind::Whole { min: 1, max: MOST_ROWS as u64, default: 2 },
+            help: "rows of bins",
+        },
+        Param {
+            key: "load",
+            kind: Kind::Whole { min: 1, max: 64, default: 5 },
+            help: "elements for each bin of a row",
+        },
+        Param {
+            key: "keys",
+            kind: Kind::Choice { options: &["entropy", "bytes"], default: 0 },
+            help: "positions in their shortest code, or as distances in one to four bytes",
+        },
+    ],
+    reference: "Jiang et al., SIGMOD 2018",
+    payload: "a side: count varint, means f32, groups of positions and bins",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(SketchMl::new(values)),
+};
+
+/// Quantile buckets in a MinMaxSketch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SketchMl {
+    buckets: usize,
+    groups: usize,
+    sketch: MinMax,
+    bytes: bool,
+}
+
+/// Some consecutive buckets of one side.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Group {
+    /// The number of the first, those below zero counted from [`MOST`].
+    first: usize,
+    /// How many they are.
+    size: usize,
+}
+
+impl Group {
+    /// The place of the last bucket.
+    fn top(self) -> u16 {
+        self.size as u16 - 1
+    }
+
+    /// What an element of a bucket is sent as.
+    fn value(self, place: u16, means: &[f32; 2 * MOST]) -> f32 {
+        let mean = means[self.first + usize::from(place)];
+        if self.first < MOST { mean } else { -mean }
+    }
+}
+
+impl SketchMl {
+    fn new(values: &Values<'_>) -> Self {
+        let whole = |key| values.whole(key) as usize;
+        Self {
+            buckets: whole("buckets"),
+            groups: whole("groups"),
+            sketch: MinMax { rows: whole("rows"), load: whole("load") },
+            bytes: values.choice("keys") == "bytes",
+        }
+    }
+
+    /// The groups of a side with so many buckets.
+    fn groups(&self, side: usize, buckets: usize) -> impl Iterator<Item = Group> + use<> {
+        let size = buckets.div_ceil(self.groups).max(1);
+        (0..buckets)
+            .step_by(size)
+            .map(move |first| Group { first: side * MOST + first, size: size.min(buckets - first) })
+    }
+
+    /// Appends positions.
+    fn put_keys(&self, keys: &[u32], elements: usize, message: &mut Vec<u8>) {
+        if self.bytes {
+            varint::write(keys.len() as u64, message);
+            keys::write(keys, message);
+        } else {
+            let code = Code::shortest(keys, elements);
+            positions::put_header(code, keys.len(), message);
+            code.encode(keys, elements, message);
+        }
+    }
+
+    /// Reads positions off the front, at least `least` of them.
+    fn take_keys(
+        &self,
+        message: &mut &[u8],
+        least: usize,
+        elements: usize,
+        keys: &mut Vec<u32>,
+    ) -> Result<(), DecodeError> {
+        let (code, count) = if self.bytes {
+            (None, varint::read(message)?)
+        } else {
+            let (code, count) = positions::take_header(message)?;
+            (Some(code), count)
+        };
+        if !(least as u64..=elements as u64).contains(&count) {
+            return Err(DecodeError::Corrupt("a group has too few elements or too many"));
+        }
+        match code {
+            Some(code) => code.take(message, count as usize, elements, keys),
+            None => keys::read(message, count as usize, elements, keys),
+        }
+    }
+}
+
+/// Takes what is not zero out of the tensor.
+fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
+    let Workspace { positions, values, words, others, symbols, .. } = workspace;
+    positions.clear();
+    values.clear();
+    symbols.clear();
+    symbols.reserve(source.len());
+    // So much that the kernel never grows them: it writes whole registers past the end.
+    positions.reserve(source.len() + BLOCK);
+    values.reserve(source.len() + BLOCK);
+    source.take_blocks(|offset, block| {
+        kernels::compact_beyond(block, Side::Both, 0.0, offset as u32, positions, values);
+    });
+    words.clear();
+    words.resize(positions.len(), 0);
+    others.clear();
+    others.resize(positions.len(), 0.0);
+}
+
+impl Compressor for SketchMl {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let elements = source.len();
+        workspace.positions.clear();
+        if elements == 0 {
+            return Sent::Positions;
+        }
+        gather(source, workspace);
+        let Workspace { positions, values, words, others, counts, symbols, .. } = workspace;
+        let buckets = Buckets::new(values, self.buckets, counts);
+        let means = buckets.means(values);
+
+        // Elements in the order of their groups: where the next of each bucket's group goes.
+        let (mut group_of, mut ends, mut end) = ([0; 2 * MOST], [0; 2 * MOST], 0);
+        let groups = || [0, 1].into_iter().flat_map(|side| self.groups(side, buckets.sides[side]));
+        for group in groups() {
+            let members = group.first..group.first + group.size;
+            group_of[members.clone()].fill(group.first);
+            ends[group.first] = end;
+            end += buckets.counts[members].iter().sum::<usize>();
+        }
+        for (&position, &value) in positions.iter().zip(&*values) {
+            let end = &mut ends[group_of[buckets.of(value)]];
+            (words[*end], others[*end]) = (position, value);
+            *end += 1;
+        }
+
+        let (mut start, mut left) = (0, source.left());
+        for side in [0, 1] {
+            let all = side * MOST..side * MOST + buckets.sides[side];
+            varint::write(all.len() as u64, message);
+            fields::put_f32s(&means[all.clone()], message);
+            for group in self.groups(side, all.len()) {
+                let range = start..ends[group.first];
+                start = range.end;
+                let (keys, values) = (&words[range.clone()], &others[range]);
+                self.put_keys(keys, elements, message);
+                symbols.clear();
+                symbols.extend(values.iter().map(|&x| (buckets.of(x) - group.first) as u16));
+                self.sketch.write(keys, symbols, group.top(), message);
+                if let Some(left) = &mut left {
+                    for ((&key, &value), &place) in keys.iter().zip(values).zip(&*symbols) {
+                        left[key as usize] = value - group.value(place, &means);
+                    }
+                }
+            }
+        }
+        Sent::Positions
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let elements = out.len();
+        if elements == 0 {
+            return fields::expect_len(message, 0);
+        }
+        let Workspace { positions, values, words: keys, counts: seen, symbols, .. } = workspace;
+        positions.clear();
+        values.clear();
+        // A group may have all elements.
+        keys.clear();
+        keys.reserve(elements);
+        symbols.clear();
+        symbols.reserve(elements);
+        seen.clear();
+        seen.resize(elements.div_ceil(32), 0);
+        let mut means = [0.0; 2 * MOST];
+        for side in [0, 1] {
+            let buckets = varint::read(&mut message)?;
+            if buckets > self.buckets as u64 {
+                return Err(DecodeError::Corrupt("there are more buckets than agreed"));
+            }
+            take_means(&mut message, &mut means[side * MOST..][..buckets as usize])?;
+            for group in self.groups(side, buckets as usize) {
+                self.take_keys(&mut message, group.size, elements, keys)?;
+                for &key in keys.iter() {
+                    let (word, bit) = (&mut seen[key as usize / 32], 1 << (key % 32));
+                    if *word & bit != 0 {
+                        return Err(DecodeError::Corrupt("an element is sent twice"));
+                    }
+                    *word |= bit;
+                }
+                symbols.clear();
+                self.sketch.read(&mut message, keys, group.top(), symbols)?;
+                positions.extend_from_slice(keys);
+                values.extend(symbols.iter().map(|&place| weight * group.value(place, &means)));
+            }
+        }
+        fields::expect_len(message, 0)?;
+        for (&position, &value) in positions.iter().zip(&*values) {
+            out[position as usize] += value;
+        }
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        let lists = 2 * self.groups;
+        let heads = 2 * (varint::len(MOST as u64) + 4 * self.buckets)
+            + lists * (1 + varint::len(elements as u64));
+        let keys = if self.bytes {
+            keys::max_len(elements, lists)
+        } else {
+            // The shortest code is no longer than any other.
+            elements.saturating_mul(4).min(lists.saturating_mul(bitmap::len(elements)))
+        };
+        let top = (self.buckets.div_ceil(self.groups) - 1) as u16;
+        (heads + self.sketch.max_len(elements, lists, top)).saturating_add(keys)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        // A tensor of zeros sends nothing, however large it is.
+        if message_len == 0 { 0 } else { MOST_ELEMENTS }
+    }
+}
+
+/// Reads the means of a side's buckets, which are above 0 and do not decrease.
+fn take_means(message: &mut &[u8], means: &mut [f32]) -> Result<(), DecodeError> {
+    let mut least = f32::from_bits(1);
+    for mean in means {
+        *mean = fields::take_finite(message)?;
+        if *mean < least {
+            return Err(DecodeError::Corrupt("means are not above 0 and increasing"));
+        }
+        least = *mean;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! `strom`: a fixed threshold that is also the one value sent.
+//!
+//! - **Selection**: every element with |c| > τ. It is sent as τ with its sign, however large it is: the
+//!   rest stays in the residual and goes out in later steps, τ at a time.
+//! - **Message**: a byte that names the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
+//!   varint, and unless that is 0 a bit a sign and the positions. Both ends know τ, which does not
+//!   travel. An empty tensor has an empty message.
+//! - **Range**: τ from 10⁻³⁰ to 10³⁰; up to 2³² − 1 elements. What suits depends on the model; the
+//!   default 0.01 is that of a mean gradient, where the paper's are of gradients added up. Means of
+//!   what was sent, and a server's deltas, are below τ: they take several steps to get through again,
+//!   unless the way back has a τ of its own.
+//! - **Error feedback**: on; sent elements keep c ∓ τ.
+//! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take.
+//!
+//! Reference: Strom: "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing",
+//! Interspeech 2015.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Side};
+
+use super::signs;
+use crate::compressors::fields;
+use crate::compressors::sparsification::positions::MOST_ELEMENTS;
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "strom",
+    summary: "what is above a fixed threshold, as the threshold with its sign",
+    family: Family::Hybrid,
+    aggregation: Aggregation::Gather,
+    error_feedback: true,
+    parameters: &[Param {
+        key: "tau",
+        kind: Kind::Real { min: 1e-30, max: 1e30, ends: Ends::Both, default: 0.01 },
+        help: "the threshold, and the absolute value that is sent",
+    }],
+    reference: "Strom, Interspeech 2015",
+    payload: "code u8, count varint, signs, positions",
+    guarantees: Guarantees { unbiased: false, lossless: false },
+    build: |values| Arc::new(Strom { tau: values.real("tau") as f32 }),
+};
+
+/// Thresholding to one absolute value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Strom {
+    tau: f32,
+}
+
+impl Compressor for Strom {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        _: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let elements = source.len();
+        let Workspace { positions, values, .. } = workspace;
+        positions.clear();
+        values.clear();
+        if elements == 0 {
+            return Sent::Positions;
+        }
+        // So much that the kernel never grows them: it writes whole registers past the end.
+        positions.reserve(elements + BLOCK);
+        values.reserve(elements + BLOCK);
+        source.take_blocks(|offset, block| {
+            let start = positions.len();
+            kernels::compact_beyond(block, Side::Both, self.tau, offset as u32, positions, values);
+            for (&position, &value) in positions[start..].iter().zip(&values[start..]) {
+                block[position as usize - offset] = value - self.tau.copysign(value);
+            }
+        });
+        signs::write(&[], elements, positions, values, message);
+        Sent::Positions
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if out.is_empty() {
+            return fields::expect_len(message, 0);
+        }
+        let positions = &mut workspace.positions;
+        let ([], signs) = signs::read(message, out.len(), out.len(), positions)?;
+        signs::add(signs, [weight * self.tau, weight * -self.tau], positions, out);
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        signs::max_len::<0>(elements, elements)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        // A tensor of zeros sends nothing, however large it is.
+        if message_len == 0 { 0 } else { MOST_ELEMENTS }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::{DecodeError, Encoder, Floats, Spec, Tensor};
+
+    const GRADIENT: [f32; 10] = [0.5, -3.0, 0.0, 1.0, 2.0, -0.5, 4.0, -1.0, 0.25, -2.0];
+
+    #[test]
+    fn a_message_worked_by_hand() {
+        // Beyond 1: −3, 2, 4 and −2, as a bitmap; 1 and −1 are not.
+        assert_eq!(encode("strom:tau=1", &GRADIENT), [0, 4, 0b1001, 0b0101_0010, 0b10]);
+        let decoded = [0.0, -1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -1.0];
+        assert_eq!(round_trip("strom:tau=1", &GRADIENT), decoded);
+        let left = [0.5, -2.0, 0.0, 1.0, 1.0, -0.5, 3.0, -1.0, 0.25, -1.0];
+        assert_eq!(residual("strom:tau=1", &GRADIENT), left);
+        // One of twenty, b = 4: gap 17 is quotient 1, remainder 1: bits 1 0, 1 0 0 0.
+        let mut gradient = [0.0; 20];
+        gradient[17] = -1.0;
+        assert_eq!(encode("strom:tau=0.5", &gradient), [1, 1, 1, 4, 0b00_0101]);
+    }
+
+    #[test]
+    fn what_exceeds_the_threshold_goes_out_a_piece_at_a_time() {
+        let spec: Spec = "strom:tau=0.5".parse().unwrap();
+        let (tensor, mut encoder) = (Tensor::new("t", &[2]), Encoder::new(&spec, 1, 0));
+        let mut step = |step, gradient: [f32; 2]| {
+            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut Vec::new()).unwrap();
+            (encoder.positions().to_vec(), encoder.residual("t").unwrap().to_vec())
+        };
+        assert_eq!(step(0, [1.25, 0.25]), (vec![0], vec![0.75, 0.25]));
+        assert_eq!(step(1, [0.0, 0.375]), (vec![0, 1], vec![0.25, 0.125]));
+        assert_eq!(step(2, [0.0, 0.0]), (vec![], vec![0.25, 0.125]));
+    }
+
+    #[test]
+    fn little_and_nothing() {
+        assert_eq!(encode("strom", &[0.01; 9]), [2, 0]);
+        assert!(encode("strom", &[]).is_empty());
+        assert_eq!(round_trip("strom:tau=2", &[f32::MAX, -2.0]), [2.0, 0.0]);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let mut out = [0.5; 10];
+        let mut result = |message: &[u8]| decode("strom", message, 1.0, &mut out).unwrap_err();
+        let padding = DecodeError::Corrupt("a padding bit is set");
+        assert_eq!(result(&[0, 4, 0b1_1001, 0b0101_0010, 0b10]), padding);
+        let many = DecodeError::Corrupt("there are more elements than the method sends");
+        assert_eq!(result(&[0, 11, 0, 0, 0xff, 3]), many);
+        assert_eq!(result(&[2, 0, 0]), DecodeError::Trailing { extra: 1 });
+        assert_eq!(result(&[0, 4]), DecodeError::Truncated);
+        assert_eq!(out, [0.5; 10]);
+    }
+}

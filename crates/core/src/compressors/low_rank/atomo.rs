@@ -1,0 +1,377 @@
+//! `atomo`: atoms of the tensor drawn at random, so that the expectation is the gradient and the variance
+//! least for their number.
+//!
+//! - **Atoms** (`atoms=spectral`): the tensor as a matrix of its first dimension and the rest, m × n, is a sum
+//!   of σᵢ·uᵢ·vᵢᵀ by its singular value decomposition. `atoms=entries` takes single elements instead.
+//! - **Probabilities** (Algorithm 1): with a budget s, the expected number of atoms, pᵢ = s·σᵢ / Σσ if none
+//!   is above 1; else the largest is sent for certain, and so on with s − 1 for the rest. A drawn atom is
+//!   sent as σᵢ / pᵢ. `budget=l2` and `budget=max` take Σσ / ‖σ‖₂ and Σσ / max σ for s: of entries,
+//!   these are QSGD's probabilities with one level, |c| / ‖c‖₂, and TernGrad's, |c| / max |c|.
+//! - **Message** of spectral atoms: a byte 0, their number as varint, for each m × f32 (σ / p)·u and n ×
+//!   f32 v. Vectors, and what is not worth it (below), a byte 1 and all elements as f32. Entries
+//!   travel as in `adaptive`, whose probabilities with a budget of k they have. An empty tensor has an
+//!   empty message.
+//! - **Uncompressed** are tensors of one dimension, those for which the expected atoms are no shorter
+//!   than the matrix, and those with elements of 2⁶⁴ and more, whose products might overflow. None of
+//!   that depends on draws, and nothing is lost.
+//! - **Draws**: atom i, the largest first, or element i use word i of the sender's stream for the tensor and step;
+//!   24 bits each.
+//! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
+//!   Σσ²·(1 / p − 1) in all, beside the rounding of a decomposition in f32.
+//! - **Error feedback**: off; what is not sent is made up for by what is.
+//! - **Cost**: the decomposition, m·n·min(m, n) many times: 20 to 40 ms for 512 × 512, so about 0.04 GB/s, and
+//!   seconds for 4096 × 4096. The method asks for it; entries go at the speed of `adaptive`, vectors at a third of
+//!   a copy's. Decoding takes 2·m·n operations an atom. Cut into slices, as for a scatter-reduce,
+//!   tensors are vectors.
+//! - **Deviation**: σ / p is multiplied into u, where the paper sends it by itself.
+//!
+//! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient Learning
+//! via Atomic Sparsification", NeurIPS 2018.
+
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, kernels, varint};
+
+use crate::compressors::fields;
+use crate::compressors::sparsification::drawn;
+use crate::compressors::sparsification::positions::MOST_ELEMENTS;
+use crate::registry::{Ends, Guarantees, Kind, Param, Values};
+use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "atomo",
+    summary: "singular vectors or entries at random, unbiased with least variance",
+    family: Family::LowRank,
+    aggregation: Aggregation::Gather,
+    error_feedback: false,
+    parameters: &[
+        Param {
+            key: "atoms",
+            kind: Kind::Choice { options: &["spectral", "entries"], default: 0 },
+            help: "singular vectors of the tensor as a matrix, or its elements",
+        },
+        Param {
+            key: "s",
+            kind: Kind::Real { min: 0.01, max: 1e9, ends: Ends::Both, default: 3.0 },
+            help: "atoms to send in the mean",
+        },
+        Param {
+            key: "budget",
+            kind: Kind::Choice { options: &["s", "l2", "max"], default: 0 },
+            help: "s atoms, or as many as the sum of weights over their 2-norm, or their largest",
+        },
+    ],
+    reference: "Wang et al., NeurIPS 2018",
+    payload: "tag u8, count varint, count × (m + n) f32; or tag u8, d × f32; entries as adaptive",
+    guarantees: Guarantees { unbiased: true, lossless: false },
+    build: |values| Arc::new(Atomo::new(values)),
+};
+
+/// Atomic sparsification.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Atomo {
+    entries: bool,
+    budget: Budget,
+}
+
+/// How many atoms are expected.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Budget {
+    Atoms(f64),
+    Norm,
+    Largest,
+}
+
+const ATOMS: u8 = 0;
+const PLAIN: u8 = 1;
+/// Elements from here on might overflow as products.
+const HUGE: f32 = (1u128 << 64) as f32;
+
+impl Budget {
+    /// The budget for weights with this sum, sum of squares and largest.
+    fn of(self, sum: f64, squares: f64, largest: f64) -> f64 {
+        match self {
+            Budget::Atoms(s) => s,
+            Budget::Norm => sum / squares.sqrt(),
+            Budget::Largest => sum / largest,
+        }
+    }
+
+    /// The most atoms above the level, of so many.
+    fn most_above(self, atoms: usize) -> usize {
+        match self {
+            Budget::Atoms(s) => atoms.min(s as usize),
+            Budget::Norm | Budget::Largest => 0,
+        }
+    }
+
+    /// The most atoms expected, of so many.
+    fn expected(self, atoms: usize) -> usize {
+        match self {
+            Budget::Atoms(s) => atoms.min(s.ceil() as usize),
+            Budget::Norm => atoms.isqrt() + 1,
+            Budget::Largest => atoms,
+        }
+    }
+}
+
+/// The probability of each weight, of which the largest come first: s times its share of the sum, where
+/// those that would be above 1 are taken out before, each for one of the budget.
+fn probabilities(weights: &[f32], mut budget: f64, found: &mut Vec<f64>) {
+    found.clear();
+    let mut sum: f64 = weights.iter().map(|&x| f64::from(x)).sum();
+    for weight in weights.iter().map(|&x| f64::from(x)) {
+        if weight * budget <= sum {
+            break;
+        }
+        found.push(1.0);
+        sum -= weight;
+        budget -= 1.0;
+    }
+    let rest = weights[found.len()..].iter();
+    // What is left of the sum is rounded, and at least the rest's.
+    let sum = rest.clone().map(|&x| f64::from(x)).sum::<f64>();
+    found.extend(rest.map(|&x| if x > 0.0 { (f64::from(x) * budget / sum).min(1.0) } else { 0.0 }));
+}
+
+/// The sides of the matrix.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sides {
+    rows: usize,
+    columns: usize,
+}
+
+impl Sides {
+    /// Of a tensor with elements; `None` for a vector.
+    fn of(shape: &[usize], elements: usize) -> Option<Self> {
+        let rows = *shape.first().filter(|_| shape.len() > 1)?;
+        Some(Self { rows, columns: elements / rows })
+    }
+
+    fn rank(self) -> usize {
+        self.rows.min(self.columns)
+    }
+
+    /// Numbers in an atom.
+    fn atom(self) -> usize {
+        self.rows + self.columns
+    }
+
+    /// Whether so many atoms are shorter than the matrix.
+    fn pays(self, atoms: f64) -> bool {
+        atoms * (self.atom() as f64) < self.rows as f64 * self.columns as f64
+    }
+
+    /// Writes the elements from `start` on of the sum of atoms.
+    fn product(self, atoms: &[f32], start: usize, out: &mut [f32]) {
+        out.fill(0.0);
+        for atom in atoms.chunks(self.atom()) {
+            let (left, right) = atom.split_at(self.rows);
+            let mut done = 0;
+            while done < out.len() {
+                let (row, column) = ((start + done) / self.columns, (start + done) % self.columns);
+                let here = (self.columns - column).min(out.len() - done);
+                kernels::add_scaled(&mut out[done..done + here], &right[column..], left[row]);
+                done += here;
+            }
+        }
+    }
+}
+
+impl Atomo {
+    fn new(values: &Values<'_>) -> Self {
+        let budget = match values.choice("budget") {
+            "l2" => Budget::Norm,
+            "max" => Budget::Largest,
+            _ => Budget::Atoms(values.real("s")),
+        };
+        Self { entries: values.choice("atoms") == "entries", budget }
+    }
+
+    /// The level from which entries are sent for certain.
+    fn level(&self, source: &mut Source<'_>) -> f32 {
+        match self.budget {
+            Budget::Atoms(s) => drawn::level(source, s),
+            Budget::Norm => {
+                let mut squares = 0f64;
+                source.peek_blocks(|_, block| {
+                    squares += block.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+                });
+                drawn::rounded_up(squares.sqrt())
+            }
+            Budget::Largest => source.abs_max(),
+        }
+    }
+
+    /// The matrix, if atoms may be shorter and none can overflow.
+    fn sides(&self, source: &Source<'_>, shape: &[usize]) -> Option<Sides> {
+        let least = if let Budget::Atoms(s) = self.budget { s } else { 1.0 };
+        Sides::of(shape, source.len())
+            .filter(|sides| sides.pays(least.min(sides.rank() as f64)))
+            .filter(|_| source.abs_max() < HUGE)
+    }
+
+    /// Decomposes and draws: leaves the atoms to send in `values`. False if the tensor is to travel as it
+    /// is.
+    fn draw(
+        &self,
+        source: &mut Source<'_>,
+        sides: Sides,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+    ) -> bool {
+        let Workspace { values, words, svd, weights, .. } = workspace;
+        values.clear();
+        if source.abs_max() == 0.0 {
+            return true;
+        }
+        // The largest becomes 1 to 2, by a power of two.
+        let exponent = (f64::from(source.abs_max()).to_bits() >> 52) as i32 - 1023;
+        let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
+        let down = power(-exponent);
+        let whole = |&x: &f32| (f64::from(x) * down) as f32;
+        source.peek_blocks(|_, block| values.extend(block.iter().map(whole)));
+        if !svd.decompose(values, sides.rows, sides.columns) {
+            return false;
+        }
+        let sigma = |f: fn(f64) -> f64| svd.values.iter().map(|&x| f(f64::from(x))).sum::<f64>();
+        let largest = f64::from(svd.values[0]);
+        let budget = self.budget.of(sigma(|x| x), sigma(|x| x * x), largest);
+        probabilities(&svd.values, budget, weights);
+        if !sides.pays(weights.iter().sum()) {
+            return false;
+        }
+        words.clear();
+        words.resize(sides.rank(), 0);
+        context.rng(0).fill_from(0, words);
+        values.clear();
+        let left = svd.left.chunks(sides.rows).zip(svd.right.chunks(sides.columns));
+        for (((left, right), (&p, &word)), &x) in
+            left.zip(weights.iter().zip(&*words)).zip(&svd.values)
+        {
+            if f64::from(word >> 8) / f64::from(1u32 << 24) < p {
+                let coefficient = f64::from(x) / p * power(exponent);
+                values.extend(left.iter().map(|&u| (coefficient * f64::from(u)) as f32));
+                values.extend_from_slice(right);
+            }
+        }
+        true
+    }
+}
+
+/// Appends the atoms in `values`, and leaves what they fail to carry.
+fn put_atoms(source: &mut Source<'_>, sides: Sides, atoms: &[f32], message: &mut Vec<u8>) {
+    message.push(ATOMS);
+    varint::write((atoms.len() / sides.atom()) as u64, message);
+    atoms.chunks(BLOCK).for_each(|values| fields::put_f32s(values, message));
+    if source.keeps_residual() {
+        let mut sent = [0.0; BLOCK];
+        source.take_blocks(|offset, block| {
+            let sent = &mut sent[..block.len()];
+            sides.product(atoms, offset, sent);
+            block.iter_mut().zip(sent).for_each(|(x, sent)| *x -= *sent);
+        });
+    }
+}
+
+/// Appends the elements as they are.
+fn put_plain(source: &mut Source<'_>, message: &mut Vec<u8>) {
+    message.push(PLAIN);
+    source.take_blocks(|_, block| {
+        fields::put_f32s(block, message);
+        block.fill(0.0);
+    });
+}
+
+impl Compressor for Atomo {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let elements = source.len();
+        workspace.positions.clear();
+        if elements == 0 {
+            return Sent::All;
+        }
+        if self.entries {
+            let (level, expected) = (self.level(source), self.budget.expected(elements));
+            drawn::encode(source, context, level, expected, workspace, message);
+            return Sent::Positions;
+        }
+        match self.sides(source, context.shape) {
+            Some(sides) if self.draw(source, sides, context, workspace) => {
+                put_atoms(source, sides, &workspace.values, message);
+            }
+            _ => put_plain(source, message),
+        }
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        mut message: &[u8],
+        context: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let elements = out.len();
+        if elements == 0 {
+            return fields::expect_len(message, 0);
+        }
+        if self.entries {
+            let [most, expected] =
+                [self.budget.most_above(elements), self.budget.expected(elements)];
+            return drawn::decode_add(message, most, expected, weight, workspace, out);
+        }
+        let sides = Sides::of(context.shape, elements);
+        let (sides, count) = match (fields::take(&mut message, 1)?[0], sides) {
+            (ATOMS, Some(sides)) => (sides, varint::read(&mut message)?),
+            (PLAIN, _) => {
+                fields::expect_len(message, 4 * elements)?;
+                for (out, value) in out.iter_mut().zip(message.as_chunks::<4>().0) {
+                    *out += weight * f32::from_le_bytes(*value);
+                }
+                return Ok(());
+            }
+            _ => return Err(DecodeError::Corrupt("the tensor has no such atoms")),
+        };
+        if count > sides.rank() as u64 {
+            return Err(DecodeError::Corrupt("there are more atoms than the matrix has"));
+        }
+        fields::expect_len(message, 4 * count as usize * sides.atom())?;
+        let atoms = &mut workspace.values;
+        atoms.clear();
+        atoms.extend(message.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+        if !atoms.iter().all(|x| x.is_finite()) {
+            return Err(DecodeError::Corrupt("an atom is not finite"));
+        }
+        let mut sum = [0.0; BLOCK];
+        for (at, out) in out.chunks_mut(BLOCK).enumerate() {
+            let sum = &mut sum[..out.len()];
+            sides.product(atoms, at * BLOCK, sum);
+            kernels::add_scaled(out, sum, weight);
+        }
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        if self.entries {
+            return drawn::max_len(self.budget.most_above(elements), elements);
+        }
+        // All atoms of m × n are min(m, n)·(m + n) numbers, at most two of the square's.
+        1 + varint::len(elements as u64) + elements.saturating_mul(8)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        // A tensor of zeros sends nothing, however large it is.
+        if message_len == 0 { 0 } else { MOST_ELEMENTS }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! `adaptive`: elements at random, each with the probability that keeps the variance least for the number
+//! sent.
+//!
+//! - **Probabilities**: an element is sent with p = min(|c| / M, 1), where the level M is such that
+//!   Σp = k = max(1, round(ratio·d)). M is found from Σ|c| / k on by M ← Σ_{|c| ≤ M} |c| / (k − n), n the
+//!   number of elements above M (Algorithm 3, with 1 / M for its λ), until n stays or 8 times. Each
+//!   round lowers M towards its goal, so that ending early, or rounding M up to an f32, sends fewer,
+//!   and takes nothing from the expectation. Where M would be above the largest f32, it is that.
+//! - **Values**: what is sent stands for c / p: an element up to M for ±M, one above for itself. The
+//!   message is unbiased, with variance |c|·(M − |c|) below M and 0 above.
+//! - **Message**: the elements above M as in `topk`: a byte that names the code of their positions (0
+//!   bitmap, 1 Rice, 2 raw), their number as varint, their values as f32, the positions. Then those drawn:
+//!   code and number likewise, and unless that is 0 M as f32, a bit a sign, the positions. An empty tensor has an
+//!   empty message.
+//! - **Draws**: element i uses word i of the sender's stream for the tensor and step; 24 bits each, so that
+//!   probabilities are multiples of 2⁻²⁴, rounded up.
+//! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
+//!   drawn is random.
+//! - **Error feedback**: off; what is not sent is made up for by what is.
+//! - **Cost**: 4 bytes an element for the maximum, 4 for the sum, 4 for each further round where
+//!   elements are above M, 4 for the draws.
+//!
+//! Reference: Wangni, Wang, Liu, Zhang: "Gradient Sparsification for Communication-Efficient Distributed
+//! Optimization", NeurIPS 2018.
+
+use std::sync::Arc;
+
+use gradwire_bits::DecodeError;
+
+use super::positions::MOST_ELEMENTS;
+use super::{drawn, fraction};
+use crate::compressors::fields;
+use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+
+/// The registry entry.
+pub static ENTRY: Entry = Entry {
+    id: "adaptive",
+    summary: "elements at random, the larger the likelier, unbiased with least variance",
+    family: Family::Sparsification,
+    aggregation: Aggregation::Gather,
+    error_feedback: false,
+    parameters: &[Param {
+        key: "ratio",
+        kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
+        help: "fraction of elements to send in the mean",
+    }],
+    reference: "Wangni et al., NeurIPS 2018",
+    payload: "large ones as topk; code u8, count varint, M f32, signs, positions",
+    guarantees: Guarantees { unbiased: true, lossless: false },
+    build: |values| Arc::new(Adaptive { ratio: values.real("ratio") }),
+};
+
+/// Sparsification with probabilities in proportion to absolute values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adaptive {
+    ratio: f64,
+}
+
+impl Adaptive {
+    /// k: how many elements a message carries in the mean.
+    fn kept(&self, elements: usize) -> usize {
+        fraction::kept(self.ratio, elements)
+    }
+}
+
+impl Compressor for Adaptive {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        workspace.positions.clear();
+        if !source.is_empty() {
+            let kept = self.kept(source.len());
+            let level = drawn::level(source, kept as f64);
+            drawn::encode(source, context, level, kept, workspace, message);
+        }
+        Sent::Positions
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        _: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if out.is_empty() {
+            return fields::expect_len(message, 0);
+        }
+        let kept = self.kept(out.len());
+        drawn::decode_add(message, kept, kept, weight, workspace, out)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        drawn::max_len(self.kept(elements), elements)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        // A tensor of zeros sends nothing, however large it is.
+        if message_len == 0 { 0 } else { MOST_ELEMENTS }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::{BLOCK, Rng, Tensor};
+
+    #[test]
+    fn certain_elements_make_the_bytes_worked_by_hand() {
+        // Two of four: M = 6 / 2, and 4 is above: M = 2 / 1. So 4 as it is, and −2 as −M.
+        let expected = [0, 1, 0, 0, 0x80, 0x40, 0b0010, 0, 1, 0, 0, 0, 0x40, 1, 0b1000];
+        let gradient = [0.0, 4.0, 0.0, -2.0];
+        assert_eq!(encode("adaptive:ratio=0.5", &gradient), expected);
+        assert_eq!(round_trip("adaptive:ratio=0.5", &gradient), gradient);
+        assert_eq!(residual("adaptive:ratio=0.5,ef=on", &gradient), [0.0; 4]);
+        // A constant at full ratio is its signs: nothing is above M.
+        let expected = [2, 0, 0, 3, 0, 0, 0, 0x3f, 0b010, 0b111];
+        assert_eq!(encode("adaptive:ratio=1", &[0.5, -0.5, 0.5]), expected);
+        assert_eq!(encode("adaptive", &[0.0; 9]), [2, 0, 2, 0]);
+        assert!(encode("adaptive", &[]).is_empty());
+    }
+
+    #[test]
+    fn element_i_is_decided_by_word_i() {
+        let elements = BLOCK + 1003;
+        let gradient: Vec<f32> = (0..elements).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
+        let level = {
+            // Nothing is above it: Σ|c| / k.
+            let sum: f64 = gradient.iter().map(|x| f64::from(x.abs())).sum();
+            drawn::rounded_up(sum / fraction::kept(0.3, elements) as f64)
+        };
+        let mut words = vec![0; elements];
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        let drawn = |(&x, &word): (&f32, &u32)| {
+            let sent = (word >> 8) as f32 / 16_777_216.0 * level < x.abs();
+            if sent { level.max(x.abs()).copysign(x) } else { 0.0 }
+        };
+        let expected: Vec<f32> = gradient.iter().zip(&words).map(drawn).collect();
+        assert_eq!(round_trip("adaptive:ratio=0.3", &gradient), expected);
+        let kept = residual("adaptive:ratio=0.3,ef=on", &gradient);
+        assert!(kept.iter().zip(&gradient).zip(&expected).all(|((m, g), q)| *m == g - q));
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let good = [0, 1, 0, 0, 0x80, 0x40, 0b0010, 0, 1, 0, 0, 0, 0x40, 1, 0b1000];
+        let refused = |at: usize, byte: u8| {
+            let (mut bad, mut out) = (good, [0.5; 4]);
+            bad[at] = byte;
+            let error = decode("adaptive:ratio=0.5", &bad, 1.0, &mut out).unwrap_err();
+            assert_eq!(out, [0.5; 4]);
+            error
+        };
+        let corrupt = DecodeError::Corrupt;
+        let many = corrupt("more elements are above the level than the budget allows");
+        assert_eq!(refused(1, 3), many);
+        assert_eq!(refused(4, 0), corrupt("a value is not above the level"));
+        assert_eq!(refused(14, 0b0010), corrupt("an element is sent twice"));
+        assert_eq!(refused(12, 0), corrupt("the level is 0"));
+        assert_eq!(refused(12, 0xc0), corrupt("the scale is negative"));
+        assert_eq!(refused(13, 2), corrupt("a padding bit is set"));
+    }
+}

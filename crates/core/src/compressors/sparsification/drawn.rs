@@ -1,0 +1,248 @@
+//! Elements drawn in proportion to their absolute values, up to a level from which all are sent.
+//!
+//! With the level M an element c is sent with probability |c| / M, as ±M, and as itself if it is above M.
+//! Messages hold those above the level as in `topk`, then those drawn: code, number, and unless that
+//! is 0 the level as f32, a bit a sign, the positions.
+
+use gradwire_bits::kernels::{self, Side};
+use gradwire_bits::{DecodeError, varint};
+
+use super::positions::{self, Code};
+use crate::compressors::fields;
+use crate::compressors::hybrid::signs;
+use crate::{BLOCK, Context, Source, Workspace};
+
+/// The most rounds that look for a level.
+const ROUNDS: usize = 8;
+
+/// The least level by which up to `kept` elements are expected, or one above it where the rounds do
+/// not suffice. At most `kept` elements are above it.
+pub(in crate::compressors) fn level(source: &mut Source<'_>, kept: f64) -> f32 {
+    let (mut level, mut above) = (f32::MAX, 0);
+    for round in 0..ROUNDS {
+        let (sum, beyond) = sum_up_to(source, level);
+        if sum == 0.0 || beyond as f64 >= kept || (round > 0 && beyond == above) {
+            break;
+        }
+        above = beyond;
+        level = level.min(rounded_up(sum / (kept - above as f64)));
+        if level >= source.abs_max() {
+            break;
+        }
+    }
+    level
+}
+
+/// The sum of the absolute values up to a limit, and the number of those above it.
+fn sum_up_to(source: &mut Source<'_>, limit: f32) -> (f64, usize) {
+    let (mut sum, mut beyond) = (0.0, 0);
+    source.peek_blocks(|_, block| {
+        let (part, count) = kernels::sum_up_to(block, limit);
+        sum += part;
+        beyond += count;
+    });
+    (sum, beyond)
+}
+
+/// The least f32 that is no smaller, or the largest.
+pub(in crate::compressors) fn rounded_up(x: f64) -> f32 {
+    let near = x as f32;
+    if f64::from(near) < x { near.next_up() } else { near }.min(f32::MAX)
+}
+
+/// Empties the workspace, with room for what is drawn where `kept` are expected.
+fn make_room(kept: usize, elements: usize, workspace: &mut Workspace) {
+    // Eight standard deviations more than the mean, and what the kernel writes past the end.
+    let room = (kept + 8 * kept.isqrt()).min(elements) + BLOCK;
+    let Workspace { positions, values, others, words, counts, .. } = workspace;
+    for numbers in [positions, words, counts] {
+        numbers.clear();
+        numbers.reserve(room);
+    }
+    for numbers in [values, others] {
+        numbers.clear();
+        numbers.reserve(room);
+    }
+}
+
+/// Appends the message of what is drawn, of a tensor with elements, where `kept` are expected. Positions are
+/// those of all that is sent; what that fails to stand for is left.
+pub(in crate::compressors) fn encode(
+    source: &mut Source<'_>,
+    context: &Context<'_>,
+    level: f32,
+    kept: usize,
+    workspace: &mut Workspace,
+    message: &mut Vec<u8>,
+) {
+    let elements = source.len();
+    make_room(kept, elements, workspace);
+    draw(source, context, level, workspace);
+    let Workspace { positions, values, others, words: large, counts: small, .. } = workspace;
+    merge(large, small, positions);
+    let code = Code::shortest(large, elements);
+    positions::put_header(code, large.len(), message);
+    for values in others.chunks(BLOCK) {
+        fields::put_f32s(values, message);
+    }
+    code.encode(large, elements, message);
+    signs::write(&[level], elements, small, values, message);
+}
+
+/// Draws elements, and leaves what they fail to stand for. Those above the level go with their positions
+/// into `others` and `words`, the rest into `values` and `counts`.
+fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, workspace: &mut Workspace) {
+    let Workspace { values: small_values, others: large_values, .. } = workspace;
+    let Workspace { counts: small, words: large, .. } = workspace;
+    let (rng, keeps_residual) = (context.rng(0), source.keeps_residual());
+    let (mut random, mut drawn) = ([0; BLOCK], [0.0; BLOCK]);
+    source.take_blocks(|offset, block| {
+        let (random, drawn) = (&mut random[..block.len()], &mut drawn[..block.len()]);
+        rng.fill_from(offset, random);
+        kernels::drawn(block, level, random, drawn);
+        let (first, base) = ([large.len(), small.len()], offset as u32);
+        // What is taken leaves a zero in its place, so that the second call takes the rest.
+        kernels::compact_beyond(drawn, Side::Both, level, base, large, large_values);
+        kernels::compact_beyond(drawn, Side::Both, 0.0, base, small, small_values);
+        if keeps_residual {
+            for &position in &large[first[0]..] {
+                block[position as usize - offset] = 0.0;
+            }
+            for (&position, value) in small[first[1]..].iter().zip(&small_values[first[1]..]) {
+                block[position as usize - offset] -= level.copysign(*value);
+            }
+        }
+    });
+}
+
+/// Appends two increasing sequences as one.
+fn merge(few: &[u32], mut many: &[u32], all: &mut Vec<u32>) {
+    for &position in few {
+        let before = many.iter().take_while(|other| **other < position).count();
+        let (head, rest) = many.split_at(before);
+        all.extend_from_slice(head);
+        all.push(position);
+        many = rest;
+    }
+    all.extend_from_slice(many);
+}
+
+/// Adds `weight` times the message to `out`, which is not empty. At most `most` elements may be above the level;
+/// `expected` are sent in all.
+pub(in crate::compressors) fn decode_add(
+    mut message: &[u8],
+    most: usize,
+    expected: usize,
+    weight: f32,
+    workspace: &mut Workspace,
+    out: &mut [f32],
+) -> Result<(), DecodeError> {
+    let elements = out.len();
+    make_room(expected, elements, workspace);
+    let Workspace { words: large, counts: small, .. } = workspace;
+    let (code, count) = positions::take_header(&mut message)?;
+    if count > most as u64 {
+        return Err(DecodeError::Corrupt(
+            "more elements are above the level than the budget allows",
+        ));
+    }
+    let count = count as usize;
+    let values = fields::take(&mut message, 4 * count)?.as_chunks::<4>().0;
+    code.take(&mut message, count, elements, large)?;
+    let ([level], signs) = signs::read(message, elements, elements, small)?;
+    if !small.is_empty() && level == 0.0 {
+        return Err(DecodeError::Corrupt("the level is 0"));
+    }
+    let is_large = |bytes: &[u8; 4]| {
+        let value = f32::from_le_bytes(*bytes);
+        value.is_finite() && value.abs() > level
+    };
+    if !values.iter().all(is_large) {
+        return Err(DecodeError::Corrupt("a value is not above the level"));
+    }
+    if meet(large, small) {
+        return Err(DecodeError::Corrupt("an element is sent twice"));
+    }
+    for (&position, value) in large.iter().zip(values) {
+        out[position as usize] += weight * f32::from_le_bytes(*value);
+    }
+    signs::add(signs, [weight * level, weight * -level], small, out);
+    Ok(())
+}
+
+/// The longest message with up to `most` of so many elements above the level.
+pub(in crate::compressors) fn max_len(most: usize, elements: usize) -> usize {
+    // No code of positions is longer than a bitmap where that is the shortest.
+    let large = 1 + varint::len(most as u64) + Code::Bitmap.max_len(most, elements);
+    (large + signs::max_len::<1>(elements, elements)).saturating_add(most.saturating_mul(4))
+}
+
+/// Whether increasing sequences have an element in common.
+fn meet(few: &[u32], many: &[u32]) -> bool {
+    let mut rest = many.iter().peekable();
+    few.iter().any(|position| {
+        while rest.next_if(|other| *other < position).is_some() {}
+        rest.peek() == Some(&position)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Floats, Memory, Rng, SCRATCH};
+
+    fn level_of(values: &[f32], kept: f64) -> f32 {
+        let mut scratch = vec![0.0; SCRATCH];
+        let floats = Floats::F32(values);
+        level(&mut Source::new(floats, Memory::None, None, &mut scratch).unwrap(), kept)
+    }
+
+    #[test]
+    fn levels_worked_by_hand() {
+        // Σ = 16: M = 4, above it 8: M = 8 / 3, above it 3 too: M = 5 / 2, which leaves only those.
+        assert_eq!(level_of(&[8.0, 3.0, -2.0, 1.0, -1.0, 1.0], 4.0), 2.5);
+        assert_eq!(level_of(&[1.0, 1.0, 0.0], 1.0), 2.0);
+        assert_eq!(level_of(&[f32::MAX; 3], 1.0), f32::MAX);
+        // A budget need not be whole.
+        assert_eq!(level_of(&[1.0, 1.0, 0.0], 1.6), 1.25);
+        // A third of the least number, rounded up.
+        assert_eq!(level_of(&[f32::from_bits(1), 0.0, 0.0], 3.0), f32::from_bits(1));
+        assert_eq!(rounded_up(1.0 + 1e-12), 1f32.next_up());
+    }
+
+    #[test]
+    fn the_level_spends_the_budget_and_no_more() {
+        let mut words = vec![0; 10_000];
+        Rng::new(3, 0, 0, 0, 0).fill(&mut words);
+        let uniform = words.iter().map(|&word| f64::from(word) / 4_294_967_296.0);
+        for power in [0, 1, 3, 9] {
+            let values: Vec<f32> = uniform.clone().map(|u| u.powi(power) as f32).collect();
+            for kept in [1.0, 100.0, 3_000.0, 9_999.0] {
+                let level = f64::from(level_of(&values, kept));
+                let budget: f64 = values.iter().map(|&x| (f64::from(x) / level).min(1.0)).sum();
+                // Where all but one are to be sent, eight rounds come less near.
+                let least = if kept < 9_999.0 { 0.9999 } else { 0.8 };
+                let share = budget / kept;
+                assert!((least..=1.0 + 1e-9).contains(&share), "{power} {kept}: {share}");
+            }
+        }
+    }
+
+    #[test]
+    fn sequences_are_merged() {
+        let merged = |few: &[u32], many: &[u32]| {
+            let mut all = Vec::new();
+            merge(few, many, &mut all);
+            all
+        };
+        assert_eq!(merged(&[1, 2, 9], &[0, 3, 5, 10]), [0, 1, 2, 3, 5, 9, 10]);
+        assert_eq!(merged(&[], &[3]), [3]);
+        assert_eq!(merged(&[3], &[]), [3]);
+    }
+
+    #[test]
+    fn sequences_meet_in_an_element() {
+        assert!(!meet(&[], &[1]) && !meet(&[1], &[]) && !meet(&[1, 4], &[0, 2, 3, 5]));
+        assert!(meet(&[1, 4], &[0, 4]) && meet(&[0], &[0, 4]) && meet(&[9], &[0, 4, 9]));
+    }
+}
