@@ -32,6 +32,7 @@ use crate::{
 pub static ENTRY: Entry = Entry {
     id: "randomk",
     summary: "elements at random positions that all ranks share",
+    formula: "x̂ = c at k positions that all ranks draw alike, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     aggregation: Aggregation::Linear,
     error_feedback: true,
