@@ -5,12 +5,12 @@ use gradwire_bits::{DecodeError, bitmap, rice, varint};
 use crate::compressors::fields;
 
 /// The most elements whose positions fit in 32 bits.
-pub(in crate::compressors) const MOST_ELEMENTS: usize = u32::MAX as usize;
+pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
 
 /// How positions travel. The discriminants are the tags on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(in crate::compressors) enum Code {
+pub(crate) enum Code {
     /// One bit an element.
     Bitmap = 0,
     /// Rice-coded gaps, after a byte with their parameter.
@@ -21,7 +21,7 @@ pub(in crate::compressors) enum Code {
 
 impl Code {
     /// The shortest for these positions.
-    pub(in crate::compressors) fn shortest(positions: &[u32], elements: usize) -> Self {
+    pub(crate) fn shortest(positions: &[u32], elements: usize) -> Self {
         let rice = 1 + rice_len(positions, elements);
         let (bitmap, raw) = (bitmap::len(elements) as u64, 4 * positions.len() as u64);
         match bitmap.min(rice).min(raw) {
@@ -41,12 +41,7 @@ impl Code {
     }
 
     /// Appends the positions.
-    pub(in crate::compressors) fn encode(
-        self,
-        positions: &[u32],
-        elements: usize,
-        message: &mut Vec<u8>,
-    ) {
+    pub(crate) fn encode(self, positions: &[u32], elements: usize, message: &mut Vec<u8>) {
         match self {
             Code::Bitmap => bitmap::encode(positions, elements, message),
             Code::Rice => {
@@ -63,7 +58,19 @@ impl Code {
     /// Reads exactly `count` increasing positions below `elements` from exactly these bytes.
     pub(in crate::compressors) fn decode(
         self,
-        bytes: &[u8],
+        mut bytes: &[u8],
+        count: usize,
+        elements: usize,
+        positions: &mut Vec<u32>,
+    ) -> Result<(), DecodeError> {
+        self.read(&mut bytes, count, elements, positions)?;
+        fields::expect_len(bytes, 0)
+    }
+
+    /// Reads exactly `count` increasing positions below `elements` off the front of a message.
+    pub(crate) fn read(
+        self,
+        message: &mut &[u8],
         count: usize,
         elements: usize,
         positions: &mut Vec<u32>,
@@ -71,6 +78,7 @@ impl Code {
         positions.clear();
         match self {
             Code::Bitmap => {
+                let bytes = fields::take(message, bitmap::len(elements))?;
                 if bitmap::count(bytes, elements)? != count {
                     return Err(DecodeError::Corrupt("the bitmap has another number of ones"));
                 }
@@ -78,16 +86,16 @@ impl Code {
                 Ok(())
             }
             Code::Rice => {
-                let (&b, bytes) = bytes.split_first().ok_or(DecodeError::Truncated)?;
+                let b = fields::take(message, 1)?[0];
                 if b > LARGEST_PARAMETER {
                     return Err(DecodeError::Corrupt("the Rice parameter is above 30"));
                 }
                 let push = |position| positions.push(position);
-                let used = rice::for_each(bytes, count, elements, u32::from(b), push)?;
-                fields::expect_len(bytes, used)
+                let used = rice::for_each(message, count, elements, u32::from(b), push)?;
+                fields::take(message, used).map(drop)
             }
             Code::Raw => {
-                fields::expect_len(bytes, count.saturating_mul(4))?;
+                let bytes = fields::take(message, count.saturating_mul(4))?;
                 let all = bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
                 positions.extend(all);
                 let increasing = positions.is_sorted_by(|a, b| a < b);
@@ -101,7 +109,7 @@ impl Code {
     }
 
     /// The most bytes that up to `count` positions take in their [shortest](Self::shortest) code.
-    pub(in crate::compressors) fn shortest_max_len(count: usize, elements: usize) -> usize {
+    pub(crate) fn shortest_max_len(count: usize, elements: usize) -> usize {
         [Code::Bitmap, Code::Rice, Code::Raw]
             .map(|code| code.max_len(count, elements))
             .into_iter()
@@ -139,13 +147,13 @@ fn rice_bound(count: usize, elements: usize) -> usize {
 }
 
 /// Appends what stands before values and positions: the code's tag and their number.
-pub(in crate::compressors) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
+pub(crate) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
     message.push(code as u8);
     varint::write(count as u64, message);
 }
 
 /// Splits the header off the front. The count is not checked against anything.
-pub(in crate::compressors) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
+pub(crate) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
     let (&tag, rest) = message.split_first().ok_or(DecodeError::Truncated)?;
     let code = Code::from_tag(tag)?;
     *message = rest;
