@@ -9,6 +9,7 @@ usage: cargo xtask <task>
 
   test     format, lints, every test and every documented example; ends with counts
   docs     write docs/compressors.md anew from the registry and the measured rows
+  corpus   add seeds for the fuzz targets from the golden files
   golden   write the golden files that do not exist yet (those that exist are never changed)
 ";
 
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("test"), None) => test::run(),
         (Some("docs"), None) => write_by("docs", "GRADWIRE_WRITE_DOCS"),
+        (Some("corpus"), None) => write_by("corpus", "GRADWIRE_WRITE_CORPUS"),
         (Some("golden"), None) => write_by("golden", "GRADWIRE_WRITE_GOLDEN"),
         _ => {
             eprint!("{USAGE}");
