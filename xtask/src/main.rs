@@ -8,6 +8,8 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
 
   test     format, lints, every test and every documented example; ends with counts
+  docs     write docs/compressors.md anew from the registry and the measured rows
+  corpus   add seeds for the fuzz targets from the golden files
   golden   write the golden files that do not exist yet (those that exist are never changed)
 ";
 
@@ -15,7 +17,9 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("test"), None) => test::run(),
-        (Some("golden"), None) => golden(),
+        (Some("docs"), None) => write_by("docs", "GRADWIRE_WRITE_DOCS"),
+        (Some("corpus"), None) => write_by("corpus", "GRADWIRE_WRITE_CORPUS"),
+        (Some("golden"), None) => write_by("golden", "GRADWIRE_WRITE_GOLDEN"),
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(2)
@@ -23,11 +27,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the golden-file test with leave to write what is missing.
-fn golden() -> ExitCode {
+/// Runs a test of the core crate with leave to write the files it checks.
+fn write_by(test: &str, leave: &str) -> ExitCode {
     let status = std::process::Command::new(env!("CARGO"))
-        .args(["test", "-p", "gradwire", "--test", "golden"])
-        .env("GRADWIRE_WRITE_GOLDEN", "1")
+        .args(["test", "-p", "gradwire", "--test", test])
+        .env(leave, "1")
         .status();
     match status {
         Ok(status) if status.success() => ExitCode::SUCCESS,

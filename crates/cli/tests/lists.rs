@@ -13,7 +13,8 @@ fn list_has_a_row_for_each_registered_compressor() {
     let registered: Vec<&str> = gradwire::registry::REGISTRY.iter().map(|entry| entry.id).collect();
     assert_eq!(ids, registered);
     for row in &rows {
-        for key in ["family", "aggregation", "error_feedback", "parameters", "reference"] {
+        for key in ["family", "aggregation", "error_feedback", "parameters", "formula", "reference"]
+        {
             assert!(!row[key].is_null(), "{key} is missing");
         }
     }
@@ -21,6 +22,7 @@ fn list_has_a_row_for_each_registered_compressor() {
     assert_eq!(s["parameters"][0]["key"], "s");
     let table = bench.ok("list");
     assert!(ids.iter().all(|id| table.contains(id)));
+    assert!(table.contains(" 3lc: x̂ = M·round(c/M), M = s·max|c|\n"));
 }
 
 #[test]

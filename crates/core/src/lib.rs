@@ -38,6 +38,7 @@ mod source;
 mod spec;
 mod state;
 mod tensor;
+pub mod tools;
 mod velocity;
 
 pub use compressor::{Compressor, Context, Element, Sent, Workspace};

@@ -116,6 +116,9 @@ pub struct Entry {
     pub id: &'static str,
     /// What it does, in a sentence.
     pub summary: &'static str,
+    /// What an element decodes to, in a line: c is the corrected tensor of d elements, u a uniform number in
+    /// \[0, 1), and \[…\] is 1 where true, else 0.
+    pub formula: &'static str,
     /// How it saves bytes.
     pub family: Family,
     /// How its messages become one tensor.

@@ -124,6 +124,11 @@ impl Plan {
         &self.stages[0].spec
     }
 
+    /// Whether all stages are of one compressor, if with different parameters.
+    pub fn is_of_one(&self) -> bool {
+        self.stages.iter().all(|stage| stage.spec.entry().id == self.first().entry().id)
+    }
+
     /// The one compressor, if it is the same throughout.
     pub fn only(&self) -> Option<&Spec> {
         let moves = self.stages.len() > 1 || self.stages[0].ramp.is_some();

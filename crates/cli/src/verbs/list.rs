@@ -21,6 +21,7 @@ pub(crate) struct List {
 struct Row {
     id: &'static str,
     summary: &'static str,
+    formula: &'static str,
     family: &'static str,
     aggregation: &'static str,
     error_feedback: bool,
@@ -52,6 +53,11 @@ impl List {
         for preset in PRESETS {
             output::line(format!(" {} = {}:{}", preset.name, preset.id, preset.items))?;
         }
+        output::line(
+            "\nFormulas, of x̂ that c, the gradient and its residual, decodes to; u is uniform in [0, 1), and \
+             [a < b] is 1 where true, else 0:\n",
+        )?;
+        rows.iter().try_for_each(|row| output::line(format!(" {}: {}", row.id, row.formula)))?;
         output::line("\nReferences:\n")?;
         rows.iter().try_for_each(|row| output::line(format!(" {}: {}", row.id, row.reference)))
     }
@@ -62,6 +68,7 @@ impl Row {
         Self {
             id: entry.id,
             summary: entry.summary,
+            formula: entry.formula,
             family: match entry.family {
                 Family::Baseline => "baseline",
                 Family::Quantization => "quantization",

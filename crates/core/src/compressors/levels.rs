@@ -5,13 +5,13 @@ use gradwire_bits::kernels;
 
 /// The step and its inverse; both zero where the inverse would overflow, and levels cannot be told
 /// apart.
-pub(super) fn invertible(step: f32) -> (f32, f32) {
+pub(crate) fn invertible(step: f32) -> (f32, f32) {
     let inverse = 1.0 / step;
     if inverse.is_finite() { (step, inverse) } else { (0.0, 0.0) }
 }
 
 /// The step of so many levels up to the largest value, which stays finite, and its inverse.
-pub(super) fn step(largest: f32, levels: f32) -> (f32, f32) {
+pub(crate) fn step(largest: f32, levels: f32) -> (f32, f32) {
     let step = largest / levels;
     invertible(if (step * levels).is_finite() { step } else { step.next_down() })
 }

@@ -3,11 +3,11 @@
 pub mod baseline;
 pub(crate) mod fields;
 pub mod hybrid;
-mod levels;
+pub(crate) mod levels;
 pub mod low_rank;
 pub mod quantization;
 pub mod sparsification;
-mod symbols;
+pub(crate) mod symbols;
 
 #[cfg(test)]
 mod testing;

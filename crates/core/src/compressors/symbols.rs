@@ -8,8 +8,8 @@ use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::{DecodeError, fixed};
 
 use super::fields;
+use crate::Workspace;
 use crate::registry::{Kind, Param, Values};
-use crate::{BLOCK, Workspace};
 
 /// The parameter `code`.
 pub(super) const CODE: Param = Param {
@@ -18,16 +18,19 @@ pub(super) const CODE: Param = Param {
     help: "symbols in bits of one number, or in Huffman's code",
 };
 
+/// Symbols that are packed at a time: a whole number of bytes, so that what is packed joins without shifting.
+const CHUNK: usize = 1024;
+
 /// The symbols there are, and how they travel.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Alphabet {
+pub(crate) struct Alphabet {
     symbols: usize,
     huffman: bool,
 }
 
 impl Alphabet {
     /// Symbols below a number from 2 to 2^16.
-    pub(super) fn new(symbols: usize, huffman: bool) -> Self {
+    pub(crate) fn new(symbols: usize, huffman: bool) -> Self {
         Self { symbols, huffman }
     }
 
@@ -48,7 +51,7 @@ impl Alphabet {
 
     /// Appends the symbols in the workspace.
     pub(super) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
-        let Workspace { symbols, counts, code, words, .. } = workspace;
+        let Workspace { symbols, counts, code, .. } = workspace;
         if self.huffman && !symbols.is_empty() {
             self.reserve(counts, code);
             counts.resize(self.symbols, 0);
@@ -62,19 +65,7 @@ impl Alphabet {
             }
             message.push(0);
         }
-        // A block is a whole number of bytes, so that blocks join without shifting.
-        const { assert!(BLOCK.is_multiple_of(8)) };
-        for block in symbols.chunks(BLOCK) {
-            match self.width() {
-                8 => message.extend(block.iter().map(|&symbol| symbol as u8)),
-                16 => fields::put_u16s(block, message),
-                width => {
-                    words.clear();
-                    words.extend(block.iter().map(|&symbol| u32::from(symbol)));
-                    fixed::pack(words, width, message);
-                }
-            }
-        }
+        self.put_fixed(symbols, message);
     }
 
     /// Reads a symbol for each of so many elements into the workspace, off the front of a message.
@@ -84,7 +75,7 @@ impl Alphabet {
         elements: usize,
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
-        let Workspace { symbols, counts, code, words, .. } = workspace;
+        let Workspace { symbols, counts, code, .. } = workspace;
         symbols.clear();
         if self.huffman && elements > 0 {
             self.reserve(counts, code);
@@ -101,19 +92,46 @@ impl Alphabet {
                 _ => return Err(DecodeError::Corrupt("unknown code of symbols")),
             }
         }
+        self.take_fixed(message, elements, symbols)
+    }
+
+    /// Appends symbols in bits of one width.
+    pub(crate) fn put_fixed(self, symbols: &[u16], message: &mut Vec<u8>) {
+        let mut words = [0; CHUNK];
+        for symbols in symbols.chunks(CHUNK) {
+            match self.width() {
+                8 => message.extend(symbols.iter().map(|&symbol| symbol as u8)),
+                16 => fields::put_u16s(symbols, message),
+                width => {
+                    let words = &mut words[..symbols.len()];
+                    words.iter_mut().zip(symbols).for_each(|(word, &s)| *word = u32::from(s));
+                    fixed::pack(words, width, message);
+                }
+            }
+        }
+    }
+
+    /// Reads so many symbols in bits of one width off the front of a message.
+    pub(crate) fn take_fixed(
+        self,
+        message: &mut &[u8],
+        elements: usize,
+        symbols: &mut Vec<u16>,
+    ) -> Result<(), DecodeError> {
         let width = self.width();
-        let bytes = fields::take(message, fixed::len(elements, width))?;
+        let bytes = fields::take(message, bytes(elements, width))?;
+        symbols.clear();
         symbols.resize(elements, 0);
-        let blocks = bytes.chunks(fixed::len(BLOCK, width));
-        for (block, bytes) in symbols.chunks_mut(BLOCK).zip(blocks) {
+        let mut words = [0; CHUNK];
+        let chunks = bytes.chunks(fixed::len(CHUNK, width));
+        for (symbols, bytes) in symbols.chunks_mut(CHUNK).zip(chunks) {
             match width {
-                8 => block.iter_mut().zip(bytes).for_each(|(s, &byte)| *s = u16::from(byte)),
-                16 => fields::read_u16s(bytes, block),
-                _ => {
-                    words.clear();
-                    words.resize(block.len(), 0);
+                8 => symbols.iter_mut().zip(bytes).for_each(|(s, &byte)| *s = u16::from(byte)),
+                16 => fields::read_u16s(bytes, symbols),
+                width => {
+                    let words = &mut words[..symbols.len()];
                     fixed::unpack(bytes, width, words)?;
-                    block.iter_mut().zip(&*words).for_each(|(s, &word)| *s = word as u16);
+                    symbols.iter_mut().zip(words).for_each(|(s, word)| *s = *word as u16);
                 }
             }
         }
@@ -133,12 +151,12 @@ impl Alphabet {
     }
 
     /// The most bytes that so many elements take.
-    pub(super) fn max_len(self, elements: usize) -> usize {
+    pub(crate) fn max_len(self, elements: usize) -> usize {
         usize::from(self.huffman) + bytes(elements, self.width())
     }
 
     /// The most elements that so many bytes hold.
-    pub(super) fn max_elements(self, len: usize) -> usize {
+    pub(crate) fn max_elements(self, len: usize) -> usize {
         if self.huffman {
             // A stream of one symbol takes no bits, however long it is; counts have 32 bits.
             if len == 0 { 0 } else { u32::MAX as usize }
@@ -156,6 +174,7 @@ fn bytes(elements: usize, width: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BLOCK;
 
     fn written(alphabet: Alphabet, symbols: &[u16]) -> Vec<u8> {
         let mut workspace = Workspace { symbols: symbols.to_vec(), ..Workspace::default() };

@@ -264,6 +264,9 @@ impl RunRecord {
     /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
     pub fn equation_1(&self) -> Option<Equation1> {
         let plan: Plan = self.compressor.parse().ok()?;
+        if !plan.is_of_one() {
+            return None;
+        }
         let compressor = plan.first().compressor();
         let bits = f64::from(compressor.value_bits()?);
         let strategy: Strategy = self.strategy.parse().ok()?;

@@ -19,6 +19,7 @@ use crate::{Aggregation, Element, Entry, Family};
 pub static ENTRY: Entry = Entry {
     id: "bf16",
     summary: "16-bit floats with the range of 32-bit ones",
+    formula: "x̂ = c rounded to bfloat16, cut to its largest number",
     family: Family::Baseline,
     aggregation: Aggregation::Linear,
     error_feedback: false,

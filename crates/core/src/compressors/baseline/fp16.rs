@@ -19,6 +19,7 @@ use crate::{Aggregation, Element, Entry, Family};
 pub static ENTRY: Entry = Entry {
     id: "fp16",
     summary: "16-bit IEEE floats",
+    formula: "x̂ = c rounded to binary16, cut to ±65504",
     family: Family::Baseline,
     aggregation: Aggregation::Linear,
     error_feedback: false,

@@ -19,6 +19,7 @@ use crate::{
 pub static ENTRY: Entry = Entry {
     id: "none",
     summary: "32-bit floats, uncompressed",
+    formula: "x̂ = c",
     family: Family::Baseline,
     aggregation: Aggregation::Linear,
     error_feedback: false,

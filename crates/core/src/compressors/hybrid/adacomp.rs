@@ -38,6 +38,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Works
 pub static ENTRY: Entry = Entry {
     id: "adacomp",
     summary: "ternary values of what is near the largest in its bin",
+    formula: "x̂ = sign(G)·scale where |m + factor·g| ≥ max|G| of the bin, 0 elsewhere; G = m + g, scale = mean of the bins' max|G|",
     family: Family::Hybrid,
     aggregation: Aggregation::Gather,
     error_feedback: true,

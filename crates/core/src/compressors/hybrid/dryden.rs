@@ -33,6 +33,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "dryden",
     summary: "a fraction of either sign, each side at its mean",
+    formula: "x̂ = mean of its side where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, which a fraction ratio of each sign reaches; 0 elsewhere",
     family: Family::Hybrid,
     aggregation: Aggregation::Gather,
     error_feedback: true,

@@ -19,6 +19,7 @@ use crate::{Aggregation, Entry, Family};
 pub static ENTRY: Entry = Entry {
     id: "local-selection",
     summary: "a ternary value of the largest element of each bin",
+    formula: "x̂ = sign(G)·scale at the largest |G| of each bin, 0 elsewhere; scale = mean of the bins' max|G|",
     family: Family::Hybrid,
     aggregation: Aggregation::Gather,
     error_feedback: true,

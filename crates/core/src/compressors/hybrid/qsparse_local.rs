@@ -48,6 +48,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "qsparse-local",
     summary: "the largest elements, or random ones, quantized",
+    formula: "x̂ = Q(c) at the k largest |c|, 0 elsewhere; Q(c) = qsgd(c)/(1 + β) or sign(c)·mean|c|",
     family: Family::Hybrid,
     aggregation: Aggregation::Gather,
     error_feedback: true,

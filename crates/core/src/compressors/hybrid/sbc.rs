@@ -41,6 +41,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "sbc",
     summary: "the larger tail of the tensor, each element as the tail's mean",
+    formula: "x̂ = μ on the tail of k = round(p·d) elements whose mean μ is larger in magnitude, 0 elsewhere",
     family: Family::Hybrid,
     aggregation: Aggregation::Gather,
     error_feedback: true,

@@ -31,6 +31,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "strom",
     summary: "what is above a fixed threshold, as the threshold with its sign",
+    formula: "x̂ = τ·sign(c) where |c| > τ, 0 elsewhere",
     family: Family::Hybrid,
     aggregation: Aggregation::Gather,
     error_feedback: true,

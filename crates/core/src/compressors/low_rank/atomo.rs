@@ -42,6 +42,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "atomo",
     summary: "singular vectors or entries at random, unbiased with least variance",
+    formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
     aggregation: Aggregation::Gather,
     error_feedback: false,

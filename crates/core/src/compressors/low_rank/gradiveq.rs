@@ -38,6 +38,7 @@ use crate::{Aggregation, Entry, Family, Sent, Workspace};
 pub static ENTRY: Entry = Entry {
     id: "gradiveq",
     summary: "coefficients of slices in a basis of principal components",
+    formula: "x̂ = B·Bᵀx for slices x, B the leading eigenvectors of Σ x·xᵀ at the latest refresh",
     family: Family::LowRank,
     aggregation: Aggregation::Rounds,
     error_feedback: true,

@@ -37,6 +37,7 @@ use crate::{Aggregation, Entry, Family, Sent, Workspace};
 pub static ENTRY: Entry = Entry {
     id: "gradzip",
     summary: "two thin factors, by alternating least squares",
+    formula: "Ĉ = P·Rᵀ, P = C·R·(RᵀR + λI)⁻¹ with R before, R = Cᵀ·P·(PᵀP + λI)⁻¹",
     family: Family::LowRank,
     aggregation: Aggregation::Rounds,
     error_feedback: true,

@@ -38,6 +38,7 @@ use crate::{Aggregation, Entry, Family, Sent, Workspace};
 pub static ENTRY: Entry = Entry {
     id: "powersgd",
     summary: "two thin factors, by one step of subspace iteration",
+    formula: "Ĉ = P·Qᵀ, P = orthonormal(C·Q_before), Q = Cᵀ·P",
     family: Family::LowRank,
     aggregation: Aggregation::Rounds,
     error_feedback: true,

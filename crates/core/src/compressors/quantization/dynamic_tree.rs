@@ -38,6 +38,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Works
 pub static ENTRY: Entry = Entry {
     id: "8bit",
     summary: "the nearest of 256 numbers that are dense near zero",
+    formula: "x̂ = max|c|·(the nearest to c/max|c| of 0, 1 and ±10^−z·(0.1 + 0.9·(k + ½)/2^(6−z)))",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: true,

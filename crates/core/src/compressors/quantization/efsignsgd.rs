@@ -27,6 +27,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Works
 pub static ENTRY: Entry = Entry {
     id: "efsignsgd",
     summary: "the sign, times the mean absolute value",
+    formula: "x̂ = sign(c)·‖c‖₁/d",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: true,

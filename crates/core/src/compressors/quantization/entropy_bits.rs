@@ -36,6 +36,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Works
 pub static ENTRY: Entry = Entry {
     id: "entropy-bits",
     summary: "as many bits as the entropy asks for, in Huffman's code",
+    formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: false,

@@ -39,6 +39,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "inceptionn",
     summary: "32, 16, 8 or no bits by magnitude",
+    formula: "x̂ = c where |c| ≥ 1; cut 15 bits behind the point where |c| ≥ 2^−⌊b/2⌋, 7 where |c| ≥ 2^−b; else 0",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: false,

@@ -24,6 +24,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "int8",
     summary: "255 evenly spaced levels up to the largest absolute value",
+    formula: "x̂ = s·round(c/s), s = max|c|/127",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: true,

@@ -38,6 +38,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "lpc-svrg",
     summary: "a number of bits each, clipped and drawn at random",
+    formula: "x̂ = δ·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/δ cut to −2^(w−1) … 2^(w−1) − 1, δ = λ·max|c|/(2^(w−1) − 1)",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: false,

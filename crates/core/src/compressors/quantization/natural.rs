@@ -37,6 +37,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "natural",
     summary: "powers of two drawn at random",
+    formula: "x̂ = sign(c)·2^(e + [u < |c|/2^e − 1]), e = ⌊log2|c|⌋",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: true,

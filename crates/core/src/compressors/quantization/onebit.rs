@@ -26,6 +26,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Works
 pub static ENTRY: Entry = Entry {
     id: "onebit",
     summary: "the sign, decoded to the mean of its side",
+    formula: "x̂ = mean of the elements ≥ 0 where c ≥ 0, mean of those < 0 where c < 0",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: true,

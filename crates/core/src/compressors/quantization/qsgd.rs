@@ -51,6 +51,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "qsgd",
     summary: "levels up to the norm, drawn at random",
+    formula: "x̂ = step·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/step, step = ‖c‖/s in each bucket",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: false,

@@ -25,6 +25,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Sourc
 pub static ENTRY: Entry = Entry {
     id: "signsgd",
     summary: "the sign; the majority decides",
+    formula: "x̂ = sign(c), 1 of 0; a step goes by the sign of the ranks' mean",
     family: Family::Quantization,
     aggregation: Aggregation::Vote,
     error_feedback: false,

@@ -21,6 +21,7 @@ use crate::{Aggregation, Entry, Family, Memory};
 pub static ENTRY: Entry = Entry {
     id: "signum",
     summary: "the sign of the running mean; the majority decides",
+    formula: "x̂ = sign(z), z ← δ·z + (1 − δ)·g; a step goes by the sign of the ranks' mean",
     family: Family::Quantization,
     aggregation: Aggregation::Vote,
     error_feedback: false,

@@ -32,6 +32,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "terngrad",
     summary: "three values drawn at random, five to a byte",
+    formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: false,

@@ -32,6 +32,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Works
 pub static ENTRY: Entry = Entry {
     id: "3lc",
     summary: "three values with sparsity multiplication, quartic and zero-run coded",
+    formula: "x̂ = M·round(c/M), M = s·max|c|",
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: true,

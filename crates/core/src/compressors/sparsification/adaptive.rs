@@ -37,6 +37,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Works
 pub static ENTRY: Entry = Entry {
     id: "adaptive",
     summary: "elements at random, the larger the likelier, unbiased with least variance",
+    formula: "x̂ = c/p with probability p = min(|c|/M, 1), else 0; Σp = ratio·d",
     family: Family::Sparsification,
     aggregation: Aggregation::Gather,
     error_feedback: false,

@@ -33,6 +33,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Sourc
 pub static ENTRY: Entry = Entry {
     id: "dgc",
     summary: "deep gradient compression: the largest elements of a momentum-corrected residual",
+    formula: "x̂ = v at the k largest |v|, where u and v become 0; u ← m·u + g, v ← v + u",
     family: Family::Sparsification,
     aggregation: Aggregation::Gather,
     error_feedback: true,

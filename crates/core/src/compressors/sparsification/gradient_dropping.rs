@@ -18,6 +18,7 @@ use crate::{Aggregation, Entry, Family};
 pub static ENTRY: Entry = Entry {
     id: "gradient-dropping",
     summary: "the thousandth of elements with the largest absolute values",
+    formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     aggregation: Aggregation::Gather,
     error_feedback: true,

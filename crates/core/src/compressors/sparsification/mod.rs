@@ -5,7 +5,7 @@ pub mod dgc;
 pub(super) mod drawn;
 pub(super) mod fraction;
 pub mod gradient_dropping;
-pub(super) mod positions;
+pub(crate) mod positions;
 pub mod randomk;
 pub mod sgc;
 pub mod sketched_sgd;

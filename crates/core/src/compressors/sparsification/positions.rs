@@ -5,12 +5,12 @@ use gradwire_bits::{DecodeError, bitmap, rice, varint};
 use crate::compressors::fields;
 
 /// The most elements whose positions fit in 32 bits.
-pub(in crate::compressors) const MOST_ELEMENTS: usize = u32::MAX as usize;
+pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
 
 /// How positions travel. The discriminants are the tags on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(in crate::compressors) enum Code {
+pub(crate) enum Code {
     /// One bit an element.
     Bitmap = 0,
     /// Rice-coded gaps, after a byte with their parameter.
@@ -21,7 +21,7 @@ pub(in crate::compressors) enum Code {
 
 impl Code {
     /// The shortest for these positions.
-    pub(in crate::compressors) fn shortest(positions: &[u32], elements: usize) -> Self {
+    pub(crate) fn shortest(positions: &[u32], elements: usize) -> Self {
         let rice = 1 + rice_len(positions, elements);
         let (bitmap, raw) = (bitmap::len(elements) as u64, 4 * positions.len() as u64);
         match bitmap.min(rice).min(raw) {
@@ -41,12 +41,7 @@ impl Code {
     }
 
     /// Appends the positions.
-    pub(in crate::compressors) fn encode(
-        self,
-        positions: &[u32],
-        elements: usize,
-        message: &mut Vec<u8>,
-    ) {
+    pub(crate) fn encode(self, positions: &[u32], elements: usize, message: &mut Vec<u8>) {
         match self {
             Code::Bitmap => bitmap::encode(positions, elements, message),
             Code::Rice => {
@@ -73,7 +68,7 @@ impl Code {
     }
 
     /// Reads exactly `count` increasing positions below `elements` off the front.
-    pub(in crate::compressors) fn take(
+    pub(crate) fn take(
         self,
         bytes: &mut &[u8],
         count: usize,
@@ -115,7 +110,7 @@ impl Code {
     }
 
     /// The most bytes that up to `count` positions take in their [shortest](Self::shortest) code.
-    pub(in crate::compressors) fn shortest_max_len(count: usize, elements: usize) -> usize {
+    pub(crate) fn shortest_max_len(count: usize, elements: usize) -> usize {
         [Code::Bitmap, Code::Rice, Code::Raw]
             .map(|code| code.max_len(count, elements))
             .into_iter()
@@ -153,13 +148,13 @@ fn rice_bound(count: usize, elements: usize) -> usize {
 }
 
 /// Appends what stands before values and positions: the code's tag and their number.
-pub(in crate::compressors) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
+pub(crate) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
     message.push(code as u8);
     varint::write(count as u64, message);
 }
 
 /// Splits the header off the front. The count is not checked against anything.
-pub(in crate::compressors) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
+pub(crate) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
     let (&tag, rest) = message.split_first().ok_or(DecodeError::Truncated)?;
     let code = Code::from_tag(tag)?;
     *message = rest;

@@ -35,6 +35,7 @@ use crate::{
 pub static ENTRY: Entry = Entry {
     id: "randomk",
     summary: "elements at random positions that all ranks know",
+    formula: "x̂ = c at k positions drawn at random, alike on all ranks or not, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     aggregation: Aggregation::Linear,
     error_feedback: true,

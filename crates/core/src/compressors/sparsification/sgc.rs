@@ -24,6 +24,7 @@ use crate::{Aggregation, Entry, Family, Memory};
 pub static ENTRY: Entry = Entry {
     id: "sgc",
     summary: "sparse gradient compression: the largest elements of a sum with long-term momentum",
+    formula: "x̂ = v at the k largest |v|, where u becomes 0; v = α·u_before + u, u ← u + ε·g",
     family: Family::Sparsification,
     aggregation: Aggregation::Gather,
     error_feedback: true,

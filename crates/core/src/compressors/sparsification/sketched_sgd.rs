@@ -36,6 +36,7 @@ use crate::{Aggregation, Context, Entry, Family, Sent, Workspace};
 pub static ENTRY: Entry = Entry {
     id: "sketched-sgd",
     summary: "the heaviest elements of the mean, found by a count sketch",
+    formula: "x̂ = c at its k largest among the elements that a count sketch of c estimates largest, 0 elsewhere",
     family: Family::Sparsification,
     aggregation: Aggregation::Rounds,
     error_feedback: true,

@@ -27,6 +27,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "threshold",
     summary: "the elements above a fixed absolute value",
+    formula: "x̂ = c where |c| > v, 0 elsewhere",
     family: Family::Sparsification,
     aggregation: Aggregation::Gather,
     error_feedback: true,

@@ -31,6 +31,7 @@ use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source
 pub static ENTRY: Entry = Entry {
     id: "topk",
     summary: "the elements with the largest absolute values",
+    formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     aggregation: Aggregation::Gather,
     error_feedback: true,
@@ -121,11 +122,7 @@ fn clear(most: usize, workspace: &mut Workspace) {
 
 /// Takes exactly the k largest elements, k at least 1 where there are any: into the workspace, and a 0 into the
 /// tensor.
-pub(in crate::compressors) fn take_largest(
-    source: &mut Source<'_>,
-    k: usize,
-    workspace: &mut Workspace,
-) {
+pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) {
     let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace));
     clear(k, workspace);
     if let Some(threshold) = threshold {

@@ -37,6 +37,7 @@ use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Sourc
 pub static ENTRY: Entry = Entry {
     id: "variance",
     summary: "the elements that are large beside their variance, in 4 bits",
+    formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
     aggregation: Aggregation::Gather,
     error_feedback: true,

@@ -52,6 +52,7 @@ use minmax::{MOST_ROWS, MinMax};
 pub static ENTRY: Entry = Entry {
     id: "sketchml",
     summary: "quantile buckets of the non-zeros, whose numbers share hashed bins",
+    formula: "x̂ = the mean of a bucket no further from 0 than that of c, of equally full buckets of either sign",
     family: Family::Hybrid,
     aggregation: Aggregation::Gather,
     error_feedback: true,

@@ -1,0 +1,55 @@
+//! Building blocks: the primitives of the GRACE survey's programming interface, in pairs, from which a new compressor
+//! is put together in one file.
+//!
+//! What the survey (Xu et al.: "GRACE: A Compressed Communication Framework for Distributed Machine Learning", section 4)
+//! calls by one name is here:
+//!
+//! | the survey | here |
+//! |---|---|
+//! | `compress` Q | [`Compressor::encode`](crate::Compressor::encode) |
+//! | `decompress` Q⁻¹ | [`Compressor::decode_add`](crate::Compressor::decode_add), which adds instead of storing |
+//! | `ctx` | [`Context`](crate::Context): shape, seed, step and rank; anything else is in the message |
+//! | `memory_compensate` φ = β·m + γ·g | [`Source`](crate::Source), which shows the sum block by block; β and γ are in [`Memory`](crate::Memory) |
+//! | `memory_update` ψ = φ − decoded | what the closure of [`Source::take`](crate::Source::take) leaves in its block |
+//! | φ and ψ of a method's own | [`Compressor::memory`](crate::Compressor::memory) |
+//! | `aggregate` Agg | the weighted mean, then [`Compressor::aggregate`](crate::Compressor::aggregate) |
+//! | communication strategy | [`Aggregation`](crate::Aggregation) |
+//! | `quantize`, `dequantize` | [`quantize`], [`dequantize`] to evenly spaced [`Grid`] numbers |
+//! | `sparsify`, `desparsify` | [`sparsify`], [`desparsify`] by a [`Selection`] |
+//! | `pack`, `unpack` | [`pack`], [`unpack`] for symbols; [`pack_positions`], [`unpack_positions`] for positions |
+//!
+//! All are those that the registered compressors are made of. `quantize` and `sparsify` leave behind what they fail to
+//! keep, so that a compressor made of them has error feedback; `unpack` and its like check what they read and consume
+//! it from the front of a message. For other values and codes there are the [`kernels`](gradwire_bits::kernels) and the
+//! modules of [`gradwire_bits`].
+//!
+//! ```
+//! use gradwire::tools::{Grid, Rounding, dequantize, pack, quantize, unpack};
+//!
+//! // Seven numbers, −3 … 3 times a step of 0.5.
+//! let grid = Grid::up_to(1.5, 3);
+//! let (mut values, mut symbols) = ([1.5, -0.4, 0.1, -1.5], Vec::new());
+//! quantize(&mut values, grid, Rounding::Nearest, &mut symbols);
+//! assert_eq!(symbols, [6, 2, 3, 0]);
+//! assert_eq!(values, [0.0, 0.5 - 0.4, 0.1, 0.0]);
+//!
+//! let mut message = Vec::new();
+//! pack(&symbols, grid.numbers(), &mut message);
+//! assert_eq!(message, [0b11_010_110, 0b000_0]);
+//!
+//! let mut decoded = [0.0; 4];
+//! unpack(&mut &message[..], grid.numbers(), 4, &mut symbols)?;
+//! dequantize(&symbols, grid, 1.0, &mut decoded);
+//! assert_eq!(decoded, [1.5, -0.5, 0.0, -1.5]);
+//! # Ok::<(), gradwire::DecodeError>(())
+//! ```
+
+mod pack;
+mod quantize;
+mod sparsify;
+
+pub use pack::{
+    pack, pack_positions, packed_len, packed_most, packed_positions_len, unpack, unpack_positions,
+};
+pub use quantize::{Grid, Rounding, dequantize, quantize};
+pub use sparsify::{Selection, desparsify, give_back, sparsify};

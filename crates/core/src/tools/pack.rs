@@ -1,0 +1,139 @@
+//! Symbols and positions, packed to the bit.
+
+use gradwire_bits::varint;
+
+use crate::DecodeError;
+use crate::compressors::sparsification::positions::{self, Code};
+use crate::compressors::symbols::Alphabet;
+
+/// Appends symbols of an alphabet of 2 to 2¹⁶, each in ⌈log2 alphabet⌉ bits, from the lowest bit of a byte up; the last
+/// byte is padded with zeros.
+///
+/// # Panics
+/// If the alphabet is of another size. A symbol that is not of the alphabet may panic or spoil the message.
+pub fn pack(symbols: &[u16], alphabet: usize, message: &mut Vec<u8>) {
+    of(alphabet).put_fixed(symbols, message);
+}
+
+/// Reads so many symbols off the front of a message, in place of what `symbols` held.
+///
+/// # Errors
+/// If the bytes end too early, a symbol is not of the alphabet, or padding is not zero.
+///
+/// # Panics
+/// If the alphabet is not of 2 to 2¹⁶ symbols.
+pub fn unpack(
+    message: &mut &[u8],
+    alphabet: usize,
+    count: usize,
+    symbols: &mut Vec<u16>,
+) -> Result<(), DecodeError> {
+    of(alphabet).take_fixed(message, count, symbols)
+}
+
+/// The bytes that so many symbols take.
+pub fn packed_len(count: usize, alphabet: usize) -> usize {
+    of(alphabet).max_len(count)
+}
+
+/// The most symbols that so many bytes hold: the inverse of [`packed_len`].
+pub fn packed_most(len: usize, alphabet: usize) -> usize {
+    of(alphabet).max_elements(len)
+}
+
+fn of(symbols: usize) -> Alphabet {
+    assert!((2..=1 << 16).contains(&symbols), "an alphabet of {symbols} symbols");
+    Alphabet::new(symbols, false)
+}
+
+/// Appends increasing positions in a tensor of so many elements, at most 2³² − 1: a byte that names their code, how
+/// many there are as varint, and the shortest of a bitmap, a Rice code and 32 bits each.
+pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>) {
+    let code = Code::shortest(positions, elements);
+    positions::put_header(code, positions.len(), message);
+    code.encode(positions, elements, message);
+}
+
+/// Reads positions in a tensor of so many elements off the front of a message, in place of what `positions` held:
+/// increasing, and all in the tensor.
+///
+/// # Errors
+/// If the bytes end too early, or are not what [`pack_positions`] could have written.
+pub fn unpack_positions(
+    message: &mut &[u8],
+    elements: usize,
+    positions: &mut Vec<u32>,
+) -> Result<(), DecodeError> {
+    let (code, count) = positions::take_header(message)?;
+    if count > elements as u64 {
+        return Err(DecodeError::Corrupt("there are more elements than the tensor has"));
+    }
+    code.take(message, count as usize, elements, positions)
+}
+
+/// The most bytes that up to so many positions in a tensor of so many elements take.
+pub fn packed_positions_len(count: usize, elements: usize) -> usize {
+    1 + varint::len(count as u64) + Code::shortest_max_len(count, elements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_worked_by_hand() {
+        // Five symbols take three bits: 100 001 011 000.
+        let mut message = Vec::new();
+        pack(&[4, 1, 3, 0], 5, &mut message);
+        assert_eq!(message, [0b1100_1100, 0]);
+        assert_eq!((packed_len(4, 5), packed_most(2, 5)), (2, 5));
+        message.push(7);
+        let (mut rest, mut symbols) = (&message[..], vec![8; 9]);
+        unpack(&mut rest, 5, 4, &mut symbols).unwrap();
+        assert_eq!((&symbols[..], rest), (&[4, 1, 3, 0][..], &[7][..]));
+    }
+
+    #[test]
+    fn what_was_not_packed_is_refused() {
+        let refused = |mut bytes: &[u8], alphabet, count| {
+            unpack(&mut bytes, alphabet, count, &mut Vec::new()).unwrap_err()
+        };
+        assert_eq!(refused(&[0], 5, 3), DecodeError::Truncated);
+        assert!(matches!(refused(&[5], 5, 1), DecodeError::Corrupt(_)));
+        assert!(matches!(refused(&[0b1000], 5, 1), DecodeError::Corrupt(_)));
+        assert_eq!(refused(&[0; 64], 3, usize::MAX), DecodeError::Truncated);
+    }
+
+    #[test]
+    fn positions_worked_by_hand() {
+        // Of eight elements a bitmap is one byte.
+        let mut message = Vec::new();
+        pack_positions(&[0, 3], 8, &mut message);
+        assert_eq!(message, [0, 2, 0b1001]);
+        message.push(7);
+        let (mut rest, mut positions) = (&message[..], vec![8; 9]);
+        unpack_positions(&mut rest, 8, &mut positions).unwrap();
+        assert_eq!((&positions[..], rest), (&[0, 3][..], &[7][..]));
+        let refused =
+            |mut bytes: &[u8]| unpack_positions(&mut bytes, 8, &mut Vec::new()).unwrap_err();
+        assert!(matches!(refused(&[0, 3, 0b1001]), DecodeError::Corrupt(_)));
+        assert!(matches!(refused(&[0, 9, 0b1001]), DecodeError::Corrupt(_)));
+        assert!(matches!(refused(&[3, 2, 0b1001]), DecodeError::Corrupt(_)));
+        assert_eq!(refused(&[2, 2, 0, 0, 0, 0, 1, 0, 0]), DecodeError::Truncated);
+    }
+
+    #[test]
+    fn every_density_returns_within_its_bound_and_leaves_the_rest() {
+        let elements = 10_000;
+        for step in [1, 2, 7, 100, 3_000, 9_999] {
+            let positions: Vec<u32> = (0..elements as u32).step_by(step).collect();
+            let mut message = Vec::new();
+            pack_positions(&positions, elements, &mut message);
+            assert!(message.len() <= packed_positions_len(positions.len(), elements));
+            message.extend([1, 2, 3]);
+            let (mut rest, mut back) = (&message[..], Vec::new());
+            unpack_positions(&mut rest, elements, &mut back).unwrap();
+            assert_eq!((back, rest), (positions, &[1, 2, 3][..]), "every {step}");
+        }
+    }
+}

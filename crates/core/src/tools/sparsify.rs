@@ -1,0 +1,101 @@
+//! Few elements of many.
+
+use gradwire_bits::kernels::{self, Side};
+
+use crate::compressors::sparsification::topk;
+use crate::{Source, Workspace};
+
+/// Which elements are kept.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Selection {
+    /// So many of the largest absolute values; of equal ones those that come first.
+    Largest(usize),
+    /// Those whose absolute value is above a number.
+    Above(f32),
+}
+
+/// Takes the selected elements out of the tensor: their positions, increasing, and their values into the workspace,
+/// and a 0 into their place. All others stay where error feedback finds them.
+///
+/// Answer [`Sent::Positions`](crate::Sent::Positions) after it.
+///
+/// Cost: 12 bytes an element, and for [`Selection::Largest`] 16 before.
+pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut Workspace) {
+    let above = match selection {
+        // Nothing is larger than all that is finite.
+        Selection::Largest(0) => f32::MAX,
+        Selection::Largest(k) => return topk::take_largest(source, k.min(source.len()), workspace),
+        Selection::Above(above) => above,
+    };
+    let Workspace { positions, values, .. } = workspace;
+    positions.clear();
+    values.clear();
+    source.take_blocks(|start, block| {
+        kernels::compact_beyond(block, Side::Both, above, start as u32, positions, values);
+    });
+}
+
+/// Puts what a message fails to carry of the sparsified values back to their positions.
+pub fn give_back(source: &mut Source<'_>, positions: &[u32], values: &[f32]) {
+    if let Some(left) = source.left() {
+        positions.iter().zip(values).for_each(|(&at, &value)| left[at as usize] = value);
+    }
+}
+
+/// Adds `weight` times each value at its position to `out`, and so nothing to all others.
+///
+/// # Panics
+/// If a position lies outside, which [`unpack_positions`](super::unpack_positions) sees to.
+pub fn desparsify(positions: &[u32], values: &[f32], weight: f32, out: &mut [f32]) {
+    positions.iter().zip(values).for_each(|(&at, &value)| out[at as usize] += weight * value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Floats, Memory, SCRATCH};
+
+    fn sparsified(gradient: &[f32], selection: Selection) -> (Vec<u32>, Vec<f32>, Vec<f32>) {
+        let (mut residual, mut scratch) = (vec![0.0; gradient.len()], [0.0; SCRATCH]);
+        let floats = Floats::F32(gradient);
+        let mut source =
+            Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch).unwrap();
+        // What was there before does not count.
+        let mut workspace =
+            Workspace { positions: vec![9], values: vec![9.0], ..Workspace::default() };
+        sparsify(&mut source, selection, &mut workspace);
+        (workspace.positions, workspace.values, residual)
+    }
+
+    #[test]
+    fn selections_worked_by_hand() {
+        let gradient = [1.0, -3.0, 0.0, 2.0, -2.0];
+        let kept = |positions: &[u32], values: &[f32], left: &[f32]| {
+            (positions.to_vec(), values.to_vec(), left.to_vec())
+        };
+        let two = kept(&[1, 3], &[-3.0, 2.0], &[1.0, 0.0, 0.0, 0.0, -2.0]);
+        assert_eq!(sparsified(&gradient, Selection::Largest(2)), two);
+        let three = kept(&[1, 3, 4], &[-3.0, 2.0, -2.0], &[1.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(sparsified(&gradient, Selection::Above(1.0)), three);
+        let all = kept(&[0, 1, 2, 3, 4], &gradient, &[0.0; 5]);
+        assert_eq!(sparsified(&gradient, Selection::Largest(6)), all);
+        assert_eq!(sparsified(&gradient, Selection::Largest(0)), kept(&[], &[], &gradient));
+        assert_eq!(sparsified(&[], Selection::Largest(3)), kept(&[], &[], &[]));
+    }
+
+    #[test]
+    fn values_return_to_their_positions() {
+        let mut out = [1.0; 4];
+        desparsify(&[1, 3], &[4.0, -2.0], 0.5, &mut out);
+        assert_eq!(out, [1.0, 3.0, 1.0, 0.0]);
+
+        let (mut residual, mut scratch) = ([0.0; 3], [0.0; SCRATCH]);
+        let floats = Floats::F32(&[5.0, 1.0, 7.0]);
+        let mut source =
+            Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch).unwrap();
+        let mut workspace = Workspace::default();
+        sparsify(&mut source, Selection::Above(2.0), &mut workspace);
+        give_back(&mut source, &workspace.positions, &[0.5, -0.5]);
+        assert_eq!(residual, [0.5, 1.0, -0.5]);
+    }
+}

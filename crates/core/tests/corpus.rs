@@ -1,0 +1,91 @@
+//! The corpora of the fuzz targets, replayed.
+//!
+//! What a fuzzer found worth keeping, `fuzz/corpus`, goes through the checks of `fuzz/checks.rs` at every test.
+//! `cargo xtask corpus`, or `GRADWIRE_WRITE_CORPUS=1`, adds seeds from the golden files, which are replayed as frames as
+//! well.
+
+#[path = "../../../fuzz/checks.rs"]
+mod checks;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gradwire::frame::Frame;
+use gradwire::registry::REGISTRY;
+use gradwire::{Encoder, Floats, State, Tensor};
+
+fn corpus() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
+}
+
+/// Name and content of every file of a folder, in order; of none, nothing.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let mut files: Vec<_> = paths.map(|path| (name(&path), fs::read(&path).unwrap())).collect();
+    files.sort();
+    files
+}
+
+fn golden() -> Vec<(String, Vec<u8>)> {
+    files(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"))
+}
+
+fn may_write() -> bool {
+    std::env::var_os("GRADWIRE_WRITE_CORPUS").is_some_and(|set| set == "1")
+}
+
+fn write(folder: &str, name: &str, input: &[u8]) {
+    let folder = corpus().join(folder);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(name), input).unwrap();
+}
+
+#[test]
+fn messages() {
+    if may_write() {
+        for (name, file) in golden() {
+            let frame = Frame::read(&mut &file[..]).unwrap();
+            let folder = format!("messages/{}", frame.spec.entry().id);
+            let input = checks::input(&frame.spec, frame.message);
+            write(&folder, name.trim_end_matches(".gw"), &input);
+        }
+    }
+    for entry in REGISTRY {
+        let inputs = files(&corpus().join("messages").join(entry.id));
+        assert!(!inputs.is_empty(), "{} has no corpus; run cargo xtask corpus", entry.id);
+        for (name, input) in inputs {
+            println!("{}/{name}", entry.id);
+            checks::message(entry.id, &input);
+        }
+    }
+}
+
+#[test]
+fn frames() {
+    for (name, input) in golden().into_iter().chain(files(&corpus().join("frames"))) {
+        println!("{name}");
+        checks::frames(&input);
+    }
+}
+
+#[test]
+fn states() {
+    if may_write() {
+        let (mut state, mut message) = (State::new(), Vec::new());
+        let mut encoder = Encoder::new(&"3lc".parse().unwrap(), 1, 0);
+        let tensor = Tensor::new("fc.weight", &[3]);
+        encoder.encode(&tensor, 0, Floats::F32(&[1.0, 0.25, -0.5]), &mut message).unwrap();
+        encoder.save("rank0/", &mut state);
+        state.set_number("step", 7);
+        state.set_setting("tab\tand\\line\n", "x");
+        write("states", "saved", &state.to_bytes().unwrap());
+    }
+    let inputs = files(&corpus().join("states"));
+    assert!(!inputs.is_empty(), "there is no corpus; run cargo xtask corpus");
+    for (name, input) in inputs {
+        println!("{name}");
+        checks::state(&input);
+    }
+}

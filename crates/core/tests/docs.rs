@@ -1,0 +1,63 @@
+//! `docs/compressors.md` is made of the registry and of measured rows, and this test says where it is behind them.
+//!
+//! `cargo xtask docs`, or `GRADWIRE_WRITE_DOCS=1`, writes it anew.
+
+mod page;
+
+use std::fs;
+use std::path::PathBuf;
+
+use gradwire::registry::REGISTRY;
+use page::Row;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn the_page_is_what_registry_and_measurements_say() {
+    let measured = fs::read(root().join(page::MEASURED)).unwrap();
+    let page = page::page(&page::rows(&measured));
+    let path = root().join("docs/compressors.md");
+    if std::env::var_os("GRADWIRE_WRITE_DOCS").is_some_and(|set| set == "1") {
+        fs::write(&path, &page).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    for (number, (found, expected)) in committed.lines().zip(page.lines()).enumerate() {
+        assert_eq!(found, expected, "line {} is behind; run cargo xtask docs", number + 1);
+    }
+    assert!(committed == page, "the page is too short or too long; run cargo xtask docs");
+}
+
+#[test]
+fn every_row_that_was_measured_is_shown() {
+    let row = |spec: &str, elements, gbps| Row {
+        compressor: spec.to_owned(),
+        elements,
+        compress_gbps: gbps,
+        decompress_gbps: 2.0 * gbps,
+        bits_per_element: 1.6,
+    };
+    let page = page::page(&[
+        row("3lc", 1000, 20.0),
+        row("3lc", 2000, 10.04),
+        row("3lc:s=1.75", 2000, 0.126),
+        row("none", 2000, 30.0),
+    ]);
+    assert!(page.contains("| `3lc` | 1.600 | 20.0 | 10.0 | 40.0 | 20.1 |\n"), "{page}");
+    assert!(page.contains("| `3lc:s=1.75` | 1.600 | – | 0.13 | – | 0.25 |\n"), "{page}");
+    assert!(page.contains("| `topk` | – | – | – | – | – |\n"), "{page}");
+}
+
+#[test]
+fn every_compressor_has_its_formula_in_a_line() {
+    for entry in REGISTRY {
+        let formula = entry.formula;
+        assert!(
+            formula.starts_with("x̂ = ") || formula.starts_with("Ĉ = "),
+            "{}: {formula}",
+            entry.id
+        );
+        assert!(!formula.contains('\n') && formula.chars().count() < 160, "{}", entry.id);
+    }
+}

@@ -1,0 +1,146 @@
+//! What must hold of any bytes: checked by the fuzz targets as they invent them, and by `crates/core/tests/corpus.rs` over
+//! those that were kept.
+
+use std::sync::OnceLock;
+
+use gradwire::frame::{Frame, FrameError};
+use gradwire::registry::REGISTRY;
+use gradwire::{Decoder, Entry, Spec, State, Tensor};
+
+/// What decodes another way than a compressor's defaults. Its place says which input means it, so add at the end.
+const CONFIGURATIONS: &[&str] = &[
+    "8bit:code=huffman,ef=off",
+    "qsgd:s=4,bucket=0,code=elias",
+    "qsgd:s=10,bucket=100,norm=max,code=huffman,ef=on",
+    "lpc-svrg:w=5",
+    "lpc-svrg:lambda=0.25,code=huffman,ef=on",
+    "natural:code=huffman,ef=off",
+    "3lc:zre=off",
+    "entropy-bits:bits=7,code=fixed,ef=on",
+    "topk:ratio=0.02",
+    "topk:ratio=0.4",
+    "topk:positions=raw",
+    "topk:ratio=0.05,select=sampled,positions=bitmap",
+    "dgc:ratio=0.02",
+    "sgc:ratio=0.02",
+    "sbc:p=0.02",
+    "sbc:p=0.02,golomb=derived",
+    "sbc:p=0.02,mean=bf16",
+    "sbc:p=0.02,select=sampled",
+    "dryden:ratio=0.05",
+    "adacomp:fc=60",
+    "adacomp:fc=60,code=records",
+    "adacomp:factor=3,code=records",
+    "local-selection:fc=60",
+    "qsparse-local:ratio=0.1",
+    "qsparse-local:ratio=0.5,select=randomk,s=3,bucket=0,scale=off,code=huffman",
+    "qsparse-local:ratio=0.1,quantizer=sign",
+    "randomk:ratio=0.1",
+    "powersgd:rank=2",
+    "gradzip:rank=3,lambda=0.01",
+    "gradiveq:slice=16,keep=3",
+    "sketched-sgd:ratio=0.01,rows=3",
+];
+
+/// Small ones of every kind; the first is that of the golden files.
+const SHAPES: [&[usize]; 8] = [&[20, 30], &[], &[0], &[7], &[33], &[6, 7], &[3, 4, 5], &[1023]];
+
+const MARK: f32 = -7.25;
+
+/// The configurations of a compressor, its defaults first.
+fn specs(id: &str) -> &'static [Spec] {
+    static ALL: OnceLock<Vec<(&str, Vec<Spec>)>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let listed: Vec<Spec> =
+            CONFIGURATIONS.iter().map(|text| text.parse().expect("it is a spec")).collect();
+        let specs = |entry: &&'static Entry| {
+            let of_it = listed.iter().filter(|spec| spec.entry().id == entry.id);
+            (entry.id, [Spec::of(entry)].into_iter().chain(of_it.cloned()).collect())
+        };
+        REGISTRY.iter().map(specs).collect()
+    });
+    all.iter().find(|(name, _)| *name == id).map_or(&[], |(_, specs)| specs)
+}
+
+/// The input that stands for a message of the golden files' shape. Of a configuration that is not listed it means the
+/// defaults, which decode most others too.
+pub(crate) fn input(spec: &Spec, message: &[u8]) -> Vec<u8> {
+    let listed = specs(spec.entry().id).iter().position(|listed| listed == spec);
+    let choice = listed.unwrap_or(0) * SHAPES.len();
+    [&[u8::try_from(choice).expect("a byte chooses")], message].concat()
+}
+
+/// A bare message behind a byte that chooses configuration and shape: it decodes, each time alike, or nothing is
+/// touched.
+///
+/// # Panics
+/// If that does not hold, or there is no compressor of this name.
+pub(crate) fn message(id: &str, input: &[u8]) {
+    let specs = specs(id);
+    assert!(!specs.is_empty(), "there is no compressor '{id}'");
+    let Some((&choice, message)) = input.split_first() else { return };
+    let choice = usize::from(choice);
+    let (shape, spec) =
+        (SHAPES[choice % SHAPES.len()], &specs[choice / SHAPES.len() % specs.len()]);
+    let tensor = Tensor::new("t", shape);
+    let mut decoder = Decoder::new(spec, 11);
+    let mut decode = || {
+        let mut out = vec![MARK; tensor.elements()];
+        let result = decoder.decode_add(&tensor, 3, 2, message, 1.0, &mut out);
+        let bits: Vec<u32> = out.iter().map(|x| x.to_bits()).collect();
+        (result.is_ok(), bits)
+    };
+    let (accepted, bits) = decode();
+    if accepted {
+        // The second time buffers are not empty.
+        assert_eq!(decode(), (accepted, bits), "{spec}, {shape:?}");
+        let most = spec.compressor().max_elements(message.len());
+        assert!(tensor.elements() <= most, "{spec}, {shape:?}: {most} elements at most");
+    } else {
+        let untouched = bits.iter().all(|&bits| bits == MARK.to_bits());
+        assert!(untouched, "{spec}, {shape:?}: a refused message was added in part");
+    }
+}
+
+/// Frames, one after the other: each is read, decodes or not, and reads the same when it is written again; or the input
+/// stays where it was.
+///
+/// # Panics
+/// If that does not hold.
+pub(crate) fn frames(input: &[u8]) {
+    let mut input = input.to_vec();
+    // A checksum would keep what is changed from being looked at.
+    while let Err(FrameError::Checksum { expected, found }) = walk(&input) {
+        let wrong = expected.to_le_bytes();
+        let Some(at) = input.windows(4).rposition(|bytes| bytes == wrong) else { return };
+        input[at..at + 4].copy_from_slice(&found.to_le_bytes());
+        // What was mended may have been a part of what the checksum is of.
+        if matches!(walk(&input), Err(FrameError::Checksum { .. })) {
+            return;
+        }
+    }
+}
+
+fn walk(mut rest: &[u8]) -> Result<(), FrameError> {
+    while !rest.is_empty() {
+        let before = rest;
+        let frame = Frame::read(&mut rest).inspect_err(|_| assert_eq!(before, rest))?;
+        assert!(rest.len() < before.len());
+        let _ = frame.decode(4096);
+        let mut written = Vec::new();
+        frame.write(&mut written);
+        assert_eq!(Frame::read(&mut &written[..]).as_ref(), Ok(&frame));
+    }
+    Ok(())
+}
+
+/// A state file: it is refused, or reads the same when it is written again.
+///
+/// # Panics
+/// If that does not hold.
+pub(crate) fn state(input: &[u8]) {
+    let Ok(state) = State::from_bytes(input) else { return };
+    let written = state.to_bytes().expect("what was read can be written");
+    let again = State::from_bytes(&written).expect("what was written can be read");
+    assert_eq!(again.to_bytes().expect("it was written before"), written);
+}
