@@ -5,8 +5,13 @@
 //! for each of their tensors, and stay outside: a model of images keeps nothing but the running
 //! statistics of batch normalisation, one of text nothing at all.
 
+mod alexnet;
 mod cifar_cnn;
 mod conv;
+#[cfg(test)]
+mod deep_tests;
+mod densenet;
+mod imagenet_resnet;
 mod kind;
 mod layers;
 mod lenet5;
@@ -15,9 +20,11 @@ mod matmul;
 mod mlp;
 mod model;
 mod resnet;
+mod resnet9;
 
 #[cfg(test)]
 mod tests;
+mod vgg;
 
 use std::fmt;
 

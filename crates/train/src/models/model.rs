@@ -45,14 +45,28 @@ impl Model {
     /// A model for images and classes of the given shape.
     pub fn new(kind: ModelKind, shape: ImageShape) -> Result<Self, ModelError> {
         let (layout, network) = kind.build(shape)?;
-        Ok(Self {
+        Ok(Self::with_network(shape, layout, network))
+    }
+
+    /// A model of this network.
+    pub(super) fn with_network(
+        shape: ImageShape,
+        layout: Layout,
+        network: Box<dyn Network>,
+    ) -> Self {
+        Self {
             shape,
             tensors: layout.parameters.iter().map(|p| p.tensor.clone()).collect(),
             statistics: layout.norms.iter().map(|&(_, n)| Statistics::new(n)).collect(),
             layout,
             network,
             device: Device::flex(),
-        })
+        }
+    }
+
+    /// The images and classes the model is for.
+    pub fn shape(&self) -> ImageShape {
+        self.shape
     }
 
     /// The names and shapes of the parameters.
