@@ -152,7 +152,8 @@ impl Experiment {
             | ModelKind::CifarCnn
             | ModelKind::Vgg16
             | ModelKind::Vgg19
-            | ModelKind::AlexNet => known("cosine:from=0.01,to=0.0001"),
+            | ModelKind::AlexNet
+            | ModelKind::UNet => known("cosine:from=0.01,to=0.0001"),
         }
     }
 

@@ -12,13 +12,14 @@ use super::lenet5::LeNet5;
 use super::mlp::{Hidden, Mlp};
 use super::resnet::ResNet;
 use super::resnet9::ResNet9;
+use super::unet::UNet;
 use super::vgg::{VGG16, VGG19, Vgg};
 use super::{ImageShape, ModelError, Network};
 
 /// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
 /// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
 /// `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`, `resnet18`, `resnet50` or
-/// `vgg19` for those of ImageNet's; `charlstm`, with other than 200 hidden units as `charlstm:64`, or `wordlstm` for text.
+/// `vgg19` for those of ImageNet's; `unet` for images with masks; `charlstm`, with other than 200 hidden units as `charlstm:64`, or `wordlstm` for text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
@@ -53,6 +54,8 @@ pub enum ModelKind {
     ResNet18,
     /// ImageNet's ResNet of 50 layers.
     ResNet50,
+    /// A small U-Net, for images with masks.
+    UNet,
     /// Two layers of long short-term memory, for characters.
     CharLstm {
         /// Hidden units of each layer, at least 1.
@@ -65,7 +68,7 @@ pub enum ModelKind {
 /// A name that is no model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text"
+    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text"
 )]
 pub struct UnknownModel(pub String);
 
@@ -78,6 +81,11 @@ impl ModelKind {
     /// Whether it learns text, not images.
     pub fn is_for_text(self) -> bool {
         matches!(self, ModelKind::CharLstm { .. } | ModelKind::WordLstm)
+    }
+
+    /// Whether it learns labels of pixels, not of images.
+    pub fn is_for_masks(self) -> bool {
+        self == ModelKind::UNet
     }
 
     /// Declares the model's parameters and makes the network that uses them.
@@ -100,6 +108,7 @@ impl ModelKind {
             ModelKind::AlexNet => Box::new(AlexNet::new(&mut layout, AlexNet::WIDTH, shape)?),
             ModelKind::ResNet18 => Box::new(ImageNetResNet::new(&mut layout, RESNET18, shape)),
             ModelKind::ResNet50 => Box::new(ImageNetResNet::new(&mut layout, RESNET50, shape)),
+            ModelKind::UNet => Box::new(UNet::new(&mut layout, UNet::WIDTH, shape)?),
             ModelKind::CharLstm { .. } | ModelKind::WordLstm => {
                 return Err(ModelError::NotForImages { model: self.to_string() });
             }
@@ -134,6 +143,7 @@ impl FromStr for ModelKind {
             "alexnet" => Ok(ModelKind::AlexNet),
             "resnet18" => Ok(ModelKind::ResNet18),
             "resnet50" => Ok(ModelKind::ResNet50),
+            "unet" => Ok(ModelKind::UNet),
             "charlstm" => Ok(ModelKind::CharLstm { hidden: Self::HIDDEN }),
             "wordlstm" => Ok(ModelKind::WordLstm),
             _ => name
@@ -162,6 +172,7 @@ impl fmt::Display for ModelKind {
             ModelKind::AlexNet => f.write_str("alexnet"),
             ModelKind::ResNet18 => f.write_str("resnet18"),
             ModelKind::ResNet50 => f.write_str("resnet50"),
+            ModelKind::UNet => f.write_str("unet"),
             ModelKind::CharLstm { hidden: Self::HIDDEN } => f.write_str("charlstm"),
             ModelKind::CharLstm { hidden } => write!(f, "charlstm:{hidden}"),
             ModelKind::WordLstm => f.write_str("wordlstm"),

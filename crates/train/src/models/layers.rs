@@ -29,7 +29,7 @@ pub(crate) enum Init {
 
 impl Init {
     /// He et al. 2015: variance 2 / fan-in, for weights in front of a rectifier.
-    fn he(fan_in: usize) -> Self {
+    pub(crate) fn he(fan_in: usize) -> Self {
         Init::Uniform { variance: 2.0 / fan_in as f32 }
     }
 
@@ -125,7 +125,7 @@ pub(crate) fn floats(data: &burn::tensor::TensorData) -> &[f32] {
 }
 
 impl Pass<'_> {
-    fn take<const D: usize>(&self, at: usize) -> Tensor<D> {
+    pub(crate) fn take<const D: usize>(&self, at: usize) -> Tensor<D> {
         let shape: [usize; D] = self.layout.parameters[at]
             .tensor
             .shape()
