@@ -20,7 +20,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "FILE")]
     pub(crate) experiment: Option<PathBuf>,
     /// The model: mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20
-    /// (or any 6n+2) for images; charlstm (charlstm:N with N hidden units), wordlstm for text [default: lenet5]
+    /// (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50, vgg19 for those
+    /// of ImageNet's size; unet for images with masks; charlstm (charlstm:N with N hidden units), wordlstm for text [default: lenet5]
     #[arg(long)]
     model: Option<ModelKind>,
     /// A folder with MNIST, CIFAR-10, class folders of images or text, or the name of a known data set
@@ -61,8 +62,8 @@ pub(crate) struct Settings {
     /// Images, or streams of text, per worker and step [default: 32, 5 for text]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999] [default: momentum,
-    /// sgd for text]
+    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], rmsprop[:rho=0.9,m=0],
+    /// adagrad [default: momentum, sgd for text]
     #[arg(long, value_name = "NAME")]
     optimizer: Option<OptimizerKind>,
     /// A number, or a schedule such as cosine:from=0.1,to=0.001,scale=on or

@@ -133,19 +133,27 @@ impl Default for Experiment {
 }
 
 impl Experiment {
-    /// A schedule for a model: ResNets take the 3LC paper's, scaled by the number of workers and warmed
+    /// A schedule for a model: models with batch normalisation take the 3LC paper's, scaled by the number of workers and warmed
     /// up; models without batch normalisation a smaller one. Language models fall in steps, as in
     /// Sattler et al., Table III.
     pub fn learning_rate_for(model: ModelKind) -> LearningRate {
         match model {
-            ModelKind::ResNet { .. } => known("cosine:from=0.1,to=0.001,scale=on,warmup=0.05"),
+            ModelKind::ResNet { .. }
+            | ModelKind::ResNet9
+            | ModelKind::DenseNet40
+            | ModelKind::ResNet18
+            | ModelKind::ResNet50 => known("cosine:from=0.1,to=0.001,scale=on,warmup=0.05"),
             ModelKind::CharLstm { .. } => {
                 known("step:from=1,factor=0.8,at=0.3125+0.5+0.625+0.75+0.875")
             }
             ModelKind::WordLstm => known("step:from=1,factor=0.8,after=0.4,every=0.02"),
-            ModelKind::Mlp { .. } | ModelKind::LeNet5 { .. } | ModelKind::CifarCnn => {
-                known("cosine:from=0.01,to=0.0001")
-            }
+            ModelKind::Mlp { .. }
+            | ModelKind::LeNet5 { .. }
+            | ModelKind::CifarCnn
+            | ModelKind::Vgg16
+            | ModelKind::Vgg19
+            | ModelKind::AlexNet
+            | ModelKind::UNet => known("cosine:from=0.01,to=0.0001"),
         }
     }
 

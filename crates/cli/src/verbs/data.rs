@@ -91,8 +91,9 @@ fn sizes(content: &Content) -> String {
             let [channels, height, width] = images.train.shape();
             let (train, test) = (images.train.len(), images.test.len());
             let classes = images.train.classes;
+            let classed = if images.train.is_masked() { "classes of pixels" } else { "classes" };
             format!(
-                "{train} training and {test} test images of {height}×{width}×{channels}, {classes} classes"
+                "{train} training and {test} test images of {height}×{width}×{channels}, {classes} {classed}"
             )
         }
         Content::Text(text) => format!(

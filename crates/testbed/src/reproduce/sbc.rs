@@ -146,7 +146,7 @@ impl Row {
             compressors: self.compressors().iter().map(|text| known(text)).collect(),
             send: Payload::Updates,
             split: match figures.metric {
-                Metric::Accuracy => Split::Shards { sizes: None },
+                Metric::Accuracy | Metric::Iou => Split::Shards { sizes: None },
                 // A text is cut in equal parts as it is.
                 Metric::Perplexity => Split::Shared,
             },
@@ -213,7 +213,7 @@ impl Row {
         row("learning rate", figures.learning_rate.to_owned(), run.learning_rate.clone());
         let augmented = match (run.augment, figures.metric) {
             (true, _) => "yes",
-            (false, Metric::Accuracy) => "no",
+            (false, Metric::Accuracy | Metric::Iou) => "no",
             (false, Metric::Perplexity) => "–",
         };
         row("images shifted, or cropped and flipped", "not said".to_owned(), augmented.to_owned());
@@ -266,12 +266,12 @@ pub fn heat_map(summary: &Summary) -> HeatMap {
         let compressor = cell(p, every).to_string();
         let row = summary.rows.iter().find(|row| row.compressor == compressor)?;
         Some(match metric {
-            Metric::Accuracy => 1.0 - row.quality.mean,
+            Metric::Accuracy | Metric::Iou => 1.0 - row.quality.mean,
             Metric::Perplexity => row.quality.mean,
         })
     };
     let (title, show): (_, fn(f64) -> String) = match metric {
-        Metric::Accuracy => ("Test error", |error| format!("{:.2} %", error * 100.0)),
+        Metric::Accuracy | Metric::Iou => ("Test error", |error| format!("{:.2} %", error * 100.0)),
         Metric::Perplexity => ("Perplexity", |perplexity| format!("{perplexity:.2}")),
     };
     HeatMap {

@@ -49,7 +49,7 @@ pub fn catalogue() -> &'static [Known] {
     &CATALOGUE
 }
 
-const CATALOGUE: [Known; 7] = [
+const CATALOGUE: [Known; 8] = [
     Known {
         name: digits::NAME,
         summary: "distorted digits drawn from strokes, 28×28 grey, 10 classes; generated, needs no files",
@@ -95,6 +95,14 @@ const CATALOGUE: [Known; 7] = [
         files: &[file(
             "cifar10-jpg.tar.gz",
             "1fde636a137192241399fe9928af8c30ba7c867ca7901121faa671a7363be792",
+        )],
+    },
+    Known {
+        name: "magnetic-tile",
+        summary: "magnetic tiles with masks of their defects, shrunk to 96×96 grey, 315 + 77; one archive",
+        files: &[file(
+            "mt-defect.tar.gz",
+            "15a8ce59abb78e8404f757231ad0256b160772afad25b0477556af218d8c7eff",
         )],
     },
     Known {

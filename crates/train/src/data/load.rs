@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::archive::{is_archive, stem};
 use super::files::{Checksums, names};
-use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, text};
+use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, text};
 
 /// Loads the data set whose files lie in `dir`, whatever their kind:
 ///
@@ -15,7 +15,8 @@ use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, text};
 ///   images of one size;
 /// - text: `ptb.train.txt` and `ptb.test.txt` of the Penn Treebank, by words; `train.txt` and
 ///   `test.txt`, or any other `.txt` files, whose last 2 % are for testing, by characters;
-/// - one `.tar`, `.tar.gz`, `.tgz` or `.zip` of such folders or texts, read in memory.
+/// - one `.tar`, `.tar.gz`, `.tgz` or `.zip` of such folders or texts, read in memory, or of images
+///   with masks, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, which are shrunk to 96×96.
 ///
 /// `dir` may also be the archive or text itself, or a folder with one subfolder that holds a data
 /// set. Text counts only where there is nothing else: most data sets come with a readme.
@@ -46,11 +47,14 @@ pub fn load(dir: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { name, checksum: sums.total(), content })
 }
 
-/// What the archive `dir/name` holds: images, or else text.
+/// What the archive `dir/name` holds: images, images with masks, or else text.
 fn archive(dir: &Path, name: &str, sums: &mut Checksums) -> Result<Content, DataError> {
     let path = dir.join(name);
     let bytes = sums.read(dir, name)?;
     if let Some((train, test)) = folder::load_archive(&path, &bytes)? {
+        return Ok(Content::Images(ImageSet::new(train, test)));
+    }
+    if let Some((train, test)) = masks::load_archive(&path, &bytes)? {
         return Ok(Content::Images(ImageSet::new(train, test)));
     }
     text::load_archive(&path, &bytes)?.ok_or(DataError::Unrecognised { path })

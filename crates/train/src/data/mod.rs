@@ -2,7 +2,7 @@
 //! generated set of images that needs none.
 //!
 //! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words
-//!   and plain text (folders and text also from one archive); [`find`] looks for a data set by name;
+//!   and plain text (folders and text also from one archive), and images with masks; [`find`] looks for a data set by name;
 //!   [`catalogue`] lists the names.
 //! - [`embedded`] draws distorted digits from a seed.
 //! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the floats a model sees.
@@ -17,6 +17,7 @@ mod files;
 mod folder;
 mod idx;
 mod load;
+mod masks;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod text;
 mod zip;
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 
 pub use augment::{PADDING, SHIFT, augment, normalise, shift};
@@ -34,7 +36,7 @@ pub use error::DataError;
 pub use load::load;
 pub use text::{Text, Unit};
 
-/// Labelled images of one size, eight bits a channel.
+/// Images of one size, eight bits a channel, labelled as wholes or pixel by pixel.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Images {
     /// Channels: 1 (grey) or 3 (red, green, blue).
@@ -47,19 +49,33 @@ pub struct Images {
     pub classes: usize,
     /// Image after image, each channels-first: `channels · height · width` bytes.
     pub pixels: Vec<u8>,
-    /// One label an image.
+    /// One label an image, or one for each of its pixels.
     pub labels: Vec<u8>,
 }
 
 impl Images {
     /// The number of images.
     pub fn len(&self) -> usize {
-        self.labels.len()
+        self.pixels.len() / (self.channels * self.height * self.width).max(1)
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.len() == 0
+    }
+
+    /// Whether each pixel has a label.
+    pub fn is_masked(&self) -> bool {
+        self.labels.len() > self.len()
+    }
+
+    /// The labels of these images: one each, or row by row those of their pixels.
+    ///
+    /// # Panics
+    /// If there are no such images.
+    pub fn labels_of(&self, images: Range<usize>) -> &[u8] {
+        let each = if self.is_masked() { self.height * self.width } else { 1 };
+        &self.labels[images.start * each..images.end * each]
     }
 
     /// Channels, height and width.

@@ -3,16 +3,23 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::alexnet::AlexNet;
 use super::cifar_cnn::CifarCnn;
+use super::densenet::DenseNet;
+use super::imagenet_resnet::{ImageNetResNet, RESNET18, RESNET50};
 use super::layers::Layout;
 use super::lenet5::LeNet5;
 use super::mlp::{Hidden, Mlp};
 use super::resnet::ResNet;
+use super::resnet9::ResNet9;
+use super::unet::UNet;
+use super::vgg::{VGG16, VGG19, Vgg};
 use super::{ImageShape, ModelError, Network};
 
 /// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
-/// or `lenet5:relu`, `cifar-cnn`, or `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`) for
-/// images; `charlstm`, with other than 200 hidden units as `charlstm:64`, or `wordlstm` for text.
+/// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
+/// `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`, `resnet18`, `resnet50` or
+/// `vgg19` for those of ImageNet's; `unet` for images with masks; `charlstm`, with other than 200 hidden units as `charlstm:64`, or `wordlstm` for text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
@@ -29,9 +36,26 @@ pub enum ModelKind {
     CifarCnn,
     /// CIFAR's ResNet.
     ResNet {
-        /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1.
+        /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1. Depth 50 goes by no
+        /// name, as `resnet50` is ImageNet's.
         n: usize,
     },
+    /// The ResNet of DAWNBench.
+    ResNet9,
+    /// DenseNet of depth 40 and growth rate 12.
+    DenseNet40,
+    /// VGG with 13 convolutions, for CIFAR.
+    Vgg16,
+    /// VGG with 16 convolutions.
+    Vgg19,
+    /// Five convolutions and three fully connected layers.
+    AlexNet,
+    /// ImageNet's ResNet of 18 layers.
+    ResNet18,
+    /// ImageNet's ResNet of 50 layers.
+    ResNet50,
+    /// A small U-Net, for images with masks.
+    UNet,
     /// Two layers of long short-term memory, for characters.
     CharLstm {
         /// Hidden units of each layer, at least 1.
@@ -44,7 +68,7 @@ pub enum ModelKind {
 /// A name that is no model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, and resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 for images; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text"
+    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text"
 )]
 pub struct UnknownModel(pub String);
 
@@ -57,6 +81,11 @@ impl ModelKind {
     /// Whether it learns text, not images.
     pub fn is_for_text(self) -> bool {
         matches!(self, ModelKind::CharLstm { .. } | ModelKind::WordLstm)
+    }
+
+    /// Whether it learns labels of pixels, not of images.
+    pub fn is_for_masks(self) -> bool {
+        self == ModelKind::UNet
     }
 
     /// Declares the model's parameters and makes the network that uses them.
@@ -72,6 +101,14 @@ impl ModelKind {
             }
             ModelKind::CifarCnn => Box::new(CifarCnn::new(&mut layout, shape)?),
             ModelKind::ResNet { n } => Box::new(ResNet::new(&mut layout, n, shape)),
+            ModelKind::ResNet9 => Box::new(ResNet9::new(&mut layout, ResNet9::WIDTH, shape)?),
+            ModelKind::DenseNet40 => Box::new(DenseNet::new(&mut layout, [12, 12], shape)?),
+            ModelKind::Vgg16 => Box::new(Vgg::new(&mut layout, VGG16, shape)?),
+            ModelKind::Vgg19 => Box::new(Vgg::new(&mut layout, VGG19, shape)?),
+            ModelKind::AlexNet => Box::new(AlexNet::new(&mut layout, AlexNet::WIDTH, shape)?),
+            ModelKind::ResNet18 => Box::new(ImageNetResNet::new(&mut layout, RESNET18, shape)),
+            ModelKind::ResNet50 => Box::new(ImageNetResNet::new(&mut layout, RESNET50, shape)),
+            ModelKind::UNet => Box::new(UNet::new(&mut layout, UNet::WIDTH, shape)?),
             ModelKind::CharLstm { .. } | ModelKind::WordLstm => {
                 return Err(ModelError::NotForImages { model: self.to_string() });
             }
@@ -99,6 +136,14 @@ impl FromStr for ModelKind {
             "lenet5" => Ok(ModelKind::LeNet5 { rectified: false }),
             "lenet5:relu" => Ok(ModelKind::LeNet5 { rectified: true }),
             "cifar-cnn" => Ok(ModelKind::CifarCnn),
+            "resnet9" => Ok(ModelKind::ResNet9),
+            "densenet40" => Ok(ModelKind::DenseNet40),
+            "vgg16" => Ok(ModelKind::Vgg16),
+            "vgg19" => Ok(ModelKind::Vgg19),
+            "alexnet" => Ok(ModelKind::AlexNet),
+            "resnet18" => Ok(ModelKind::ResNet18),
+            "resnet50" => Ok(ModelKind::ResNet50),
+            "unet" => Ok(ModelKind::UNet),
             "charlstm" => Ok(ModelKind::CharLstm { hidden: Self::HIDDEN }),
             "wordlstm" => Ok(ModelKind::WordLstm),
             _ => name
@@ -120,6 +165,14 @@ impl fmt::Display for ModelKind {
             ModelKind::LeNet5 { rectified: true } => f.write_str("lenet5:relu"),
             ModelKind::CifarCnn => f.write_str("cifar-cnn"),
             ModelKind::ResNet { n } => write!(f, "resnet{}", 6 * n + 2),
+            ModelKind::ResNet9 => f.write_str("resnet9"),
+            ModelKind::DenseNet40 => f.write_str("densenet40"),
+            ModelKind::Vgg16 => f.write_str("vgg16"),
+            ModelKind::Vgg19 => f.write_str("vgg19"),
+            ModelKind::AlexNet => f.write_str("alexnet"),
+            ModelKind::ResNet18 => f.write_str("resnet18"),
+            ModelKind::ResNet50 => f.write_str("resnet50"),
+            ModelKind::UNet => f.write_str("unet"),
             ModelKind::CharLstm { hidden: Self::HIDDEN } => f.write_str("charlstm"),
             ModelKind::CharLstm { hidden } => write!(f, "charlstm:{hidden}"),
             ModelKind::WordLstm => f.write_str("wordlstm"),

@@ -5,8 +5,8 @@
 //! what batch normalisation sees.
 
 use burn::tensor::Tensor;
-use burn::tensor::module::{batch_norm, batch_norm_train, linear, max_pool2d};
-use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::module::{avg_pool2d, batch_norm, batch_norm_train, linear, max_pool2d};
+use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
 use super::conv::conv;
 
@@ -29,7 +29,7 @@ pub(crate) enum Init {
 
 impl Init {
     /// He et al. 2015: variance 2 / fan-in, for weights in front of a rectifier.
-    fn he(fan_in: usize) -> Self {
+    pub(crate) fn he(fan_in: usize) -> Self {
         Init::Uniform { variance: 2.0 / fan_in as f32 }
     }
 
@@ -125,7 +125,7 @@ pub(crate) fn floats(data: &burn::tensor::TensorData) -> &[f32] {
 }
 
 impl Pass<'_> {
-    fn take<const D: usize>(&self, at: usize) -> Tensor<D> {
+    pub(crate) fn take<const D: usize>(&self, at: usize) -> Tensor<D> {
         let shape: [usize; D] = self.layout.parameters[at]
             .tensor
             .shape()
@@ -190,6 +190,11 @@ impl Conv {
         Self { weight, bias: None, stride, padding: kernel / 2 }
     }
 
+    /// The same convolution with another stride and padding.
+    pub(crate) fn spaced(self, stride: usize, padding: usize) -> Self {
+        Self { stride, padding, ..self }
+    }
+
     /// Images in, feature maps out: `[batch, channels, height, width]`.
     pub(crate) fn forward(&self, pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
         let maps = conv(x, pass.take(self.weight), self.stride, self.padding);
@@ -222,23 +227,34 @@ fn weights(fan_in: usize, next: Next) -> Init {
     }
 }
 
-/// A fully connected layer: `y = x·W + b` with `W` of shape `[from, to]`.
+/// A fully connected layer: `y = x·W + b` with `W` of shape `[from, to]`, or `y = x·W`.
 #[derive(Debug)]
 pub(crate) struct Linear {
     weight: usize,
-    bias: usize,
+    bias: Option<usize>,
 }
 
 impl Linear {
     /// A layer from `from` to `to` features.
     pub(crate) fn new(layout: &mut Layout, name: &str, [from, to]: [usize; 2], next: Next) -> Self {
+        let layer = Self::unbiased(layout, name, [from, to], next);
+        Self { bias: Some(layout.parameter(name, "bias", &[to], Init::Constant(0.0))), ..layer }
+    }
+
+    /// A layer without bias.
+    pub(crate) fn unbiased(
+        layout: &mut Layout,
+        name: &str,
+        [from, to]: [usize; 2],
+        next: Next,
+    ) -> Self {
         let weight = layout.parameter(name, "weight", &[from, to], weights(from, next));
-        Self { weight, bias: layout.parameter(name, "bias", &[to], Init::Constant(0.0)) }
+        Self { weight, bias: None }
     }
 
     /// `[batch, from]` in, `[batch, to]` out.
     pub(crate) fn forward(&self, pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
-        linear(x, pass.take(self.weight), Some(pass.take(self.bias)))
+        linear(x, pass.take(self.weight), self.bias.map(|bias| pass.take(bias)))
     }
 }
 
@@ -283,5 +299,27 @@ impl BatchNorm {
 
 /// The largest of each `kernel` × `kernel` window, every `stride` positions.
 pub(crate) fn max_pool(x: Tensor<4>, kernel: usize, stride: usize) -> Tensor<4> {
-    max_pool2d(x, MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]))
+    max_pool_padded(x, kernel, stride, 0)
+}
+
+/// The same with `padding` places around the maps that are never the largest.
+pub(crate) fn max_pool_padded(
+    x: Tensor<4>,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Tensor<4> {
+    let options = MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]);
+    max_pool2d(x, options.with_padding([padding; 2]))
+}
+
+/// The mean of each `kernel` × `kernel` square.
+pub(crate) fn mean_pool(x: Tensor<4>, kernel: usize) -> Tensor<4> {
+    avg_pool2d(x, AvgPoolOptions::new([kernel; 2]).with_stride([kernel; 2]))
+}
+
+/// The mean of each feature map: `[batch, channels]`.
+pub(crate) fn global_mean(x: Tensor<4>) -> Tensor<2> {
+    let [batch, channels, height, width] = x.dims();
+    x.reshape([batch, channels, height * width]).mean_dim(2).flatten::<2>(1, 2)
 }

@@ -5,8 +5,13 @@
 //! for each of their tensors, and stay outside: a model of images keeps nothing but the running
 //! statistics of batch normalisation, one of text nothing at all.
 
+mod alexnet;
 mod cifar_cnn;
 mod conv;
+#[cfg(test)]
+mod deep_tests;
+mod densenet;
+mod imagenet_resnet;
 mod kind;
 mod layers;
 mod lenet5;
@@ -15,9 +20,14 @@ mod matmul;
 mod mlp;
 mod model;
 mod resnet;
+mod resnet9;
 
 #[cfg(test)]
 mod tests;
+mod unet;
+#[cfg(test)]
+mod unet_tests;
+mod vgg;
 
 use std::fmt;
 
@@ -74,6 +84,19 @@ pub enum ModelError {
         /// The smallest height and width.
         least: usize,
     },
+    /// Images that cannot be halved as often as the model needs, or with other than two classes.
+    #[error(
+        "{model} tells two classes of pixels apart in images whose sides are multiples of {sides}, these are {shape} with {} classes; give such images",
+        shape.classes
+    )]
+    Sides {
+        /// The model.
+        model: &'static str,
+        /// The images.
+        shape: ImageShape,
+        /// What the sides must be a multiple of.
+        sides: usize,
+    },
     /// Images without pixels, or a task without classes.
     #[error("a model needs images with at least one pixel and two classes, these are {shape} with {} classes", shape.classes)]
     Empty {
@@ -83,6 +106,18 @@ pub enum ModelError {
     /// A language model for images.
     #[error("{model} learns text and cannot classify images; choose mlp, lenet5 or a resnet")]
     NotForImages {
+        /// The model.
+        model: String,
+    },
+    /// A model of whole images for images with masks.
+    #[error("{model} classifies whole images and cannot find their parts; choose unet")]
+    NotForMasks {
+        /// The model.
+        model: String,
+    },
+    /// A model of masks for images without.
+    #[error("{model} learns to find parts of images from masks; choose mlp, lenet5 or a resnet")]
+    NotWithoutMasks {
         /// The model.
         model: String,
     },
@@ -100,8 +135,9 @@ pub enum ModelError {
     },
 }
 
-/// What a network computes: one score for each class and image.
+/// What a network computes: one score for each class and image, or class and pixel.
 trait Network: Send + Sync + fmt::Debug {
-    /// `[batch, channels, height, width]` in, `[batch, classes]` out.
+    /// `[batch, channels, height, width]` in, `[batch, classes]` or `[batch · height · width, classes]`
+    /// out.
     fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2>;
 }

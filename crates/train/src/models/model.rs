@@ -24,12 +24,16 @@ pub struct Model {
 /// What an evaluation adds up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Score {
-    /// Images whose class, or tokens that, had the highest score; a tie goes to the lowest.
+    /// Images or pixels whose class, or tokens that, had the highest score; a tie goes to the lowest.
     pub correct: usize,
     /// Sum of the cross-entropies, in nats.
     pub loss: f64,
-    /// Images or tokens looked at.
+    /// Images, pixels or tokens looked at.
     pub examples: usize,
+    /// Images or pixels of the second class for which that had the highest score.
+    pub both: usize,
+    /// Images or pixels of the second class, or for which that had the highest score.
+    pub either: usize,
 }
 
 impl Score {
@@ -38,6 +42,8 @@ impl Score {
         self.correct += other.correct;
         self.loss += other.loss;
         self.examples += other.examples;
+        self.both += other.both;
+        self.either += other.either;
     }
 }
 
@@ -45,14 +51,28 @@ impl Model {
     /// A model for images and classes of the given shape.
     pub fn new(kind: ModelKind, shape: ImageShape) -> Result<Self, ModelError> {
         let (layout, network) = kind.build(shape)?;
-        Ok(Self {
+        Ok(Self::with_network(shape, layout, network))
+    }
+
+    /// A model of this network.
+    pub(super) fn with_network(
+        shape: ImageShape,
+        layout: Layout,
+        network: Box<dyn Network>,
+    ) -> Self {
+        Self {
             shape,
             tensors: layout.parameters.iter().map(|p| p.tensor.clone()).collect(),
             statistics: layout.norms.iter().map(|&(_, n)| Statistics::new(n)).collect(),
             layout,
             network,
             device: Device::flex(),
-        })
+        }
+    }
+
+    /// The images and classes the model is for.
+    pub fn shape(&self) -> ImageShape {
+        self.shape
     }
 
     /// The names and shapes of the parameters.
@@ -74,7 +94,8 @@ impl Model {
     /// Adds the gradient of the batch's mean cross-entropy to `gradients` and returns that mean.
     /// Moves the batch-norm statistics.
     ///
-    /// `images` are normalised values, image after image, each channel by channel.
+    /// `images` are normalised values, image after image, each channel by channel; `labels` has one for
+    /// each, or one for each pixel where the model scores pixels.
     ///
     /// # Panics
     /// If lengths do not fit, or a label is not a class.
@@ -95,7 +116,7 @@ impl Model {
             layout: &self.layout,
             norm: Norm::Batch(&mut self.statistics),
         };
-        let images = batch(self.shape, images, labels.len(), &device);
+        let images = batch(self.shape, images, &device);
         let scores = self.network.forward(&mut pass, images);
         let targets = one_hot(labels, self.shape.classes, &device);
         let loss = (log_softmax(scores, 1) * targets).sum() / -(labels.len() as f32);
@@ -131,13 +152,16 @@ impl Model {
             .collect();
         let mut pass =
             Pass { parameters: &parameters, layout: &self.layout, norm: Norm::Running(statistics) };
-        let images = batch(self.shape, images, labels.len(), &self.device);
+        let images = batch(self.shape, images, &self.device);
         let scores = log_softmax(self.network.forward(&mut pass, images), 1).into_data();
         let mut score = Score::default();
         for (row, &label) in floats(&scores).chunks_exact(self.shape.classes).zip(labels) {
             score.examples += 1;
-            score.correct += usize::from(highest(row) == usize::from(label));
-            score.loss -= f64::from(row[usize::from(label)]);
+            let (found, label) = (highest(row), usize::from(label));
+            score.correct += usize::from(found == label);
+            score.both += usize::from(found == 1 && label == 1);
+            score.either += usize::from(found == 1 || label == 1);
+            score.loss -= f64::from(row[label]);
         }
         score
     }
@@ -197,7 +221,8 @@ pub(super) fn draw(parameter: &Parameter, seed: u64) -> Vec<f32> {
     }
 }
 
-fn batch(shape: ImageShape, images: &[f32], count: usize, device: &Device) -> Tensor<4> {
+fn batch(shape: ImageShape, images: &[f32], device: &Device) -> Tensor<4> {
+    let count = images.len() / shape.elements();
     let dims = [count, shape.channels, shape.height, shape.width];
     Tensor::from_data(TensorData::new(images.to_vec(), dims), device)
 }

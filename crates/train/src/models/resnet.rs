@@ -25,7 +25,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
-use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, max_pool};
+use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, global_mean, max_pool};
 use super::{ImageShape, Network};
 
 /// A residual network of depth 6n + 2.
@@ -63,9 +63,7 @@ impl Network for ResNet {
         for block in &self.blocks {
             x = block.forward(pass, x);
         }
-        let [batch, channels, height, width] = x.dims();
-        let x = x.reshape([batch, channels, height * width]).mean_dim(2).flatten::<2>(1, 2);
-        self.fc.forward(pass, x)
+        self.fc.forward(pass, global_mean(x))
     }
 }
 

@@ -72,6 +72,13 @@ fn kinds_parse_and_print() {
         "resnet8",
         "resnet20",
         "resnet1202",
+        "resnet9",
+        "densenet40",
+        "vgg16",
+        "vgg19",
+        "alexnet",
+        "resnet18",
+        "resnet50",
     ] {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
@@ -82,7 +89,6 @@ fn kinds_parse_and_print() {
         "mlp:5,sin",
         "resnet",
         "resnet2",
-        "resnet18",
         "resnet34",
         "resnet1208",
         "resnet-20",

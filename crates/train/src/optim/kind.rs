@@ -1,4 +1,5 @@
-//! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`.
+//! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`,
+//! `rmsprop:rho=0.9,m=0.8`, `adagrad`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +7,10 @@ use std::str::FromStr;
 use gradwire::Tensor;
 use gradwire_exchange::Optimizer;
 
-use super::{Adam, AdamConfig, Momentum, MomentumConfig, PerTensor, Sgd};
+use super::{
+    AdaGrad, AdaGradConfig, Adam, AdamConfig, Momentum, MomentumConfig, PerTensor, RmsProp,
+    RmsPropConfig, Sgd,
+};
 use crate::options::{Options, OptionsError, Printer};
 
 /// Which optimizer, with its settings. Prints back only what differs from the defaults.
@@ -18,13 +22,17 @@ pub enum OptimizerKind {
     Momentum(MomentumConfig),
     /// Adam; β₁ = 0.9, β₂ = 0.999, ε = 1e-8 by default.
     Adam(AdamConfig),
+    /// RMSProp; ρ = 0.9, no momentum, ε = 1e-8 by default.
+    RmsProp(RmsPropConfig),
+    /// AdaGrad; ε = 1e-10 by default.
+    AdaGrad(AdaGradConfig),
 }
 
 /// Why a string names no optimizer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptimizerError {
     /// A name that is no optimizer's.
-    #[error("unknown optimizer '{0}'; known are sgd, momentum, nesterov, adam")]
+    #[error("unknown optimizer '{0}'; known are sgd, momentum, nesterov, adam, rmsprop, adagrad")]
     Unknown(String),
     /// A setting that does not fit.
     #[error(transparent)]
@@ -33,15 +41,20 @@ pub enum OptimizerError {
 
 const MOMENTUM: f32 = 0.9;
 const ADAM: AdamConfig = AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon: 1e-8 };
+const ADAGRAD: AdaGradConfig = AdaGradConfig { epsilon: 1e-10 };
 
 impl OptimizerKind {
-    /// An optimizer for the tensors of a model, with weight decay.
     /// Whether steps carry on in the direction of earlier ones.
     pub fn has_momentum(self) -> bool {
-        self != Self::Sgd
+        match self {
+            Self::Sgd | Self::AdaGrad(_) => false,
+            Self::RmsProp(config) => config.momentum > 0.0,
+            Self::Momentum(_) | Self::Adam(_) => true,
+        }
     }
 
-    /// An optimizer for these tensors.
+    /// An optimizer for the tensors of a model, with weight decay.
     pub fn build(self, tensors: &[Tensor], weight_decay: f32) -> Box<dyn Optimizer> {
         match self {
             Self::Sgd => Box::new(PerTensor::new(tensors, weight_decay, |_| Sgd)),
@@ -50,6 +63,12 @@ impl OptimizerKind {
             }
             Self::Adam(config) => {
                 Box::new(PerTensor::new(tensors, weight_decay, |n| Adam::new(config, n)))
+            }
+            Self::RmsProp(config) => {
+                Box::new(PerTensor::new(tensors, weight_decay, |n| RmsProp::new(config, n)))
+            }
+            Self::AdaGrad(config) => {
+                Box::new(PerTensor::new(tensors, weight_decay, |n| AdaGrad::new(config, n)))
             }
         }
     }
@@ -72,18 +91,28 @@ impl FromStr for OptimizerKind {
             "adam" => Self::Adam(AdamConfig {
                 beta1: options.number("beta1", f64::from(ADAM.beta1), below_one, decay)? as f32,
                 beta2: options.number("beta2", f64::from(ADAM.beta2), below_one, decay)? as f32,
-                epsilon: options.number(
-                    "eps",
-                    f64::from(ADAM.epsilon),
-                    "a positive number",
-                    |x| (x as f32).is_normal() && x > 0.0,
-                )? as f32,
+                epsilon: epsilon(&mut options, ADAM.epsilon)?,
             }),
+            "rmsprop" => Self::RmsProp(RmsPropConfig {
+                rho: options.number("rho", f64::from(RMSPROP.rho), below_one, decay)? as f32,
+                momentum: options.number("m", f64::from(RMSPROP.momentum), below_one, decay)?
+                    as f32,
+                epsilon: epsilon(&mut options, RMSPROP.epsilon)?,
+            }),
+            "adagrad" => {
+                Self::AdaGrad(AdaGradConfig { epsilon: epsilon(&mut options, ADAGRAD.epsilon)? })
+            }
             unknown => return Err(OptimizerError::Unknown(unknown.to_owned())),
         };
         options.finish()?;
         Ok(kind)
     }
+}
+
+/// The setting `eps`.
+fn epsilon(options: &mut Options, default: f32) -> Result<f32, OptionsError> {
+    let positive = |x: f64| (x as f32).is_normal() && x > 0.0;
+    Ok(options.number("eps", f64::from(default), "a positive number", positive)? as f32)
 }
 
 impl fmt::Display for OptimizerKind {
@@ -99,6 +128,15 @@ impl fmt::Display for OptimizerKind {
                 printer.unless("beta1", beta1, ADAM.beta1)?;
                 printer.unless("beta2", beta2, ADAM.beta2)?;
                 printer.unless("eps", epsilon, ADAM.epsilon)
+            }
+            Self::RmsProp(RmsPropConfig { rho, momentum, epsilon }) => {
+                let mut printer = Printer::new(f, "rmsprop")?;
+                printer.unless("rho", rho, RMSPROP.rho)?;
+                printer.unless("m", momentum, RMSPROP.momentum)?;
+                printer.unless("eps", epsilon, RMSPROP.epsilon)
+            }
+            Self::AdaGrad(AdaGradConfig { epsilon }) => {
+                Printer::new(f, "adagrad")?.unless("eps", epsilon, ADAGRAD.epsilon)
             }
         }
     }

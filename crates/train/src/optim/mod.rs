@@ -5,9 +5,11 @@
 //! `weight_decay · parameter` is added to the gradient of every tensor, biases and batch norm
 //! included, before the rule sees it.
 
+mod adagrad;
 mod adam;
 mod kind;
 mod momentum;
+mod rmsprop;
 mod sgd;
 
 #[cfg(test)]
@@ -16,9 +18,11 @@ mod tests;
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::Optimizer;
 
+pub use adagrad::{AdaGrad, AdaGradConfig};
 pub use adam::{Adam, AdamConfig};
 pub use kind::{OptimizerError, OptimizerKind};
 pub use momentum::{Momentum, MomentumConfig};
+pub use rmsprop::{RmsProp, RmsPropConfig};
 pub use sgd::Sgd;
 
 /// An update rule for a single tensor, with that tensor's state.

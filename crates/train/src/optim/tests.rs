@@ -63,9 +63,64 @@ fn adam_by_hand() {
 }
 
 #[test]
+fn rmsprop_by_hand() {
+    // s = 0.1, p = 1 − 0.5/√0.1 = −0.5811388; s = 0.09 + 0.4 = 0.49, p = −0.5811388 + 0.5·2/0.7.
+    close(&path("rmsprop", 0.0, &[1.0, -2.0]), &[-0.581_138_8, 0.847_432_6]);
+    // s = 0.75, v = 1.1547005, p = 1 − 0.5·v; s = 0.1875 + 3 = 3.1875, √ = 1.7853571,
+    // v = 0.5·1.1547005 − 1.1202241 = −0.5428738, p = 0.4226497 − 0.5·v.
+    close(&path("rmsprop:rho=0.25,m=0.5", 0.0, &[1.0, -2.0]), &[0.422_649_7, 0.694_086_6]);
+    // With ρ = 0 and ε = 1: 1 − 0.5·1.1/2.1; 0.7380952 + 0.5·1.9261905/2.9261905.
+    close(&path("rmsprop:rho=0,eps=1", 0.1, &[1.0, -2.0]), &[0.738_095_2, 1.067_224_6]);
+}
+
+#[test]
+fn adagrad_by_hand() {
+    // s = 1, p = 1 − 0.5; s = 5, p = 0.5 + 0.5·2/√5.
+    close(&path("adagrad", 0.0, &[1.0, -2.0]), &[0.5, 0.947_213_6]);
+    // g = 1.1, p = 1 − 0.5·1.1/2.1; g = −1.9261905, s = 1.21 + 3.7102098 = 4.9202098,
+    // √ = 2.2181546, p = 0.7380952 + 0.5·1.9261905/3.2181546.
+    close(&path("adagrad:eps=1", 0.1, &[1.0, -2.0]), &[0.738_095_2, 1.037_364_4]);
+}
+
+#[test]
+fn masked_rmsprop_forgets_its_velocity_alone() {
+    let kind: OptimizerKind = "rmsprop:m=0.5".parse().unwrap();
+    let step = |masked: bool, momentum: OptimizerKind| {
+        let mut optimizer = momentum.build(&[Tensor::new("a", &[2])], 0.0);
+        let mut parameters = [1.0, 1.0];
+        optimizer.update(0, 0.1, &[1.0, 1.0], &mut parameters);
+        if masked {
+            optimizer.mask(0, &[1]);
+        }
+        let before = parameters;
+        optimizer.update(0, 0.1, &[-2.0, -2.0], &mut parameters);
+        [parameters[0] - before[0], parameters[1] - before[1]]
+    };
+    let (whole, masked) = (step(false, kind), step(true, kind));
+    let still = step(false, "rmsprop".parse().unwrap());
+    assert_eq!(masked[0], whole[0]);
+    assert!(masked[1] != whole[1] && (masked[1] - still[1]).abs() < 1e-6, "{masked:?} {still:?}");
+}
+
+#[test]
+fn momentum_is_said_of_those_that_have_it() {
+    for (kind, has) in [
+        ("sgd", false),
+        ("momentum", true),
+        ("nesterov", true),
+        ("adam", true),
+        ("rmsprop", false),
+        ("rmsprop:m=0.8", true),
+        ("adagrad", false),
+    ] {
+        assert_eq!(kind.parse::<OptimizerKind>().unwrap().has_momentum(), has, "{kind}");
+    }
+}
+
+#[test]
 fn restored_optimizers_go_on_as_if_never_stopped() {
     let tensors = [Tensor::new("a", &[3])];
-    for kind in ["sgd", "momentum", "nesterov", "adam"] {
+    for kind in ["sgd", "momentum", "nesterov", "adam", "rmsprop:m=0.5", "adagrad"] {
         let kind: OptimizerKind = kind.parse().unwrap();
         let gradients = [[1.0, -2.0, 0.5], [0.25, 0.0, 3.0], [-1.0, 1.0, -1.0]];
         let mut whole = kind.build(&tensors, 0.01);
@@ -106,20 +161,31 @@ fn state_of_another_model_is_refused() {
 
 #[test]
 fn kinds_parse_and_print() {
-    for text in
-        ["sgd", "momentum", "momentum:m=0.5", "nesterov", "adam", "adam:beta2=0.99,eps=0.001"]
-    {
+    for text in [
+        "sgd",
+        "momentum",
+        "momentum:m=0.5",
+        "nesterov",
+        "adam",
+        "adam:beta2=0.99,eps=0.001",
+        "rmsprop",
+        "rmsprop:rho=0.99,m=0.5,eps=0.001",
+        "adagrad",
+        "adagrad:eps=0.001",
+    ] {
         assert_eq!(text.parse::<OptimizerKind>().unwrap().to_string(), text);
     }
     assert_eq!("momentum:m=0.9".parse::<OptimizerKind>().unwrap().to_string(), "momentum");
     for (text, part) in [
-        ("lion", "known are sgd, momentum, nesterov, adam"),
+        ("lion", "known are sgd, momentum, nesterov, adam, rmsprop, adagrad"),
         ("sgd:m=0.9", "no setting 'm'; known are: none"),
         ("momentum:m=1", "m=1 is not allowed; give a number in [0, 1)"),
         ("momentum:m=nan", "is not allowed"),
         ("adam:beta3=0", "known are: beta1, beta2, eps"),
         ("adam:beta1=0.99999999999", "is not allowed"),
         ("adam:eps=0", "positive"),
+        ("rmsprop:rho=1", "rho=1 is not allowed; give a number in [0, 1)"),
+        ("adagrad:eps=-1", "positive"),
     ] {
         let message = text.parse::<OptimizerKind>().unwrap_err().to_string();
         assert!(message.contains(part), "{text}: {message}");

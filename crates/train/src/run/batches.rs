@@ -66,7 +66,8 @@ impl<'a> Batches<'a> {
             } else {
                 normalise(image, mean, std, out);
             }
-            self.labels.push(train.labels[visit.example as usize]);
+            let example = visit.example as usize;
+            self.labels.extend_from_slice(train.labels_of(example..example + 1));
         }
     }
 
@@ -88,5 +89,5 @@ pub(super) fn test_batch<'a>(
     for (index, out) in range.clone().zip(out.chunks_exact_mut(size)) {
         normalise(test.image(index), &data.mean, &data.std, out);
     }
-    &test.labels[range]
+    test.labels_of(range)
 }

@@ -238,8 +238,16 @@ impl<'a> Learner<'a> {
 /// Refuses a model of images for text, and the reverse, naming both.
 fn check_model(config: &RunConfig) -> Result<(), TrainError> {
     let model = config.model.to_string();
+    let masked = |images: &ImageSet| images.train.is_masked();
+    let for_masks = config.model.is_for_masks();
     let (holds, error) = match (&config.data.content, config.model.is_for_text()) {
         (Content::Images(_), true) => ("images", ModelError::NotForImages { model }),
+        (Content::Images(images), false) if masked(images) && !for_masks => {
+            ("images with masks", ModelError::NotForMasks { model })
+        }
+        (Content::Images(images), false) if !masked(images) && for_masks => {
+            ("images without masks", ModelError::NotWithoutMasks { model })
+        }
         (Content::Text(_), false) => ("text", ModelError::NotForText { model }),
         _ => return Ok(()),
     };
@@ -254,6 +262,9 @@ pub(super) fn check_data(config: &RunConfig) -> Result<(), TrainError> {
     match &config.data.content {
         Content::Images(images) if images.train.is_empty() || images.test.is_empty() => {
             refuse("the data set needs at least one training and one test image".to_owned())
+        }
+        Content::Images(images) if images.train.is_masked() && config.augment => {
+            refuse("crops and flips would part images from their masks; leave them off".to_owned())
         }
         Content::Text(_) if config.augment => {
             refuse("crops and flips are for images; leave them off for text".to_owned())

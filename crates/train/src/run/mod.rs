@@ -24,6 +24,8 @@ mod text_batches;
 mod worker;
 
 #[cfg(test)]
+mod mask_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod text_tests;

@@ -17,12 +17,16 @@ pub enum Metric {
     /// e to the mean cross-entropy of a test token, from 1 on; less is better. As good as a choice
     /// among so many equally likely tokens.
     Perplexity,
+    /// Intersection over union: of all test pixels that are of the second class or taken for it, the
+    /// part that is both, 0 to 1; more is better.
+    Iou,
 }
 
 impl Metric {
     /// What models of these data are measured in.
     pub fn of(data: &Dataset) -> Self {
-        match data.content {
+        match &data.content {
+            Content::Images(images) if images.train.is_masked() => Metric::Iou,
             Content::Images(_) => Metric::Accuracy,
             Content::Text(_) => Metric::Perplexity,
         }
@@ -33,13 +37,14 @@ impl Metric {
         match self {
             Metric::Accuracy => "accuracy",
             Metric::Perplexity => "perplexity",
+            Metric::Iou => "IoU",
         }
     }
 
     /// A quality as people read it: `91.05 %`, or `3.635`.
     pub fn show(self, quality: f64) -> String {
         match self {
-            Metric::Accuracy => format!("{:.2} %", quality * 100.0),
+            Metric::Accuracy | Metric::Iou => format!("{:.2} %", quality * 100.0),
             Metric::Perplexity if quality < 10.0 => format!("{quality:.3}"),
             Metric::Perplexity if quality >= 1e6 => format!("{quality:.1e}"),
             Metric::Perplexity => format!("{quality:.2}"),

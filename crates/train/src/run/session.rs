@@ -135,6 +135,17 @@ fn validate(config: &RunConfig) -> Result<(), TrainError> {
 /// Each worker's own examples; `None` where all share all, as the parts of a text always are.
 fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, TrainError> {
     match (&config.data.content, &config.split) {
+        (Content::Images(images), Split::Shared | Split::Shards { .. }) => config
+            .split
+            // How many there are decides, not what they are labelled.
+            .shards(&vec![0; images.train.len()], config.workers, config.seed)
+            .map_err(TrainError::Config),
+        (Content::Images(images), split) if images.train.is_masked() => {
+            Err(TrainError::Config(format!(
+                "the split '{split}' goes by classes, of which each image with a mask has several; \
+                 take shared or shards"
+            )))
+        }
         (Content::Images(images), split) => split
             .shards(&images.train.labels, config.workers, config.seed)
             .map_err(TrainError::Config),
@@ -523,6 +534,8 @@ fn evaluation(step: u64, metric: Metric, score: Score) -> Evaluation {
         metric,
         quality: match metric {
             Metric::Accuracy => score.correct as f64 / examples,
+            Metric::Iou if score.either == 0 => 1.0,
+            Metric::Iou => score.both as f64 / score.either as f64,
             // An infinite number could not be written as JSON.
             Metric::Perplexity => (score.loss / examples).exp().min(f64::MAX),
         },

@@ -29,7 +29,7 @@ fn text(train: usize, test: usize) -> Arc<Dataset> {
     })
 }
 
-fn config(compressor: &str) -> RunConfig {
+pub(super) fn config(compressor: &str) -> RunConfig {
     RunConfig {
         model: "charlstm:12".parse().unwrap(),
         // Two workers, three streams each, of 167 tokens: four chunks an epoch.

@@ -8,7 +8,7 @@ use tempfile::tempdir;
 use super::{gzip, image_set, refused, write};
 use crate::data::{DataError, load};
 
-fn encode(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
+pub(super) fn encode(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
     image.into().write_to(&mut bytes, format).unwrap();
     bytes.into_inner()
@@ -36,7 +36,7 @@ pub(super) fn write_set(dir: &Path) {
     files().iter().for_each(|(path, bytes)| write(dir, path, bytes));
 }
 
-fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub(super) fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, bytes) in files {
         let mut header = tar::Header::new_ustar();

@@ -7,6 +7,7 @@ mod digits;
 mod folder;
 mod idx;
 mod layout;
+mod masks;
 mod real;
 mod text;
 
