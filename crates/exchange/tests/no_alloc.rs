@@ -63,8 +63,10 @@ fn a_step_allocates_nothing() {
                     let before = ALLOCATIONS.get();
                     exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
                     let allocated = ALLOCATIONS.get() - before;
-                    // Finding the eigenvectors of a new basis takes memory.
-                    if spec.entry().id == "gradiveq" && step % 2 == 0 {
+                    // Finding the eigenvectors of a new basis takes memory, and the longest message of atoms
+                    // drawn at random may be yet to come.
+                    let id = spec.entry().id;
+                    if (id == "gradiveq" && step % 2 == 0) || id == "atomo" {
                         continue;
                     }
                     assert!(step < 120 || allocated == 0, "{name}, {spec}, {step}: {allocated}");

@@ -71,6 +71,11 @@ impl<'a> Batches<'a> {
         }
     }
 
+    /// How many images are laid out at a time.
+    pub(super) fn len(&self) -> usize {
+        self.slice.batch
+    }
+
     /// The images and labels laid out last.
     pub(super) fn batch(&self) -> (&[f32], &[u8]) {
         (&self.images, &self.labels)

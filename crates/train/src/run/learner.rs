@@ -109,7 +109,7 @@ impl<'a> Learner<'a> {
     /// Examples of the batch laid out that it can be divided by; those of text belong together.
     pub(super) fn divisible(&self) -> usize {
         match self {
-            Self::Images(images) => images.batches.batch().1.len(),
+            Self::Images(images) => images.batches.len(),
             Self::Text(_) => 1,
         }
     }
@@ -136,9 +136,11 @@ impl<'a> Learner<'a> {
             Self::Images(learner) => {
                 let ImageLearner { model, batches, .. } = &mut **learner;
                 let (images, labels) = batches.batch();
-                let size = images.len() / labels.len().max(1);
+                // A label an image, or one a pixel.
+                let [size, each] = [images.len(), labels.len()].map(|all| all / batches.len());
                 let images = &images[examples.start * size..examples.end * size];
-                model.add_gradients(parameters, images, &labels[examples], gradients)
+                let labels = &labels[examples.start * each..examples.end * each];
+                model.add_gradients(parameters, images, labels, gradients)
             }
             Self::Text(text) => {
                 // The text is another in a new epoch, and after steps that others took alone.
