@@ -31,7 +31,7 @@ pub(crate) struct Reproduce {
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm) or of adacomp-table2 (mnist-cnn,
-    /// cifar-cnn, lstm) [default: the first]
+    /// cifar-cnn, bn50-dnn, lstm) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]

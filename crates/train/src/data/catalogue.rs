@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::files::{content, sha256, unreadable};
-use super::{DataError, Dataset, digits, load};
+use super::{DataError, Dataset, digits, frames, load};
 
 /// Environment variable naming a folder with one subfolder a data set.
 pub const ROOT_VARIABLE: &str = "GRADWIRE_DATA";
@@ -44,15 +44,20 @@ pub enum Verdict {
     Missing,
 }
 
-/// The data sets known by name, the generated one first.
+/// The data sets known by name, the generated ones first.
 pub fn catalogue() -> &'static [Known] {
     &CATALOGUE
 }
 
-const CATALOGUE: [Known; 8] = [
+const CATALOGUE: [Known; 9] = [
     Known {
         name: digits::NAME,
         summary: "distorted digits drawn from strokes, 28×28 grey, 10 classes; generated, needs no files",
+        files: &[],
+    },
+    Known {
+        name: frames::NAME,
+        summary: "frames of 440 features, 5999 classes, 60000 + 6000; generated, needs no files",
         files: &[],
     },
     Known {
@@ -157,13 +162,15 @@ pub(super) fn places_under(
 }
 
 /// Loads data set `name` from the first of its [`places`] that exists. Any name of a folder there
-/// will do, not only those of the catalogue; `digits` without a folder is generated from seed 0.
+/// will do, not only those of the catalogue; `digits` and `frames` without a folder are generated from seed 0.
 ///
 /// # Errors
 /// [`DataError::NotFound`] with the places looked at if none of them exists; else as [`load`].
 pub fn find(name: &str, explicit: Option<&Path>) -> Result<Dataset, DataError> {
-    if name == digits::NAME && explicit.is_none() {
-        return Ok(digits::embedded(0));
+    match (name, explicit) {
+        (digits::NAME, None) => return Ok(digits::embedded(0)),
+        (frames::NAME, None) => return Ok(frames::frames(0)),
+        _ => {}
     }
     first_of(name, places(name, explicit))
 }

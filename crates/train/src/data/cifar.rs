@@ -61,7 +61,7 @@ fn append(
     }
     super::check_labels(&path, records.iter().map(|record| record[0]), CLASSES)?;
     for record in records {
-        images.labels.push(record[0]);
+        images.labels.push(record[0].into());
         images.pixels.extend_from_slice(&record[1..]);
     }
     Ok(())

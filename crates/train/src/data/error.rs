@@ -147,8 +147,8 @@ pub enum DataError {
         /// The split that lacks it.
         absent: String,
     },
-    /// More classes than a label of eight bits can tell apart.
-    #[error("'{}' has {found} class folders; at most 256 are supported, merge or remove some", .path.display())]
+    /// More classes than a label of sixteen bits can tell apart.
+    #[error("'{}' has {found} class folders; at most 65536 are supported, merge or remove some", .path.display())]
     TooManyClasses {
         /// The folder or archive.
         path: PathBuf,

@@ -128,10 +128,15 @@ fn check_classes(
             });
         }
     }
-    if train.1.len() > 256 {
-        return Err(DataError::TooManyClasses { path: origin.to_owned(), found: train.1.len() });
+    check_count(origin, train.1.len())
+}
+
+/// Labels have sixteen bits.
+pub(super) fn check_count(origin: &Path, found: usize) -> Result<(), DataError> {
+    if found <= 1 << 16 {
+        return Ok(());
     }
-    Ok(())
+    Err(DataError::TooManyClasses { path: origin.to_owned(), found })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +159,7 @@ impl std::fmt::Display for Shape {
 }
 
 struct File {
-    label: u8,
+    label: u16,
     path: String,
     bytes: Vec<u8>,
 }
@@ -194,7 +199,7 @@ fn in_turn(classes: Classes) -> Vec<File> {
     for (label, files) in classes.into_values().enumerate() {
         let files = files.into_iter().enumerate();
         keyed.extend(
-            files.map(|(turn, (path, bytes))| (turn, File { label: label as u8, path, bytes })),
+            files.map(|(turn, (path, bytes))| (turn, File { label: label as u16, path, bytes })),
         );
     }
     keyed.sort_by_key(|(turn, file)| (*turn, file.label));

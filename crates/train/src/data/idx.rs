@@ -60,7 +60,7 @@ fn images(
         width: pixels.sizes[2],
         classes: CLASSES,
         pixels: pixels.data,
-        labels: labels.data,
+        labels: labels.data.into_iter().map(u16::from).collect(),
     })
 }
 

@@ -52,7 +52,7 @@ pub(super) fn load_archive(
             shrunk(&path.join(format!("{name}.png")), &mask, ImageFormat::Png)?,
         );
         set.pixels.extend(image.into_raw());
-        set.labels.extend(mask.into_raw().into_iter().map(|grey| u8::from(grey >= QUARTER)));
+        set.labels.extend(mask.into_raw().into_iter().map(|grey| u16::from(grey >= QUARTER)));
     }
     Ok(Some((train, test)))
 }

@@ -4,7 +4,7 @@
 //! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words
 //!   and plain text (folders and text also from one archive), and images with masks; [`find`] looks for a data set by name;
 //!   [`catalogue`] lists the names.
-//! - [`embedded`] draws distorted digits from a seed.
+//! - [`embedded`] draws distorted digits from a seed, [`frames`] features of thousands of classes.
 //! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the floats a model sees.
 
 mod archive;
@@ -15,6 +15,7 @@ mod digits;
 mod error;
 mod files;
 mod folder;
+mod frames;
 mod idx;
 mod load;
 mod masks;
@@ -33,6 +34,7 @@ pub use augment::{PADDING, SHIFT, augment, normalise, shift};
 pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};
 pub use digits::{embedded, embedded_sized};
 pub use error::DataError;
+pub use frames::{frames, frames_sized};
 pub use load::load;
 pub use text::{Text, Unit};
 
@@ -50,7 +52,7 @@ pub struct Images {
     /// Image after image, each channels-first: `channels · height · width` bytes.
     pub pixels: Vec<u8>,
     /// One label an image, or one for each of its pixels.
-    pub labels: Vec<u8>,
+    pub labels: Vec<u16>,
 }
 
 impl Images {
@@ -73,7 +75,7 @@ impl Images {
     ///
     /// # Panics
     /// If there are no such images.
-    pub fn labels_of(&self, images: Range<usize>) -> &[u8] {
+    pub fn labels_of(&self, images: Range<usize>) -> &[u16] {
         let each = if self.is_masked() { self.height * self.width } else { 1 };
         &self.labels[images.start * each..images.end * each]
     }

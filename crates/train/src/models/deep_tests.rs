@@ -12,7 +12,7 @@ const CIFAR: ImageShape = ImageShape { channels: 3, height: 32, width: 32, class
 const IMAGENET: ImageShape = ImageShape { channels: 3, height: 224, width: 224, classes: 1000 };
 /// The shape of the narrow networks' images.
 const SMALL: ImageShape = ImageShape { channels: 2, height: 32, width: 34, classes: 5 };
-const LABELS: [u8; 4] = [0, 3, 4, 3];
+const LABELS: [u16; 4] = [0, 3, 4, 3];
 
 fn with(classes: usize, shape: ImageShape) -> ImageShape {
     ImageShape { classes, ..shape }

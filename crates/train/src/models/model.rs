@@ -103,7 +103,7 @@ impl Model {
         &mut self,
         parameters: &[Vec<f32>],
         images: &[f32],
-        labels: &[u8],
+        labels: &[u16],
         gradients: &mut [Vec<f32>],
     ) -> f64 {
         let device = self.device.clone().autodiff();
@@ -134,7 +134,7 @@ impl Model {
     ///
     /// # Panics
     /// If lengths do not fit, or a label is not a class.
-    pub fn evaluate(&self, parameters: &[Vec<f32>], images: &[f32], labels: &[u8]) -> Score {
+    pub fn evaluate(&self, parameters: &[Vec<f32>], images: &[f32], labels: &[u16]) -> Score {
         self.evaluate_with(parameters, &self.statistics, images, labels)
     }
 
@@ -144,7 +144,7 @@ impl Model {
         parameters: &[Vec<f32>],
         statistics: &[Statistics],
         images: &[f32],
-        labels: &[u8],
+        labels: &[u16],
     ) -> Score {
         let parameters: Vec<Tensor<1>> = parameters
             .iter()
@@ -227,7 +227,7 @@ fn batch(shape: ImageShape, images: &[f32], device: &Device) -> Tensor<4> {
     Tensor::from_data(TensorData::new(images.to_vec(), dims), device)
 }
 
-fn one_hot(labels: &[u8], classes: usize, device: &Device) -> Tensor<2> {
+fn one_hot(labels: &[u16], classes: usize, device: &Device) -> Tensor<2> {
     let mut rows = vec![0.0f32; labels.len() * classes];
     for (row, &label) in rows.chunks_exact_mut(classes).zip(labels) {
         row[usize::from(label)] = 1.0;

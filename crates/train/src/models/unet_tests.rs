@@ -14,11 +14,11 @@ fn narrow() -> Model {
 }
 
 /// Two images, and masks of their bright parts.
-fn pictures() -> (Vec<f32>, Vec<u8>) {
+fn pictures() -> (Vec<f32>, Vec<u16>) {
     let images: Vec<f32> = (0..2 * GREY.elements())
         .map(|at| (at as f32 * 0.013).sin() + 0.3 * (at as f32 * 0.7).cos())
         .collect();
-    let masks = images.iter().map(|&value| u8::from(value > 0.6)).collect();
+    let masks = images.iter().map(|&value| u16::from(value > 0.6)).collect();
     (images, masks)
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Batches<'a> {
     augment: bool,
     slice: Slice,
     images: Vec<f32>,
-    labels: Vec<u8>,
+    labels: Vec<u16>,
 }
 
 /// A worker's part of every step.
@@ -77,7 +77,7 @@ impl<'a> Batches<'a> {
     }
 
     /// The images and labels laid out last.
-    pub(super) fn batch(&self) -> (&[f32], &[u8]) {
+    pub(super) fn batch(&self) -> (&[f32], &[u16]) {
         (&self.images, &self.labels)
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn test_batch<'a>(
     data: &'a ImageSet,
     range: std::ops::Range<usize>,
     out: &mut Vec<f32>,
-) -> &'a [u8] {
+) -> &'a [u16] {
     let test = &data.test;
     let size = test.channels * test.height * test.width;
     out.resize(range.len() * size, 0.0);

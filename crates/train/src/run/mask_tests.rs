@@ -15,7 +15,7 @@ fn squares(count: usize, seed: u64) -> Images {
             let inside =
                 (top..top + 8).contains(&(at / 16)) && (left..left + 8).contains(&(at % 16));
             pixels.push((rng.below(100) + if inside { 150 } else { 0 }) as u8);
-            labels.push(u8::from(inside));
+            labels.push(u16::from(inside));
         }
     }
     Images { channels: 1, height: 16, width: 16, classes: 2, pixels, labels }

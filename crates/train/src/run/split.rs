@@ -64,7 +64,7 @@ impl Split {
     /// The reason and the remedy, where there are not as many sizes as workers, or a shard is empty.
     pub(super) fn shards(
         &self,
-        labels: &[u8],
+        labels: &[u16],
         workers: usize,
         seed: u64,
     ) -> Result<Option<Vec<Vec<u32>>>, String> {
@@ -117,7 +117,7 @@ fn cut(examples: &[u32], sizes: &[f64]) -> Vec<Vec<u32>> {
     sizes.iter().map(part).collect()
 }
 
-fn by_pieces(labels: &[u8], workers: usize, per: usize, rng: &mut Rng) -> Vec<Vec<u32>> {
+fn by_pieces(labels: &[u16], workers: usize, per: usize, rng: &mut Rng) -> Vec<Vec<u32>> {
     let mut sorted = shuffled(labels.len(), rng);
     sorted.sort_by_key(|&example| labels[example as usize]);
     let pieces = cut(&sorted, &vec![1.0; workers * per]);
@@ -127,7 +127,7 @@ fn by_pieces(labels: &[u8], workers: usize, per: usize, rng: &mut Rng) -> Vec<Ve
         .collect()
 }
 
-fn by_proportions(labels: &[u8], workers: usize, alpha: f64, rng: &mut Rng) -> Vec<Vec<u32>> {
+fn by_proportions(labels: &[u16], workers: usize, alpha: f64, rng: &mut Rng) -> Vec<Vec<u32>> {
     let order = shuffled(labels.len(), rng);
     let gamma = Gamma::new(alpha + 1.0, 1.0).expect("the concentration is positive");
     let mut shards = vec![Vec::new(); workers];
@@ -228,8 +228,8 @@ mod tests {
     use super::*;
 
     /// 1000 examples of 10 classes, not sorted.
-    fn labels() -> Vec<u8> {
-        (0..1000).map(|example| (example * 7 % 10) as u8).collect()
+    fn labels() -> Vec<u16> {
+        (0..1000).map(|example| (example * 7 % 10) as u16).collect()
     }
 
     fn shards(split: &str, workers: usize, seed: u64) -> Vec<Vec<u32>> {
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_split_is_refused() {
-        let refused = |split: &str, labels: &[u8], workers| {
+        let refused = |split: &str, labels: &[u16], workers| {
             split.parse::<Split>().unwrap().shards(labels, workers, 0).unwrap_err()
         };
         assert!(refused("shards:sizes=1+2", &labels(), 3).contains("2 sizes for 3 workers"));

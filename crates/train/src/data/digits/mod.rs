@@ -40,8 +40,10 @@ pub fn embedded_sized(seed: u64, train: usize, test: usize) -> Dataset {
     let train = images(seed, 0, train);
     let test = images(seed, 1, test);
     let mut sum = Sha256::new();
-    for part in [&train.pixels, &train.labels, &test.pixels, &test.labels] {
-        sum.update(part);
+    for part in [&train, &test] {
+        sum.update(&part.pixels);
+        // Ten classes: a byte each.
+        sum.update(part.labels.iter().map(|&label| label as u8).collect::<Vec<_>>());
     }
     Dataset {
         name: NAME.to_owned(),
@@ -51,7 +53,7 @@ pub fn embedded_sized(seed: u64, train: usize, test: usize) -> Dataset {
 }
 
 fn images(seed: u64, split: u32, count: usize) -> Images {
-    let labels: Vec<u8> = (0..count).map(|index| (index % DIGITS.len()) as u8).collect();
+    let labels: Vec<u16> = (0..count).map(|index| (index % DIGITS.len()) as u16).collect();
     let mut pixels = Vec::with_capacity(count * SIDE * SIDE);
     let mut points = Vec::new();
     for (index, &label) in labels.iter().enumerate() {
@@ -62,7 +64,7 @@ fn images(seed: u64, split: u32, count: usize) -> Images {
 }
 
 /// Draws one image and appends its pixels. `points` is working memory.
-fn draw(label: u8, draws: &mut Draws, points: &mut Vec<Point>, pixels: &mut Vec<u8>) {
+fn draw(label: u16, draws: &mut Draws, points: &mut Vec<Point>, pixels: &mut Vec<u8>) {
     let mut canvas = Canvas::new();
     let variants = DIGITS[usize::from(label)];
     let variant = variants[draws.below(variants.len())];

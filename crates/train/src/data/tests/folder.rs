@@ -6,6 +6,7 @@ use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage};
 use tempfile::tempdir;
 
 use super::{gzip, image_set, refused, write};
+use crate::data::folder::check_count;
 use crate::data::{DataError, load};
 
 pub(super) fn encode(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
@@ -181,13 +182,13 @@ fn a_split_without_classes_has_no_images() {
 
 #[test]
 fn more_classes_than_labels_are_refused() {
-    let dir = tempdir().unwrap();
-    for class in 0..257 {
-        write(dir.path(), &format!("train/{class}/1.png"), &png(0));
-        write(dir.path(), &format!("test/{class}/1.png"), &png(0));
-    }
-    let error = refused(dir.path(), &["257", "256"]);
-    assert!(matches!(error, DataError::TooManyClasses { found: 257, .. }));
+    let origin = std::path::Path::new("photos");
+    assert!(check_count(origin, 1 << 16).is_ok());
+    let error = check_count(origin, (1 << 16) + 1).unwrap_err();
+    assert!(
+        error.to_string().contains("'photos' has 65537 class folders; at most 65536"),
+        "{error}"
+    );
 }
 
 #[test]

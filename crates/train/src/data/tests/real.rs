@@ -9,7 +9,7 @@ fn near(found: &[f32], expected: &[f32], tolerance: f32) {
     }
 }
 
-fn per_class(labels: &[u8]) -> Vec<usize> {
+fn per_class(labels: &[u16]) -> Vec<usize> {
     (0..10).map(|class| labels.iter().filter(|&&label| label == class).count()).collect()
 }
 
