@@ -137,7 +137,7 @@ fn settings_that_cannot_work_are_refused_before_anything_is_written() {
         ("compare --data svhn", "known data sets"),
         ("compare --compressor 4lc", "known ones: none"),
         ("compare --compressor 3lc --compressor 3lc", "given twice"),
-        ("compare --model vgg16", "lenet5"),
+        ("compare --model vgg17", "lenet5"),
         ("compare --exchange ring", "all-reduce"),
         ("compare --workers 0", "workers"),
         ("compare --steps 5 --epochs 1", "cannot be used with"),
