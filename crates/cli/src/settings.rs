@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use gradwire_exchange::Strategy;
+use gradwire_exchange::{Rule, Strategy};
 use gradwire_testbed::experiment::Experiment;
 use gradwire_train::models::ModelKind;
 use gradwire_train::optim::OptimizerKind;
@@ -84,6 +84,10 @@ pub(crate) struct Settings {
     /// images]
     #[arg(long, value_name = "on|off")]
     augment: Option<Switch>,
+    /// A compressor for certain tensors: '*.bias -> fp16', '<1000 -> none', '>=100000 -> powersgd', 'vectors -> none'
+    /// (or matrices, convolutions); repeatable, the first that fits counts
+    #[arg(long = "rule", value_name = "TENSORS -> SPEC")]
+    rules: Vec<Rule>,
     /// Tensors with fewer elements travel uncompressed [default: 256]
     #[arg(long, value_name = "N")]
     raw_below: Option<usize>,
@@ -134,6 +138,9 @@ impl Settings {
         experiment.diagnose |= self.diagnose;
         if self.clip.is_some() {
             experiment.clip = self.clip;
+        }
+        if !self.rules.is_empty() {
+            experiment.rules = self.rules.clone();
         }
         set(&mut experiment.raw_below, self.raw_below);
         if !self.raw_names.is_empty() {

@@ -7,15 +7,16 @@
 
 use gradwire::{State, Tensor};
 
-use crate::codec::{Carried, Phases, Receiver, Sender, raw_tensors};
+use crate::codec::{Carried, Phases, Receiver, Sender, routes};
 use crate::exchange::{timed, worked};
+use crate::policy::Route;
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, fused,
 };
 
 /// Averages by all-gather; see the [module](self).
 pub struct AllGather {
-    raw: Vec<bool>,
+    routes: Vec<Route>,
     sender: Sender,
     receiver: Receiver,
     /// This rank's messages of one step.
@@ -35,7 +36,7 @@ impl Average for AllGather {
     fn new(setup: &Setup<'_>, rank: usize) -> Self {
         let phases = Phases::of_pushes(setup.policy);
         Self {
-            raw: raw_tensors(setup.policy, setup.tensors),
+            routes: routes(setup.policy, setup.tensors),
             sender: Sender::new(phases.clone(), setup, rank),
             receiver: Receiver::new(phases, setup.seed),
             own: Vec::new(),
@@ -68,7 +69,7 @@ impl Average for AllGather {
             worked(&mut report.decompress, || self.add(rank, rank == own, round))?;
         }
         for (index, values) in self.means.iter_mut().enumerate() {
-            worked(&mut report.decompress, || self.receiver.aggregate(self.raw[index], values));
+            worked(&mut report.decompress, || self.receiver.aggregate(self.routes[index], values));
             mean(index, values);
         }
         Ok(())
@@ -79,7 +80,7 @@ impl Average for AllGather {
     }
 
     fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        Ok(self.sender.observe_all(tensors, &self.raw, squares)?)
+        Ok(self.sender.observe_all(tensors, &self.routes, squares)?)
     }
 
     fn sent(&self, index: usize) -> Option<&[u32]> {
@@ -112,8 +113,8 @@ impl AllGather {
         }
         for (index, tensor) in round.tensors.iter().enumerate() {
             let gradient = &round.gradients[index];
-            let raw = self.raw[index];
-            self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
+            let route = self.routes[index];
+            self.sender.encode(tensor, route, round.step, gradient, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
             fused::append(&self.message, &mut self.own);
         }
@@ -128,9 +129,9 @@ impl AllGather {
             for (index, tensor) in round.tensors.iter().enumerate() {
                 let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
                 let message = fused::next(rank, fused, &mut at, operation)?;
-                let (raw, from, mean) =
-                    (self.raw[index], (round.step, rank), &mut self.means[index]);
-                self.receiver.decode_add(tensor, raw, from, message, weight, mean)?;
+                let (route, from, mean) =
+                    (self.routes[index], (round.step, rank), &mut self.means[index]);
+                self.receiver.decode_add(tensor, route, from, message, weight, mean)?;
             }
         }
         fused::finish(rank, fused, at, Operation::whole(Phase::Gather, round.step))

@@ -12,15 +12,16 @@
 
 use gradwire::{Element, State, Tensor};
 
-use crate::codec::{Carried, Phases, Receiver, Sender, raw_tensors};
+use crate::codec::{Carried, Phases, Receiver, Sender, routes};
 use crate::exchange::{timed, worked};
+use crate::policy::Route;
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, elements,
 };
 
 /// Averages by all-reduce; see the [module](self).
 pub struct AllReduce {
-    raw: Vec<bool>,
+    routes: Vec<Route>,
     sender: Sender,
     receiver: Receiver,
     /// All messages and addends of a step, round by round: this rank's, then their means.
@@ -63,7 +64,7 @@ impl Average for AllReduce {
     fn new(setup: &Setup<'_>, rank: usize) -> Self {
         let phases = Phases::of_pushes(setup.policy);
         Self {
-            raw: raw_tensors(setup.policy, setup.tensors),
+            routes: routes(setup.policy, setup.tensors),
             sender: Sender::new(phases.clone(), setup, rank),
             receiver: Receiver::new(phases, setup.seed),
             buffer: Vec::new(),
@@ -116,7 +117,7 @@ impl Average for AllReduce {
     }
 
     fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        Ok(self.sender.observe_all(tensors, &self.raw, squares)?)
+        Ok(self.sender.observe_all(tensors, &self.routes, squares)?)
     }
 
     fn sent(&self, index: usize) -> Option<&[u32]> {
@@ -143,7 +144,7 @@ impl Average for AllReduce {
 impl AllReduce {
     /// Whether a tensor travels in rounds.
     fn in_rounds(&self, index: usize) -> bool {
-        !self.raw[index] && self.sender.has_rounds()
+        self.sender.has_rounds(self.routes[index])
     }
 
     /// Lays the messages of all tensors in the buffer, or their first addends.
@@ -153,16 +154,16 @@ impl AllReduce {
         self.carried.clear();
         self.sender.enter(round.step);
         for (index, tensor) in round.tensors.iter().enumerate() {
-            let raw = self.raw[index];
+            let route = self.routes[index];
             if self.in_rounds(index) {
                 continue;
             }
             let gradient = &round.gradients[index];
-            self.sender.encode(tensor, raw, round.step, gradient, &mut self.message)?;
+            self.sender.encode(tensor, route, round.step, gradient, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
             let start = self.buffer.len();
             self.buffer.extend_from_slice(&self.message);
-            let element = self.sender.linear(raw).expect("the setup refuses other compressors");
+            let element = self.sender.linear(route).expect("the setup refuses other compressors");
             self.segments.push(Segment { tensor: index, start, end: self.buffer.len(), element });
         }
         self.contribute(round, 0)
@@ -177,7 +178,13 @@ impl AllReduce {
             self.collect(index);
             let (at, gradient) = ((round.step, turn), &round.gradients[index]);
             let addend = &mut self.addend;
-            if self.sender.contribute(tensor, at, gradient, &self.means, addend)? {
+            if self.sender.contribute(
+                (tensor, self.routes[index]),
+                at,
+                gradient,
+                &self.means,
+                addend,
+            )? {
                 let start = self.buffer.len();
                 elements::narrow_onto(addend, &mut self.buffer);
                 let (end, element) = (self.buffer.len(), Element::F32);
@@ -251,7 +258,12 @@ impl AllReduce {
         self.mean.resize(tensor.elements(), 0.0);
         if self.in_rounds(index) {
             self.collect(index);
-            self.sender.conclude(tensor, round.step, &self.means, &mut self.mean)?;
+            self.sender.conclude(
+                (tensor, self.routes[index]),
+                round.step,
+                &self.means,
+                &mut self.mean,
+            )?;
             self.carried.note_len(index, 0, &self.sender, 4 * self.means.len());
             return Ok(());
         }
@@ -260,8 +272,8 @@ impl AllReduce {
         let message = &self.buffer[segment.start..segment.end];
         // A mean has no one sender; a linear message does not depend on it.
         let from = (round.step, 0);
-        let raw = self.raw[index];
-        Ok(self.receiver.decode_add(tensor, raw, from, message, 1.0, &mut self.mean)?)
+        let route = self.routes[index];
+        Ok(self.receiver.decode_add(tensor, route, from, message, 1.0, &mut self.mean)?)
     }
 }
 

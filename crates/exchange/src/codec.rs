@@ -1,7 +1,8 @@
-//! One sender's encoders and one receiver's decoders, by policy: compressed or raw.
+//! One sender's encoders and one receiver's decoders, by policy: compressed, raw, or by a rule of their own.
 
 use gradwire::{Decoder, Element, Encoder, Error, Floats, Sent, Spec, State, StateError, Tensor};
 
+use crate::policy::Route;
 use crate::{Policy, Setup};
 
 /// The compressor of tensors that travel uncompressed.
@@ -17,18 +18,27 @@ pub(crate) struct Phases {
     later: Vec<(u64, Spec)>,
     /// How many of those have begun.
     at: usize,
+    /// Of each rule, its compressor throughout.
+    rules: Vec<Spec>,
 }
 
 impl Phases {
     /// Those of what workers push.
     pub(crate) fn of_pushes(policy: &Policy) -> Self {
-        Self { first: policy.push.clone(), later: policy.later.clone(), at: 0 }
+        let rules = policy.rules.iter().map(|rule| rule.spec.clone()).collect();
+        Self { first: policy.push.clone(), later: policy.later.clone(), at: 0, rules }
     }
 
     /// Those of what workers pull from servers.
     pub(crate) fn of_pulls(policy: &Policy) -> Self {
         match &policy.pull {
-            Some(spec) => Self { first: spec.clone(), later: Vec::new(), at: 0 },
+            Some(spec) => Self {
+                first: spec.clone(),
+                later: Vec::new(),
+                at: 0,
+                // What travels whole one way does so the other way.
+                rules: policy.rules.iter().map(|rule| rule.pulled(spec)).collect(),
+            },
             None => Self::of_pushes(policy),
         }
     }
@@ -51,6 +61,10 @@ impl Phases {
 pub(crate) struct Sender {
     compressed: Encoder,
     raw: Encoder,
+    /// Of each rule.
+    ruled: Vec<Encoder>,
+    /// Which of them encoded last.
+    last: Route,
     phases: Phases,
     /// What the last message carried.
     sent: Sent,
@@ -60,10 +74,12 @@ impl Sender {
     /// A sender that the others know as `rank`.
     pub(crate) fn new(phases: Phases, setup: &Setup<'_>, rank: usize) -> Self {
         let (seed, rank) = (setup.seed, rank as u32);
-        let compressed = Encoder::new(&phases.first, seed, rank);
+        let encoder = |spec: &Spec| Encoder::new(spec, seed, rank).with_ranks(setup.workers as u32);
         Self {
-            compressed: compressed.with_ranks(setup.workers as u32),
-            raw: Encoder::new(&raw(), seed, rank),
+            compressed: encoder(&phases.first),
+            raw: encoder(&raw()),
+            ruled: phases.rules.iter().map(encoder).collect(),
+            last: Route::Push,
             phases,
             sent: Sent::All,
         }
@@ -72,7 +88,8 @@ impl Sender {
     /// A sender of what others' messages made, which takes momentum for granted.
     pub(crate) fn again(phases: Phases, setup: &Setup<'_>, rank: usize) -> Self {
         let sender = Self::new(phases, setup, rank);
-        Self { compressed: sender.compressed.with_plain_memory(), ..sender }
+        let ruled = sender.ruled.into_iter().map(Encoder::with_plain_memory).collect();
+        Self { compressed: sender.compressed.with_plain_memory(), ruled, ..sender }
     }
 
     /// Goes on with the compressor of a step.
@@ -86,89 +103,120 @@ impl Sender {
     pub(crate) fn encode(
         &mut self,
         tensor: &Tensor,
-        is_raw: bool,
+        route: Route,
         step: u64,
         values: &[f32],
         message: &mut Vec<u8>,
     ) -> Result<(), Error> {
         message.clear();
         self.enter(step);
-        let encoder = if is_raw { &mut self.raw } else { &mut self.compressed };
-        self.sent = encoder.encode(tensor, step, Floats::F32(values), message)?;
+        self.last = route;
+        self.sent = self.encoder_mut(route).encode(tensor, step, Floats::F32(values), message)?;
         Ok(())
     }
 
-    /// Whether the compressor goes by how the parts of a gradient differ.
+    fn encoder(&self, route: Route) -> &Encoder {
+        match route {
+            Route::Raw => &self.raw,
+            Route::Push => &self.compressed,
+            Route::Rule(at) => &self.ruled[at],
+        }
+    }
+
+    fn encoder_mut(&mut self, route: Route) -> &mut Encoder {
+        match route {
+            Route::Raw => &mut self.raw,
+            Route::Push => &mut self.compressed,
+            Route::Rule(at) => &mut self.ruled[at],
+        }
+    }
+
+    /// Whether some compressor goes by how the parts of a gradient differ.
     pub(crate) fn keeps_squares(&self) -> bool {
-        self.compressed.keeps_squares()
+        self.compressed.keeps_squares() || self.ruled.iter().any(Encoder::keeps_squares)
     }
 
-    /// Tells the compressor of the parts of a tensor's next gradient.
-    pub(crate) fn observe(&mut self, tensor: &Tensor, squares: &[f32]) -> Result<(), Error> {
-        self.compressed.observe(tensor, squares)
+    /// Tells a tensor's compressor of the parts of its next gradient.
+    pub(crate) fn observe(
+        &mut self,
+        tensor: &Tensor,
+        route: Route,
+        squares: &[f32],
+    ) -> Result<(), Error> {
+        self.encoder_mut(route).observe(tensor, squares)
     }
 
-    /// Tells the compressor of the parts of all gradients but raw ones.
+    /// Tells the compressors of the parts of all gradients.
     pub(crate) fn observe_all(
         &mut self,
         tensors: &[Tensor],
-        raw: &[bool],
+        routes: &[Route],
         squares: &[Vec<f32>],
     ) -> Result<(), Error> {
-        let compressed = tensors.iter().zip(squares).zip(raw).filter(|(_, raw)| !**raw);
-        compressed.map(|(of, _)| of).try_for_each(|(tensor, squares)| self.observe(tensor, squares))
+        let mut all = tensors.iter().zip(routes).zip(squares);
+        all.try_for_each(|((tensor, route), squares)| self.observe(tensor, *route, squares))
     }
 
     /// What messages consist of, for linear compressors.
-    pub(crate) fn linear(&self, is_raw: bool) -> Option<Element> {
-        let encoder = if is_raw { &self.raw } else { &self.compressed };
-        encoder.compressor().linear()
+    pub(crate) fn linear(&self, route: Route) -> Option<Element> {
+        self.encoder(route).compressor().linear()
     }
 
-    /// Whether tensors that are not raw travel in rounds.
-    pub(crate) fn has_rounds(&self) -> bool {
-        self.compressed.has_rounds()
+    /// Whether tensors of a route travel in rounds.
+    pub(crate) fn has_rounds(&self, route: Route) -> bool {
+        self.encoder(route).has_rounds()
     }
 
-    /// Replaces `addend` by this rank's of a round of a tensor that is not raw, as
-    /// [`Encoder::contribute`] has it; false after the last round.
+    /// Replaces `addend` by this rank's of a round of a tensor, as [`Encoder::contribute`] has it; false
+    /// after the last round.
     pub(crate) fn contribute(
         &mut self,
-        tensor: &Tensor,
+        (tensor, route): (&Tensor, Route),
         (step, round): (u64, usize),
         values: &[f32],
         means: &[f32],
         addend: &mut Vec<f32>,
     ) -> Result<bool, Error> {
         self.enter(step);
-        self.compressed.contribute(tensor, (step, round), Floats::F32(values), means, addend)
+        self.encoder_mut(route).contribute(
+            tensor,
+            (step, round),
+            Floats::F32(values),
+            means,
+            addend,
+        )
     }
 
     /// Adds what the means of all rounds decode to to `out`.
     pub(crate) fn conclude(
         &mut self,
-        tensor: &Tensor,
+        (tensor, route): (&Tensor, Route),
         step: u64,
         means: &[f32],
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.sent = self.compressed.conclude(tensor, step, means, out)?;
+        self.last = route;
+        self.sent = self.encoder_mut(route).conclude(tensor, step, means, out)?;
         Ok(())
     }
 
     /// The positions that the last message carried; `None` where it carried all.
     pub(crate) fn positions(&self) -> Option<&[u32]> {
-        (self.sent == Sent::Positions).then(|| self.compressed.positions())
+        (self.sent == Sent::Positions).then(|| self.encoder(self.last).positions())
     }
 
     /// What the messages for a tensor have left out so far.
     pub(crate) fn residual(&self, tensor: &Tensor) -> Option<&[f32]> {
-        self.compressed.residual(tensor.name())
+        let encoders = std::iter::once(&self.compressed).chain(&self.ruled);
+        encoders.filter_map(|encoder| encoder.residual(tensor.name())).next()
     }
 
     /// Adds the residuals to `state`; raw tensors have none.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.compressed.save(prefix, state);
+        for (at, encoder) in self.ruled.iter().enumerate() {
+            encoder.save(&format!("{prefix}rule{at}/"), state);
+        }
         if !self.phases.later.is_empty() {
             state.set_number(&format!("{prefix}phase"), self.phases.at as u64);
         }
@@ -185,6 +233,9 @@ impl Sender {
             self.phases.at = at;
             self.compressed.switch(self.phases.spec());
         }
+        for (at, encoder) in self.ruled.iter_mut().enumerate() {
+            encoder.restore(&format!("{prefix}rule{at}/"), state)?;
+        }
         self.compressed.restore(prefix, state)
     }
 }
@@ -193,6 +244,8 @@ impl Sender {
 pub(crate) struct Receiver {
     compressed: Decoder,
     raw: Decoder,
+    /// Of each rule.
+    ruled: Vec<Decoder>,
     phases: Phases,
 }
 
@@ -201,19 +254,24 @@ impl Receiver {
         Self {
             compressed: Decoder::new(&phases.first, seed),
             raw: Decoder::new(&raw(), seed),
+            ruled: phases.rules.iter().map(|spec| Decoder::new(spec, seed)).collect(),
             phases,
         }
     }
 
-    fn of(&mut self, is_raw: bool) -> &mut Decoder {
-        if is_raw { &mut self.raw } else { &mut self.compressed }
+    fn of(&mut self, route: Route) -> &mut Decoder {
+        match route {
+            Route::Raw => &mut self.raw,
+            Route::Push => &mut self.compressed,
+            Route::Rule(at) => &mut self.ruled[at],
+        }
     }
 
     /// Adds `weight` times the decoded message of the sender known as `rank` to `out`.
     pub(crate) fn decode_add(
         &mut self,
         tensor: &Tensor,
-        is_raw: bool,
+        route: Route,
         from: (u64, usize),
         message: &[u8],
         weight: f32,
@@ -223,12 +281,12 @@ impl Receiver {
         if let Some(spec) = self.phases.at(step) {
             self.compressed.switch(spec);
         }
-        self.of(is_raw).decode_add(tensor, step, rank as u32, message, weight, out)
+        self.of(route).decode_add(tensor, step, rank as u32, message, weight, out)
     }
 
     /// Makes what a step goes by of the mean of all ranks' messages.
-    pub(crate) fn aggregate(&mut self, is_raw: bool, mean: &mut [f32]) {
-        self.of(is_raw).compressor().aggregate(mean);
+    pub(crate) fn aggregate(&mut self, route: Route, mean: &mut [f32]) {
+        self.of(route).compressor().aggregate(mean);
     }
 }
 
@@ -286,7 +344,7 @@ impl Carried {
     }
 }
 
-/// Which of `tensors` travel uncompressed.
-pub(crate) fn raw_tensors(policy: &Policy, tensors: &[Tensor]) -> Vec<bool> {
-    tensors.iter().map(|tensor| policy.is_raw(tensor)).collect()
+/// Which compressor each of `tensors` travels by.
+pub(crate) fn routes(policy: &Policy, tensors: &[Tensor]) -> Vec<Route> {
+    tensors.iter().map(|tensor| policy.route(tensor)).collect()
 }

@@ -2,6 +2,8 @@
 
 use gradwire::{Aggregation, Spec, Tensor};
 
+use crate::Rule;
+
 /// The compressors of a run, and the tensors that bypass them.
 ///
 /// Small tensors (biases, the scales of normalisation layers) gain nothing from compression and
@@ -15,10 +17,24 @@ pub struct Policy {
     /// Compresses the model deltas of a parameter server; `None`: like gradients. Votes carry no changes of a
     /// model.
     pub pull: Option<Spec>,
+    /// Compressors of certain tensors in place of these; the first rule that is for a tensor counts, before what
+    /// follows.
+    pub rules: Vec<Rule>,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
     /// Tensors whose name contains one of these words travel uncompressed.
     pub raw_names: Vec<String>,
+}
+
+/// The compressor a tensor travels by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// None.
+    Raw,
+    /// That of gradients, and its like on the way back.
+    Push,
+    /// That of a rule.
+    Rule(usize),
 }
 
 impl Policy {
@@ -33,6 +49,7 @@ impl Policy {
             push: spec.clone(),
             later: Vec::new(),
             pull: votes.then(|| "efsignsgd".parse().expect("the registry has 'efsignsgd'")),
+            rules: Vec::new(),
             raw_below: Self::RAW_BELOW,
             raw_names: Vec::new(),
         }
@@ -40,8 +57,23 @@ impl Policy {
 
     /// Whether a tensor bypasses compression.
     pub fn is_raw(&self, tensor: &Tensor) -> bool {
-        tensor.elements() < self.raw_below
-            || self.raw_names.iter().any(|word| tensor.name().contains(word.as_str()))
+        match self.route(tensor) {
+            Route::Raw => true,
+            Route::Push => false,
+            Route::Rule(at) => self.rules[at].spec.entry().id == "none",
+        }
+    }
+
+    /// Which compressor a tensor travels by.
+    pub(crate) fn route(&self, tensor: &Tensor) -> Route {
+        if let Some(at) = self.rules.iter().position(|rule| rule.is_for(tensor)) {
+            return Route::Rule(at);
+        }
+        let named = |word: &String| tensor.name().contains(word.as_str());
+        match tensor.elements() < self.raw_below || self.raw_names.iter().any(named) {
+            true => Route::Raw,
+            false => Route::Push,
+        }
     }
 
     /// The compressor of gradients at a step.
@@ -82,5 +114,19 @@ mod tests {
         assert!(!raw("fc.bias", 256));
         assert!(raw("norm1.scale", 512));
         assert!(raw("empty", 0));
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_comes_before_all_else() {
+        let mut policy = Policy::new(&"3lc".parse().unwrap());
+        policy.rules = ["*.bias -> fp16", "fc.* -> none", "* -> topk"]
+            .map(|rule| rule.parse().unwrap())
+            .to_vec();
+        let route = |name: &str| policy.route(&Tensor::new(name, &[10]));
+        assert_eq!(route("fc.bias"), Route::Rule(0));
+        assert_eq!(route("fc.weight"), Route::Rule(1));
+        assert_eq!(route("conv"), Route::Rule(2));
+        let raw = |name: &str| policy.is_raw(&Tensor::new(name, &[10]));
+        assert_eq!([raw("fc.bias"), raw("fc.weight"), raw("conv")], [false, true, false]);
     }
 }

@@ -14,6 +14,7 @@ use gradwire::{State, Tensor};
 
 use crate::codec::{Carried, Phases, Receiver, Sender};
 use crate::exchange::{timed, worked};
+use crate::policy::Route;
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, fused,
 };
@@ -45,7 +46,7 @@ struct Slice {
     whole: usize,
     range: Range<usize>,
     tensor: Tensor,
-    raw: bool,
+    route: Route,
     owner: usize,
 }
 
@@ -54,7 +55,7 @@ impl Average for ScatterReduce {
         let (phases, n) = (Phases::of_pushes(setup.policy), setup.workers);
         let mut slices = cut(setup.tensors, n);
         for slice in &mut slices {
-            slice.raw = setup.policy.is_raw(&setup.tensors[slice.whole]);
+            slice.route = setup.policy.route(&setup.tensors[slice.whole]);
         }
         Self {
             slices,
@@ -96,8 +97,9 @@ impl Average for ScatterReduce {
     }
 
     fn observe(&mut self, _: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        for slice in self.slices.iter().filter(|slice| !slice.raw) {
-            self.first.observe(&slice.tensor, &squares[slice.whole][slice.range.clone()])?;
+        for slice in &self.slices {
+            let squares = &squares[slice.whole][slice.range.clone()];
+            self.first.observe(&slice.tensor, slice.route, squares)?;
         }
         Ok(())
     }
@@ -135,7 +137,7 @@ impl ScatterReduce {
         }
         for slice in &self.slices {
             let values = &round.gradients[slice.whole][slice.range.clone()];
-            self.first.encode(&slice.tensor, slice.raw, round.step, values, &mut self.message)?;
+            self.first.encode(&slice.tensor, slice.route, round.step, values, &mut self.message)?;
             self.carried.note(slice.whole, slice.range.start, &self.first, &self.message);
             fused::append(&self.message, &mut self.outbox[slice.owner]);
         }
@@ -165,7 +167,7 @@ impl ScatterReduce {
         self.cursors.fill(0);
         self.gathered[rank].clear();
         for slice in self.slices.iter().filter(|slice| slice.owner == rank) {
-            let Slice { tensor, raw, .. } = slice;
+            let Slice { tensor, route, .. } = slice;
             let operation = Operation::tensor(Phase::Scatter, slice.whole, tensor.name(), step);
             self.mean.clear();
             self.mean.resize(tensor.elements(), 0.0);
@@ -176,13 +178,20 @@ impl ScatterReduce {
                     }
                     let message = fused::next(from, fused, &mut self.cursors[from], operation)?;
                     let mean = &mut self.mean;
-                    self.receiver.decode_add(tensor, *raw, (step, from), message, weight, mean)?;
+                    self.receiver.decode_add(
+                        tensor,
+                        *route,
+                        (step, from),
+                        message,
+                        weight,
+                        mean,
+                    )?;
                 }
-                self.receiver.aggregate(*raw, &mut self.mean);
+                self.receiver.aggregate(*route, &mut self.mean);
                 Ok::<(), ExchangeError>(())
             })?;
             worked(&mut report.compress, || {
-                self.second.encode(tensor, *raw, step, &self.mean, &mut self.message)
+                self.second.encode(tensor, *route, step, &self.mean, &mut self.message)
             })?;
             fused::append(&self.message, &mut self.gathered[rank]);
         }
@@ -203,7 +212,7 @@ impl ScatterReduce {
         let n = self.gathered.len();
         self.cursors.fill(0);
         for slice in &self.slices {
-            let Slice { tensor, raw, owner, range, whole } = slice;
+            let Slice { tensor, route, owner, range, whole } = slice;
             let operation = Operation::tensor(Phase::Gather, *whole, tensor.name(), round.step);
             if range.start == 0 {
                 self.mean.clear();
@@ -214,7 +223,7 @@ impl ScatterReduce {
                 let message = fused::next(*owner, &self.gathered[*owner], cursor, operation)?;
                 let (from, out) = ((round.step, n + owner), &mut self.mean[range.clone()]);
                 Ok::<(), ExchangeError>(
-                    self.receiver.decode_add(tensor, *raw, from, message, 1.0, out)?,
+                    self.receiver.decode_add(tensor, *route, from, message, 1.0, out)?,
                 )
             })?;
             if range.end == self.mean.len() {
@@ -254,7 +263,7 @@ fn cut(tensors: &[Tensor], parts: usize) -> Vec<Slice> {
                 whole,
                 range: start..end,
                 tensor: tensor_of_slice,
-                raw: false,
+                route: Route::Push,
                 owner,
             });
             start = end;

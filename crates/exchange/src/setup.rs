@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use gradwire::registry::REGISTRY;
 use gradwire::{Aggregation, Spec, Tensor};
 
-use crate::{ExchangeError, Policy, Shares, Strategy, Transport, agreement, digest};
+use crate::{ExchangeError, Policy, Rule, Shares, Strategy, Transport, agreement, digest};
 
 /// The configuration that all ranks share, servers included.
 #[derive(Debug, Clone, Copy)]
@@ -104,8 +104,9 @@ impl Setup<'_> {
             compressor.linear().is_some() || compressor.rounds().is_some()
         };
         let later = self.policy.later.iter().map(|(_, spec)| spec);
-        let Some(spec) = std::iter::once(&self.policy.push).chain(later).find(|spec| !adds(spec))
-        else {
+        let rules = self.policy.rules.iter().map(|rule| &rule.spec);
+        let mut all = std::iter::once(&self.policy.push).chain(later).chain(rules);
+        let Some(spec) = all.find(|spec| !adds(spec)) else {
             return Ok(());
         };
         let kinds = [Aggregation::Linear, Aggregation::Rounds];
@@ -181,7 +182,7 @@ impl Setup<'_> {
         let policy = self.policy;
         let mut text = format!(
             "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\nlater {:?}\npull \
-             compressor {}\nraw below {}\nraw names {:?}\n",
+             compressor {}\nrules {:?}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
             self.strategy,
             self.workers,
@@ -194,6 +195,7 @@ impl Setup<'_> {
                 .map(|(from, spec)| format!("{spec} from {from}"))
                 .collect::<Vec<_>>(),
             policy.pull(),
+            policy.rules.iter().map(Rule::to_string).collect::<Vec<_>>(),
             policy.raw_below,
             policy.raw_names,
         );

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire_exchange::{Link, Policy, Strategy};
+use gradwire_exchange::{Link, Policy, Rule, Strategy};
 use gradwire_train::data::{self, DataError, Dataset};
 use gradwire_train::models::ModelKind;
 use gradwire_train::optim::OptimizerKind;
@@ -70,6 +70,10 @@ pub struct Experiment {
     /// Random crops and flips; where not given, colour images are cropped and flipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub augment: Option<bool>,
+    /// Compressors of certain tensors: `*.bias -> fp16`, `<1000 -> none`, `matrices -> powersgd`. The first rule that
+    /// is for a tensor counts, before what follows.
+    #[serde(with = "texts", skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
     /// Tensors whose name contains one of these words travel uncompressed.
@@ -120,6 +124,7 @@ impl Default for Experiment {
             l1: 0.0,
             clip: None,
             augment: None,
+            rules: Vec::new(),
             raw_below: Policy::RAW_BELOW,
             raw_names: Vec::new(),
             seeds: vec![0],
@@ -324,6 +329,7 @@ impl Experiment {
                 learning_rate: self.learning_rate.clone(),
                 augment: self.augment.unwrap_or_else(|| in_colour(data)),
                 seed,
+                rules: self.rules.clone(),
                 raw_below: self.raw_below,
                 raw_names: self.raw_names.clone(),
                 evaluate_every: steps.div_ceil(self.evaluations),

@@ -1,5 +1,6 @@
 //! Runs one after another, with what was done before left out.
 
+use gradwire_exchange::Rule;
 use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
 
 use crate::TestbedError;
@@ -119,6 +120,11 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
             clip(run.clip.map(|norm| norm.to_string())),
         ),
         ("l1", config.l1.to_string(), (run.l1 as f32).to_string()),
+        (
+            "rules",
+            config.rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(", "),
+            run.rules.join(", "),
+        ),
         ("momentum masking", config.mask.to_string(), run.mask.to_string()),
         ("weight decay", config.weight_decay.to_string(), (run.weight_decay as f32).to_string()),
     ];

@@ -47,6 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seed: 1,
         raw_below: 256,
         raw_names: Vec::new(),
+        rules: Vec::new(),
         evaluate_every: steps.div_ceil(4),
         evaluate_at_most: 5000,
         deadline: Duration::from_secs(600),

@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             seed: 1,
             raw_below: 256,
             raw_names: Vec::new(),
+            rules: Vec::new(),
             evaluate_every: 200,
             evaluate_at_most: 1000,
             deadline: Duration::from_secs(60),

@@ -19,6 +19,7 @@
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
+use gradwire_exchange::Rule;
 use serde::{Deserialize, Serialize};
 
 use crate::models::floats_of;
@@ -111,7 +112,7 @@ pub(crate) fn write(
 }
 
 /// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 22] {
+fn settings(config: &RunConfig) -> [(&'static str, String); 23] {
     [
         ("model", config.model.to_string()),
         ("data", config.data.name.clone()),
@@ -133,6 +134,7 @@ fn settings(config: &RunConfig) -> [(&'static str, String); 22] {
         ("learning rate", config.learning_rate.to_string()),
         ("augment", config.augment.to_string()),
         ("seed", config.seed.to_string()),
+        ("rules", config.rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(", ")),
         ("raw below", config.raw_below.to_string()),
         ("raw names", config.raw_names.join(" ")),
     ]

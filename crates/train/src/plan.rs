@@ -124,6 +124,11 @@ impl Plan {
         &self.stages[0].spec
     }
 
+    /// Whether it is a budget that decides.
+    pub fn has_budget(&self) -> bool {
+        self.budget.is_some()
+    }
+
     /// Whether all stages are of one compressor, if with different parameters.
     pub fn is_of_one(&self) -> bool {
         self.stages.iter().all(|stage| stage.spec.entry().id == self.first().entry().id)

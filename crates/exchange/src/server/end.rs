@@ -89,9 +89,9 @@ impl Server {
         for (index, home) in assign(setup.tensors, servers).into_iter().enumerate() {
             if home + workers == rank {
                 let (tensor, initial) = (&setup.tensors[index], &setup.initial[index]);
-                let raw = setup.policy.is_raw(tensor);
+                let route = setup.policy.route(tensor);
                 slot_of[index] = Some(slots.len());
-                slots.push(Slot::new(index, tensor.clone(), raw, initial.clone(), workers));
+                slots.push(Slot::new(index, tensor.clone(), route, initial.clone(), workers));
             }
         }
         Ok(Self {
@@ -278,9 +278,9 @@ impl Server {
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
                 let weight = parts[worker] / whole;
-                receiver.decode_add(&slot.tensor, slot.raw, (step, worker), push, weight, mean)
+                receiver.decode_add(&slot.tensor, slot.route, (step, worker), push, weight, mean)
             })?;
-            receiver.aggregate(slot.raw, mean);
+            receiver.aggregate(slot.route, mean);
             Ok::<(), gradwire::Error>(())
         })?;
         delta.clear();
@@ -292,7 +292,7 @@ impl Server {
             for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
                 *delta = new - *delta;
             }
-            sender.encode(&slot.tensor, slot.raw, step, delta, &mut self.message)
+            sender.encode(&slot.tensor, slot.route, step, delta, &mut self.message)
         })?;
         slot.finish(step);
         report.updates += 1;

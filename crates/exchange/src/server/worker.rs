@@ -7,8 +7,9 @@ use gradwire::{State, Tensor};
 use super::end::encode_begin;
 use super::pulls::Pulls;
 use super::{assign, unexpected};
-use crate::codec::{Carried, Phases, Receiver, Sender, raw_tensors};
+use crate::codec::{Carried, Phases, Receiver, Sender, routes};
 use crate::exchange::{timed, worked};
+use crate::policy::Route;
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
 pub struct Worker {
     transport: Box<dyn Transport>,
     tensors: Vec<Tensor>,
-    raw: Vec<bool>,
+    routes: Vec<Route>,
     /// Of each tensor, the rank of its server.
     homes: Vec<usize>,
     /// The servers' ranks, in any order.
@@ -58,7 +59,7 @@ impl Worker {
         Ok(Self {
             transport,
             tensors: setup.tensors.to_vec(),
-            raw: raw_tensors(setup.policy, setup.tensors),
+            routes: routes(setup.policy, setup.tensors),
             homes: homes.into_iter().map(|home| home + workers).collect(),
             servers: (workers..workers + servers).collect(),
             workers,
@@ -117,9 +118,9 @@ impl Worker {
             if self.pulls.has(index, step as u32) {
                 continue;
             }
-            let (tensor, raw) = (&self.tensors[index], self.raw[index]);
+            let (tensor, route) = (&self.tensors[index], self.routes[index]);
             worked(&mut report.compress, || {
-                self.sender.encode(tensor, raw, step, &gradients[index], &mut self.message)
+                self.sender.encode(tensor, route, step, &gradients[index], &mut self.message)
             })?;
             self.carried.note(index, 0, &self.sender, &self.message);
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
@@ -169,10 +170,10 @@ impl Worker {
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let from = (step, self.homes[index]);
-        let (tensor, raw) = (&self.tensors[index], self.raw[index]);
+        let (tensor, route) = (&self.tensors[index], self.routes[index]);
         let out = &mut parameters[index];
         worked(&mut report.decompress, || {
-            self.receiver.decode_add(tensor, raw, from, &self.message, 1.0, out)
+            self.receiver.decode_add(tensor, route, from, &self.message, 1.0, out)
         })?;
         self.applied[index] = true;
         Ok(())
@@ -322,7 +323,7 @@ impl Exchange for Worker {
 
     fn observe(&mut self, squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
         check_lengths(&self.tensors, squares)?;
-        let result = self.sender.observe_all(&self.tensors, &self.raw, squares);
+        let result = self.sender.observe_all(&self.tensors, &self.routes, squares);
         or_abort(&mut *self.transport, result.map_err(ExchangeError::from))
     }
 

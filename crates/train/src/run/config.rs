@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire_exchange::Strategy;
+use gradwire_exchange::{Rule, Strategy};
 
 use super::Split;
 use crate::data::Dataset;
@@ -58,6 +58,8 @@ pub struct RunConfig {
     pub augment: bool,
     /// Seeds initial parameters, data order, augmentation, dropout and every random draw of compressors.
     pub seed: u64,
+    /// Compressors of certain tensors; the first rule that is for a tensor counts, before what follows.
+    pub rules: Vec<Rule>,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
     /// Tensors whose name contains one of these words travel uncompressed.

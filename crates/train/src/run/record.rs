@@ -187,6 +187,9 @@ pub struct RunRecord {
     /// ℓ1 penalty.
     #[serde(default)]
     pub l1: f64,
+    /// Compressors of certain tensors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
     /// The learning-rate schedule.
     pub learning_rate: String,
     /// Whether training images were cropped and flipped.
@@ -269,7 +272,7 @@ impl RunRecord {
     /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
     pub fn equation_1(&self) -> Option<Equation1> {
         let plan: Plan = self.compressor.parse().ok()?;
-        if !plan.is_of_one() {
+        if !plan.is_of_one() || !self.rules.is_empty() {
             return None;
         }
         let compressor = plan.first().compressor();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use gradwire::{Family, Memory, Spec, State};
 use gradwire_exchange::{
-    Adopt, Apply, Exchange, ExchangeError, HEADER_BYTES, Launched, Policy, Setup, Shares, Strategy,
-    digest, in_process, launch,
+    Adopt, Apply, Exchange, ExchangeError, HEADER_BYTES, Launched, Policy, Rule, Setup, Shares,
+    Strategy, digest, in_process, launch,
 };
 
 use super::clip::Clip;
@@ -161,7 +161,13 @@ fn policy_of(
     config: &RunConfig,
     tensors: &[gradwire::Tensor],
 ) -> Result<(Policy, Rounds), TrainError> {
+    if config.compressor.has_budget() && !config.rules.is_empty() {
+        let reason =
+            "a budget is shared out among tensors of one compressor; give no rules beside it";
+        return Err(TrainError::Config(reason.to_owned()));
+    }
     let policy = Policy {
+        rules: config.rules.clone(),
         raw_below: config.raw_below,
         raw_names: config.raw_names.clone(),
         ..Policy::new(config.compressor.first())
@@ -505,6 +511,7 @@ impl Run<'_> {
             optimizer: config.optimizer.to_string(),
             weight_decay: decimal(config.weight_decay),
             l1: decimal(config.l1),
+            rules: config.rules.iter().map(Rule::to_string).collect(),
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,
             seed: config.seed,

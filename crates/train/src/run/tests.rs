@@ -40,6 +40,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         seed: 5,
         raw_below: 256,
         raw_names: Vec::new(),
+        rules: Vec::new(),
         evaluate_every: 0,
         evaluate_at_most: 100,
         deadline: Duration::from_secs(60),
@@ -693,4 +694,20 @@ fn many_learners_share_a_few_cores() {
     let record = train(&config);
     assert_eq!((record.workers, record.trace.len()), (128, 3));
     assert_eq!(record.digest, train(&config).digest);
+}
+
+#[test]
+fn tensors_travel_by_rules() {
+    let rules = ["*.bias -> none", "matrices -> onebit"].map(|rule| rule.parse().unwrap()).to_vec();
+    let config = RunConfig { steps: 4, rules, ..config("none", "all-gather") };
+    let ruled = train(&config);
+    let plain = train(&RunConfig { rules: Vec::new(), ..config.clone() });
+    // All but the biases are matrices.
+    assert!(ruled.bytes_up * 20.0 < plain.bytes_up, "{} and {}", ruled.bytes_up, plain.bytes_up);
+    assert_eq!(ruled.rules, ["*.bias -> none", "matrices -> onebit"]);
+    // The product counts the bits of one compressor.
+    assert!(ruled.equation_1().is_none() && plain.equation_1().is_some());
+    let budget = RunConfig { compressor: "topk within 1MB".parse().unwrap(), ..config };
+    let error = run(&budget, &(), &RunOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("no rules beside it"), "{error}");
 }

@@ -53,6 +53,7 @@ pub(super) fn config(compressor: &str) -> RunConfig {
         seed: 5,
         raw_below: 64,
         raw_names: Vec::new(),
+        rules: Vec::new(),
         evaluate_every: 4,
         evaluate_at_most: 100,
         deadline: Duration::from_secs(60),

@@ -30,7 +30,8 @@ fn a_data_set_that_is_nowhere_lists_the_places() {
     let error = first_of("mnist", places).unwrap_err();
     assert!(matches!(error, DataError::NotFound { .. }));
     let message = error.to_string();
-    for word in ["'mnist'", "'/nowhere/mnist' or '/never/mnist'", "digits, frames, mnist, cifar10"] {
+    for word in ["'mnist'", "'/nowhere/mnist' or '/never/mnist'", "digits, frames, mnist, cifar10"]
+    {
         assert!(message.contains(word), "{word}: {message}");
     }
 }

@@ -1,0 +1,180 @@
+//! Compressors for some tensors: by name, by size, or by the kind of layer they belong to.
+
+use std::fmt;
+use std::str::FromStr;
+
+use gradwire::{Spec, SpecError, Tensor};
+
+/// A compressor and the tensors it is for. Strings: `*.bias -> fp16`, `<1000 -> none`, `>=100000 -> powersgd`,
+/// `matrices -> topk`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    tensors: Tensors,
+    /// Compresses them.
+    pub spec: Spec,
+}
+
+/// Which tensors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Tensors {
+    /// Those whose name is this, `*` for any run of characters.
+    Named(String),
+    /// Those with fewer elements.
+    Below(usize),
+    /// Those with as many elements or more.
+    AtLeast(usize),
+    /// Those with so many dimensions; with the greatest number or more.
+    Dimensions(Layers),
+}
+
+/// Tensors by their dimensions, which tell the kind of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layers {
+    /// One dimension or none: biases, scales of norms.
+    Vectors,
+    /// Two: fully connected and recurrent layers, embeddings.
+    Matrices,
+    /// More: kernels of convolutions.
+    Convolutions,
+}
+
+const LAYERS: [(&str, Layers); 3] = [
+    ("vectors", Layers::Vectors),
+    ("matrices", Layers::Matrices),
+    ("convolutions", Layers::Convolutions),
+];
+
+/// Why a text is no rule.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RuleError {
+    /// Its form.
+    #[error(
+        "'{0}' is no rule; give TENSORS -> SPEC, with a name such as fc.* for TENSORS, <1000 or >=1000 elements, or \
+         vectors, matrices or convolutions"
+    )]
+    Form(String),
+    /// Its compressor.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+}
+
+impl Rule {
+    /// The compressor of its tensors' changes on the way back, where one is given for all.
+    pub(crate) fn pulled(&self, given: &Spec) -> Spec {
+        if self.spec.entry().id == "none" { self.spec.clone() } else { given.clone() }
+    }
+
+    /// Whether it is for a tensor.
+    pub fn is_for(&self, tensor: &Tensor) -> bool {
+        match &self.tensors {
+            Tensors::Named(pattern) => matches(pattern, tensor.name()),
+            Tensors::Below(bound) => tensor.elements() < *bound,
+            Tensors::AtLeast(bound) => tensor.elements() >= *bound,
+            Tensors::Dimensions(layers) => match tensor.shape().len() {
+                0 | 1 => *layers == Layers::Vectors,
+                2 => *layers == Layers::Matrices,
+                _ => *layers == Layers::Convolutions,
+            },
+        }
+    }
+}
+
+/// Whether a name is what a pattern says. Each run of characters between stars is looked for behind the one before.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let mut parts = rest.split('*').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return name.ends_with(part);
+        }
+        match name.find(part) {
+            Some(at) => name = &name[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let form = || RuleError::Form(text.to_owned());
+        let (tensors, spec) = text.split_once("->").ok_or_else(form)?;
+        let tensors = tensors.trim();
+        let bound = |digits: &str| digits.trim().parse().map_err(|_| form());
+        let layers = LAYERS.iter().find(|(name, _)| *name == tensors);
+        let tensors = if let Some((_, layers)) = layers {
+            Tensors::Dimensions(*layers)
+        } else if let Some(digits) = tensors.strip_prefix(">=") {
+            Tensors::AtLeast(bound(digits)?)
+        } else if let Some(digits) = tensors.strip_prefix('<') {
+            Tensors::Below(bound(digits)?)
+        } else if tensors.is_empty() {
+            return Err(form());
+        } else {
+            Tensors::Named(tensors.to_owned())
+        };
+        Ok(Self { tensors, spec: spec.trim().parse()? })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.tensors {
+            Tensors::Named(pattern) => f.write_str(pattern)?,
+            Tensors::Below(bound) => write!(f, "<{bound}")?,
+            Tensors::AtLeast(bound) => write!(f, ">={bound}")?,
+            Tensors::Dimensions(layers) => {
+                let name = LAYERS.iter().find(|(_, known)| known == layers).map(|(name, _)| *name);
+                f.write_str(name.unwrap_or_default())?;
+            }
+        }
+        write!(f, " -> {}", self.spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_go_through_text_and_back_and_find_their_tensors() {
+        let tensor = |name: &str, shape: &[usize]| Tensor::new(name, shape);
+        let bias = tensor("conv1.bias", &[20]);
+        let kernel = tensor("conv1.weight", &[20, 1, 5, 5]);
+        let weight = tensor("fc.weight", &[10, 500]);
+        for (text, found) in [
+            ("*.bias -> fp16", [true, false, false]),
+            ("conv1* -> none", [true, true, false]),
+            ("*c*.w*t -> 3lc:s=1.5", [false, true, true]),
+            ("fc.weight -> topk", [false, false, true]),
+            ("<500 -> none", [true, false, false]),
+            (">=500 -> sbc", [false, true, true]),
+            ("vectors -> bf16", [true, false, false]),
+            ("matrices -> powersgd:rank=2", [false, false, true]),
+            ("convolutions -> adacomp", [false, true, false]),
+            ("* -> none", [true, true, true]),
+        ] {
+            let rule: Rule = text.parse().unwrap();
+            assert_eq!(rule.to_string(), text);
+            assert_eq!(
+                [&bias, &kernel, &weight].map(|tensor| rule.is_for(tensor)),
+                found,
+                "{text}"
+            );
+        }
+        assert!(!matches("a*a", "a") && matches("a*a", "aa") && matches("a**b", "ab"));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_said_to_be_none() {
+        for text in ["fc.*", "-> topk", "<many -> topk", ">= -> topk"] {
+            let error = text.parse::<Rule>().unwrap_err().to_string();
+            assert!(error.contains("TENSORS -> SPEC"), "{error}");
+        }
+        let error = "fc.* -> topq".parse::<Rule>().unwrap_err().to_string();
+        assert!(error.contains("topq"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Compressors of their own for some tensors.
+
+mod common;
+
+use common::{RATE, Run, bits, gradients, strategy};
+use gradwire::{Encoder, Floats, Spec, State};
+
+const SIZES: [usize; 4] = [1023, 5000, 900, 3];
+
+/// Three tensors by rules, of which one travels in rounds, and one raw.
+fn run(name: &str, push: &str, rules: &[&str]) -> Run {
+    let mut run = Run::new(strategy(name), 3, &push.parse().unwrap(), &SIZES);
+    run.policy.rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    run
+}
+
+#[test]
+fn each_tensor_travels_by_its_rule() {
+    for (name, push, rules) in [
+        ("all-gather", "topk", ["t0.* -> 3lc", "t1.* -> sbc:p=0.05"]),
+        ("server", "onebit", ["t0.* -> topk", "t1.* -> terngrad"]),
+        ("all-reduce", "powersgd:rank=2", ["t0.* -> bf16", "t1.* -> gradiveq:slice=8,keep=2"]),
+    ] {
+        let run = run(name, push, &rules);
+        let specs: Vec<Spec> = [&rules[0][8..], &rules[1][8..], push, "none"]
+            .iter()
+            .map(|spec| spec.parse().unwrap())
+            .collect();
+        let (ends, servers) = run.workers(|rank, exchange| {
+            let mut parameters = run.initial.clone();
+            let gradients = gradients(&run.tensors, rank, 0);
+            exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+            for (index, tensor) in run.tensors.iter().enumerate() {
+                // A first refresh, which is all-reduced as it is, has the basis behind it.
+                if specs[index].entry().id == "gradiveq" {
+                    assert_eq!(exchange.message_bytes(index), 4 * (5000 + 2 * 8));
+                    continue;
+                }
+                let (mut encoder, mut message) =
+                    (Encoder::new(&specs[index], 7, rank as u32), Vec::new());
+                encoder.encode(tensor, 0, Floats::F32(&gradients[index]), &mut message).unwrap();
+                assert_eq!(exchange.message_bytes(index), message.len(), "{name}, {index}");
+            }
+            parameters
+        });
+        let ends: Vec<_> = ends.into_iter().map(Result::unwrap).collect();
+        assert!(ends.iter().all(|end| bits(end) == bits(&ends[0])), "{name}");
+        servers.unwrap();
+    }
+}
+
+#[test]
+fn residuals_of_rules_are_saved_and_restored() {
+    for name in ["all-gather", "scatter-reduce", "server"] {
+        let run = run(name, "topk", &["t0.* -> 3lc", "matrices -> onebit"]);
+        let (ends, servers) = run.workers(|rank, exchange| {
+            let mut parameters = run.initial.clone();
+            let step = |exchange: &mut dyn gradwire_exchange::Exchange,
+                        parameters: &mut Vec<Vec<f32>>,
+                        step: u64| {
+                let gradients = gradients(&run.tensors, rank, step);
+                exchange.step(step, RATE, &gradients, parameters).unwrap();
+            };
+            step(exchange, &mut parameters, 0);
+            let mut state = State::new();
+            exchange.save(&mut state).unwrap();
+            let mut again = parameters.clone();
+            step(exchange, &mut parameters, 1);
+            exchange.restore(&state).unwrap();
+            step(exchange, &mut again, 1);
+            assert!(bits(&parameters) == bits(&again), "{name}");
+        });
+        ends.into_iter().for_each(|end| end.unwrap());
+        servers.unwrap();
+    }
+}
