@@ -1,9 +1,10 @@
 //! Whole runs of language models on small texts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use super::tests::StopAfter;
 use super::*;
 use crate::data::{Text, Unit, embedded_sized};
 
@@ -109,19 +110,6 @@ fn evaluations_do_not_depend_on_the_number_of_workers() {
     assert_eq!(train(&still(1)).evaluations, train(&still(2)).evaluations);
 }
 
-/// Stops a run when so many steps are complete.
-struct StopAfter(u64, AtomicU64);
-
-impl Observer for StopAfter {
-    fn step(&self, record: &StepRecord, _: u64) {
-        self.1.store(record.step + 1, Ordering::SeqCst);
-    }
-
-    fn stop(&self) -> bool {
-        self.1.load(Ordering::SeqCst) >= self.0
-    }
-}
-
 #[test]
 fn resumed_runs_give_the_bits_of_one_never_stopped() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +121,7 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
             let path = folder.path().join("run.state");
             let save = Some(Save { path: path.clone(), every: 0 });
             let options = RunOptions { save, ..RunOptions::default() };
-            let observer = StopAfter(stop, AtomicU64::new(0));
+            let observer = StopAfter { steps: stop, asked: AtomicU64::new(0) };
             let error = run(&config, &observer, &options).unwrap_err();
             assert!(matches!(error, TrainError::Stopped { .. }), "{error}");
             let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
