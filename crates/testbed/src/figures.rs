@@ -82,7 +82,7 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
         let points = evaluations(&group).into_iter().map(|p| {
             let x = sent_by(group[0], p.x);
             match metric {
-                Metric::Accuracy | Metric::Iou => {
+                Metric::Accuracy | Metric::Iou | Metric::HitRate => {
                     Point { x, y: 100.0 - p.y, low: 100.0 - p.high, high: 100.0 - p.low }
                 }
                 Metric::Perplexity => Point { x, ..p },
@@ -93,6 +93,7 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
     let y = match metric {
         Metric::Accuracy => "error (%)",
         Metric::Iou => "what IoU lacks (%)",
+        Metric::HitRate => "misses (%)",
         Metric::Perplexity => "perplexity",
     };
     Chart {
@@ -116,7 +117,7 @@ pub fn by_rate(runs: &[RunRecord]) -> Chart {
             group[0].strategy.parse::<Strategy>().map_or(1.0, |s| s.receivers(group[0].workers));
         let point = spread.at(32.0 * receivers / group[0].bits_up());
         let point = match metric {
-            Metric::Accuracy | Metric::Iou => Point {
+            Metric::Accuracy | Metric::Iou | Metric::HitRate => Point {
                 y: 100.0 - point.y,
                 low: 100.0 - point.high,
                 high: 100.0 - point.low,
@@ -136,6 +137,7 @@ pub fn by_rate(runs: &[RunRecord]) -> Chart {
     let y = match metric {
         Metric::Accuracy => ("error (%)".to_owned(), Scale::Linear),
         Metric::Iou => ("what IoU lacks (%)".to_owned(), Scale::Linear),
+        Metric::HitRate => ("misses (%)".to_owned(), Scale::Linear),
         Metric::Perplexity => ("perplexity".to_owned(), Scale::Log),
     };
     Chart {
@@ -202,7 +204,7 @@ fn metric(runs: &[RunRecord]) -> Metric {
 /// A quality as charts show it: accuracy in per cent.
 fn shown(metric: Metric, quality: f64) -> f64 {
     match metric {
-        Metric::Accuracy | Metric::Iou => quality * 100.0,
+        Metric::Accuracy | Metric::Iou | Metric::HitRate => quality * 100.0,
         Metric::Perplexity => quality,
     }
 }
@@ -211,6 +213,7 @@ fn quality_axis(metric: Metric) -> (String, Scale) {
     match metric {
         Metric::Accuracy => ("accuracy (%)".to_owned(), Scale::Linear),
         Metric::Iou => ("IoU (%)".to_owned(), Scale::Linear),
+        Metric::HitRate => ("hit rate at 10 (%)".to_owned(), Scale::Linear),
         Metric::Perplexity => ("perplexity".to_owned(), Scale::Log),
     }
 }

@@ -89,7 +89,9 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     let (allowed, within) = tolerance(summary.metric, none);
     let kept = || {
         summary.rows.iter().filter(|row| match summary.metric {
-            Metric::Accuracy | Metric::Iou => row.quality.mean >= none.quality.mean - allowed,
+            Metric::Accuracy | Metric::Iou | Metric::HitRate => {
+                row.quality.mean >= none.quality.mean - allowed
+            }
             Metric::Perplexity => row.quality.mean <= none.quality.mean + allowed,
         })
     };
@@ -114,7 +116,7 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
 /// words.
 fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
     match metric {
-        Metric::Accuracy | Metric::Iou => {
+        Metric::Accuracy | Metric::Iou | Metric::HitRate => {
             let allowed = none.quality.sd.max(TOLERANCE);
             let within = format!(
                 "{:.2} points (its spread over seeds, at least half a point)",

@@ -169,7 +169,7 @@ pub fn quality(metric: Metric, quality: &Spread) -> String {
     }
     let Spread { mean, sd, min, max, .. } = *quality;
     match metric {
-        Metric::Accuracy | Metric::Iou => format!(
+        Metric::Accuracy | Metric::Iou | Metric::HitRate => format!(
             "{:.2} ± {:.2} % [{:.2}–{:.2}]",
             mean * 100.0,
             sd * 100.0,
@@ -186,7 +186,7 @@ pub fn quality(metric: Metric, quality: &Spread) -> String {
 /// A difference of qualities, with its sign: of accuracies in points of a per cent.
 pub fn difference(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Accuracy | Metric::Iou => points(value),
+        Metric::Accuracy | Metric::Iou | Metric::HitRate => points(value),
         Metric::Perplexity => format!("{value:+.3}"),
     }
 }

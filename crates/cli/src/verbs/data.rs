@@ -96,6 +96,13 @@ fn sizes(content: &Content) -> String {
                 "{train} training and {test} test images of {height}×{width}×{channels}, {classes} {classed}"
             )
         }
+        Content::Ratings(ratings) => format!(
+            "{} ratings to learn from, {} users, {} items, something kept back of {} users",
+            ratings.train.len(),
+            ratings.users,
+            ratings.items,
+            ratings.test.len()
+        ),
         Content::Text(text) => format!(
             "{} training and {} test {}, {} symbols",
             text.train.len(),

@@ -260,7 +260,7 @@ impl Study {
                 compressor.clone(),
                 paper.map_or_else(|| "–".to_owned(), |error| format!("{:.2} %", error * 100.0)),
                 match metric {
-                    Metric::Accuracy | Metric::Iou => {
+                    Metric::Accuracy | Metric::Iou | Metric::HitRate => {
                         format!("{:.2} %", (1.0 - row.quality.mean) * 100.0)
                     }
                     Metric::Perplexity => quality(metric, &row.quality),

@@ -146,7 +146,7 @@ impl Row {
             compressors: self.compressors().iter().map(|text| known(text)).collect(),
             send: Payload::Updates,
             split: match figures.metric {
-                Metric::Accuracy | Metric::Iou => Split::Shards { sizes: None },
+                Metric::Accuracy | Metric::Iou | Metric::HitRate => Split::Shards { sizes: None },
                 // A text is cut in equal parts as it is.
                 Metric::Perplexity => Split::Shared,
             },
@@ -213,7 +213,7 @@ impl Row {
         row("learning rate", figures.learning_rate.to_owned(), run.learning_rate.clone());
         let augmented = match (run.augment, figures.metric) {
             (true, _) => "yes",
-            (false, Metric::Accuracy | Metric::Iou) => "no",
+            (false, Metric::Accuracy | Metric::Iou | Metric::HitRate) => "no",
             (false, Metric::Perplexity) => "–",
         };
         row("images shifted, or cropped and flipped", "not said".to_owned(), augmented.to_owned());
@@ -266,12 +266,14 @@ pub fn heat_map(summary: &Summary) -> HeatMap {
         let compressor = cell(p, every).to_string();
         let row = summary.rows.iter().find(|row| row.compressor == compressor)?;
         Some(match metric {
-            Metric::Accuracy | Metric::Iou => 1.0 - row.quality.mean,
+            Metric::Accuracy | Metric::Iou | Metric::HitRate => 1.0 - row.quality.mean,
             Metric::Perplexity => row.quality.mean,
         })
     };
     let (title, show): (_, fn(f64) -> String) = match metric {
-        Metric::Accuracy | Metric::Iou => ("Test error", |error| format!("{:.2} %", error * 100.0)),
+        Metric::Accuracy | Metric::Iou | Metric::HitRate => {
+            ("Test error", |error| format!("{:.2} %", error * 100.0))
+        }
         Metric::Perplexity => ("Perplexity", |perplexity| format!("{perplexity:.2}")),
     };
     HeatMap {
@@ -295,6 +297,8 @@ pub(super) fn known<T: FromStr<Err: fmt::Display>>(text: &str) -> T {
 
 #[cfg(test)]
 mod tests {
+    use gradwire_train::models::Task;
+
     use super::*;
 
     #[test]
@@ -304,7 +308,10 @@ mod tests {
             experiment.check().unwrap();
             assert_eq!(experiment.compressors.len(), METHODS.len());
             assert_eq!(row.to_string().parse(), Ok(row));
-            assert_eq!(experiment.model.is_for_text(), row.figures().metric == Metric::Perplexity);
+            assert_eq!(
+                experiment.model.task() == Task::Text,
+                row.figures().metric == Metric::Perplexity
+            );
         }
         assert!("vgg".parse::<Row>().unwrap_err().contains("charlstm"));
     }

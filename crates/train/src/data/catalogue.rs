@@ -49,7 +49,7 @@ pub fn catalogue() -> &'static [Known] {
     &CATALOGUE
 }
 
-const CATALOGUE: [Known; 9] = [
+const CATALOGUE: [Known; 10] = [
     Known {
         name: digits::NAME,
         summary: "distorted digits drawn from strokes, 28×28 grey, 10 classes; generated, needs no files",
@@ -108,6 +108,14 @@ const CATALOGUE: [Known; 9] = [
         files: &[file(
             "mt-defect.tar.gz",
             "15a8ce59abb78e8404f757231ad0256b160772afad25b0477556af218d8c7eff",
+        )],
+    },
+    Known {
+        name: "movielens-100k",
+        summary: "MovieLens' 100000 ratings of 1682 films by 943 users, what each took last kept back; one file",
+        files: &[file(
+            "u.data",
+            "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
         )],
     },
     Known {

@@ -30,8 +30,9 @@ pub enum DataError {
     /// A folder holds nothing that is recognised.
     #[error(
         "'{}' holds no data set that is recognised; give a folder with MNIST idx files, CIFAR-10 binary batches, \
-         train/<class>/*.jpg and test/<class>/*.jpg, text in .txt files, or one .tar, .tar.gz, .tgz or .zip of such \
-         folders or texts",
+         train/<class>/*.jpg and test/<class>/*.jpg, text in .txt files, MovieLens' u.data, ratings.dat or ratings.csv, \
+         or one .tar, .tar.gz, .tgz or .zip of such folders or texts, or of images beside their masks \
+         (<folder>/<name>.jpg and .png)",
         .path.display()
     )]
     Unrecognised {

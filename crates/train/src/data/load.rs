@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::archive::{is_archive, stem};
 use super::files::{Checksums, names};
-use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, text};
+use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, ratings, text};
 
 /// Loads the data set whose files lie in `dir`, whatever their kind:
 ///
@@ -16,9 +16,10 @@ use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, te
 /// - text: `ptb.train.txt` and `ptb.test.txt` of the Penn Treebank, by words; `train.txt` and
 ///   `test.txt`, or any other `.txt` files, whose last 2 % are for testing, by characters;
 /// - one `.tar`, `.tar.gz`, `.tgz` or `.zip` of such folders or texts, read in memory, or of images
-///   with masks, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, which are shrunk to 96×96.
+///   with masks, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, which are shrunk to 96×96;
+/// - ratings: MovieLens' `u.data`, `ratings.dat` or `ratings.csv`.
 ///
-/// `dir` may also be the archive or text itself, or a folder with one subfolder that holds a data
+/// `dir` may also be the archive, text or ratings themselves, or a folder with one subfolder that holds a data
 /// set. Text counts only where there is nothing else: most data sets come with a readme.
 /// The data set takes the folder's (or archive's) name. The checksum is that of the list of its
 /// files: `sha256sum FILES | sha256sum`, with paths relative to the folder and sorted.
@@ -38,6 +39,7 @@ pub fn load(dir: &Path) -> Result<Dataset, DataError> {
         Layout::Folders => images(folder::load_folders(&place, &mut sums)?),
         Layout::Archive(name) => archive(&place, name, &mut sums)?,
         Layout::Text(names) => text::load_files(&place, names, &mut sums)?,
+        Layout::Ratings(name) => ratings::load_file(&place, name, &mut sums)?,
     };
     let name = match &layout {
         Layout::Archive(name) if dir.is_file() => stem(name).to_owned(),
@@ -66,6 +68,7 @@ enum Layout {
     Cifar,
     Folders,
     Archive(String),
+    Ratings(String),
     Text(Vec<String>),
 }
 
@@ -76,6 +79,7 @@ impl Layout {
             Layout::Cifar => "CIFAR-10 binary batches".to_owned(),
             Layout::Folders => "image folders".to_owned(),
             Layout::Archive(name) => format!("archive {name}"),
+            Layout::Ratings(name) => format!("ratings {name}"),
             Layout::Text(_) => "text files".to_owned(),
         }
     }
@@ -127,6 +131,9 @@ fn file_itself(path: &Path) -> Result<(PathBuf, Layout), DataError> {
         (Some(dir), Some(name)) if is_archive(name) => {
             Ok((dir.to_owned(), Layout::Archive(name.to_owned())))
         }
+        (Some(dir), Some(name)) if ratings::is_ratings(name) => {
+            Ok((dir.to_owned(), Layout::Ratings(name.to_owned())))
+        }
         (Some(dir), Some(name)) if text::is_text(name) => {
             Ok((dir.to_owned(), Layout::Text(vec![name.to_owned()])))
         }
@@ -157,7 +164,10 @@ fn layouts(dir: &Path) -> Result<Vec<Layout>, DataError> {
     if dir.join("train").is_dir() {
         found.push(Layout::Folders);
     }
-    let archives = names.into_iter().filter(|name| is_archive(name) && dir.join(name).is_file());
+    let is_file = |name: &String| dir.join(name).is_file();
+    let rated = names.iter().filter(|name| ratings::is_ratings(name) && is_file(name));
+    found.extend(rated.cloned().map(Layout::Ratings));
+    let archives = names.into_iter().filter(|name| is_archive(name) && is_file(name));
     found.extend(archives.map(Layout::Archive));
     Ok(found)
 }

@@ -1,8 +1,8 @@
-//! Data sets of labelled images and of text: standard files, recognised by what they are, and a
+//! Data sets of labelled images, of text and of ratings: standard files, recognised by what they are, and a
 //! generated set of images that needs none.
 //!
 //! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words
-//!   and plain text (folders and text also from one archive), and images with masks; [`find`] looks for a data set by name;
+//!   and plain text (folders and text also from one archive), images with masks, and MovieLens' ratings; [`find`] looks for a data set by name;
 //!   [`catalogue`] lists the names.
 //! - [`embedded`] draws distorted digits from a seed, [`frames`] features of thousands of classes.
 //! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the floats a model sees.
@@ -19,6 +19,7 @@ mod frames;
 mod idx;
 mod load;
 mod masks;
+mod ratings;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -30,12 +31,15 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::models::Task;
+
 pub use augment::{PADDING, SHIFT, augment, normalise, shift};
 pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};
 pub use digits::{embedded, embedded_sized};
 pub use error::DataError;
 pub use frames::{frames, frames_sized};
 pub use load::load;
+pub use ratings::{Question, Ratings};
 pub use text::{Text, Unit};
 
 /// Images of one size, eight bits a channel, labelled as wholes or pixel by pixel.
@@ -128,6 +132,8 @@ pub enum Content {
     Images(ImageSet),
     /// A text as a sequence of tokens.
     Text(Text),
+    /// Who has taken what.
+    Ratings(Ratings),
 }
 
 /// Training and test images, of the same shape and classes.
@@ -157,7 +163,7 @@ impl Dataset {
     pub fn images(&self) -> Option<&ImageSet> {
         match &self.content {
             Content::Images(images) => Some(images),
-            Content::Text(_) => None,
+            Content::Text(_) | Content::Ratings(_) => None,
         }
     }
 
@@ -165,7 +171,17 @@ impl Dataset {
     pub fn text(&self) -> Option<&Text> {
         match &self.content {
             Content::Text(text) => Some(text),
-            Content::Images(_) => None,
+            Content::Images(_) | Content::Ratings(_) => None,
+        }
+    }
+
+    /// What there is to learn.
+    pub fn task(&self) -> Task {
+        match &self.content {
+            Content::Images(images) if images.train.is_masked() => Task::Masks,
+            Content::Images(_) => Task::Images,
+            Content::Text(_) => Task::Text,
+            Content::Ratings(_) => Task::Ratings,
         }
     }
 }

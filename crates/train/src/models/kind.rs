@@ -14,12 +14,13 @@ use super::resnet::ResNet;
 use super::resnet9::ResNet9;
 use super::unet::UNet;
 use super::vgg::{VGG16, VGG19, Vgg};
-use super::{ImageShape, ModelError, Network};
+use super::{ImageShape, ModelError, Network, Task};
 
 /// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
 /// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
 /// `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`, `resnet18`, `resnet50` or
-/// `vgg19` for those of ImageNet's; `unet` for images with masks; `charlstm`, with other than 200 hidden units as `charlstm:64`, or `wordlstm` for text.
+/// `vgg19` for those of ImageNet's; `unet` for images with masks; `charlstm`, with other than 200 hidden units as
+/// `charlstm:64`, or `wordlstm` for text; `ncf` for ratings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
@@ -63,12 +64,14 @@ pub enum ModelKind {
     },
     /// The same with 650 hidden units, for words.
     WordLstm,
+    /// Neural collaborative filtering, for ratings.
+    Ncf,
 }
 
 /// A name that is no model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text"
+    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
 )]
 pub struct UnknownModel(pub String);
 
@@ -78,14 +81,19 @@ impl ModelKind {
     /// Hidden units of `charlstm`.
     const HIDDEN: usize = 200;
 
-    /// Whether it learns text, not images.
-    pub fn is_for_text(self) -> bool {
-        matches!(self, ModelKind::CharLstm { .. } | ModelKind::WordLstm)
+    /// What it learns.
+    pub fn task(self) -> Task {
+        match self {
+            ModelKind::CharLstm { .. } | ModelKind::WordLstm => Task::Text,
+            ModelKind::UNet => Task::Masks,
+            ModelKind::Ncf => Task::Ratings,
+            _ => Task::Images,
+        }
     }
 
-    /// Whether it learns labels of pixels, not of images.
-    pub fn is_for_masks(self) -> bool {
-        self == ModelKind::UNet
+    /// What to say where it should learn something else.
+    pub(crate) fn not_for(self, task: Task) -> ModelError {
+        ModelError::Task { model: self, task }
     }
 
     /// Declares the model's parameters and makes the network that uses them.
@@ -109,8 +117,8 @@ impl ModelKind {
             ModelKind::ResNet18 => Box::new(ImageNetResNet::new(&mut layout, RESNET18, shape)),
             ModelKind::ResNet50 => Box::new(ImageNetResNet::new(&mut layout, RESNET50, shape)),
             ModelKind::UNet => Box::new(UNet::new(&mut layout, UNet::WIDTH, shape)?),
-            ModelKind::CharLstm { .. } | ModelKind::WordLstm => {
-                return Err(ModelError::NotForImages { model: self.to_string() });
+            ModelKind::CharLstm { .. } | ModelKind::WordLstm | ModelKind::Ncf => {
+                return Err(self.not_for(Task::Images));
             }
         };
         Ok((layout, network))
@@ -146,6 +154,7 @@ impl FromStr for ModelKind {
             "unet" => Ok(ModelKind::UNet),
             "charlstm" => Ok(ModelKind::CharLstm { hidden: Self::HIDDEN }),
             "wordlstm" => Ok(ModelKind::WordLstm),
+            "ncf" => Ok(ModelKind::Ncf),
             _ => name
                 .strip_prefix("resnet")
                 .and_then(resnet)
@@ -176,6 +185,7 @@ impl fmt::Display for ModelKind {
             ModelKind::CharLstm { hidden: Self::HIDDEN } => f.write_str("charlstm"),
             ModelKind::CharLstm { hidden } => write!(f, "charlstm:{hidden}"),
             ModelKind::WordLstm => f.write_str("wordlstm"),
+            ModelKind::Ncf => f.write_str("ncf"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The models, as the papers have them.
 //!
-//! A [`Model`] classifies images, a [`LanguageModel`] predicts the next token of a text. Both compute
-//! loss and gradients of a batch, and evaluate. Parameters and gradients are flat `f32` vectors, one
+//! A [`Model`] classifies images, a [`LanguageModel`] predicts the next token of a text, a [`Recommender`] which items
+//! a user takes. All compute loss and gradients of a batch, and evaluate. Parameters and gradients are flat `f32` vectors, one
 //! for each of their tensors, and stay outside: a model of images keeps nothing but the running
 //! statistics of batch normalisation, one of text nothing at all.
 
@@ -19,6 +19,9 @@ mod lstm;
 mod matmul;
 mod mlp;
 mod model;
+mod ncf;
+#[cfg(test)]
+mod ncf_tests;
 mod resnet;
 mod resnet9;
 
@@ -37,11 +40,49 @@ pub use kind::{ModelKind, UnknownModel};
 pub use lstm::{Chunk, Dropout, LanguageModel, Memory, UNROLL};
 pub use mlp::Hidden;
 pub use model::{Model, Score};
+pub(crate) use ncf::cross_entropy;
+pub use ncf::{Pairs, Recommender};
 
 pub(crate) use layers::Statistics;
 pub(crate) use model::floats_of;
 
 use layers::Pass;
+
+/// What a model can learn from, of which there are four kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Images, each of one class.
+    Images,
+    /// Images with a mask each, which tells the class of every pixel.
+    Masks,
+    /// Text, token after token.
+    Text,
+    /// Which users have taken which items.
+    Ratings,
+}
+
+impl Task {
+    /// Models that learn it, in words.
+    fn models(self) -> &'static str {
+        match self {
+            Task::Images => "mlp, lenet5 or a resnet",
+            Task::Masks => "unet",
+            Task::Text => "charlstm or wordlstm",
+            Task::Ratings => "ncf",
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Task::Images => "images by their classes",
+            Task::Masks => "images by masks",
+            Task::Text => "text",
+            Task::Ratings => "ratings",
+        })
+    }
+}
 
 /// The shape of a classification task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,29 +144,13 @@ pub enum ModelError {
         /// The images.
         shape: ImageShape,
     },
-    /// A language model for images.
-    #[error("{model} learns text and cannot classify images; choose mlp, lenet5 or a resnet")]
-    NotForImages {
+    /// A model of one kind of data for another.
+    #[error("{model} learns {}, not {task}; choose {}", .model.task(), .task.models())]
+    Task {
         /// The model.
-        model: String,
-    },
-    /// A model of whole images for images with masks.
-    #[error("{model} classifies whole images and cannot find their parts; choose unet")]
-    NotForMasks {
-        /// The model.
-        model: String,
-    },
-    /// A model of masks for images without.
-    #[error("{model} learns to find parts of images from masks; choose mlp, lenet5 or a resnet")]
-    NotWithoutMasks {
-        /// The model.
-        model: String,
-    },
-    /// A model of images for text.
-    #[error("{model} classifies images and cannot learn text; choose charlstm or wordlstm")]
-    NotForText {
-        /// The model.
-        model: String,
+        model: ModelKind,
+        /// What it should learn.
+        task: Task,
     },
     /// A text that is always the same symbol.
     #[error("a language model needs at least two different symbols, this text has {symbols}")]

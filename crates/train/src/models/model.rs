@@ -24,11 +24,12 @@ pub struct Model {
 /// What an evaluation adds up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Score {
-    /// Images or pixels whose class, or tokens that, had the highest score; a tie goes to the lowest.
+    /// Images or pixels whose class, or tokens that, had the highest score; a tie goes to the lowest. Users whose item
+    /// kept back was among the ten that scored highest; a tie goes to the others.
     pub correct: usize,
-    /// Sum of the cross-entropies, in nats.
+    /// Sum of the cross-entropies, in nats; of a user, the mean over the items ranked.
     pub loss: f64,
-    /// Images, pixels or tokens looked at.
+    /// Images, pixels, tokens or users looked at.
     pub examples: usize,
     /// Images or pixels of the second class for which that had the highest score.
     pub both: usize,

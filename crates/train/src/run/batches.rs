@@ -28,8 +28,16 @@ pub(super) struct Slice {
 }
 
 impl Slice {
+    /// The worker's sequence of examples, of so many there are.
+    pub(super) fn order(&self, seed: u64, examples: usize) -> Order {
+        match &self.shard {
+            Some(shard) => Order::own(seed, self.rank, shard.clone()),
+            None => Order::common(seed, examples),
+        }
+    }
+
     /// Where in its sequence of examples the worker's batch of a step begins.
-    fn start(&self, step: u64) -> u64 {
+    pub(super) fn start(&self, step: u64) -> u64 {
         let before = match self.shard {
             Some(_) => step,
             None => step * self.workers as u64 + self.rank as u64,
@@ -41,10 +49,7 @@ impl Slice {
 impl<'a> Batches<'a> {
     /// The batches of a worker, augmented or not.
     pub(super) fn new(data: &'a ImageSet, seed: u64, augment: bool, slice: Slice) -> Self {
-        let order = match &slice.shard {
-            Some(shard) => Order::own(seed, slice.rank, shard.clone()),
-            None => Order::common(seed, data.train.len()),
-        };
+        let order = slice.order(seed, data.train.len());
         Self { data, order, seed, augment, slice, images: Vec::new(), labels: Vec::new() }
     }
 

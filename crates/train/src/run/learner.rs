@@ -6,15 +6,19 @@ use gradwire::{State, StateError, Tensor};
 
 use super::batches::{Batches, Slice, test_batch};
 use super::exam::Subject;
+use super::rating_batches::RatingBatches;
 use super::text_batches::{LEAST, TEST_PARTS, TestPart, TextBatches, steps_per_epoch};
 use super::{RunConfig, TrainError};
-use crate::data::{Content, ImageSet, Text};
+use crate::data::{Content, ImageSet, Ratings, Text};
 use crate::models::{
-    Dropout, ImageShape, LanguageModel, Memory, Model, ModelError, Score, Statistics,
+    Dropout, ImageShape, LanguageModel, Memory, Model, Pairs, Recommender, Score, Statistics,
+    cross_entropy,
 };
 
-/// Test images evaluated at a time.
+/// Test images, or users, evaluated at a time.
 const TEST_BATCH: usize = 100;
+/// Items that a user is recommended.
+const LISTED: usize = 10;
 
 /// A model and the batches it takes.
 pub(crate) enum Learner<'a> {
@@ -22,6 +26,8 @@ pub(crate) enum Learner<'a> {
     Images(Box<ImageLearner<'a>>),
     /// Of text.
     Text(Box<TextLearner<'a>>),
+    /// Of ratings.
+    Ratings(Box<RatingLearner<'a>>),
 }
 
 /// A classifier of images.
@@ -42,6 +48,13 @@ pub(crate) struct TextLearner<'a> {
     next: u64,
     seed: u64,
     rank: usize,
+}
+
+/// A model of who takes what.
+pub(crate) struct RatingLearner<'a> {
+    model: Recommender,
+    batches: RatingBatches<'a>,
+    data: &'a Ratings,
 }
 
 impl<'a> Learner<'a> {
@@ -67,6 +80,11 @@ impl<'a> Learner<'a> {
                 let batches = Batches::new(data, config.seed, config.augment, slice);
                 Ok(Self::Images(Box::new(ImageLearner { model, rank, batches, data })))
             }
+            Content::Ratings(data) => {
+                let model = Recommender::new(config.model, data.users, data.items)?;
+                let batches = RatingBatches::new(data, config.seed, slice);
+                Ok(Self::Ratings(Box::new(RatingLearner { model, batches, data })))
+            }
             Content::Text(data) => {
                 let model = LanguageModel::new(config.model, data.vocabulary.len())?;
                 Ok(Self::Text(Box::new(TextLearner {
@@ -87,6 +105,7 @@ impl<'a> Learner<'a> {
         match self {
             Self::Images(images) => images.model.tensors(),
             Self::Text(text) => text.model.tensors(),
+            Self::Ratings(ratings) => ratings.model.tensors(),
         }
     }
 
@@ -95,6 +114,7 @@ impl<'a> Learner<'a> {
         match self {
             Self::Images(images) => images.model.initial_parameters(seed),
             Self::Text(text) => text.model.initial_parameters(seed),
+            Self::Ratings(ratings) => ratings.model.initial_parameters(seed),
         }
     }
 
@@ -103,6 +123,7 @@ impl<'a> Learner<'a> {
         match self {
             Self::Images(images) => images.batches.prepare(step),
             Self::Text(text) => text.batches.prepare(step),
+            Self::Ratings(ratings) => ratings.batches.prepare(step),
         }
     }
 
@@ -111,6 +132,7 @@ impl<'a> Learner<'a> {
         match self {
             Self::Images(images) => images.batches.len(),
             Self::Text(_) => 1,
+            Self::Ratings(ratings) => ratings.batches.len(),
         }
     }
 
@@ -142,6 +164,13 @@ impl<'a> Learner<'a> {
                 let labels = &labels[examples.start * each..examples.end * each];
                 model.add_gradients(parameters, images, labels, gradients)
             }
+            Self::Ratings(learner) => {
+                let RatingLearner { model, batches, .. } = &mut **learner;
+                let (Pairs { users, items }, taken) = batches.batch();
+                let range = examples.start * batches.each()..examples.end * batches.each();
+                let pairs = Pairs { users: &users[range.clone()], items: &items[range.clone()] };
+                model.add_gradients(parameters, pairs, &taken[range], gradients)
+            }
             Self::Text(text) => {
                 // The text is another in a new epoch, and after steps that others took alone.
                 if text.next != step || text.batches.starts_epoch(step) {
@@ -160,22 +189,23 @@ impl<'a> Learner<'a> {
     pub(super) fn statistics(&self) -> Vec<Statistics> {
         match self {
             Self::Images(images) => images.model.statistics().to_vec(),
-            Self::Text(_) => Vec::new(),
+            Self::Text(_) | Self::Ratings(_) => Vec::new(),
         }
     }
 
-    /// Test images, or tokens of the test text that can be predicted.
+    /// Test images, tokens of the test text that can be predicted, or users that something is kept back of.
     pub(super) fn test_examples(&self) -> usize {
         match self {
             Self::Images(images) => images.data.test.len(),
             Self::Text(text) => text.data.test.len() - 1,
+            Self::Ratings(ratings) => ratings.data.test.len(),
         }
     }
 
     /// Parts in which workers share an evaluation of so many examples.
     pub(super) fn test_parts(&self, examples: usize) -> usize {
         match self {
-            Self::Images(_) => examples.div_ceil(TEST_BATCH),
+            Self::Images(_) | Self::Ratings(_) => examples.div_ceil(TEST_BATCH),
             Self::Text(_) => TEST_PARTS,
         }
     }
@@ -194,6 +224,10 @@ impl<'a> Learner<'a> {
                 let end = ((part + 1) * TEST_BATCH).min(*examples);
                 let labels = test_batch(images.data, part * TEST_BATCH..end, scratch);
                 images.model.evaluate_with(parameters, statistics, scratch, labels)
+            }
+            Self::Ratings(learner) => {
+                let end = ((part + 1) * TEST_BATCH).min(*examples);
+                rank(learner, parameters, part * TEST_BATCH..end)
             }
             Self::Text(text) => {
                 let part = TestPart::new(&text.data.test, *examples, part);
@@ -219,6 +253,7 @@ impl<'a> Learner<'a> {
                 text.memory.save(&prefix, state);
                 state.set_number(&format!("{prefix}next"), text.next);
             }
+            Self::Ratings(_) => {}
         }
     }
 
@@ -233,28 +268,36 @@ impl<'a> Learner<'a> {
                 text.next = state.number(&format!("{prefix}next"))?;
                 text.memory.restore(&prefix, state)
             }
+            Self::Ratings(_) => Ok(()),
         }
     }
 }
 
-/// Refuses a model of images for text, and the reverse, naming both.
+/// How many of the test users are recommended what they took: the item kept back is one of the [`LISTED`] best.
+fn rank(learner: &RatingLearner<'_>, parameters: &[Vec<f32>], users: Range<usize>) -> Score {
+    let mut total = Score::default();
+    for question in &learner.data.test[users] {
+        let users = vec![question.user; question.items.len()];
+        let pairs = Pairs { users: &users, items: &question.items };
+        let scores = learner.model.scores(parameters, pairs);
+        let (kept, others) = (scores[0], &scores[1..]);
+        let before = others.iter().filter(|&&score| score >= kept).count();
+        let losses = scores.iter().enumerate().map(|(at, &score)| cross_entropy(score, at == 0));
+        total.examples += 1;
+        total.correct += usize::from(before < LISTED);
+        total.loss += losses.sum::<f64>() / scores.len() as f64;
+    }
+    total
+}
+
+/// Refuses a model of other data, naming both.
 fn check_model(config: &RunConfig) -> Result<(), TrainError> {
-    let model = config.model.to_string();
-    let masked = |images: &ImageSet| images.train.is_masked();
-    let for_masks = config.model.is_for_masks();
-    let (holds, error) = match (&config.data.content, config.model.is_for_text()) {
-        (Content::Images(_), true) => ("images", ModelError::NotForImages { model }),
-        (Content::Images(images), false) if masked(images) && !for_masks => {
-            ("images with masks", ModelError::NotForMasks { model })
-        }
-        (Content::Images(images), false) if !masked(images) && for_masks => {
-            ("images without masks", ModelError::NotWithoutMasks { model })
-        }
-        (Content::Text(_), false) => ("text", ModelError::NotForText { model }),
-        _ => return Ok(()),
-    };
-    let name = &config.data.name;
-    Err(TrainError::Config(format!("data set '{name}' holds {holds}, but {error}")))
+    let task = config.data.task();
+    if config.model.task() == task {
+        return Ok(());
+    }
+    let (name, error) = (&config.data.name, config.model.not_for(task));
+    Err(TrainError::Config(format!("data set '{name}' holds {task}, but {error}")))
 }
 
 /// Refuses data that the model is not for, or that are too few to train or to evaluate on.
@@ -268,9 +311,10 @@ pub(super) fn check_data(config: &RunConfig) -> Result<(), TrainError> {
         Content::Images(images) if images.train.is_masked() && config.augment => {
             refuse("crops and flips would part images from their masks; leave them off".to_owned())
         }
-        Content::Text(_) if config.augment => {
-            refuse("crops and flips are for images; leave them off for text".to_owned())
-        }
+        Content::Text(_) | Content::Ratings(_) if config.augment => refuse(format!(
+            "crops and flips are for images; leave them off for {}",
+            config.data.task()
+        )),
         Content::Text(text) => {
             let (tokens, unit) = (text.train.len(), text.unit);
             if steps_per_epoch(tokens, config.workers, config.batch) == 0 {
@@ -285,6 +329,6 @@ pub(super) fn check_data(config: &RunConfig) -> Result<(), TrainError> {
             }
             Ok(())
         }
-        Content::Images(_) => Ok(()),
+        Content::Images(_) | Content::Ratings(_) => Ok(()),
     }
 }

@@ -58,7 +58,7 @@ fn models_and_splits_that_masks_do_not_go_with_are_refused() {
         assert!(message.contains(word), "'{word}' is not in: {message}");
     };
     refused(config("lenet5", data()), "choose unet");
-    refused(config("unet", Arc::new(embedded_sized(0, 40, 10))), "from masks");
+    refused(config("unet", Arc::new(embedded_sized(0, 40, 10))), "images by masks");
     refused(RunConfig { augment: true, ..config("unet", data()) }, "part images from their masks");
     refused(
         RunConfig { split: "classes".parse().unwrap(), ..config("unet", data()) },

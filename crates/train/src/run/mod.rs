@@ -15,6 +15,9 @@ mod local;
 mod meeting;
 mod order;
 mod parts;
+mod rating_batches;
+#[cfg(test)]
+mod rating_tests;
 mod record;
 mod recorder;
 mod rounds;
@@ -95,6 +98,7 @@ pub struct Save {
 pub fn steps_per_epoch(data: &Dataset, workers: usize, batch: usize) -> f64 {
     match &data.content {
         Content::Images(images) => images.train.len() as f64 / (workers * batch) as f64,
+        Content::Ratings(ratings) => ratings.train.len() as f64 / (workers * batch) as f64,
         Content::Text(text) => {
             text_batches::steps_per_epoch(text.train.len(), workers, batch).max(1) as f64
         }

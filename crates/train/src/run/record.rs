@@ -20,6 +20,9 @@ pub enum Metric {
     /// Intersection over union: of all test pixels that are of the second class or taken for it, the
     /// part that is both, 0 to 1; more is better.
     Iou,
+    /// The part of the users of whom the one item kept back for testing is among the ten that score highest of it and 99
+    /// items new to them, 0 to 1; more is better.
+    HitRate,
 }
 
 impl Metric {
@@ -29,6 +32,7 @@ impl Metric {
             Content::Images(images) if images.train.is_masked() => Metric::Iou,
             Content::Images(_) => Metric::Accuracy,
             Content::Text(_) => Metric::Perplexity,
+            Content::Ratings(_) => Metric::HitRate,
         }
     }
 
@@ -38,13 +42,14 @@ impl Metric {
             Metric::Accuracy => "accuracy",
             Metric::Perplexity => "perplexity",
             Metric::Iou => "IoU",
+            Metric::HitRate => "hit rate",
         }
     }
 
     /// A quality as people read it: `91.05 %`, or `3.635`.
     pub fn show(self, quality: f64) -> String {
         match self {
-            Metric::Accuracy | Metric::Iou => format!("{:.2} %", quality * 100.0),
+            Metric::Accuracy | Metric::Iou | Metric::HitRate => format!("{:.2} %", quality * 100.0),
             Metric::Perplexity if quality < 10.0 => format!("{quality:.3}"),
             Metric::Perplexity if quality >= 1e6 => format!("{quality:.1e}"),
             Metric::Perplexity => format!("{quality:.2}"),

@@ -140,6 +140,10 @@ fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, TrainError> {
             // How many there are decides, not what they are labelled.
             .shards(&vec![0; images.train.len()], config.workers, config.seed)
             .map_err(TrainError::Config),
+        (Content::Ratings(ratings), Split::Shared | Split::Shards { .. }) => config
+            .split
+            .shards(&vec![0; ratings.train.len()], config.workers, config.seed)
+            .map_err(TrainError::Config),
         (Content::Images(images), split) if images.train.is_masked() => {
             Err(TrainError::Config(format!(
                 "the split '{split}' goes by classes, of which each image with a mask has several; \
@@ -150,6 +154,9 @@ fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, TrainError> {
             .shards(&images.train.labels, config.workers, config.seed)
             .map_err(TrainError::Config),
         (Content::Text(_), Split::Shared | Split::Shards { sizes: None }) => Ok(None),
+        (Content::Ratings(_), split) => Err(TrainError::Config(format!(
+            "the split '{split}' goes by classes, which ratings have none of; take shared or shards"
+        ))),
         (Content::Text(_), split) => Err(TrainError::Config(format!(
             "the split '{split}' is for images; a text is cut in equal parts, one after the other"
         ))),
@@ -540,7 +547,7 @@ fn evaluation(step: u64, metric: Metric, score: Score) -> Evaluation {
         step,
         metric,
         quality: match metric {
-            Metric::Accuracy => score.correct as f64 / examples,
+            Metric::Accuracy | Metric::HitRate => score.correct as f64 / examples,
             Metric::Iou if score.either == 0 => 1.0,
             Metric::Iou => score.both as f64 / score.either as f64,
             // An infinite number could not be written as JSON.

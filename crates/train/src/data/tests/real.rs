@@ -1,6 +1,6 @@
 use super::image_set;
 use crate::data::testing::real_data;
-use crate::data::{Verdict, catalogue, load};
+use crate::data::{Content, Verdict, catalogue, load};
 
 fn near(found: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(found.len(), expected.len());
@@ -68,4 +68,16 @@ fn texts() {
     ] {
         assert!(sizes(name).is_none_or(|found| found == expected), "{name}");
     }
+}
+
+#[test]
+fn movielens() {
+    let Some(dir) = real_data("movielens-100k") else { return };
+    all_match("movielens-100k", &dir);
+    let data = load(&dir).unwrap();
+    let Content::Ratings(ratings) = &data.content else { panic!("{:?}", data.content) };
+    assert_eq!((ratings.users, ratings.items), (943, 1682));
+    // All of the hundred thousand but one a user.
+    assert_eq!((ratings.train.len(), ratings.test.len()), (100_000 - 943, 943));
+    assert!(ratings.test.iter().all(|question| question.items.len() == 100));
 }

@@ -29,7 +29,7 @@ use gradwire::{Rng, State, StateError};
 use super::layers::{Init, Layout};
 use super::matmul::{Matrix, multiply};
 use super::model::{draw, floats_of, highest};
-use super::{ModelError, ModelKind, Score};
+use super::{ModelError, ModelKind, Score, Task};
 
 use layer::{Layer, LayerState, add};
 
@@ -104,7 +104,7 @@ impl LanguageModel {
         let hidden = match kind {
             ModelKind::CharLstm { hidden } => hidden,
             ModelKind::WordLstm => 650,
-            _ => return Err(ModelError::NotForText { model: kind.to_string() }),
+            _ => return Err(kind.not_for(Task::Text)),
         };
         if vocabulary < 2 || hidden == 0 {
             return Err(ModelError::Vocabulary { symbols: vocabulary });
