@@ -143,7 +143,7 @@ pub fn grid(measurements: &[Measurement]) -> Grid {
 }
 
 /// The state of one measurement.
-struct Bench {
+pub(crate) struct Bench {
     encoder: Encoder,
     decoder: Decoder,
     tensor: Tensor,
@@ -154,7 +154,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(spec: &Spec, elements: usize) -> Self {
+    pub(crate) fn new(spec: &Spec, elements: usize) -> Self {
         Self {
             encoder: Encoder::new(spec, 0, 0),
             decoder: Decoder::new(spec, 0),
@@ -166,7 +166,7 @@ impl Bench {
         }
     }
 
-    fn encode(&mut self) -> Result<(), Error> {
+    pub(crate) fn encode(&mut self) -> Result<(), Error> {
         self.step += 1;
         self.message.clear();
         let gradient = &self.gradients[self.step as usize % GRADIENTS];
@@ -175,7 +175,7 @@ impl Bench {
         Ok(())
     }
 
-    fn decode(&mut self) -> Result<(), Error> {
+    pub(crate) fn decode(&mut self) -> Result<(), Error> {
         let message = black_box(self.message.as_slice());
         self.decoder.decode_add(&self.tensor, self.step, 0, message, WEIGHT, &mut self.out)
     }

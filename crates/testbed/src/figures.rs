@@ -202,14 +202,14 @@ fn metric(runs: &[RunRecord]) -> Metric {
 }
 
 /// A quality as charts show it: accuracy in per cent.
-fn shown(metric: Metric, quality: f64) -> f64 {
+pub(crate) fn shown(metric: Metric, quality: f64) -> f64 {
     match metric {
         Metric::Accuracy | Metric::Iou | Metric::HitRate => quality * 100.0,
         Metric::Perplexity => quality,
     }
 }
 
-fn quality_axis(metric: Metric) -> (String, Scale) {
+pub(crate) fn quality_axis(metric: Metric) -> (String, Scale) {
     match metric {
         Metric::Accuracy => ("accuracy (%)".to_owned(), Scale::Linear),
         Metric::Iou => ("IoU (%)".to_owned(), Scale::Linear),

@@ -14,6 +14,7 @@ pub mod experiment;
 pub mod figures;
 pub mod files;
 mod format;
+pub mod latency;
 pub mod page;
 pub mod plot;
 pub mod report;
@@ -21,6 +22,7 @@ pub mod reproduce;
 pub mod results;
 pub mod rows;
 pub mod runner;
+pub mod scaling;
 pub mod summary;
 #[cfg(test)]
 mod synthetic;

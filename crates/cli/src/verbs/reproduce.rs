@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, adacomp, files, paper_table, part_of};
+use gradwire_testbed::latency::{self, Latency};
+use gradwire_testbed::plot::Figure;
+use gradwire_testbed::reproduce::{
+    COMPRESSOR, Reproduction, adacomp, files, grace, paper_table, part_of,
+};
 use gradwire_testbed::results;
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::summarize;
@@ -30,8 +34,9 @@ pub(crate) struct Reproduce {
     /// Seed; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
-    /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm) or of adacomp-table2 (mnist-cnn,
-    /// cifar-cnn, bn50-dnn, lstm) [default: the first]
+    /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
+    /// cifar-cnn, bn50-dnn, lstm), or of the survey (resnet20, densenet40, resnet9, vgg16, ncf, lstm,
+    /// unet) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
@@ -51,6 +56,9 @@ fn fraction(text: &str) -> Result<f64, String> {
 impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let Some(name) = &self.name else { return list() };
+        if name == latency::ID {
+            return self.latency();
+        }
         let mut which = Reproduction::find(name)?;
         if let Some(row) = &self.row {
             which = which.with_row(row)?;
@@ -72,7 +80,9 @@ impl Reproduce {
         let bars = Bars::new();
         let mut outcome = Outcome::default();
         let (mut all, mut planned) = (done, 0);
-        for mut variant in which.variants(&experiment) {
+        let variants = which.variants(&experiment);
+        let several = variants.len() > 1;
+        for mut variant in variants {
             let steps = variant.steps_on(&data);
             let mut runs = Vec::new();
             for fraction in &fractions {
@@ -81,9 +91,11 @@ impl Reproduce {
                 runs.extend(variant.runs(&data));
             }
             planned += runs.len();
-            let is_of =
-                |run: &RunRecord| run.workers == variant.workers && run.batch == variant.batch;
-            let several = which.is_of_several();
+            let is_of = |run: &RunRecord| {
+                let exchange = variant.exchange.to_string();
+                (run.workers, run.batch, &run.strategy)
+                    == (variant.workers, variant.batch, &exchange)
+            };
             let (mine, others): (Vec<_>, Vec<_>) =
                 all.into_iter().partition(|run| !several || is_of(run));
             let keep = |mine: &[RunRecord]| results::write(&kept, &[&others, mine].concat());
@@ -106,11 +118,48 @@ impl Reproduce {
                 .filter(|run| run.steps == longest || which.is_of_several())
                 .cloned()
                 .collect();
-            let table = paper_table(which, &summarize(&full, &experiment.links())?, &full);
+            let table = paper_table(which, &summarize(&full, &experiment.links())?, &full)?;
             output::line(table.without(COMPRESSOR).terminal())?;
             output::line(format!("\nReport: {}", out.join("report.html").display()))?;
         }
         conclude(outcome, planned)
+    }
+}
+
+impl Reproduce {
+    /// Times compressors alone, which needs no runs.
+    fn latency(&self) -> Result<(), Failure> {
+        interrupt::listen();
+        let specs = grace::specs();
+        let mut all = Vec::new();
+        for elements in latency::ELEMENTS {
+            for spec in &specs {
+                if interrupt::asked() {
+                    return Err(Failure::Interrupted(format!(
+                        "{} measurements are done",
+                        all.len()
+                    )));
+                }
+                output::note(format!("{spec}, {elements} elements"));
+                all.push(Latency::measure(spec, elements, latency::REPETITIONS)?);
+            }
+        }
+        let (grid, chart) = (latency::grid(&all), latency::chart(&all));
+        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results").join(latency::ID));
+        let text = format!(
+            "# {}: {}\n\n{}.\n\nMedian of {} repetitions [least–greatest], on one core.\n\n{}\n![{}](latency.svg)\n\n## To \
+             repeat it\n\n```\n{}\n```\n",
+            latency::ID,
+            latency::SUMMARY,
+            grace::CITATION,
+            latency::REPETITIONS,
+            grid.markdown(),
+            chart.title,
+            command_line()
+        );
+        write_atomic(&out.join("README.md"), text.as_bytes())?;
+        write_atomic(&out.join("latency.svg"), chart.svg_file().as_bytes())?;
+        output::line(grid.terminal())
     }
 }
 
@@ -119,6 +168,7 @@ fn list() -> Result<(), Failure> {
     for one in Reproduction::ALL {
         grid.push(vec![one.id().to_owned(), one.summary().to_owned()]);
     }
+    grid.push(vec![latency::ID.to_owned(), latency::SUMMARY.to_owned()]);
     output::line(grid.left_aligned().terminal())
 }
 
@@ -128,6 +178,7 @@ fn default_folder(which: Reproduction) -> PathBuf {
     match which {
         Reproduction::SbcTable2(row) => folder.join(row.to_string()),
         Reproduction::AdaComp(adacomp::Study::Table2(row)) => folder.join(row.to_string()),
+        Reproduction::Grace(study) => folder.join(study.row().to_string()),
         _ => folder,
     }
 }

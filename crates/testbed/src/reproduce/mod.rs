@@ -3,6 +3,7 @@
 
 pub mod adacomp;
 pub mod entropy;
+pub mod grace;
 pub mod paper;
 mod report;
 pub mod sbc;
@@ -12,6 +13,7 @@ use gradwire_train::plan::Plan;
 
 use crate::TestbedError;
 use crate::experiment::Experiment;
+use crate::latency;
 
 pub use report::{Files, files, paper_table};
 pub use tables::{COMPRESSOR, table_1, table_2};
@@ -31,11 +33,13 @@ pub enum Reproduction {
     AdaComp(adacomp::Study),
     /// Figures of the paper on entropy-driven bit widths.
     Entropy(entropy::Study),
+    /// Figures of the survey of compressed communication.
+    Grace(grace::Study),
 }
 
 impl Reproduction {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Table1,
         Self::Table2,
         Self::SbcTable2(sbc::Row::LeNet),
@@ -47,6 +51,9 @@ impl Reproduction {
         Self::Entropy(entropy::Study::ALL[0]),
         Self::Entropy(entropy::Study::ALL[1]),
         Self::Entropy(entropy::Study::ALL[2]),
+        Self::Grace(grace::Study::ALL[0]),
+        Self::Grace(grace::Study::ALL[1]),
+        Self::Grace(grace::Study::ALL[2]),
     ];
 
     /// Its name on the command line.
@@ -58,6 +65,7 @@ impl Reproduction {
             Self::SbcGrid => "sbc-fig3",
             Self::AdaComp(study) => study.id(),
             Self::Entropy(study) => study.id(),
+            Self::Grace(study) => study.id(),
         }
     }
 
@@ -79,6 +87,7 @@ impl Reproduction {
             }
             Self::AdaComp(study) => study.summary(),
             Self::Entropy(study) => study.summary(),
+            Self::Grace(study) => study.summary(),
         }
     }
 
@@ -88,7 +97,7 @@ impl Reproduction {
     /// If there is none; the error names those there are.
     pub fn find(id: &str) -> Result<Self, TestbedError> {
         Self::ALL.into_iter().find(|one| one.id() == id).ok_or_else(|| {
-            let known = Self::ALL.map(Self::id).join(", ");
+            let known = [&Self::ALL.map(Self::id)[..], &[latency::ID]].concat().join(", ");
             TestbedError::Config(format!("unknown reproduction '{id}'; known ones: {known}"))
         })
     }
@@ -104,6 +113,10 @@ impl Reproduction {
                 let row = row.parse().map_err(TestbedError::Config)?;
                 Ok(Self::AdaComp(adacomp::Study::Table2(row)))
             }
+            Self::Grace(study) => {
+                let row = row.parse().map_err(TestbedError::Config)?;
+                Ok(Self::Grace(study.with_row(row)))
+            }
             _ => Err(TestbedError::Config(format!("{} has no rows to choose from", self.id()))),
         }
     }
@@ -115,6 +128,7 @@ impl Reproduction {
             Self::SbcTable2(_) | Self::SbcGrid => sbc::CITATION,
             Self::AdaComp(_) => adacomp::CITATION,
             Self::Entropy(_) => entropy::CITATION,
+            Self::Grace(_) => grace::CITATION,
         }
     }
 
@@ -124,6 +138,7 @@ impl Reproduction {
         let own: Vec<&str> = match self {
             Self::AdaComp(study) => return study.compressors().iter().map(|c| parse(c)).collect(),
             Self::Entropy(study) => return study.compressors().iter().map(|c| parse(c)).collect(),
+            Self::Grace(study) => return study.compressors().iter().map(|c| parse(c)).collect(),
             Self::Table1 => paper::TABLE_1.iter().map(|design| design.compressor).collect(),
             Self::Table2 => {
                 let rows = paper::TABLE_2.iter().map(|row| row.compressor);
@@ -139,13 +154,17 @@ impl Reproduction {
     pub fn variants(self, experiment: &Experiment) -> Vec<Experiment> {
         match self {
             Self::AdaComp(study) => study.variants(experiment),
+            Self::Grace(study) => study.variants(experiment),
             _ => vec![experiment.clone()],
         }
     }
 
     /// Whether its runs are of several set-ups, which tables by compressor would mix up.
     pub fn is_of_several(self) -> bool {
-        self == Self::AdaComp(adacomp::Study::Figure7)
+        matches!(
+            self,
+            Self::AdaComp(adacomp::Study::Figure7) | Self::Grace(grace::Study::Figure8(_))
+        )
     }
 
     /// Parts of the standard number of steps that it trains for, each a run of its own with the
@@ -179,6 +198,7 @@ impl Reproduction {
             },
             Self::AdaComp(study) => study.experiment(),
             Self::Entropy(study) => study.experiment(),
+            Self::Grace(study) => study.experiment(),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::page::Page;
 use crate::plot::Figure;
 use crate::summary::{Summary, summarize};
 use crate::table::{self, Grid};
-use crate::{TestbedError, accounting, diagnosis, figures};
+use crate::{TestbedError, accounting, diagnosis, figures, scaling};
 
 use super::{Reproduction, sbc, table_1, table_2};
 
@@ -33,13 +33,14 @@ pub fn files(
     let summary = summarize(&full, &links)?;
     let content = Content {
         which,
-        tables: tables(which, &summary, &full),
+        tables: tables(which, &summary, &full)?,
         charts: charts(which, &summary, runs, &full)?,
         setup: match which {
             Reproduction::SbcTable2(row) => row.setup(experiment, &full[0]),
             Reproduction::SbcGrid => sbc::Row::ResNet32.setup(experiment, &full[0]),
             Reproduction::AdaComp(study) => study.setup(&full[0], experiment.seeds.len()),
             Reproduction::Entropy(study) => study.setup(&full[0], experiment.seeds.len()),
+            Reproduction::Grace(study) => study.setup(&full[0], experiment.seeds.len()),
             Reproduction::Table1 | Reproduction::Table2 => setup(experiment, &full[0]),
         },
         notes: notes(which, &summary),
@@ -55,7 +56,7 @@ pub fn files(
 }
 
 /// Figures with the names of their files.
-type Charts = Vec<(String, Box<dyn Figure>)>;
+pub(super) type Charts = Vec<(String, Box<dyn Figure>)>;
 
 struct Content<'a> {
     which: Reproduction,
@@ -105,28 +106,41 @@ impl Content<'_> {
 }
 
 /// The paper's table beside ours, of runs of one length.
-pub fn paper_table(which: Reproduction, summary: &Summary, full: &[RunRecord]) -> Grid {
-    match which {
+///
+/// # Errors
+/// If it needs a measurement that fails.
+pub fn paper_table(
+    which: Reproduction,
+    summary: &Summary,
+    full: &[RunRecord],
+) -> Result<Grid, TestbedError> {
+    Ok(match which {
         Reproduction::Table1 => table_1(summary),
         Reproduction::Table2 => table_2(summary),
         Reproduction::SbcTable2(row) => row.table(summary),
         Reproduction::SbcGrid => table::traffic(summary),
         Reproduction::AdaComp(study) => study.table(summary, full),
         Reproduction::Entropy(study) => study.table(summary, full),
-    }
+        Reproduction::Grace(study) => study.table(summary, full)?,
+    })
 }
 
-fn tables(which: Reproduction, summary: &Summary, full: &[RunRecord]) -> Vec<(&'static str, Grid)> {
+fn tables(
+    which: Reproduction,
+    summary: &Summary,
+    full: &[RunRecord],
+) -> Result<Vec<(&'static str, Grid)>, TestbedError> {
     let heading = match which {
         Reproduction::Table1 => "Table 1, paper and here",
         Reproduction::Table2 => "Table 2, paper and here",
         Reproduction::SbcTable2(_) => "Table II, paper and here",
         Reproduction::SbcGrid => "All cells",
         Reproduction::AdaComp(_) | Reproduction::Entropy(_) => "Paper and here",
+        Reproduction::Grace(_) => "Measured",
     };
-    let mut tables = vec![(heading, paper_table(which, summary, full))];
+    let mut tables = vec![(heading, paper_table(which, summary, full)?)];
     if which.is_of_several() {
-        return tables;
+        return Ok(tables);
     }
     if which != Reproduction::SbcGrid {
         tables.push(("Quality and traffic", table::traffic(summary)));
@@ -135,10 +149,13 @@ fn tables(which: Reproduction, summary: &Summary, full: &[RunRecord]) -> Vec<(&'
         tables.push(("Bytes sent, by equation 1 and counted", accounting::equation_1(full)));
     }
     tables.push(("Time a step", table::time(summary)));
-    tables
+    Ok(tables)
 }
 
 fn notes(which: Reproduction, summary: &Summary) -> Vec<String> {
+    if let Reproduction::Grace(super::grace::Study::Figure8(_)) = which {
+        return vec![scaling::NOTE.to_owned()];
+    }
     if which.is_of_several() {
         return vec![diagnosis::NOTE.to_owned()];
     }
@@ -163,6 +180,7 @@ fn charts(
     match which {
         Reproduction::AdaComp(study) => charts.extend(study.charts(full)),
         Reproduction::Entropy(study) => charts.extend(study.charts(full)),
+        Reproduction::Grace(study) => charts.extend(study.charts(summary, full)?),
         _ => {}
     }
     if matches!(which, Reproduction::Entropy(_)) || which.is_of_several() {

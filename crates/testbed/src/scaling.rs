@@ -1,0 +1,173 @@
+//! Throughput of runs with the wire measured, and what it would be if compression took no time.
+//!
+//! Workers on the cores of one machine take turns, so that what passes between two steps says little about as many
+//! machines. A step is put together instead: processor times of gradient, codec and update, as the runs have them, and
+//! the time that the run's bytes take on a link, which is measured: ranks connected by a throttled transport send one
+//! another as much, phase by phase, with nothing to compress. Leaving out the codec's time gives the bound that the
+//! survey of compressed communication measures by skipping compression (Xu et al. 2020, section 5.6).
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gradwire_exchange::{ExchangeError, Link, Operation, Phase, Strategy, Transport, in_process};
+use gradwire_train::run::RunRecord;
+
+use crate::TestbedError;
+use crate::summary::compute_seconds;
+
+/// Exchanges that are timed, after one that is not.
+const REPETITIONS: u64 = 3;
+
+/// What the figures are, in a sentence for a caption.
+pub const NOTE: &str = "A step is the processor time of gradient, codec and update in the runs, and the time that as many \
+     bytes take on the first link, measured on a throttled transport with nothing to compress; without the codec's time \
+     it gives the bound.";
+
+/// A run's step in parts, in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scaled {
+    /// The spec.
+    pub compressor: String,
+    /// Number of workers.
+    pub workers: usize,
+    /// Examples that all workers take a step.
+    pub examples: usize,
+    /// Forward and backward passes, and the optimizer.
+    pub compute: f64,
+    /// Compression and decompression.
+    pub codec: f64,
+    /// On the wire, measured.
+    pub wire: f64,
+}
+
+impl Scaled {
+    /// Examples a second.
+    pub fn throughput(&self) -> f64 {
+        self.examples as f64 / (self.compute + self.codec + self.wire)
+    }
+
+    /// The same if compression took no time.
+    pub fn bound(&self) -> f64 {
+        self.examples as f64 / (self.compute + self.wire)
+    }
+}
+
+/// Runs on a link.
+///
+/// # Errors
+/// If a run names a strategy that sends other than gathering and reducing do, or the wire fails.
+pub fn scaled(runs: &[RunRecord], link: Link) -> Result<Vec<Scaled>, TestbedError> {
+    let compute = compute_seconds(runs);
+    runs.iter().map(|run| of_run(run, compute, link)).collect()
+}
+
+fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedError> {
+    let count = run.trace.len().max(1) as f64;
+    let mean = |value: fn(&gradwire_train::run::StepRecord) -> f64| {
+        run.trace.iter().map(value).sum::<f64>() / count
+    };
+    let strategy: Strategy =
+        run.strategy.parse().map_err(|error| TestbedError::Config(format!("{error}")))?;
+    let phases = match strategy {
+        Strategy::AllGather => 1,
+        Strategy::AllReduce | Strategy::ScatterReduce => 2,
+        Strategy::ParameterServer { .. } => {
+            let message = "scaling is measured for exchanges without servers".to_owned();
+            return Err(TestbedError::Config(message));
+        }
+    };
+    let bytes = run.bytes_up / run.steps.max(1) as f64;
+    Ok(Scaled {
+        compressor: run.compressor.clone(),
+        workers: run.workers,
+        examples: run.workers * run.batch,
+        compute: compute + mean(|step| step.update),
+        codec: mean(|step| step.compress + step.decompress),
+        wire: wire_seconds(run.workers, phases, bytes, link)?,
+    })
+}
+
+/// Seconds in which each of `workers` ranks sends `bytes` in all to the others, in so many phases with a message for
+/// each other rank.
+fn wire_seconds(
+    workers: usize,
+    phases: usize,
+    bytes: f64,
+    link: Link,
+) -> Result<f64, TestbedError> {
+    let messages = (phases * (workers - 1)).max(1) as f64;
+    let payload = vec![0; (bytes / messages).round() as usize];
+    // As long as the bytes of all take, and more.
+    let deadline = Duration::from_secs(600);
+    let options = in_process::Options { deadline, link: Some(link) };
+    let ranks = in_process::connect(workers, options);
+    let seconds: Result<Vec<f64>, ExchangeError> = thread::scope(|scope| {
+        let payload = &payload;
+        let threads: Vec<_> = ranks
+            .into_iter()
+            .map(|mut rank| scope.spawn(move || exchange(&mut rank, phases, payload)))
+            .collect();
+        let join =
+            |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("ranks do not panic");
+        threads.into_iter().map(join).collect()
+    });
+    let seconds = seconds
+        .map_err(|error| TestbedError::Config(format!("the wire was not measured: {error}")))?;
+    Ok(seconds.into_iter().fold(0.0, f64::max))
+}
+
+/// One rank's part: the mean seconds of an exchange.
+fn exchange(rank: &mut dyn Transport, phases: usize, payload: &[u8]) -> Result<f64, ExchangeError> {
+    let mut received = Vec::new();
+    let (own, size) = (rank.rank(), rank.size());
+    let mut start = Instant::now();
+    for step in 0..=REPETITIONS {
+        for _ in 0..phases {
+            let operation = Operation::whole(Phase::Gather, step);
+            rank.send_to_others(operation, payload)?;
+            for from in (0..size).filter(|&from| from != own) {
+                rank.recv(from, operation, &mut received)?;
+            }
+        }
+        if step == 0 {
+            rank.barrier()?;
+            start = Instant::now();
+        }
+    }
+    Ok(start.elapsed().as_secs_f64() / REPETITIONS as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn a_step_is_put_together_from_its_parts() {
+        let one = Scaled {
+            compressor: "3lc".to_owned(),
+            workers: 4,
+            examples: 128,
+            compute: 0.5,
+            codec: 0.25,
+            wire: 0.25,
+        };
+        assert_eq!(one.throughput(), 128.0);
+        assert_eq!(one.bound(), 128.0 / 0.75);
+    }
+
+    #[test]
+    fn the_wire_takes_at_least_what_its_bytes_take() {
+        let mut run = synthetic::run("3lc", 1);
+        run.strategy = "all-gather".to_owned();
+        // 300 000 bytes a step at 100 Mbit/s take 24 ms.
+        run.bytes_up = 3e6;
+        let found = &scaled(&[run.clone()], Link::mbit(100.0)).unwrap()[0];
+        assert!((0.0235..1.0).contains(&found.wire), "{}", found.wire);
+        // 10 ms of compute and half a millisecond of update; 1 and 2 of codec.
+        assert!((found.compute - 0.0105).abs() < 1e-9 && (found.codec - 0.003).abs() < 1e-9);
+        assert_eq!(found.examples, 128);
+        run.strategy = "server".to_owned();
+        assert!(scaled(&[run], Link::mbit(100.0)).is_err());
+    }
+}
