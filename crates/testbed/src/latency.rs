@@ -135,7 +135,7 @@ mod tests {
             one("3lc", 2_500_000, &[0.02]),
         ];
         let text = grid(&all).markdown();
-        assert!(text.contains("2 ms [1–9]") && text.contains("10 MB"), "{text}");
+        assert!(text.contains("2.00 ms [1.00–9.00]") && text.contains("10.0 MB"), "{text}");
         let chart = chart(&all);
         assert_eq!(chart.series.len(), 2);
         let point = chart.series[0].points[0];

@@ -407,8 +407,9 @@ fn feedback(summary: &Summary) -> Grid {
 /// Figure 8 in numbers.
 fn scaling(all: &[Scaled]) -> Grid {
     let mut grid = Grid::new([
-        "workers",
+        "method",
         "compressor",
+        "workers",
         "examples a second",
         "if compression took no time",
         "against none",
@@ -420,9 +421,11 @@ fn scaling(all: &[Scaled]) -> Grid {
     for one in all {
         let none =
             all.iter().find(|other| other.compressor == "none" && other.workers == one.workers);
+        let method = METHODS.iter().find(|(_, spec)| *spec == one.compressor);
         grid.push(vec![
-            one.workers.to_string(),
+            method.map_or("", |(name, _)| name).to_owned(),
             one.compressor.clone(),
+            one.workers.to_string(),
             significant(one.throughput()),
             significant(one.bound()),
             none.map_or_else(String::new, |none| times(one.throughput() / none.throughput())),
