@@ -76,6 +76,10 @@ pub(crate) struct Settings {
     /// Weight of the ℓ1 penalty [default: 0]
     #[arg(long, value_name = "W")]
     l1: Option<f32>,
+    /// Send how gradients differ from those at a snapshot, renewed every so many steps, whose whole
+    /// gradient is shared exactly (SVRG) [default: 0, plain gradients]
+    #[arg(long, value_name = "STEPS")]
+    svrg: Option<u64>,
     /// Scale a worker's gradient down to this norm where it is longer [default: 5 for text, else any
     /// norm will do]
     #[arg(long, value_name = "NORM")]
@@ -135,6 +139,7 @@ impl Settings {
         set(&mut experiment.learning_rate, self.learning_rate.clone());
         set(&mut experiment.weight_decay, self.weight_decay);
         set(&mut experiment.l1, self.l1);
+        set(&mut experiment.svrg, self.svrg);
         experiment.diagnose |= self.diagnose;
         if self.clip.is_some() {
             experiment.clip = self.clip;

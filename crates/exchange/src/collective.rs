@@ -8,7 +8,10 @@ use gradwire::{State, Tensor};
 use crate::exchange::worked;
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
-use crate::{Exchange, ExchangeError, Optimizer, Setup, StepReport, Transport, agreement, digest};
+use crate::{
+    AllReduce, Exchange, ExchangeError, Optimizer, Policy, Setup, Shares, StepReport, Strategy,
+    Traffic, Transport, agreement, digest,
+};
 
 /// How a collective strategy averages gradients.
 pub trait Average: Send {
@@ -134,6 +137,31 @@ impl<A: Average> Exchange for Collective<A> {
         check_lengths(&self.tensors, squares)?;
         let result = self.average.observe(&self.tensors, squares);
         or_abort(&mut *self.transport, result)
+    }
+
+    fn mean(&mut self, step: u64, values: &mut [Vec<f32>]) -> Result<Traffic, ExchangeError> {
+        check_lengths(&self.tensors, values)?;
+        let before = self.transport.traffic();
+        let workers = self.transport.size();
+        let policy = Policy::new(&"none".parse().expect("the registry has 'none'"));
+        let setup = Setup {
+            strategy: Strategy::AllReduce,
+            workers,
+            shares: &Shares::equal(workers),
+            policy: &policy,
+            tensors: &self.tensors,
+            seed: 0,
+            initial: &[],
+        };
+        let mut exact = AllReduce::new(&setup, self.transport.rank());
+        let own = values.to_vec();
+        let round = Round { step, tensors: &self.tensors, gradients: &own };
+        let report = &mut StepReport::default();
+        let result = exact.average(&mut *self.transport, round, report, &mut |index, mean| {
+            values[index].copy_from_slice(mean);
+        });
+        or_abort(&mut *self.transport, result)?;
+        Ok(self.transport.traffic() - before)
     }
 
     fn sent(&self, index: usize) -> Option<&[u32]> {

@@ -43,6 +43,17 @@ pub trait Exchange: Send {
         Ok(())
     }
 
+    /// Replaces `values`, one flat buffer a tensor, by their exact mean over all workers, each of which calls this at
+    /// the same time: uncompressed, the same bits everywhere. Returns what it took.
+    ///
+    /// # Errors
+    /// `Config` where parameters are held by servers.
+    fn mean(&mut self, step: u64, values: &mut [Vec<f32>]) -> Result<Traffic, ExchangeError> {
+        let _ = (step, values);
+        let reason = "servers keep no means; take all-gather, all-reduce or scatter-reduce";
+        Err(ExchangeError::Config(reason.to_owned()))
+    }
+
     /// Which elements of a tensor this rank's messages of the last step carried: increasing flat
     /// positions, none where the rank was absent; `None` where every element travelled. Momentum
     /// masking needs it.

@@ -64,6 +64,9 @@ pub struct Experiment {
     pub weight_decay: f32,
     /// Weight of the ℓ1 penalty.
     pub l1: f32,
+    /// Steps between snapshots of variance-reduced gradients; 0 for plain ones.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub svrg: u64,
     /// The most that the norm of a worker's gradient may be; longer ones are scaled down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f32>,
@@ -91,6 +94,10 @@ pub struct Experiment {
     pub links_mbit: Vec<f64>,
     /// Modelled latency of a message, in milliseconds.
     pub latency_ms: f64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Default for Experiment {
@@ -122,6 +129,7 @@ impl Default for Experiment {
             learning_rate: Self::learning_rate_for(known("lenet5")),
             weight_decay: 1e-4,
             l1: 0.0,
+            svrg: 0,
             clip: None,
             augment: None,
             rules: Vec::new(),
@@ -340,6 +348,7 @@ impl Experiment {
                 optimizer: self.optimizer,
                 weight_decay: self.weight_decay,
                 l1: self.l1,
+                svrg: self.svrg,
                 clip: self.clip,
                 learning_rate: self.learning_rate.clone(),
                 augment: self.augment.unwrap_or_else(|| in_colour(data)),

@@ -119,6 +119,7 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
             clip(config.clip.map(|norm| norm.to_string())),
             clip(run.clip.map(|norm| norm.to_string())),
         ),
+        ("svrg", config.svrg.to_string(), run.svrg.to_string()),
         ("l1", config.l1.to_string(), (run.l1 as f32).to_string()),
         (
             "rules",

@@ -54,6 +54,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         optimizer: "momentum".to_owned(),
         weight_decay: 1e-4,
         l1: 0.0,
+        svrg: 0,
         rules: Vec::new(),
         learning_rate: "cosine:from=0.1,to=0.001".to_owned(),
         augment: false,

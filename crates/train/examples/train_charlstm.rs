@@ -41,6 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         optimizer: "sgd".parse()?,
         weight_decay: 0.0,
         l1: 0.0,
+        svrg: 0,
         clip: Some(5.0),
         learning_rate: "1".parse()?,
         augment: false,

@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             optimizer: "momentum:m=0.9".parse()?,
             weight_decay: 1e-4,
             l1: 0.0,
+            svrg: 0,
             clip: None,
             learning_rate: "cosine:from=0.05,to=0.0005".parse()?,
             augment: false,

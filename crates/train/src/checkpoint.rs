@@ -10,6 +10,7 @@
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
 //! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too |
+//! | `worker<r>/svrg/…` | the snapshot of variance-reduced gradients, and the mean gradient there |
 //! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since it was last looked at |
 //! | `worker0/diagnosis exchanges`, `overdue` | how many exchanges that was, and whether a look is due |
 //! | `record` | the trace and evaluations so far, as JSON |
@@ -112,7 +113,7 @@ pub(crate) fn write(
 }
 
 /// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 23] {
+fn settings(config: &RunConfig) -> [(&'static str, String); 24] {
     [
         ("model", config.model.to_string()),
         ("data", config.data.name.clone()),
@@ -130,6 +131,7 @@ fn settings(config: &RunConfig) -> [(&'static str, String); 23] {
         ("optimizer", config.optimizer.to_string()),
         ("weight decay", config.weight_decay.to_string()),
         ("l1", config.l1.to_string()),
+        ("svrg", config.svrg.to_string()),
         ("clip", config.clip.map_or("off".to_owned(), |norm| norm.to_string())),
         ("learning rate", config.learning_rate.to_string()),
         ("augment", config.augment.to_string()),

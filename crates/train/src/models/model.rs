@@ -172,6 +172,11 @@ impl Model {
         &self.statistics
     }
 
+    /// Puts back what [`statistics`](Self::statistics) gave.
+    pub(crate) fn set_statistics(&mut self, statistics: Vec<Statistics>) {
+        self.statistics = statistics;
+    }
+
     /// Adds the batch-norm statistics to `state`, under keys that start with `prefix`.
     pub fn save(&self, prefix: &str, state: &mut State) {
         for ((name, _), statistics) in self.layout.norms.iter().zip(&self.statistics) {

@@ -1,7 +1,7 @@
 //! Batches as a model takes them: normalised floats and labels.
 
 use super::order::Order;
-use crate::data::{ImageSet, augment, normalise, shift};
+use crate::data::{ImageSet, Images, augment, normalise, shift};
 
 /// The training batches of one worker.
 pub(super) struct Batches<'a> {
@@ -76,6 +76,18 @@ impl<'a> Batches<'a> {
         }
     }
 
+    /// The examples that this worker looks at where all look at each once: its own, or each so many-th of all.
+    pub(super) fn part(&self) -> Vec<u32> {
+        let Slice { rank, workers, shard, .. } = &self.slice;
+        let all = || (0..self.data.train.len() as u32).skip(*rank).step_by(*workers);
+        shard.clone().unwrap_or_else(|| all().collect())
+    }
+
+    /// What an example counts in a mean over workers that is the mean over all examples.
+    pub(super) fn weight(&self) -> f32 {
+        self.slice.workers as f32 / self.data.train.len() as f32
+    }
+
     /// How many images are laid out at a time.
     pub(super) fn len(&self) -> usize {
         self.slice.batch
@@ -87,17 +99,20 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// The normalised test images in `range`, into `out`, and their labels.
-pub(super) fn test_batch<'a>(
-    data: &'a ImageSet,
-    range: std::ops::Range<usize>,
+/// These images, normalised and as they are, and their labels. `images` is a part of `data`.
+pub(super) fn plain_batch(
+    data: &ImageSet,
+    images: &Images,
+    examples: &[u32],
     out: &mut Vec<f32>,
-) -> &'a [u16] {
-    let test = &data.test;
-    let size = test.channels * test.height * test.width;
-    out.resize(range.len() * size, 0.0);
-    for (index, out) in range.clone().zip(out.chunks_exact_mut(size)) {
-        normalise(test.image(index), &data.mean, &data.std, out);
+    labels: &mut Vec<u16>,
+) {
+    let size = images.channels * images.height * images.width;
+    out.resize(examples.len() * size, 0.0);
+    labels.clear();
+    for (&example, out) in examples.iter().zip(out.chunks_exact_mut(size)) {
+        let example = example as usize;
+        normalise(images.image(example), &data.mean, &data.std, out);
+        labels.extend_from_slice(images.labels_of(example..example + 1));
     }
-    test.labels_of(range)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gradwire::{State, StateError, Tensor};
 
-use super::batches::{Batches, Slice, test_batch};
+use super::batches::{Batches, Slice, plain_batch};
 use super::exam::Subject;
 use super::rating_batches::RatingBatches;
 use super::text_batches::{LEAST, TEST_PARTS, TestPart, TextBatches, steps_per_epoch};
@@ -185,6 +185,43 @@ impl<'a> Learner<'a> {
         }
     }
 
+    /// Does something that leaves the running statistics of batch normalisation as they were.
+    pub(super) fn without_a_trace<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.statistics();
+        let result = work(self);
+        if let Self::Images(images) = self {
+            images.model.set_statistics(before);
+        }
+        result
+    }
+
+    /// Adds this worker's part of the gradient of the mean loss over the whole training set, images as they are: the mean
+    /// over workers is all of it. `scratch` has the parameters' sizes.
+    ///
+    /// # Panics
+    /// If it learns something other than images.
+    pub(super) fn add_whole_gradient(
+        &mut self,
+        parameters: &[Vec<f32>],
+        scratch: &mut [Vec<f32>],
+        gradients: &mut [Vec<f32>],
+    ) {
+        self.without_a_trace(|learner| {
+            let Self::Images(learner) = learner else { panic!("the whole set is of images") };
+            let ImageLearner { model, batches, data, .. } = &mut **learner;
+            let (mut images, mut labels) = (Vec::new(), Vec::new());
+            for examples in batches.part().chunks(TEST_BATCH) {
+                plain_batch(data, &data.train, examples, &mut images, &mut labels);
+                scratch.iter_mut().for_each(|values| values.fill(0.0));
+                model.add_gradients(parameters, &images, &labels, scratch);
+                let weight = batches.weight() * examples.len() as f32;
+                for (sum, term) in gradients.iter_mut().flatten().zip(scratch.iter().flatten()) {
+                    *sum += weight * term;
+                }
+            }
+        });
+    }
+
     /// The running statistics of batch normalisation.
     pub(super) fn statistics(&self) -> Vec<Statistics> {
         match self {
@@ -222,8 +259,10 @@ impl<'a> Learner<'a> {
         match self {
             Self::Images(images) => {
                 let end = ((part + 1) * TEST_BATCH).min(*examples);
-                let labels = test_batch(images.data, part * TEST_BATCH..end, scratch);
-                images.model.evaluate_with(parameters, statistics, scratch, labels)
+                let part: Vec<u32> = (part * TEST_BATCH..end).map(|at| at as u32).collect();
+                let mut labels = Vec::new();
+                plain_batch(images.data, &images.data.test, &part, scratch, &mut labels);
+                images.model.evaluate_with(parameters, statistics, scratch, &labels)
             }
             Self::Ratings(learner) => {
                 let end = ((part + 1) * TEST_BATCH).min(*examples);

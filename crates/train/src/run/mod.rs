@@ -23,6 +23,9 @@ mod recorder;
 mod rounds;
 mod session;
 mod split;
+mod svrg;
+#[cfg(test)]
+mod svrg_tests;
 mod text_batches;
 mod worker;
 

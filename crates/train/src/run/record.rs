@@ -192,6 +192,9 @@ pub struct RunRecord {
     /// ℓ1 penalty.
     #[serde(default)]
     pub l1: f64,
+    /// Steps between snapshots of variance-reduced gradients; 0 for plain ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub svrg: u64,
     /// Compressors of certain tensors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
@@ -265,6 +268,10 @@ fn gradients() -> String {
 
 fn shared() -> String {
     "shared".to_owned()
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn one() -> f64 {

@@ -1,6 +1,7 @@
 //! From a configuration to running workers, and from what they tell to a record.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +24,7 @@ use super::meeting::Meeting;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::rounds::Rounds;
+use super::svrg::{self, Svrg};
 use super::worker::{Event, Failure, Shared, Worker};
 use super::{
     Evaluation, Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, Split, TrainError,
@@ -30,6 +32,7 @@ use super::{
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::data::Content;
 use crate::models::Score;
+use crate::optim::{Shift, Shifted};
 use crate::plan::Course;
 
 /// Back-propagation through a deep network recurses.
@@ -79,7 +82,14 @@ pub(super) fn run(
         config.deadline.saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline));
     let transport = in_process::Options { deadline, link: options.link };
     let optimizer = || config.optimizer.build(&tensors, config.weight_decay);
+    let shifts: Vec<Shift> = (0..config.workers).map(|_| Shift::default()).collect();
+    // Optimizers are made in the order of ranks.
+    let left = RefCell::new(shifts.iter());
     let launched = launch(&setup, transport, || match config.send {
+        Payload::Gradients if config.svrg > 0 => {
+            let shift = left.borrow_mut().next().expect("a shift for each worker").clone();
+            Box::new(Shifted::new(optimizer(), shift))
+        }
         Payload::Gradients => optimizer(),
         Payload::Updates => Box::new(Apply),
         Payload::Weights => Box::new(Adopt),
@@ -89,8 +99,17 @@ pub(super) fn run(
     let locals = (0..config.workers).map(|_| config.send.is_local().then(local));
     let locals = locals.collect();
     let rounds_done = rounds.count();
-    let ends =
-        Ends { learners, launched, parameters, locals, shares, policy: &policy, rounds, wrap };
+    let ends = Ends {
+        learners,
+        launched,
+        parameters,
+        locals,
+        shifts,
+        shares,
+        policy: &policy,
+        rounds,
+        wrap,
+    };
     let (recorder, parameters) = run.train(ends)?;
     Ok(RunRecord { rounds: rounds_done, ..run.record(recorder, &policy, &tensors, &parameters) })
 }
@@ -129,6 +148,7 @@ fn validate(config: &RunConfig) -> Result<(), TrainError> {
     if config.clip.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
         return refuse("the bound on the gradient's norm must be a positive number");
     }
+    svrg::check(config)?;
     check_data(config)
 }
 
@@ -285,6 +305,7 @@ struct Ends<'a> {
     launched: Launched,
     parameters: Vec<Vec<f32>>,
     locals: Vec<Option<Local>>,
+    shifts: Vec<Shift>,
     shares: Shares,
     policy: &'a Policy,
     rounds: Rounds,
@@ -312,7 +333,8 @@ impl Run<'_> {
     /// Runs all workers to their end. Returns what they measured, and the final parameters.
     fn train(&self, ends: Ends<'_>) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
         let config = self.config;
-        let Ends { learners, launched, parameters, locals, shares, policy, rounds, wrap } = ends;
+        let Ends { learners, launched, parameters, locals, shifts, shares, policy, rounds, wrap } =
+            ends;
         let shared = Shared {
             config,
             observer: self.observer,
@@ -330,8 +352,8 @@ impl Run<'_> {
         let first = self.first_step();
         let (events, received) = channel();
         let mut workers = Vec::with_capacity(config.workers);
-        let ends = learners.into_iter().zip(launched.workers).zip(locals);
-        for (rank, ((learner, exchange), local)) in ends.enumerate() {
+        let ends = learners.into_iter().zip(launched.workers).zip(locals).zip(shifts);
+        for (rank, (((learner, exchange), local), shift)) in ends.enumerate() {
             workers.push(Worker {
                 rank,
                 shared: &shared,
@@ -345,6 +367,7 @@ impl Run<'_> {
                 gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
                 parameters: parameters.clone(),
                 local,
+                svrg: (config.svrg > 0).then(|| Svrg::new(config.svrg, shift, &parameters)),
                 exchange: wrap(rank, exchange),
                 events: events.clone(),
             });
@@ -518,6 +541,7 @@ impl Run<'_> {
             optimizer: config.optimizer.to_string(),
             weight_decay: decimal(config.weight_decay),
             l1: decimal(config.l1),
+            svrg: config.svrg,
             rules: config.rules.iter().map(Rule::to_string).collect(),
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,
@@ -567,6 +591,10 @@ fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause)
             restored.map_err(failed)?;
             if let Some(diagnoser) = &mut worker.diagnoser {
                 diagnoser.restore(state).map_err(|source| failed(source.into()))?;
+            }
+            if let Some(svrg) = &mut worker.svrg {
+                let restored = svrg.restore(worker.learner.tensors(), state);
+                restored.map_err(|source| failed(source.into()))?;
             }
             if let Some(local) = &mut worker.local {
                 local.restore(state).map_err(|source| failed(source.into()))?;

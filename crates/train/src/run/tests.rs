@@ -34,6 +34,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         optimizer: "momentum".parse().unwrap(),
         weight_decay: 1e-4,
         l1: 0.0,
+        svrg: 0,
         clip: None,
         learning_rate: "cosine:from=0.05".parse().unwrap(),
         augment: false,

@@ -48,6 +48,7 @@ pub(super) fn config(compressor: &str) -> RunConfig {
         optimizer: "sgd".parse().unwrap(),
         weight_decay: 0.0,
         l1: 0.0,
+        svrg: 0,
         clip: Some(5.0),
         learning_rate: "0.5".parse().unwrap(),
         augment: false,

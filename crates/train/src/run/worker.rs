@@ -18,6 +18,7 @@ use super::meeting::{Cancelled, Meeting};
 use super::parts::Parts;
 use super::recorder::Sample;
 use super::rounds::Rounds;
+use super::svrg::Svrg;
 use super::{Observer, RunConfig, TrainError};
 use crate::checkpoint;
 use crate::models::Score;
@@ -116,6 +117,8 @@ pub(super) struct Worker<'a> {
     pub(super) gradients: Vec<Vec<f32>>,
     /// Where the worker trains on its own between two rounds.
     pub(super) local: Option<Local>,
+    /// Where gradients are variance-reduced.
+    pub(super) svrg: Option<Svrg>,
     /// Where the compressor goes by the parts of batches.
     pub(super) parts: Option<Parts>,
     /// Where this worker looks at what it sends and keeps.
@@ -187,21 +190,25 @@ impl Worker<'_> {
 
     /// Adds the gradients of the worker's batch; a worker on its own takes a step by them.
     fn compute(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
+        if self.svrg.is_some() {
+            self.renew_snapshot(sample)?;
+        }
         let permit = self.shared.gate.enter();
         self.learner.prepare(sample.step);
         let start = ThreadTime::now();
-        let Self { learner, parameters, local, parts, .. } = self;
+        let Self { learner, parameters, local, parts, svrg, .. } = self;
         let parameters = local.as_ref().map_or(&*parameters, |local| &local.parameters);
-        let add = |sum: &mut [Vec<f32>]| match parts.as_mut() {
-            Some(parts) => parts.add_gradients(learner, sample.step, parameters, sum),
-            None => learner.add_gradients(sample.step, parameters, sum),
+        let add = |sum: &mut [Vec<f32>]| match (parts.as_mut(), svrg) {
+            (Some(parts), _) => parts.add_gradients(learner, sample.step, parameters, sum),
+            (_, Some(svrg)) => svrg.add_gradients(learner, sample.step, parameters, sum),
+            (None, None) => learner.add_gradients(sample.step, parameters, sum),
         };
         let (loss, factor) = self.clip.bounded(&mut self.gradients, add);
         parts.iter_mut().for_each(|parts| parts.scale(factor));
         if self.shared.config.l1 > 0.0 {
             penalise(&mut self.gradients, parameters, self.shared.config.l1);
         }
-        sample.compute = start.elapsed().as_secs_f64();
+        sample.compute += start.elapsed().as_secs_f64();
         if !loss.is_finite() {
             return Err(TrainError::Loss { rank: self.rank, step: sample.step, loss });
         }
@@ -217,6 +224,19 @@ impl Worker<'_> {
             self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
         }
         drop(permit);
+        Ok(())
+    }
+
+    /// Takes a snapshot with all others, where it is time.
+    fn renew_snapshot(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
+        let Self { svrg, learner, parameters, exchange, .. } = self;
+        let Some(svrg) = svrg else { return Ok(()) };
+        let start = ThreadTime::now();
+        let traffic = svrg.renew(sample.step, learner, parameters, &mut **exchange);
+        let traffic = traffic.map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
+        sample.compute += start.elapsed().as_secs_f64();
+        sample.bytes_up += traffic.bytes_up;
+        sample.bytes_down += traffic.bytes_down;
         Ok(())
     }
 
@@ -327,6 +347,9 @@ impl Worker<'_> {
         if let Some(diagnoser) = &self.diagnoser {
             diagnoser.save(&mut own);
         }
+        if let Some(svrg) = &self.svrg {
+            svrg.save(self.learner.tensors(), &mut own);
+        }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
         self.learner.save(&mut state);
@@ -350,8 +373,8 @@ impl Worker<'_> {
 impl Sample {
     fn count(&mut self, report: &StepReport) {
         let seconds = |time: Duration| time.as_secs_f64();
-        self.bytes_up = report.traffic.bytes_up;
-        self.bytes_down = report.traffic.bytes_down;
+        self.bytes_up += report.traffic.bytes_up;
+        self.bytes_down += report.traffic.bytes_down;
         self.compress = seconds(report.compress);
         self.decompress = seconds(report.decompress);
         self.update += seconds(report.update);

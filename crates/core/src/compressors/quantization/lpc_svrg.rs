@@ -16,8 +16,8 @@
 //!   are clipped. Where 1 / δ overflows (δ below about 3·10⁻³⁹), δ is sent as zero, and so are all
 //!   elements.
 //! - **Error feedback**: off; the survey of Xu et al. (2020) has none for it.
-//! - **Deviations**: this is the quantizer alone. The method's other half, variance reduction, is a
-//!   schedule of what is compressed: differences from the gradient at a snapshot.
+//! - **Deviations**: this is the quantizer alone. The method's other half, variance reduction, is what gradients it is
+//!   given: their differences from those at a snapshot, which gradwire's trainer makes with `--svrg`.
 //! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 for the draws, 4 to write and read
 //!   the code-words.
 //!
