@@ -100,6 +100,10 @@ fn a_resumed_run_has_the_bits_of_one_never_stopped() {
     assert!(other.contains("mlp") && other.contains("lenet5"), "{other}");
     bench.write("cut.state", &bench.read("at.state")[..100]);
     bench.refused(&format!("train {TINY} --compressor 3lc --steps 8 --resume cut.state"));
+    // The one before it, after six steps, is still there.
+    bench.write("at.state", &bench.read("cut.state"));
+    train("--resume at.state --json fallen-back.json");
+    assert_eq!(digest("whole.json"), digest("fallen-back.json"));
 }
 
 #[test]

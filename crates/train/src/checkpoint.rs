@@ -15,7 +15,7 @@
 //! | `worker0/diagnosis exchanges`, `overdue` | how many exchanges that was, and whether a look is due |
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
-//! It is written under another name and renamed when complete.
+//! The last few of a run are [kept](crate::kept).
 
 use std::path::Path;
 
@@ -23,6 +23,7 @@ use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::Rule;
 use serde::{Deserialize, Serialize};
 
+use crate::kept;
 use crate::models::floats_of;
 use crate::run::{Diagnosis, Evaluation, Learner, RunConfig, StepRecord};
 
@@ -56,9 +57,14 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads a checkpoint and compares its configuration.
-    pub(crate) fn read(path: &Path, config: &RunConfig) -> Result<Self, StateError> {
-        let state = State::read(path)?;
+    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` hears of a newer one that
+    /// is not good.
+    pub(crate) fn read(
+        path: &Path,
+        config: &RunConfig,
+        skipped: impl FnMut(&Path, &StateError),
+    ) -> Result<Self, StateError> {
+        let (_, state) = kept::newest_good(path, skipped)?;
         for (key, value) in settings(config) {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
@@ -94,9 +100,9 @@ pub(crate) fn save_parameters(tensors: &[Tensor], parameters: &[Vec<f32>], state
     }
 }
 
-/// Completes the workers' merged states and writes them.
+/// Completes the workers' merged states and writes them, beside the `keep` − 1 latest before.
 pub(crate) fn write(
-    path: &Path,
+    (path, keep): (&Path, usize),
     mut state: State,
     config: &RunConfig,
     step: u64,
@@ -109,7 +115,7 @@ pub(crate) fn write(
     let record = serde_json::to_string(record)
         .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
     state.set_setting("record", record);
-    state.write_atomic(path)
+    kept::write(path, keep, &state)
 }
 
 /// What must be equal for a resumed run to be the same run.

@@ -11,6 +11,7 @@
 
 mod checkpoint;
 pub mod data;
+mod kept;
 pub mod models;
 pub mod optim;
 mod options;

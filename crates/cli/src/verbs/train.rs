@@ -35,7 +35,10 @@ pub(crate) struct Train {
     /// Also write it every so many steps
     #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0)]
     save_every: u64,
-    /// Go on from a checkpoint of the same settings
+    /// How many checkpoints stay: FILE, FILE.1 before it, and so on
+    #[arg(long, value_name = "N", requires = "save", default_value_t = 2, value_parser = at_least_one)]
+    keep: usize,
+    /// Go on from a checkpoint of the same settings; from the newest good one, if it is damaged
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Write the run with its trace, as JSON
@@ -46,6 +49,10 @@ pub(crate) struct Train {
     json: Option<PathBuf>,
 }
 
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "give a number from 1".to_owned())
+}
+
 impl Train {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let mut experiment = self.settings.experiment(Experiment::default())?;
@@ -54,7 +61,8 @@ impl Train {
         experiment.check()?;
         let data = experiment.load_data()?;
         let config = experiment.runs(&data).remove(0);
-        let save = self.save.clone().map(|path| Save { path, every: self.save_every });
+        let save =
+            self.save.clone().map(|path| Save { path, every: self.save_every, keep: self.keep });
         let options = RunOptions { save, resume: self.resume.clone(), ..RunOptions::default() };
 
         interrupt::listen();

@@ -83,11 +83,11 @@ pub struct RunOptions {
     pub link: Option<Link>,
     /// Writes checkpoints.
     pub save: Option<Save>,
-    /// Goes on from this checkpoint, of the same configuration.
+    /// Goes on from this checkpoint, of the same configuration; where it is damaged, from the newest good one before it.
     pub resume: Option<PathBuf>,
 }
 
-/// When and where checkpoints are written. Each replaces the one before.
+/// When and where checkpoints are written. Each takes the place of the one before, which moves to `<path>.1` and on.
 #[derive(Debug, Clone)]
 pub struct Save {
     /// The file.
@@ -95,6 +95,8 @@ pub struct Save {
     /// Steps between checkpoints, at the first exchange each interval is over; 0: only at the end,
     /// and when the run is stopped.
     pub every: u64,
+    /// How many stay, the newest included; 0 is taken for 1.
+    pub keep: usize,
 }
 
 /// Steps in which workers with such batches see the training data once: at least a part of one.

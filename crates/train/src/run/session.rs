@@ -3,12 +3,13 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
-use gradwire::{Family, Memory, Spec, State};
+use gradwire::{Family, Memory, Spec, State, StateError};
 use gradwire_exchange::{
     Adopt, Apply, Exchange, ExchangeError, HEADER_BYTES, Launched, Policy, Rule, Setup, Shares,
     Strategy, digest, in_process, launch,
@@ -60,7 +61,13 @@ pub(super) fn run(
         .map(|rank| Learner::new(config, rank, shards.as_mut().and_then(Iterator::next)))
         .collect::<Result<Vec<_>, _>>()?;
     let checkpoint = options.resume.as_ref().map(|path| {
-        Checkpoint::read(path, config)
+        let skipped = |path: &Path, error: &StateError| {
+            observer.warned(&format!(
+                "{} is no good ({error}); going on from the one before it",
+                path.display()
+            ));
+        };
+        Checkpoint::read(path, config, skipped)
             .map_err(|source| TrainError::Resume { path: path.clone(), source })
     });
     let run = Run { config, observer, options, checkpoint: checkpoint.transpose()?, start };
@@ -471,7 +478,7 @@ impl Run<'_> {
             // The first worker may have gone on while the others saved.
             diagnoses: recorder.diagnoses.iter().filter(|of| of.step <= step).cloned().collect(),
         };
-        checkpoint::write(&save.path, whole, self.config, step, &record)
+        checkpoint::write((&save.path, save.keep), whole, self.config, step, &record)
             .map_err(|source| TrainError::Save { path: save.path.clone(), source })
     }
 

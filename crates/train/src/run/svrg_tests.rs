@@ -79,7 +79,7 @@ fn a_resumed_run_is_the_same() {
         }
     }
     static ASKED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    let save = Some(Save { path: path.clone(), every: 0 });
+    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     let options = RunOptions { save, ..RunOptions::default() };
     let error = run(&whole, &Stop, &options).unwrap_err();
     assert!(matches!(error, TrainError::Stopped { .. }), "{error}");

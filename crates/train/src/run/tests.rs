@@ -154,7 +154,7 @@ fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
         ..config("topk", "all-gather")
     };
     let stop = AtStep(4, AtomicU64::new(0));
-    let save = Some(Save { path: path.clone(), every: 0 });
+    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     let stopped = run(&config, &stop, &RunOptions { save, ..RunOptions::default() });
     assert!(matches!(stopped, Err(TrainError::Stopped { .. })));
     let options = RunOptions { resume: Some(path), ..RunOptions::default() };
@@ -212,7 +212,7 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
         }
         let whole = train(&config);
 
-        let save = Save { path: path.clone(), every: 0 };
+        let save = Save { path: path.clone(), every: 0, keep: 1 };
         let observer = StopAfter { steps: 5, asked: AtomicU64::new(0) };
         let options = RunOptions { save: Some(save), ..RunOptions::default() };
         let error = run(&config, &observer, &options).unwrap_err();
@@ -244,7 +244,7 @@ fn checkpoints_are_written_at_intervals_and_at_the_end() {
         steps: 5,
         ..config("3lc", "server")
     };
-    let save = Some(Save { path: path.clone(), every: 2 });
+    let save = Some(Save { path: path.clone(), every: 2, keep: 1 });
     let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
     let state = State::read(&path).unwrap();
     assert_eq!(state.number("step").unwrap(), 5);
@@ -262,7 +262,7 @@ fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
     let original = RunConfig { steps: 2, ..config("3lc", "server") };
-    let save = Some(Save { path: path.clone(), every: 0 });
+    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     run(&original, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
 
     let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
@@ -492,7 +492,7 @@ fn federated_rounds_end_alike_on_every_exchange_and_resume() {
             };
             let expected = train(&whole);
             let stop = AtStep(6, AtomicU64::new(0));
-            let save = Some(Save { path: path.clone(), every: 0 });
+            let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
             let stopped = run(&whole, &stop, &RunOptions { save, ..RunOptions::default() });
             assert!(matches!(stopped, Err(TrainError::Stopped { .. })), "{exchange}");
             let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
@@ -617,7 +617,7 @@ fn a_penalty_shrinks_weights() {
         let config = RunConfig { l1, weight_decay: 0.0, ..config("none", "all-reduce") };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.state");
-        let save = Some(Save { path: path.clone(), every: 0 });
+        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
         run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
         let state = State::read(&path).unwrap();
         let weights = state.floats("parameters/fc1.weight").unwrap();
@@ -653,7 +653,7 @@ fn diagnoses_look_at_every_layer_and_go_on_after_a_resumption() {
     let raw = &whole.diagnoses[0].layers[5];
     assert_eq!((raw.residual, raw.bytes, &raw.histogram), (0.0, 3 * 40, &None));
     let stop = AtStep(5, AtomicU64::new(0));
-    let save = Some(Save { path: path.clone(), every: 0 });
+    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
     let options = RunOptions { resume: Some(path), ..RunOptions::default() };
     assert_eq!(run(&config, &(), &options).unwrap().diagnoses, whole.diagnoses);

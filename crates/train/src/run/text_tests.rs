@@ -120,7 +120,7 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
         let whole = train(&config);
         for stop in [1, 2, 4, 5] {
             let path = folder.path().join("run.state");
-            let save = Some(Save { path: path.clone(), every: 0 });
+            let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
             let options = RunOptions { save, ..RunOptions::default() };
             let observer = StopAfter { steps: stop, asked: AtomicU64::new(0) };
             let error = run(&config, &observer, &options).unwrap_err();
