@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gradwire::{State, Tensor};
+use gradwire::{State, StateError, Tensor};
 
 use crate::exchange::worked;
 use crate::setup::check_lengths;
@@ -72,6 +72,9 @@ pub struct Collective<A> {
     optimizer: Box<dyn Optimizer>,
     tensors: Vec<Tensor>,
     exchange: String,
+    /// What is added to the mean of each tensor; nothing at all where gradients are not shifted.
+    shift: Vec<Vec<f32>>,
+    sum: Vec<f32>,
 }
 
 impl<A: Average> Collective<A> {
@@ -91,6 +94,8 @@ impl<A: Average> Collective<A> {
             optimizer,
             tensors: setup.tensors.to_vec(),
             exchange: format!("{} with {} workers", setup.strategy, setup.workers),
+            shift: Vec::new(),
+            sum: Vec::new(),
         })
     }
 }
@@ -112,14 +117,15 @@ impl<A: Average> Exchange for Collective<A> {
         let before = self.transport.traffic();
         let mut report = StepReport::default();
         let mut update = Duration::ZERO;
-        let optimizer = &mut self.optimizer;
+        let Self { optimizer, shift, sum, .. } = self;
         let result = self.average.average(
             &mut *self.transport,
             Round { step, tensors: &self.tensors, gradients },
             &mut report,
             &mut |index, mean| {
                 worked(&mut update, || {
-                    optimizer.update(index, learning_rate, mean, &mut parameters[index]);
+                    let gradient = shifted(mean, shift.get(index), sum);
+                    optimizer.update(index, learning_rate, gradient, &mut parameters[index]);
                 });
             },
         );
@@ -139,7 +145,7 @@ impl<A: Average> Exchange for Collective<A> {
         or_abort(&mut *self.transport, result)
     }
 
-    fn mean(&mut self, step: u64, values: &mut [Vec<f32>]) -> Result<Traffic, ExchangeError> {
+    fn shift(&mut self, step: u64, values: &[Vec<f32>]) -> Result<Traffic, ExchangeError> {
         check_lengths(&self.tensors, values)?;
         let before = self.transport.traffic();
         let workers = self.transport.size();
@@ -154,11 +160,12 @@ impl<A: Average> Exchange for Collective<A> {
             initial: &[],
         };
         let mut exact = AllReduce::new(&setup, self.transport.rank());
-        let own = values.to_vec();
-        let round = Round { step, tensors: &self.tensors, gradients: &own };
-        let report = &mut StepReport::default();
+        let round = Round { step, tensors: &self.tensors, gradients: values };
+        let (report, shift) = (&mut StepReport::default(), &mut self.shift);
+        shift.resize(self.tensors.len(), Vec::new());
         let result = exact.average(&mut *self.transport, round, report, &mut |index, mean| {
-            values[index].copy_from_slice(mean);
+            shift[index].clear();
+            shift[index].extend_from_slice(mean);
         });
         or_abort(&mut *self.transport, result)?;
         Ok(self.transport.traffic() - before)
@@ -182,6 +189,9 @@ impl<A: Average> Exchange for Collective<A> {
 
     fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
         state.set_setting("exchange", self.exchange.clone());
+        for (tensor, shift) in self.tensors.iter().zip(&self.shift) {
+            state.set_floats(&format!("shift/{}", tensor.name()), shift.clone());
+        }
         self.average.save(state);
         self.optimizer.save("optimizer/", state);
         Ok(())
@@ -189,6 +199,7 @@ impl<A: Average> Exchange for Collective<A> {
 
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
         state.expect_setting("exchange", &self.exchange)?;
+        self.shift = saved_shift(&self.tensors, state)?;
         self.average.restore(state)?;
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
@@ -198,4 +209,29 @@ impl<A: Average> Exchange for Collective<A> {
         let digest = digest(parameters);
         agreement::on_parameters(&mut *self.transport, workers, step, digest)
     }
+}
+
+/// A mean and what is added to it, in `sum`; the mean itself where nothing is.
+fn shifted<'a>(mean: &'a [f32], shift: Option<&Vec<f32>>, sum: &'a mut Vec<f32>) -> &'a [f32] {
+    let Some(shift) = shift else { return mean };
+    sum.clear();
+    sum.extend(mean.iter().zip(shift).map(|(mean, shift)| mean + shift));
+    sum
+}
+
+/// The shift in a state; nothing where gradients were not shifted.
+fn saved_shift(tensors: &[Tensor], state: &State) -> Result<Vec<Vec<f32>>, ExchangeError> {
+    let mut all = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        let entry = format!("shift/{}", tensor.name());
+        match state.floats(&entry) {
+            Ok(shift) if shift.len() == tensor.elements() => all.push(shift.to_vec()),
+            Ok(shift) => {
+                let (found, expected) = (shift.len(), tensor.elements());
+                return Err(StateError::WrongSize { entry, found, expected }.into());
+            }
+            Err(_) => return Ok(Vec::new()),
+        }
+    }
+    Ok(all)
 }

@@ -43,14 +43,16 @@ pub trait Exchange: Send {
         Ok(())
     }
 
-    /// Replaces `values`, one flat buffer a tensor, by their exact mean over all workers, each of which calls this at
-    /// the same time: uncompressed, the same bits everywhere. Returns what it took.
+    /// Adds the mean of `values`, one flat buffer a tensor, to the mean gradient of every step from this one on. Every
+    /// worker calls it before the same step; the values travel uncompressed. Gradients that are sent as differences
+    /// need it. Returns what it took.
     ///
     /// # Errors
     /// `Config` where parameters are held by servers.
-    fn mean(&mut self, step: u64, values: &mut [Vec<f32>]) -> Result<Traffic, ExchangeError> {
+    fn shift(&mut self, step: u64, values: &[Vec<f32>]) -> Result<Traffic, ExchangeError> {
         let _ = (step, values);
-        let reason = "servers keep no means; take all-gather, all-reduce or scatter-reduce";
+        let reason =
+            "servers do not shift gradients; take all-gather, all-reduce or scatter-reduce";
         Err(ExchangeError::Config(reason.to_owned()))
     }
 

@@ -11,7 +11,6 @@ mod kind;
 mod momentum;
 mod rmsprop;
 mod sgd;
-mod shifted;
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +24,6 @@ pub use kind::{OptimizerError, OptimizerKind};
 pub use momentum::{Momentum, MomentumConfig};
 pub use rmsprop::{RmsProp, RmsPropConfig};
 pub use sgd::Sgd;
-pub use shifted::{Shift, Shifted};
 
 /// An update rule for a single tensor, with that tensor's state.
 pub trait Rule: Send {

@@ -1,7 +1,6 @@
 //! From a configuration to running workers, and from what they tell to a record.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -33,7 +32,6 @@ use super::{
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::data::Content;
 use crate::models::Score;
-use crate::optim::{Shift, Shifted};
 use crate::plan::Course;
 
 /// Back-propagation through a deep network recurses.
@@ -89,14 +87,7 @@ pub(super) fn run(
         config.deadline.saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline));
     let transport = in_process::Options { deadline, link: options.link };
     let optimizer = || config.optimizer.build(&tensors, config.weight_decay);
-    let shifts: Vec<Shift> = (0..config.workers).map(|_| Shift::default()).collect();
-    // Optimizers are made in the order of ranks.
-    let left = RefCell::new(shifts.iter());
     let launched = launch(&setup, transport, || match config.send {
-        Payload::Gradients if config.svrg > 0 => {
-            let shift = left.borrow_mut().next().expect("a shift for each worker").clone();
-            Box::new(Shifted::new(optimizer(), shift))
-        }
         Payload::Gradients => optimizer(),
         Payload::Updates => Box::new(Apply),
         Payload::Weights => Box::new(Adopt),
@@ -106,17 +97,8 @@ pub(super) fn run(
     let locals = (0..config.workers).map(|_| config.send.is_local().then(local));
     let locals = locals.collect();
     let rounds_done = rounds.count();
-    let ends = Ends {
-        learners,
-        launched,
-        parameters,
-        locals,
-        shifts,
-        shares,
-        policy: &policy,
-        rounds,
-        wrap,
-    };
+    let ends =
+        Ends { learners, launched, parameters, locals, shares, policy: &policy, rounds, wrap };
     let (recorder, parameters) = run.train(ends)?;
     Ok(RunRecord { rounds: rounds_done, ..run.record(recorder, &policy, &tensors, &parameters) })
 }
@@ -312,7 +294,6 @@ struct Ends<'a> {
     launched: Launched,
     parameters: Vec<Vec<f32>>,
     locals: Vec<Option<Local>>,
-    shifts: Vec<Shift>,
     shares: Shares,
     policy: &'a Policy,
     rounds: Rounds,
@@ -340,8 +321,7 @@ impl Run<'_> {
     /// Runs all workers to their end. Returns what they measured, and the final parameters.
     fn train(&self, ends: Ends<'_>) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
         let config = self.config;
-        let Ends { learners, launched, parameters, locals, shifts, shares, policy, rounds, wrap } =
-            ends;
+        let Ends { learners, launched, parameters, locals, shares, policy, rounds, wrap } = ends;
         let shared = Shared {
             config,
             observer: self.observer,
@@ -359,8 +339,8 @@ impl Run<'_> {
         let first = self.first_step();
         let (events, received) = channel();
         let mut workers = Vec::with_capacity(config.workers);
-        let ends = learners.into_iter().zip(launched.workers).zip(locals).zip(shifts);
-        for (rank, (((learner, exchange), local), shift)) in ends.enumerate() {
+        let ends = learners.into_iter().zip(launched.workers).zip(locals);
+        for (rank, ((learner, exchange), local)) in ends.enumerate() {
             workers.push(Worker {
                 rank,
                 shared: &shared,
@@ -374,7 +354,7 @@ impl Run<'_> {
                 gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
                 parameters: parameters.clone(),
                 local,
-                svrg: (config.svrg > 0).then(|| Svrg::new(config.svrg, shift, &parameters)),
+                svrg: (config.svrg > 0).then(|| Svrg::new(config.svrg, &parameters)),
                 exchange: wrap(rank, exchange),
                 events: events.clone(),
             });

@@ -17,21 +17,19 @@ use super::learner::Learner;
 use super::{Payload, RunConfig, TrainError};
 use crate::data::Content;
 use crate::models::floats_of;
-use crate::optim::Shift;
 
-/// One worker's snapshot, and the mean gradient there.
+/// One worker's snapshot. The exchange keeps the mean gradient there.
 pub(super) struct Svrg {
     every: u64,
     snapshot: Vec<Vec<f32>>,
-    shift: Shift,
     scratch: Vec<Vec<f32>>,
 }
 
 impl Svrg {
-    /// Renews the snapshot every so many steps; the optimizer that adds `shift` is the worker's.
-    pub(super) fn new(every: u64, shift: Shift, parameters: &[Vec<f32>]) -> Self {
+    /// Renews the snapshot every so many steps.
+    pub(super) fn new(every: u64, parameters: &[Vec<f32>]) -> Self {
         let zeros = parameters.iter().map(|values| vec![0.0; values.len()]).collect();
-        Self { every, snapshot: parameters.to_vec(), shift, scratch: zeros }
+        Self { every, snapshot: parameters.to_vec(), scratch: zeros }
     }
 
     /// Takes a new snapshot if it is time. Every worker calls it with the same parameters before the same step.
@@ -49,9 +47,7 @@ impl Svrg {
         let mut mean: Vec<Vec<f32>> =
             parameters.iter().map(|values| vec![0.0; values.len()]).collect();
         learner.add_whole_gradient(parameters, &mut self.scratch, &mut mean);
-        let traffic = exchange.mean(step, &mut mean)?;
-        self.shift.set(mean);
-        Ok(traffic)
+        exchange.shift(step, &mean)
     }
 
     /// Adds the difference between the gradients of the batch laid out, here and at the snapshot. Returns the mean
@@ -72,23 +68,18 @@ impl Svrg {
         learner.add_gradients(step, parameters, sum)
     }
 
-    /// Adds snapshot and mean to `state`.
+    /// Adds the snapshot to `state`.
     pub(super) fn save(&self, tensors: &[Tensor], state: &mut State) {
-        for (what, values) in [("snapshot", &self.snapshot), ("mean", &self.shift.get())] {
-            for (tensor, values) in tensors.iter().zip(values) {
-                state.set_floats(&format!("svrg/{what}/{}", tensor.name()), values.clone());
-            }
+        for (tensor, values) in tensors.iter().zip(&self.snapshot) {
+            state.set_floats(&format!("snapshot/{}", tensor.name()), values.clone());
         }
     }
 
     /// Takes back what [`save`](Self::save) wrote.
     pub(super) fn restore(&mut self, tensors: &[Tensor], state: &State) -> Result<(), StateError> {
-        let read = |what: &str| -> Result<Vec<Vec<f32>>, StateError> {
-            let entry = |tensor: &Tensor| format!("svrg/{what}/{}", tensor.name());
-            tensors.iter().map(|t| floats_of(state, entry(t), t.elements())).collect()
-        };
-        self.snapshot = read("snapshot")?;
-        self.shift.set(read("mean")?);
+        let entry = |tensor: &Tensor| format!("snapshot/{}", tensor.name());
+        let read = |t: &Tensor| floats_of(state, entry(t), t.elements());
+        self.snapshot = tensors.iter().map(read).collect::<Result<_, _>>()?;
         Ok(())
     }
 }
