@@ -3,11 +3,7 @@
 use std::panic;
 use std::thread::{self, JoinHandle};
 
-use crate::in_process::{self, InProcess};
-use crate::{
-    AllGather, AllReduce, Collective, Exchange, ExchangeError, Optimizer, ScatterReduce, Server,
-    ServerReport, Setup, Strategy, Worker,
-};
+use crate::{End, Exchange, ExchangeError, Optimizer, ServerReport, Setup, in_process};
 
 /// The ends of a run whose ranks are threads.
 pub struct Launched {
@@ -44,7 +40,7 @@ impl Servers {
 pub fn launch(
     setup: &Setup<'_>,
     options: in_process::Options,
-    optimizer: impl Fn() -> Box<dyn Optimizer>,
+    optimizer: impl Fn() -> Box<dyn Optimizer> + Sync,
 ) -> Result<Launched, ExchangeError> {
     setup.validate()?;
     let transports = in_process::connect(setup.strategy.ranks(setup.workers), options);
@@ -52,11 +48,9 @@ pub fn launch(
     let ends = thread::scope(|scope| {
         let makers: Vec<_> = transports
             .into_iter()
-            .enumerate()
-            .map(|(rank, transport)| {
-                let updates = setup.strategy.servers() == 0 || rank >= setup.workers;
-                let optimizer = updates.then(&optimizer);
-                scope.spawn(move || End::new(transport, setup, optimizer))
+            .map(|transport| {
+                let optimizer = &optimizer;
+                scope.spawn(move || End::join(Box::new(transport), setup, optimizer))
             })
             .collect();
         let made = makers.into_iter().map(|maker| maker.join());
@@ -76,38 +70,6 @@ pub fn launch(
         }
     }
     Ok(launched)
-}
-
-enum End {
-    Worker(Box<dyn Exchange>),
-    Server(Box<Server>),
-}
-
-impl End {
-    fn new(
-        transport: InProcess,
-        setup: &Setup<'_>,
-        optimizer: Option<Box<dyn Optimizer>>,
-    ) -> Result<Self, ExchangeError> {
-        let transport = Box::new(transport);
-        let Some(optimizer) = optimizer else {
-            return Ok(End::Worker(Box::new(Worker::new(transport, setup)?)));
-        };
-        Ok(End::Worker(match setup.strategy {
-            Strategy::AllReduce => {
-                Box::new(Collective::<AllReduce>::new(transport, setup, optimizer)?)
-            }
-            Strategy::AllGather => {
-                Box::new(Collective::<AllGather>::new(transport, setup, optimizer)?)
-            }
-            Strategy::ScatterReduce => {
-                Box::new(Collective::<ScatterReduce>::new(transport, setup, optimizer)?)
-            }
-            Strategy::ParameterServer { .. } => {
-                return Ok(End::Server(Box::new(Server::new(transport, setup, optimizer)?)));
-            }
-        }))
-    }
 }
 
 /// All results, or the first error that is not merely the loss of another rank.

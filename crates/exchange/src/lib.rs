@@ -2,7 +2,8 @@
 //!
 //! A [`Transport`] moves bytes between ranks and counts them; an [`Exchange`] is one rank's end of a
 //! strategy written over it: it takes this rank's gradients and leaves the same updated parameters
-//! on every rank, bit for bit. [`launch`] builds all ends of a run inside one process.
+//! on every rank, bit for bit. [`launch`] builds all ends of a run inside one process;
+//! [`End::join`] builds one of them over a transport that the caller brings.
 //!
 //! ```
 //! use gradwire::{State, StateError, Tensor};
@@ -64,6 +65,7 @@ mod codec;
 mod collective;
 mod digest;
 mod elements;
+mod end;
 mod error;
 mod exchange;
 mod fused;
@@ -84,6 +86,7 @@ pub use all_gather::AllGather;
 pub use all_reduce::AllReduce;
 pub use collective::{Average, Collective, Round};
 pub use digest::digest;
+pub use end::End;
 pub use error::ExchangeError;
 pub use exchange::{Exchange, StepReport};
 pub use launch::{Launched, Servers, launch};

@@ -3,46 +3,13 @@
 
 mod common;
 
+use common::checks::{sum_divided, uncompressed_means_are_naive, weighted_sum};
+use common::engine::Threads;
 use common::{RATE, Run, SIZES, adds, bits, gradients, strategy, zeros};
-use gradwire::{Spec, State};
-
-const STEPS: u64 = 3;
-
-/// What one worker would hold that sees all gradients, with the mean computed by `mean`.
-fn reference(run: &Run, mean: impl Fn(&[f32]) -> f32, server: bool) -> Vec<Vec<f32>> {
-    let mut parameters = run.initial.clone();
-    let mut global = run.initial.clone();
-    for step in 0..STEPS {
-        let all: Vec<_> =
-            (0..run.workers).map(|rank| gradients(&run.tensors, rank, step)).collect();
-        for (index, tensor) in parameters.iter_mut().enumerate() {
-            for (at, w) in tensor.iter_mut().enumerate() {
-                let values: Vec<_> = all.iter().map(|gradients| gradients[index][at]).collect();
-                if server {
-                    let old = global[index][at];
-                    global[index][at] = old - RATE * mean(&values);
-                    *w += global[index][at] - old;
-                } else {
-                    *w -= RATE * mean(&values);
-                }
-            }
-        }
-    }
-    parameters
-}
-
-fn weighted_sum(values: &[f32]) -> f32 {
-    let weight = 1.0 / values.len() as f32;
-    values.iter().fold(0.0, |sum, value| sum + weight * value)
-}
-
-fn sum_divided(values: &[f32]) -> f32 {
-    values.iter().copied().reduce(|sum, value| sum + value).unwrap() / values.len() as f32
-}
+use gradwire::State;
 
 #[test]
 fn uncompressed_means_are_those_of_a_naive_loop() {
-    let none: Spec = "none".parse().unwrap();
     for (name, mean) in [
         ("all-reduce", sum_divided as fn(&[f32]) -> f32),
         ("all-gather", weighted_sum),
@@ -50,12 +17,7 @@ fn uncompressed_means_are_those_of_a_naive_loop() {
         ("server", weighted_sum),
         ("server:servers=2", weighted_sum),
     ] {
-        for workers in [1, 3, 4] {
-            let run = Run::new(strategy(name), workers, &none, &SIZES);
-            let expected = reference(&run, mean, name.starts_with("server"));
-            let found = run.steps(STEPS);
-            assert!(bits(&found[0].parameters) == bits(&expected), "{name}, {workers} workers");
-        }
+        uncompressed_means_are_naive(&mut Threads, name, mean);
     }
 }
 

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub)]
 
+pub mod checks;
+pub mod engine;
+
 use std::thread;
 
 use gradwire::registry::REGISTRY;
@@ -35,6 +38,11 @@ fn shape(size: usize) -> Vec<usize> {
 pub fn adds(spec: &Spec) -> bool {
     let compressor = spec.compressor();
     compressor.linear().is_some() || compressor.rounds().is_some()
+}
+
+/// Whether a strategy takes a compressor.
+pub fn suits(name: &str, spec: &Spec) -> bool {
+    name != "all-reduce" || adds(spec)
 }
 
 /// Every registered compressor with its defaults, and the variants that change a message's form.
@@ -171,10 +179,7 @@ impl Run {
         &self,
         work: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
     ) -> (Vec<thread::Result<R>>, Result<Vec<ServerReport>, ExchangeError>) {
-        let optimizer = || -> Box<dyn Optimizer> {
-            if self.momentum { Box::new(Momentum::new(&self.tensors)) } else { Box::new(Sgd) }
-        };
-        let launched = launch(&self.setup(), self.options, optimizer).unwrap();
+        let launched = launch(&self.setup(), self.options, || self.optimizer()).unwrap();
         let results = thread::scope(|scope| {
             let threads: Vec<_> = launched
                 .workers
@@ -192,21 +197,29 @@ impl Run {
 
     /// Runs steps `0..steps` on every worker: what each holds, spent and would save at the end.
     pub fn steps(&self, steps: u64) -> Vec<Finished> {
-        let (results, servers) = self.workers(|rank, exchange| {
-            let mut parameters = self.initial.clone();
-            let mut reports = Vec::new();
-            for step in 0..steps {
-                let gradients = gradients(&self.tensors, rank, step);
-                reports.push(exchange.step(step, RATE, &gradients, &mut parameters).unwrap());
-            }
-            exchange.check(steps, &parameters).unwrap();
-            let mut state = State::new();
-            exchange.save(&mut state).unwrap();
-            let global = if rank == 0 { exchange.global_model().unwrap() } else { None };
-            Finished { parameters, reports, state, global }
-        });
+        let (results, servers) = self.workers(|rank, exchange| self.play(rank, exchange, steps));
         servers.unwrap();
         results.into_iter().map(Result::unwrap).collect()
+    }
+
+    /// Runs steps `0..steps` as one worker.
+    pub fn play(&self, rank: usize, exchange: &mut dyn Exchange, steps: u64) -> Finished {
+        let mut parameters = self.initial.clone();
+        let mut reports = Vec::new();
+        for step in 0..steps {
+            let gradients = gradients(&self.tensors, rank, step);
+            reports.push(exchange.step(step, RATE, &gradients, &mut parameters).unwrap());
+        }
+        exchange.check(steps, &parameters).unwrap();
+        let mut state = State::new();
+        exchange.save(&mut state).unwrap();
+        let global = if rank == 0 { exchange.global_model().unwrap() } else { None };
+        Finished { parameters, reports, state, global }
+    }
+
+    /// The rule of an optimizer's end.
+    pub fn optimizer(&self) -> Box<dyn Optimizer> {
+        if self.momentum { Box::new(Momentum::new(&self.tensors)) } else { Box::new(Sgd) }
     }
 }
 

@@ -1,0 +1,81 @@
+//! What must hold of every strategy, whatever engine runs its ranks.
+
+use gradwire::Spec;
+
+use super::engine::Engine;
+use super::{RATE, Run, SIZES, bits, gradients, specs, strategy, suits};
+
+/// The strategies of the matrix.
+pub const STRATEGIES: [&str; 5] =
+    ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=3"];
+
+/// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and number
+/// of ranks; and they have learned something.
+pub fn ends_identical(engine: &mut impl Engine, name: &str) {
+    for spec in specs().into_iter().filter(|spec| suits(name, spec)) {
+        for workers in engine.workers(strategy(name).servers()) {
+            let run = Run::new(strategy(name), workers, &spec, &SIZES);
+            // Of ranks elsewhere a comparison of digests at the end tells.
+            let ranks = engine.steps(&run, 3);
+            let Some(first) = ranks.first() else { continue };
+            for (rank, other) in ranks.iter().enumerate().skip(1) {
+                let same = bits(&other.parameters) == bits(&first.parameters);
+                assert!(same, "{name}, {spec}: {rank} of {workers}");
+            }
+            let moved = run.initial.iter().zip(&first.parameters).filter(|(a, b)| a != b);
+            // Means of ±τ, and a learning rate times them, reach τ again only after some more steps.
+            let later = spec.entry().id == "strom" && name != "all-gather";
+            assert!(later || moved.count() >= 6, "{name}, {spec}: nothing was learned");
+        }
+    }
+}
+
+/// Without compression a strategy computes the mean that a naive loop does, to the bit: `mean` has its
+/// order of operations.
+pub fn uncompressed_means_are_naive(
+    engine: &mut impl Engine,
+    name: &str,
+    mean: impl Fn(&[f32]) -> f32,
+) {
+    let none: Spec = "none".parse().unwrap();
+    for workers in engine.workers(strategy(name).servers()) {
+        let run = Run::new(strategy(name), workers, &none, &SIZES);
+        let expected = naive(&run, 3, &mean);
+        for found in engine.steps(&run, 3) {
+            assert!(bits(&found.parameters) == bits(&expected), "{name}, {workers} workers");
+        }
+    }
+}
+
+/// What one worker would hold that sees all gradients.
+fn naive(run: &Run, steps: u64, mean: impl Fn(&[f32]) -> f32) -> Vec<Vec<f32>> {
+    let (mut parameters, mut global) = (run.initial.clone(), run.initial.clone());
+    for step in 0..steps {
+        let all: Vec<_> =
+            (0..run.workers).map(|rank| gradients(&run.tensors, rank, step)).collect();
+        for (index, tensor) in parameters.iter_mut().enumerate() {
+            for (at, w) in tensor.iter_mut().enumerate() {
+                let values: Vec<_> = all.iter().map(|gradients| gradients[index][at]).collect();
+                if run.strategy.servers() > 0 {
+                    let old = global[index][at];
+                    global[index][at] = old - RATE * mean(&values);
+                    *w += global[index][at] - old;
+                } else {
+                    *w -= RATE * mean(&values);
+                }
+            }
+        }
+    }
+    parameters
+}
+
+/// Every value times 1/n, added in rank order.
+pub fn weighted_sum(values: &[f32]) -> f32 {
+    let weight = 1.0 / values.len() as f32;
+    values.iter().fold(0.0, |sum, value| sum + weight * value)
+}
+
+/// The sum in rank order, over n.
+pub fn sum_divided(values: &[f32]) -> f32 {
+    values.iter().copied().reduce(|sum, value| sum + value).unwrap() / values.len() as f32
+}

@@ -1,0 +1,60 @@
+//! What transports tell each other beside the messages of exchanges.
+
+/// Bytes of a notice: its kind, and a number, little-endian.
+const BYTES: usize = 9;
+
+/// A notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// The sender has left, after so many messages to the receiver.
+    Left(u64),
+    /// The run is to stop because of what happened to this rank.
+    Abort(u64),
+}
+
+impl Notice {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let (kind, number) = match self {
+            Notice::Left(messages) => (0, messages),
+            Notice::Abort(culprit) => (1, culprit),
+        };
+        let mut bytes = vec![kind];
+        bytes.extend(u64::to_le_bytes(number));
+        bytes
+    }
+
+    /// Reads a notice; `None` for bytes that are none.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (kind, number) = bytes.split_first()?;
+        let number = u64::from_le_bytes(number.try_into().ok()?);
+        match kind {
+            0 => Some(Notice::Left(number)),
+            1 => Some(Notice::Abort(number)),
+            _ => None,
+        }
+    }
+
+    /// Whether so many bytes can be a notice.
+    pub(crate) fn fits(length: usize) -> bool {
+        length == BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_these_nine_bytes_and_nothing_else_is() {
+        let left = Notice::Left(0x0102);
+        assert_eq!(left.to_bytes(), [0, 2, 1, 0, 0, 0, 0, 0, 0]);
+        for notice in [left, Notice::Abort(3)] {
+            let bytes = notice.to_bytes();
+            assert!(Notice::fits(bytes.len()));
+            assert_eq!(Notice::from_bytes(&bytes), Some(notice));
+            assert_eq!(Notice::from_bytes(&bytes[..8]), None);
+        }
+        assert_eq!(Notice::from_bytes(&[2, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Notice::from_bytes(&[]), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! Waiting for MPI, which has no way to sleep until something comes.
+
+use std::thread;
+use std::time::Duration;
+
+/// Polls that only let other processes run.
+const EAGER: u32 = 64;
+const SHORTEST: Duration = Duration::from_micros(20);
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// The pauses between polls: none at first, then longer and longer.
+#[derive(Default)]
+pub(crate) struct Pause {
+    polls: u32,
+}
+
+impl Pause {
+    /// Lets some time pass.
+    pub(crate) fn wait(&mut self) {
+        self.polls += 1;
+        match self.polls.checked_sub(EAGER) {
+            None => thread::yield_now(),
+            Some(longer) => thread::sleep((SHORTEST * (1 << (longer / 8).min(6))).min(LONGEST)),
+        }
+    }
+}

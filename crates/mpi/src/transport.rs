@@ -1,0 +1,237 @@
+//! The transport.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gradwire_exchange::{ExchangeError, HEADER_BYTES, Header, Operation, Traffic, Transport};
+
+use crate::call::{Arrival, Fault, MOST_BYTES};
+use crate::links::Links;
+use crate::pause::Pause;
+
+/// Where the links lie while no transport uses them.
+pub(crate) type Home = Arc<Mutex<Option<Links>>>;
+
+/// How long a rank that leaves a stopped run still tries to get its messages out.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+
+/// One process's end of the job's transport.
+pub struct Mpi {
+    /// There until it is dropped.
+    links: Option<Links>,
+    home: Home,
+    deadline: Duration,
+    traffic: Traffic,
+    /// Who is asked first for a message; it goes round, so that nobody is always last.
+    turn: usize,
+}
+
+impl Mpi {
+    pub(crate) fn new(links: Links, home: Home, deadline: Duration) -> Self {
+        Self { links: Some(links), home, deadline, traffic: Traffic::default(), turn: 0 }
+    }
+
+    fn links(&self) -> &Links {
+        self.links.as_ref().expect("a transport has links until it is dropped")
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        self.links.as_mut().expect("a transport has links until it is dropped")
+    }
+
+    /// Receives a message that has arrived; its last bytes are the header.
+    fn accept(
+        &mut self,
+        arrival: Arrival,
+        during: Operation<'_>,
+        until: Instant,
+        into: &mut Vec<u8>,
+    ) -> Result<(usize, Header), ExchangeError> {
+        let (from, length) = (arrival.from, arrival.length);
+        let mut transfer =
+            arrival.receive(std::mem::take(into)).map_err(|fault| failed(from, during, fault))?;
+        // Having begun it is here soon, unless its sender dies.
+        let until = until.max(Instant::now() + self.deadline);
+        let mut pause = Pause::default();
+        while !transfer.is_done().map_err(|fault| failed(from, during, fault))? {
+            if Instant::now() >= until {
+                let operation = during.to_string();
+                return Err(ExchangeError::Deadline {
+                    peer: from,
+                    operation,
+                    deadline: self.deadline,
+                });
+            }
+            pause.wait();
+        }
+        *into = transfer.into_bytes();
+        self.traffic.bytes_down += length as u64;
+        self.traffic.messages_down += 1;
+        let header = take_header(into).ok_or_else(|| ExchangeError::Protocol {
+            peer: from,
+            operation: during.to_string(),
+            what: format!("{length} bytes that do not end in a header of theirs"),
+        })?;
+        Ok((from, header))
+    }
+
+    /// Why nothing more will come of these ranks, if that is so.
+    fn given_up(&mut self, from: &[usize], during: Operation<'_>) -> Option<ExchangeError> {
+        let links = self.links_mut();
+        if let Err(fault) = links.hear() {
+            return Some(failed(from.first().copied().unwrap_or(links.rank), during, fault));
+        }
+        let silent = from.iter().copied().find(|&peer| links.is_silent(peer));
+        links.culprit().or(silent).map(|peer| lost(peer, during))
+    }
+
+    fn check_receiver(&self, to: usize) -> Result<(), ExchangeError> {
+        let Links { rank, size, .. } = *self.links();
+        if to < size && to != rank {
+            return Ok(());
+        }
+        Err(ExchangeError::Config(format!(
+            "rank {rank} cannot send to rank {to}; the ranks are 0 to {}",
+            size - 1
+        )))
+    }
+}
+
+impl Transport for Mpi {
+    fn rank(&self) -> usize {
+        self.links().rank
+    }
+
+    fn size(&self) -> usize {
+        self.links().size
+    }
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn send(
+        &mut self,
+        to: usize,
+        operation: Operation<'_>,
+        payload: &[u8],
+    ) -> Result<(), ExchangeError> {
+        self.check_receiver(to)?;
+        let fits = |_: &Header| payload.len() <= MOST_BYTES - HEADER_BYTES;
+        let header = Header::new(operation, payload.len()).filter(fits).ok_or_else(|| {
+            ExchangeError::Config(format!(
+                "{operation}: {} bytes are too many for one message; the most over MPI is 2 GiB: \
+                 split the tensors",
+                payload.len()
+            ))
+        })?;
+        let links = self.links_mut();
+        links.hear().map_err(|fault| failed(to, operation, fault))?;
+        if links.has_left(to) {
+            return Err(lost(links.culprit().unwrap_or(to), operation));
+        }
+        let mut bytes = links.buffer();
+        bytes.reserve(payload.len() + HEADER_BYTES);
+        bytes.extend_from_slice(payload);
+        bytes.extend_from_slice(&header.to_bytes());
+        let length = bytes.len() as u64;
+        links.send(to, bytes).map_err(|fault| failed(to, operation, fault))?;
+        self.traffic.bytes_up += length;
+        self.traffic.messages_up += 1;
+        Ok(())
+    }
+
+    fn recv_any(
+        &mut self,
+        from: &[usize],
+        during: Operation<'_>,
+        until: Instant,
+        into: &mut Vec<u8>,
+    ) -> Result<(usize, Header), ExchangeError> {
+        let start = Instant::now();
+        let mut pause = Pause::default();
+        self.turn = self.turn.wrapping_add(1);
+        loop {
+            let turn = self.turn;
+            let arrival = self.links_mut().probe(from, turn);
+            match arrival.map_err(|(peer, fault)| failed(peer, during, fault))? {
+                Some(arrival) => return self.accept(arrival, during, until, into),
+                None => {
+                    if let Some(error) = self.given_up(from, during) {
+                        return Err(error);
+                    }
+                }
+            }
+            if Instant::now() >= until {
+                return Err(ExchangeError::Deadline {
+                    peer: from.first().copied().unwrap_or(self.rank()),
+                    operation: during.to_string(),
+                    deadline: until.saturating_duration_since(start),
+                });
+            }
+            pause.wait();
+        }
+    }
+
+    fn abort(&mut self, culprit: usize) {
+        self.links_mut().abort(culprit);
+    }
+}
+
+/// A rank that panics stops all; one that merely leaves stops those who still need it. What was sent
+/// gets out first, if it can.
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        let Some(mut links) = self.links.take() else { return };
+        if std::thread::panicking() {
+            links.abort(links.rank);
+        }
+        links.leave();
+        let (now, deadline) = (Instant::now(), self.deadline);
+        links.settle(|links| now + patience(links, deadline), |_| true);
+        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(links);
+    }
+}
+
+/// How long to wait for others at the end.
+pub(crate) fn patience(links: &Links, deadline: Duration) -> Duration {
+    if links.culprit().is_some() { deadline.min(GRACE) } else { deadline }
+}
+
+/// Takes the header off the end of a message, if it is one and says how long the rest is.
+fn take_header(message: &mut Vec<u8>) -> Option<Header> {
+    let header = Header::from_bytes(*message.last_chunk()?)?;
+    message.truncate(message.len() - HEADER_BYTES);
+    (header.length as usize == message.len()).then_some(header)
+}
+
+fn lost(peer: usize, during: Operation<'_>) -> ExchangeError {
+    ExchangeError::PeerLost { peer, operation: during.to_string() }
+}
+
+fn failed(peer: usize, during: Operation<'_>, fault: Fault) -> ExchangeError {
+    ExchangeError::PeerLost { peer, operation: format!("{during}, {fault}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradwire_exchange::Phase;
+
+    use super::*;
+
+    #[test]
+    fn a_header_is_taken_off_only_where_it_fits() {
+        let header = Header::new(Operation::whole(Phase::Gather, 3), 2).unwrap();
+        let message = |payload: &[u8]| [payload, &header.to_bytes()].concat();
+        let mut good = message(b"ab");
+        assert_eq!(take_header(&mut good), Some(header));
+        assert_eq!(good, b"ab");
+        for mut bad in [message(b"a"), message(b"abc"), vec![6; 11], vec![99; 14]] {
+            assert_eq!(take_header(&mut bad), None);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A process's membership of the job, from the start of MPI to its end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gradwire_exchange::ExchangeError;
+use mpi::Threading;
+use mpi::environment::Universe;
+use mpi::traits::Communicator;
+
+use crate::call;
+use crate::links::Links;
+use crate::transport::{Home, Mpi, patience};
+
+/// The job that this process was started in: by `mpirun`, or alone as a job of one.
+pub struct World {
+    universe: Universe,
+    home: Home,
+    deadline: Duration,
+    rank: usize,
+    size: usize,
+}
+
+impl World {
+    /// Starts MPI, once in a process. Ranks wait for each other as long as the `deadline` says.
+    ///
+    /// # Errors
+    /// `Config` if MPI was started before, or cannot be called from any thread.
+    pub fn init(deadline: Duration) -> Result<Self, ExchangeError> {
+        let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized)
+        else {
+            return refuse("MPI was started before; a process is in one world only");
+        };
+        if threading < Threading::Serialized {
+            return refuse(format!(
+                "this MPI allows {threading:?} calls; gradwire's ranks need one that can be called from \
+                 any thread (MPI_THREAD_SERIALIZED)"
+            ));
+        }
+        if let Err(fault) = call::return_errors() {
+            return refuse(format!("MPI does not return errors: {fault}"));
+        }
+        let world = universe.world();
+        let (rank, size) = (world.rank() as usize, world.size() as usize);
+        let home = Arc::new(Mutex::new(Some(Links::new(rank, size, 0))));
+        Ok(Self { universe, home, deadline, rank, size })
+    }
+
+    /// This process's rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of processes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// A transport, for one run; for another, all ranks drop it and connect again. Dropping it tells the
+    /// others that this rank has left, when what it sent is out or the deadline is over.
+    ///
+    /// # Errors
+    /// `Config` while there is one already.
+    pub fn connect(&mut self) -> Result<Mpi, ExchangeError> {
+        let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(links) = links else {
+            return refuse("a process has one transport at a time; drop the one there is");
+        };
+        let links = if links.has_ended() { links.next_session() } else { links };
+        Ok(Mpi::new(links, Arc::clone(&self.home), self.deadline))
+    }
+
+    /// Waits until every rank has left the last run and ends MPI. Drop the transport first; where there
+    /// never was one, this rank leaves the first run now.
+    ///
+    /// # Errors
+    /// `Deadline`, with the first rank that has not left by then. MPI is not ended then, as that would
+    /// wait for it; let the process exit with a status other than 0. Where the run was stopped, it waits
+    /// for a second at most.
+    pub fn finish(self) -> Result<(), ExchangeError> {
+        let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut links) = links else {
+            std::mem::forget(self.universe);
+            return refuse("the transport is still in use; drop it before MPI ends");
+        };
+        if !links.has_ended() {
+            links.leave();
+        }
+        let (now, deadline) = (Instant::now(), self.deadline);
+        let ended = links
+            .settle(|links| now + patience(links, deadline), |links| links.still_there().is_none());
+        if ended {
+            drop(self.universe);
+            return Ok(());
+        }
+        // Ending MPI waits for all ranks, also for one that is no more.
+        std::mem::forget(self.universe);
+        Err(ExchangeError::Deadline {
+            peer: links.still_there().unwrap_or(self.rank),
+            operation: "end of the run".to_owned(),
+            deadline: patience(&links, deadline),
+        })
+    }
+
+    /// Ends all processes of the job at once, this one with `status`. The others get to say nothing;
+    /// where they should, let errors run their course and [finish](Self::finish).
+    pub fn abort(self, status: i32) -> ! {
+        self.universe.world().abort(status);
+    }
+}
+
+fn refuse<R>(reason: impl Into<String>) -> Result<R, ExchangeError> {
+    Err(ExchangeError::Config(reason.into()))
+}
