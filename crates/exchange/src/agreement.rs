@@ -18,6 +18,15 @@ pub(crate) fn on_configuration(
     })
 }
 
+/// Fails on every rank unless all were started with the same `facts`, a fact a line; the error names the first that
+/// differs, and both values. Every rank calls it before anything else.
+///
+/// # Errors
+/// `Config` where facts differ; those of the transport.
+pub fn agree(transport: &mut dyn Transport, facts: &str) -> Result<(), ExchangeError> {
+    on_configuration(transport, facts)
+}
+
 /// Fails on each of the first `workers` ranks unless all hold parameters of the same digest.
 pub(crate) fn on_parameters(
     transport: &mut dyn Transport,

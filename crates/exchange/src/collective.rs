@@ -10,7 +10,7 @@ use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
     AllReduce, Exchange, ExchangeError, Optimizer, Policy, Setup, Shares, StepReport, Strategy,
-    Traffic, Transport, agreement, digest,
+    Traffic, Transport, agreement, digest, report,
 };
 
 /// How a collective strategy averages gradients.
@@ -202,6 +202,16 @@ impl<A: Average> Exchange for Collective<A> {
         self.shift = saved_shift(&self.tensors, state)?;
         self.average.restore(state)?;
         Ok(self.optimizer.restore("optimizer/", state)?)
+    }
+
+    fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
+        let workers = self.transport.size();
+        report::collect(&mut *self.transport, workers, own)
+    }
+
+    fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
+        let workers = self.transport.size();
+        report::announce(&mut *self.transport, workers, message)
     }
 
     fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {

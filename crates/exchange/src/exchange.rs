@@ -90,6 +90,20 @@ pub trait Exchange: Send {
     /// its next step. Parameters are not in the state: the trainer keeps them.
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
 
+    /// Gives worker 0 what every worker has to say beside the exchange, in the order of ranks; the others `None`.
+    /// Every worker calls it between the same two steps.
+    ///
+    /// # Errors
+    /// Those of the transport.
+    fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError>;
+
+    /// Gives every worker what worker 0 has to say; it is written to `message` of the others. Every worker calls it
+    /// between the same two steps.
+    ///
+    /// # Errors
+    /// Those of the transport.
+    fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError>;
+
     /// Compares a [digest](crate::digest) of the workers' parameters and fails on every worker,
     /// naming the ranks that differ. Every worker calls it after the same step.
     fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError>;

@@ -74,6 +74,7 @@ mod ledger;
 mod link;
 mod optimizer;
 mod policy;
+mod report;
 mod rule;
 pub mod scatter_reduce;
 pub mod server;
@@ -82,6 +83,7 @@ mod shares;
 mod strategy;
 mod transport;
 
+pub use agreement::agree;
 pub use all_gather::AllGather;
 pub use all_reduce::AllReduce;
 pub use collective::{Average, Collective, Round};

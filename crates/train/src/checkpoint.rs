@@ -65,12 +65,22 @@ impl Checkpoint {
         skipped: impl FnMut(&Path, &StateError),
     ) -> Result<Self, StateError> {
         let (_, state) = kept::newest_good(path, skipped)?;
+        Self::of(state, config)
+    }
+
+    /// A checkpoint that is this state, of this configuration.
+    pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
         for (key, value) in settings(config) {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
         let record = serde_json::from_str(state.setting("record")?)
             .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
         Ok(Self { step: state.number("step")?, record, state })
+    }
+
+    /// The state, as a file has it.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
+        self.state.to_bytes()
     }
 
     /// Puts back what each worker has of its own. Returns the parameters of all.
@@ -116,6 +126,18 @@ pub(crate) fn write(
         .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
     state.set_setting("record", record);
     kept::write(path, keep, &state)
+}
+
+/// What must be equal on all ranks of a run, a fact a line.
+pub(crate) fn facts(config: &RunConfig) -> String {
+    let own = [
+        ("evaluate every", config.evaluate_every.to_string()),
+        ("evaluate at most", config.evaluate_at_most.to_string()),
+        ("check every", config.check_every.to_string()),
+    ];
+    let line = |(key, value): (&str, String)| format!("{key} {value}\n");
+    let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
+    version + &settings(config).into_iter().chain(own).map(line).collect::<String>()
 }
 
 /// What must be equal for a resumed run to be the same run.

@@ -14,7 +14,7 @@ use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
     Exchange, ExchangeError, Header, Operation, Phase, Setup, Shares, StepReport, Strategy,
-    Transport, agreement, digest,
+    Transport, agreement, digest, report,
 };
 
 /// A worker's end of the parameter server.
@@ -352,6 +352,16 @@ impl Exchange for Worker {
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
         let restored = self.restore_all(state);
         or_abort(&mut *self.transport, restored)
+    }
+
+    fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
+        let workers = self.workers;
+        report::collect(&mut *self.transport, workers, own)
+    }
+
+    fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
+        let workers = self.workers;
+        report::announce(&mut *self.transport, workers, message)
     }
 
     fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {

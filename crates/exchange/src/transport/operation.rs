@@ -36,10 +36,12 @@ pub enum Phase {
     Save = 11,
     /// A server's state on its way back.
     Restore = 12,
+    /// What workers tell each other beside the exchange.
+    Report = 13,
 }
 
 impl Phase {
-    const ALL: [Phase; 12] = [
+    const ALL: [Phase; 13] = [
         Phase::Handshake,
         Phase::Check,
         Phase::Barrier,
@@ -52,6 +54,7 @@ impl Phase {
         Phase::Model,
         Phase::Save,
         Phase::Restore,
+        Phase::Report,
     ];
 
     fn word(self) -> &'static str {
@@ -68,6 +71,7 @@ impl Phase {
             Phase::Model => "request of the global model",
             Phase::Save => "save",
             Phase::Restore => "restore",
+            Phase::Report => "report",
         }
     }
 }
@@ -106,7 +110,7 @@ impl fmt::Display for Operation<'_> {
             write!(f, " of '{name}'")?;
         }
         match self.phase {
-            Phase::Handshake | Phase::Barrier => Ok(()),
+            Phase::Handshake | Phase::Barrier | Phase::Report => Ok(()),
             _ => write!(f, " at step {}", self.step),
         }
     }
@@ -198,7 +202,7 @@ mod tests {
             let mut bytes = [0; HEADER_BYTES];
             bytes[0] = first;
             let header = Header::from_bytes(bytes);
-            assert_eq!(header.map(|h| h.phase as u8), (1..=12).contains(&first).then_some(first));
+            assert_eq!(header.map(|h| h.phase as u8), (1..=13).contains(&first).then_some(first));
         }
     }
 

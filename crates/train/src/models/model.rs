@@ -3,6 +3,7 @@
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use gradwire::{Rng, State, StateError};
+use serde::{Deserialize, Serialize};
 
 use super::layers::{Init, Layout, Norm, Parameter, Pass, Statistics, floats};
 use super::{ImageShape, ModelError, ModelKind, Network};
@@ -22,7 +23,7 @@ pub struct Model {
 }
 
 /// What an evaluation adds up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Images or pixels whose class, or tokens that, had the highest score; a tie goes to the lowest. Users whose item
     /// kept back was among the ten that scored highest; a tie goes to the others.

@@ -3,8 +3,11 @@
 //!
 //! [`run`] takes a [`RunConfig`] and returns a [`RunRecord`]; an [`Observer`] watches and can stop it.
 
+mod apart;
 mod batches;
+mod cause;
 mod clip;
+mod company;
 mod config;
 mod diagnosis;
 mod error;
@@ -20,8 +23,12 @@ mod rating_batches;
 mod rating_tests;
 mod record;
 mod recorder;
+mod remote;
+#[cfg(test)]
+mod remote_tests;
 mod rounds;
 mod session;
+mod setup;
 mod split;
 mod svrg;
 #[cfg(test)]
@@ -47,6 +54,7 @@ pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;
 pub(crate) use learner::Learner;
 pub use record::{Equation1, Evaluation, Metric, RunRecord, Sent, StepRecord};
+pub use remote::{deadline, run_rank};
 pub use split::{Split, SplitError};
 
 /// Watches a run. All calls but [`stop`](Self::stop) come from the thread that called [`run`].

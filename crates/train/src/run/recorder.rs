@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::diagnosis::Diagnosis;
 use super::record::{Evaluation, Sent, StepRecord};
 use crate::checkpoint::Record;
 
 /// What one worker measured in one step. Times in seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sample {
     pub(super) step: u64,
     pub(super) learning_rate: f64,

@@ -1,38 +1,34 @@
 //! From a configuration to running workers, and from what they tell to a record.
 
-use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
-use gradwire::{Family, Memory, Spec, State, StateError};
+use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{
-    Adopt, Apply, Exchange, ExchangeError, HEADER_BYTES, Launched, Policy, Rule, Setup, Shares,
-    Strategy, digest, in_process, launch,
+    Adopt, Apply, Exchange, Optimizer, Policy, Rule, Servers, Setup, Shares, digest, in_process,
+    launch,
 };
 
+use super::cause::{Cause, message};
 use super::clip::Clip;
+use super::company::Company;
 use super::diagnosis::{Diagnoser, Growth, Layer};
-use super::exam::Exam;
 use super::gate::Gate;
-use super::learner::{Learner, check_data};
+use super::learner::Learner;
 use super::local::Local;
-use super::meeting::Meeting;
-use super::parts::Parts;
+use super::parts::Parts as MicroBatches;
 use super::recorder::Recorder;
 use super::rounds::Rounds;
-use super::svrg::{self, Svrg};
+use super::setup::{policy_of, shards_of, shares_of, validate, warning};
+use super::svrg::Svrg;
 use super::worker::{Event, Failure, Shared, Worker};
-use super::{
-    Evaluation, Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, Split, TrainError,
-};
+use super::{Evaluation, Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, TrainError};
 use crate::checkpoint::{self, Checkpoint, Record};
-use crate::data::Content;
 use crate::models::Score;
-use crate::plan::Course;
 
 /// Back-propagation through a deep network recurses.
 const STACK_BYTES: usize = 16 << 20;
@@ -51,253 +47,123 @@ pub(super) fn run(
     wrap: Wrap<'_>,
 ) -> Result<RunRecord, TrainError> {
     validate(config)?;
-    let start = Instant::now();
-    let shards = shards_of(config)?;
-    let shares = shares_of(config, shards.as_deref());
-    let mut shards = shards.map(Vec::into_iter);
-    let mut learners = (0..config.workers)
-        .map(|rank| Learner::new(config, rank, shards.as_mut().and_then(Iterator::next)))
-        .collect::<Result<Vec<_>, _>>()?;
-    let checkpoint = options.resume.as_ref().map(|path| {
-        let skipped = |path: &Path, error: &StateError| {
-            observer.warned(&format!(
-                "{} is no good ({error}); going on from the one before it",
-                path.display()
-            ));
-        };
-        Checkpoint::read(path, config, skipped)
-            .map_err(|source| TrainError::Resume { path: path.clone(), source })
-    });
-    let run = Run { config, observer, options, checkpoint: checkpoint.transpose()?, start };
-    let parameters = run.parameters(&mut learners)?;
-    let tensors = learners[0].tensors().to_vec();
-    let (policy, rounds) = policy_of(config, &tensors)?;
-    let setup = Setup {
-        strategy: config.strategy,
-        workers: config.workers,
-        shares: &shares,
-        policy: &policy,
-        tensors: &tensors,
-        seed: config.seed,
-        initial: &parameters,
+    let checkpoint = match &options.resume {
+        Some(path) => Some(read_checkpoint(path, config, observer)?),
+        None => None,
     };
-    // A rank without part in a round waits for it as long as it lasts.
-    let longest = u32::try_from(rounds.longest()).unwrap_or(u32::MAX);
-    let deadline =
-        config.deadline.saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline));
-    let transport = in_process::Options { deadline, link: options.link };
-    let optimizer = || config.optimizer.build(&tensors, config.weight_decay);
-    let launched = launch(&setup, transport, || match config.send {
-        Payload::Gradients => optimizer(),
-        Payload::Updates => Box::new(Apply),
-        Payload::Weights => Box::new(Adopt),
-    })
-    .map_err(TrainError::Servers)?;
-    let local = || Local::new(parameters.clone(), optimizer(), config.mask, config.send);
-    let locals = (0..config.workers).map(|_| config.send.is_local().then(local));
-    let locals = locals.collect();
-    let rounds_done = rounds.count();
-    let ends =
-        Ends { learners, launched, parameters, locals, shares, policy: &policy, rounds, wrap };
-    let (recorder, parameters) = run.train(ends)?;
-    Ok(RunRecord { rounds: rounds_done, ..run.record(recorder, &policy, &tensors, &parameters) })
+    let run = Run { config, observer, options, checkpoint, start: Instant::now() };
+    let mut parts = run.parts(0..config.workers)?;
+    let transport = in_process::Options { deadline: parts.deadline(config), link: options.link };
+    let launched = launch(&parts.setup(config), transport, || parts.optimizer(config))
+        .map_err(TrainError::Servers)?;
+    let learners = std::mem::take(&mut parts.learners);
+    let ends = learners.into_iter().zip(launched.workers).enumerate();
+    let members = ends
+        .map(|(rank, (learner, exchange))| Member { rank, learner, exchange: wrap(rank, exchange) })
+        .collect();
+    let company = Company::here(config.workers);
+    let (recorder, parameters) = run.train(members, &parts, company, Some(launched.servers))?;
+    Ok(run.record(recorder, &parts, &parameters))
 }
 
-fn validate(config: &RunConfig) -> Result<(), TrainError> {
-    let refuse = |reason: &str| Err(TrainError::Config(reason.to_owned()));
-    if config.workers == 0 {
-        return refuse("a run needs at least one worker");
-    }
-    if config.steps == 0 || config.batch == 0 {
-        return refuse("a run needs at least one step, and one example per worker and step");
-    }
-    if config.evaluate_every > 0 && config.evaluate_at_most == 0 {
-        return refuse(
-            "an evaluation needs at least one image or token; evaluate at the end only instead",
-        );
-    }
-    if !(config.weight_decay >= 0.0 && config.weight_decay.is_finite()) {
-        return refuse("the weight decay must be a number that is not negative");
-    }
-    if !(config.participation > 0.0 && config.participation <= 1.0) {
-        return refuse("the part of the workers in a round must be above 0, and at most 1");
-    }
-    if !(0.0..1.0).contains(&config.dropout) {
-        return refuse("the probability of dropping out must be at least 0, and below 1");
-    }
-    if !(config.l1 >= 0.0 && config.l1.is_finite()) {
-        return refuse("the weight of the l1 penalty must be a number that is not negative");
-    }
-    if config.send == Payload::Weights && is_sparse(config.compressor.first()) {
-        return Err(TrainError::Config(format!(
-            "weights travel whole, and '{}' sends few elements; give send=updates, or a quantizer",
-            config.compressor
-        )));
-    }
-    if config.clip.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
-        return refuse("the bound on the gradient's norm must be a positive number");
-    }
-    svrg::check(config)?;
-    check_data(config)
-}
-
-/// Each worker's own examples; `None` where all share all, as the parts of a text always are.
-fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, TrainError> {
-    match (&config.data.content, &config.split) {
-        (Content::Images(images), Split::Shared | Split::Shards { .. }) => config
-            .split
-            // How many there are decides, not what they are labelled.
-            .shards(&vec![0; images.train.len()], config.workers, config.seed)
-            .map_err(TrainError::Config),
-        (Content::Ratings(ratings), Split::Shared | Split::Shards { .. }) => config
-            .split
-            .shards(&vec![0; ratings.train.len()], config.workers, config.seed)
-            .map_err(TrainError::Config),
-        (Content::Images(images), split) if images.train.is_masked() => {
-            Err(TrainError::Config(format!(
-                "the split '{split}' goes by classes, of which each image with a mask has several; \
-                 take shared or shards"
-            )))
-        }
-        (Content::Images(images), split) => split
-            .shards(&images.train.labels, config.workers, config.seed)
-            .map_err(TrainError::Config),
-        (Content::Text(_), Split::Shared | Split::Shards { sizes: None }) => Ok(None),
-        (Content::Ratings(_), split) => Err(TrainError::Config(format!(
-            "the split '{split}' goes by classes, which ratings have none of; take shared or shards"
-        ))),
-        (Content::Text(_), split) => Err(TrainError::Config(format!(
-            "the split '{split}' is for images; a text is cut in equal parts, one after the other"
-        ))),
-    }
-}
-
-/// What travels compressed and how, phase by phase, and where rounds end.
-fn policy_of(
+/// The newest good checkpoint at a path.
+pub(super) fn read_checkpoint(
+    path: &Path,
     config: &RunConfig,
-    tensors: &[gradwire::Tensor],
-) -> Result<(Policy, Rounds), TrainError> {
-    if config.compressor.has_budget() && !config.rules.is_empty() {
-        let reason =
-            "a budget is shared out among tensors of one compressor; give no rules beside it";
-        return Err(TrainError::Config(reason.to_owned()));
-    }
-    let policy = Policy {
-        rules: config.rules.clone(),
-        raw_below: config.raw_below,
-        raw_names: config.raw_names.clone(),
-        ..Policy::new(config.compressor.first())
+    observer: &dyn Observer,
+) -> Result<Checkpoint, TrainError> {
+    let skipped = |path: &Path, error: &StateError| {
+        observer.warned(&format!(
+            "{} is no good ({error}); going on from the one before it",
+            path.display()
+        ));
     };
-    let (raw, compressed): (Vec<_>, Vec<_>) = tensors.iter().partition(|t| policy.is_raw(t));
-    let elements = |tensors: Vec<&gradwire::Tensor>| -> Vec<usize> {
-        tensors.into_iter().map(gradwire::Tensor::elements).collect()
-    };
-    let phases = config.compressor.resolve(Course {
-        steps: config.steps,
-        learning_rate: &config.learning_rate,
-        compressed: &elements(compressed),
-        raw: &elements(raw),
-        sends: sends(config),
-        headers: headers(config.strategy, tensors.len(), config.workers),
-    });
-    let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
-    if phases.len() > 1 && config.backups() > 0 {
-        let reason = "with backup workers ranks pass from one stage of a plan to the next at \
-                      different times; give backup=0, or one compressor throughout";
-        return Err(TrainError::Config(reason.to_owned()));
-    }
-    let rounds = Rounds::new(&phases, config.steps);
-    let mut phases = phases.into_iter();
-    let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
-    // Updates and weights are taken as they are: what servers send back loses nothing.
-    let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
-    Ok((Policy { push, later: phases.collect(), pull, ..policy }, rounds))
-}
-
-/// How often a worker sends its messages in a round, on average.
-fn sends(config: &RunConfig) -> f64 {
-    let drawn = config.participants() as f64;
-    // Where all drawn would drop out, one of them does not.
-    let arrive = 1.0 - config.dropout + config.dropout.powf(drawn) / drawn;
-    let present = drawn / config.workers as f64 * arrive;
-    let receivers = config.strategy.receivers(config.workers);
-    match config.strategy {
-        // Owners pass means on whether they had a part in them or not.
-        Strategy::ScatterReduce => receivers / 2.0 * (present + 1.0),
-        _ => receivers * present,
-    }
-}
-
-/// Bytes of the headers around a worker's messages for so many tensors.
-fn headers(strategy: Strategy, tensors: usize, workers: usize) -> usize {
-    /// The most that a slice takes of its own: an element, and a message around it.
-    const SLICE_BYTES: usize = 24;
-    match strategy {
-        // Cuts make further slices.
-        Strategy::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
-        // One for each tensor, and one with the learning rate for each server.
-        Strategy::ParameterServer { servers, .. } => {
-            tensors * HEADER_BYTES + servers * (HEADER_BYTES + 12)
-        }
-        _ => HEADER_BYTES,
-    }
-}
-
-/// What is likely a mistake in a configuration, though it can run.
-fn warning(config: &RunConfig) -> Option<String> {
-    let spec = config.compressor.first();
-    let corrects = match spec.compressor().memory() {
-        Some(Memory::Momentum { momentum, .. }) => spec.memory().is_on() && momentum > 0.0,
-        _ => false,
-    };
-    let twice = config.optimizer.has_momentum() || config.send.is_local();
-    (corrects && twice).then(|| {
-        format!(
-            "'{spec}' has the momentum in its memory already, and what it compresses has been through an \
-             optimizer with momentum or through local steps; give --optimizer sgd with gradients, or momentum=0"
-        )
-    })
-}
-
-/// What carries the mean of such messages without loss.
-fn lossless(push: &Spec) -> Spec {
-    let id = if is_sparse(push) { "threshold" } else { "none" };
-    id.parse().expect("the registry has both")
-}
-
-/// Whether messages carry few of a tensor's elements.
-fn is_sparse(spec: &Spec) -> bool {
-    matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
-}
-
-/// Workers count by the examples they have, and take part as configured.
-fn shares_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Shares {
-    let shares = match shards {
-        Some(shards) => Shares::weighted(shards.iter().map(|shard| shard.len() as f64).collect()),
-        None => Shares::equal(config.workers),
-    };
-    shares.with_participants(config.participants(), config.dropout, config.seed)
+    Checkpoint::read(path, config, skipped)
+        .map_err(|source| TrainError::Resume { path: path.to_owned(), source })
 }
 
 /// A run and what it was asked for.
-struct Run<'a> {
-    config: &'a RunConfig,
-    observer: &'a dyn Observer,
-    options: &'a RunOptions,
-    checkpoint: Option<Checkpoint>,
-    start: Instant,
+pub(super) struct Run<'a> {
+    pub(super) config: &'a RunConfig,
+    pub(super) observer: &'a dyn Observer,
+    pub(super) options: &'a RunOptions,
+    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) start: Instant,
 }
 
-/// What the workers are made of.
-struct Ends<'a> {
-    learners: Vec<Learner<'a>>,
-    launched: Launched,
+/// What a configuration comes to.
+pub(super) struct Parts<'a> {
+    /// Those of the workers in this process.
+    pub(super) learners: Vec<Learner<'a>>,
+    tensors: Vec<Tensor>,
     parameters: Vec<Vec<f32>>,
-    locals: Vec<Option<Local>>,
     shares: Shares,
-    policy: &'a Policy,
+    policy: Policy,
     rounds: Rounds,
-    wrap: Wrap<'a>,
+}
+
+/// A worker of this process in the making.
+pub(super) struct Member<'a> {
+    pub(super) rank: usize,
+    pub(super) learner: Learner<'a>,
+    pub(super) exchange: Box<dyn Exchange>,
+}
+
+impl Parts<'_> {
+    /// What all ranks share.
+    pub(super) fn setup<'a>(&'a self, config: &RunConfig) -> Setup<'a> {
+        Setup {
+            strategy: config.strategy,
+            workers: config.workers,
+            shares: &self.shares,
+            policy: &self.policy,
+            tensors: &self.tensors,
+            seed: config.seed,
+            initial: &self.parameters,
+        }
+    }
+
+    /// What a rank that updates the common parameters does so by.
+    pub(super) fn optimizer(&self, config: &RunConfig) -> Box<dyn Optimizer> {
+        match config.send {
+            Payload::Gradients => config.optimizer.build(&self.tensors, config.weight_decay),
+            Payload::Updates => Box::new(Apply),
+            Payload::Weights => Box::new(Adopt),
+        }
+    }
+
+    /// How long a rank waits for another: without part in a round it waits as long as that lasts.
+    pub(super) fn deadline(&self, config: &RunConfig) -> Duration {
+        let longest = u32::try_from(self.rounds.longest()).unwrap_or(u32::MAX);
+        config.deadline.saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline))
+    }
+
+    /// What a worker trains on its own with between two rounds, where it does.
+    fn local(&self, config: &RunConfig) -> Option<Local> {
+        config.send.is_local().then(|| {
+            let optimizer = config.optimizer.build(&self.tensors, config.weight_decay);
+            Local::new(self.parameters.clone(), optimizer, config.mask, config.send)
+        })
+    }
+}
+
+impl<'a> Run<'a> {
+    /// What the configuration comes to, with the learners of these workers.
+    pub(super) fn parts(&self, workers: Range<usize>) -> Result<Parts<'a>, TrainError> {
+        let config = self.config;
+        let mut shards = shards_of(config)?;
+        let shares = shares_of(config, shards.as_deref());
+        let mut learners = workers
+            .map(|rank| {
+                let shard = shards.as_mut().map(|shards| std::mem::take(&mut shards[rank]));
+                Learner::new(config, rank, shard)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let parameters = self.parameters(&mut learners)?;
+        let tensors = learners[0].tensors().to_vec();
+        let (policy, rounds) = policy_of(config, &tensors)?;
+        Ok(Parts { learners, tensors, parameters, shares, policy, rounds })
+    }
 }
 
 impl Run<'_> {
@@ -318,56 +184,38 @@ impl Run<'_> {
         self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.step)
     }
 
-    /// Runs all workers to their end. Returns what they measured, and the final parameters.
-    fn train(&self, ends: Ends<'_>) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
+    /// Runs the workers of this process to their end. Returns what all workers measured, where the first is among
+    /// them, and the final parameters.
+    pub(super) fn train(
+        &self,
+        members: Vec<Member<'_>>,
+        parts: &Parts<'_>,
+        company: Company,
+        servers: Option<Servers>,
+    ) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
         let config = self.config;
-        let Ends { learners, launched, parameters, locals, shares, policy, rounds, wrap } = ends;
         let shared = Shared {
             config,
             observer: self.observer,
-            rounds,
-            shares,
-            policy,
+            rounds: &parts.rounds,
+            shares: &parts.shares,
+            policy: &parts.policy,
             save_every: self.options.save.as_ref().map(|save| save.every),
             gate: Gate::new(available_parallelism().map_or(1, usize::from)),
-            meeting: Meeting::new(config.workers),
-            exam: Exam::default(),
-            stop: Mutex::default(),
+            company,
         };
-        let tensors = learners[0].tensors().to_vec();
         let cause = Cause::default();
         let first = self.first_step();
         let (events, received) = channel();
-        let mut workers = Vec::with_capacity(config.workers);
-        let ends = learners.into_iter().zip(launched.workers).zip(locals);
-        for (rank, ((learner, exchange), local)) in ends.enumerate() {
-            workers.push(Worker {
-                rank,
-                shared: &shared,
-                diagnoser: (rank == 0 && config.diagnose_every > 0)
-                    .then(|| Diagnoser::new(learner.tensors())),
-                clip: Clip::new(config.clip, learner.tensors()),
-                // What local optimizers make of gradients has no parts.
-                parts: (exchange.keeps_squares() && local.is_none())
-                    .then(|| Parts::new(learner.tensors())),
-                learner,
-                gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
-                parameters: parameters.clone(),
-                local,
-                svrg: (config.svrg > 0).then(|| Svrg::new(config.svrg, &parameters)),
-                exchange: wrap(rank, exchange),
-                events: events.clone(),
-            });
-        }
-        drop((events, parameters));
-        let states: Vec<Option<State>> = (0..config.workers)
-            .map(|rank| self.checkpoint.as_ref().map(|checkpoint| checkpoint.worker(rank)))
-            .collect();
+        let workers: Vec<Worker<'_>> =
+            members.into_iter().map(|member| worker(member, parts, &shared, &events)).collect();
+        drop(events);
 
         let (recorder, mut parameters) = thread::scope(|scope| {
-            let mut threads = Vec::with_capacity(config.workers);
-            for (worker, state) in workers.into_iter().zip(states) {
+            let mut threads = Vec::with_capacity(workers.len());
+            for worker in workers {
                 let (cause, name) = (&cause, format!("worker {}", worker.rank));
+                let state = self.checkpoint.as_ref().map(|saved| saved.worker(worker.rank));
                 let spawned = thread::Builder::new()
                     .name(name)
                     .stack_size(STACK_BYTES)
@@ -377,16 +225,16 @@ impl Run<'_> {
                     Err(error) => {
                         let reason = format!("a worker's thread cannot start: {error}");
                         cause.note(Failure::Error(TrainError::Config(reason)));
-                        shared.abandon();
+                        shared.company.abandon();
                     }
                 }
             }
-            let recorder = self.listen(&received, &cause, &shared, &tensors);
+            let recorder = self.listen(&received, &cause, &shared, &parts.tensors);
             let parameters: Vec<_> =
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
             (recorder, parameters)
         });
-        if let Err(error) = launched.servers.join() {
+        if let Some(Err(error)) = servers.map(Servers::join) {
             cause.note(Failure::Error(TrainError::Servers(error)));
         }
         if let Some(failure) = cause.take() {
@@ -401,7 +249,7 @@ impl Run<'_> {
         events: &Receiver<(usize, Event)>,
         cause: &Cause,
         shared: &Shared<'_>,
-        tensors: &[gradwire::Tensor],
+        tensors: &[Tensor],
     ) -> Recorder {
         let mut recorder = Recorder::new(self.config.workers, self.past());
         let mut growth = Growth::new(tensors, &recorder.diagnoses);
@@ -433,7 +281,7 @@ impl Run<'_> {
                         && let Err(error) = self.save(step, &mut states, &recorder)
                     {
                         cause.note(Failure::Error(error));
-                        shared.abandon();
+                        shared.company.abandon();
                     }
                 }
             }
@@ -495,23 +343,23 @@ impl Run<'_> {
         }
     }
 
-    fn record(
+    pub(super) fn record(
         &self,
         recorder: Recorder,
-        policy: &Policy,
-        tensors: &[gradwire::Tensor],
+        parts: &Parts<'_>,
         parameters: &[Vec<f32>],
     ) -> RunRecord {
         let config = self.config;
+        let Parts { policy, tensors, rounds, .. } = parts;
         let compressed = tensors.iter().filter(|tensor| !policy.is_raw(tensor));
         let sum = |value: fn(&super::StepRecord) -> f64| recorder.trace.iter().map(value).sum();
         RunRecord {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: config.model.to_string(),
-            parameters: tensors.iter().map(gradwire::Tensor::elements).sum(),
+            parameters: tensors.iter().map(Tensor::elements).sum(),
             tensors: tensors.len(),
-            largest_tensor: tensors.iter().map(gradwire::Tensor::elements).max().unwrap_or(0),
-            compressed_parameters: compressed.map(gradwire::Tensor::elements).sum(),
+            largest_tensor: tensors.iter().map(Tensor::elements).max().unwrap_or(0),
+            compressed_parameters: compressed.map(Tensor::elements).sum(),
             data: config.data.name.clone(),
             data_checksum: config.data.checksum.clone(),
             compressor: config.compressor.to_string(),
@@ -521,7 +369,7 @@ impl Run<'_> {
             participation: config.participation,
             dropout: config.dropout,
             mask: config.mask,
-            rounds: 0,
+            rounds: rounds.count(),
             workers: config.workers,
             steps: config.steps,
             batch: config.batch,
@@ -569,6 +417,36 @@ fn evaluation(step: u64, metric: Metric, score: Score) -> Evaluation {
     }
 }
 
+/// A worker of this process.
+fn worker<'a>(
+    member: Member<'a>,
+    parts: &'a Parts<'_>,
+    shared: &'a Shared<'a>,
+    events: &Sender<(usize, Event)>,
+) -> Worker<'a> {
+    let Member { rank, learner, exchange } = member;
+    let config = shared.config;
+    let local = parts.local(config);
+    Worker {
+        rank,
+        shared,
+        diagnoser: (rank == 0 && config.diagnose_every > 0).then(|| Diagnoser::new(&parts.tensors)),
+        clip: Clip::new(config.clip, &parts.tensors),
+        // What local optimizers make of gradients has no parts.
+        parts: (exchange.keeps_squares() && local.is_none())
+            .then(|| MicroBatches::new(&parts.tensors)),
+        learner,
+        gradients: parts.parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
+        parameters: parts.parameters.clone(),
+        local,
+        svrg: (config.svrg > 0).then(|| Svrg::new(config.svrg, &parts.parameters)),
+        exchange,
+        unsent: Vec::new(),
+        rounds_begun: 0,
+        events: events.clone(),
+    }
+}
+
 /// A worker's thread, from its first step to its last. Returns its parameters.
 fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause) -> Vec<Vec<f32>> {
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -599,45 +477,8 @@ fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause)
     };
     // Before the exchange is dropped, which makes others fail in turn.
     cause.note(failure);
-    worker.shared.meeting.cancel();
+    worker.shared.company.abandon_meeting();
     Vec::new()
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
-}
-
-/// Why the run failed: the first of the failures that weigh most.
-#[derive(Default)]
-struct Cause(Mutex<Option<Failure>>);
-
-impl Cause {
-    fn note(&self, failure: Failure) {
-        let mut cause = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if cause.as_ref().map_or(0, weight) < weight(&failure) {
-            *cause = Some(failure);
-        }
-    }
-
-    fn take(&self) -> Option<Failure> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// How much a failure explains: an error of its own more than a stop that was asked for, since a checkpoint may
-/// have failed to be written then; the loss of another rank, which follows from something else, least.
-fn weight(failure: &Failure) -> u32 {
-    match failure {
-        Failure::Cancelled => 0,
-        Failure::Error(
-            TrainError::Exchange { source: ExchangeError::PeerLost { .. }, .. }
-            | TrainError::Servers(ExchangeError::PeerLost { .. }),
-        ) => 1,
-        Failure::Stopped(_) => 2,
-        Failure::Error(_) => 3,
-    }
 }
 
 /// The `f64` that prints as the `f32` does: 0.0001 and not 0.00009999999747378752.

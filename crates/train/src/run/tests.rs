@@ -334,6 +334,14 @@ impl Exchange for Breaks {
         self.inner.global_model()
     }
 
+    fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
+        self.inner.collect(own)
+    }
+
+    fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
+        self.inner.announce(message)
+    }
+
     fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
         self.inner.save(state)
     }

@@ -1,7 +1,6 @@
 //! One worker: its replica, its share of the data, its end of the exchange.
 
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cpu_time::ThreadTime;
@@ -9,12 +8,11 @@ use gradwire::State;
 use gradwire_exchange::{Exchange, ExchangeError, Policy, Shares, StepReport};
 
 use super::clip::Clip;
+use super::company::Company;
 use super::diagnosis::{Diagnoser, Diagnosis};
-use super::exam::{Exam, Subject};
 use super::gate::Gate;
 use super::learner::Learner;
 use super::local::Local;
-use super::meeting::{Cancelled, Meeting};
 use super::parts::Parts;
 use super::recorder::Sample;
 use super::rounds::Rounds;
@@ -52,58 +50,17 @@ impl From<TrainError> for Failure {
     }
 }
 
-impl From<Cancelled> for Failure {
-    fn from(_: Cancelled) -> Self {
-        Failure::Cancelled
-    }
-}
-
 /// What the workers of a run share.
 pub(super) struct Shared<'a> {
     pub(super) config: &'a RunConfig,
     pub(super) observer: &'a dyn Observer,
-    pub(super) rounds: Rounds,
-    pub(super) shares: Shares,
+    pub(super) rounds: &'a Rounds,
+    pub(super) shares: &'a Shares,
     pub(super) policy: &'a Policy,
     /// Steps between checkpoints; 0: none at all. The last step is always saved then.
     pub(super) save_every: Option<u64>,
     pub(super) gate: Gate,
-    pub(super) meeting: Meeting,
-    pub(super) exam: Exam,
-    pub(super) stop: Mutex<Stop>,
-}
-
-/// Where the run ends before its last step.
-#[derive(Debug)]
-pub(super) struct Stop {
-    /// No step from this one on is begun; [`GO_ON`] while nobody has asked to stop, or [`ABANDON`].
-    at: u64,
-    /// The end of the furthest round that a worker has begun: with rounds of some of the workers,
-    /// others may be ahead of the first.
-    furthest: u64,
-}
-
-/// Nobody has asked to stop.
-const GO_ON: u64 = u64::MAX;
-/// The run has failed: every worker leaves where it is.
-const ABANDON: u64 = 0;
-
-impl Default for Stop {
-    fn default() -> Self {
-        Self { at: GO_ON, furthest: 0 }
-    }
-}
-
-impl Shared<'_> {
-    /// Makes every worker leave, those that wait for others included.
-    pub(super) fn abandon(&self) {
-        self.stop().at = ABANDON;
-        self.meeting.cancel();
-    }
-
-    fn stop(&self) -> MutexGuard<'_, Stop> {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    pub(super) company: Company,
 }
 
 /// One worker's own things.
@@ -124,6 +81,10 @@ pub(super) struct Worker<'a> {
     /// Where this worker looks at what it sends and keeps.
     pub(super) diagnoser: Option<Diagnoser>,
     pub(super) exchange: Box<dyn Exchange>,
+    /// Steps that the first worker, in another process, has not been told of.
+    pub(super) unsent: Vec<(Sample, u64)>,
+    /// Rounds begun in this process.
+    pub(super) rounds_begun: u64,
     pub(super) events: Sender<(usize, Event)>,
 }
 
@@ -149,7 +110,10 @@ impl Worker<'_> {
                 }
             }
             step = next;
-            self.tell(Event::Step(sample, step));
+            match self.shared.company {
+                Company::Apart if self.rank > 0 => self.unsent.push((sample, step)),
+                _ => self.tell(Event::Step(sample, step)),
+            }
             if boundary {
                 self.after_exchange(step)?;
             }
@@ -163,23 +127,18 @@ impl Worker<'_> {
         Sample { step, learning_rate, ..Sample::default() }
     }
 
-    /// Ends the worker where all agree to stop. The first worker decides: when the furthest round that
-    /// anyone has begun is over.
+    /// Ends the worker where all agree to stop.
     fn follow_stop(&mut self, step: u64) -> Result<(), Failure> {
-        let Shared { config, observer, rounds, .. } = self.shared;
-        let end = rounds.end(step);
-        let asked = self.rank == 0 && observer.stop();
-        let mut stop = self.shared.stop();
-        if asked && stop.at == GO_ON {
-            stop.at = stop.furthest.max(end);
-        }
-        match stop.at {
-            ABANDON => return Err(Failure::Cancelled),
-            at if step < at => {
-                stop.furthest = stop.furthest.max(end);
-                return Ok(());
+        let Shared { config, observer, rounds, company, .. } = self.shared;
+        let stops = match company {
+            Company::Here(here) => {
+                let asked = self.rank == 0 && observer.stop();
+                here.follow_stop(step, rounds.end(step), asked)?
             }
-            _ => drop(stop),
+            Company::Apart => self.agree_to_stop(step)?,
+        };
+        if !stops {
+            return Ok(());
         }
         // With backup workers the others may be elsewhere, and their states do not fit together.
         if self.shared.save_every.is_some() && config.backups() == 0 {
@@ -312,28 +271,19 @@ impl Worker<'_> {
     /// Takes part in the evaluation of the global model, with the batch-norm statistics of the first of
     /// those who had a part in the round.
     fn evaluate(&mut self, done: u64, last: bool) -> Result<(), Failure> {
-        let Shared { config, shares, exam, meeting, gate, .. } = self.shared;
-        if (0..config.workers).find(|&rank| shares.takes_part(rank, done - 1)) == Some(self.rank) {
-            exam.set_statistics(self.learner.statistics());
+        let Shared { config, shares, company, .. } = self.shared;
+        let all = self.learner.test_examples();
+        let examples = if last { all } else { config.evaluate_at_most.min(all) };
+        let first = (0..config.workers).find(|&rank| shares.takes_part(rank, done - 1));
+        let score = match company {
+            Company::Here(here) => self.evaluate_here(here, examples, first)?,
+            Company::Apart => self.evaluate_apart(examples, first)?,
+        };
+        let Some(score) = score else { return Ok(()) };
+        if !score.loss.is_finite() {
+            return Err(TrainError::TestLoss { step: done, loss: score.loss }.into());
         }
-        if self.rank == 0 {
-            let global = self.exchange.global_model().map_err(|source| self.failed(source))?;
-            let all = self.learner.test_examples();
-            let examples = if last { all } else { config.evaluate_at_most.min(all) };
-            let subject =
-                Subject { parameters: global.unwrap_or_else(|| self.parameters.clone()), examples };
-            exam.set(subject, self.learner.test_parts(examples));
-        }
-        meeting.wait()?;
-        exam.work(&self.learner, gate);
-        meeting.wait()?;
-        if self.rank == 0 {
-            let score = exam.result();
-            if !score.loss.is_finite() {
-                return Err(TrainError::TestLoss { step: done, loss: score.loss }.into());
-            }
-            self.tell(Event::Evaluated(done, score));
-        }
+        self.tell(Event::Evaluated(done, score));
         Ok(())
     }
 
@@ -356,15 +306,18 @@ impl Worker<'_> {
         if self.rank == 0 {
             checkpoint::save_parameters(self.learner.tensors(), &self.parameters, &mut state);
         }
-        self.tell(Event::Saved(done, Box::new(state)));
+        match self.shared.company {
+            Company::Here(_) => self.tell(Event::Saved(done, Box::new(state))),
+            Company::Apart => self.hand_over(done, &state)?,
+        }
         Ok(())
     }
 
-    fn failed(&self, source: ExchangeError) -> TrainError {
+    pub(super) fn failed(&self, source: ExchangeError) -> TrainError {
         TrainError::Exchange { rank: self.rank, source }
     }
 
-    fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: Event) {
         // Nobody listens any more only when the run has failed already.
         let _ = self.events.send((self.rank, event));
     }

@@ -1,0 +1,187 @@
+//! What a configuration comes to: who has which examples, what travels how, and what cannot run.
+
+use gradwire::{Family, Memory, Spec};
+use gradwire_exchange::{HEADER_BYTES, Policy, Shares, Strategy};
+
+use super::learner::check_data;
+use super::rounds::Rounds;
+use super::{Payload, RunConfig, Split, TrainError, svrg};
+use crate::data::Content;
+use crate::plan::Course;
+
+/// Refuses what cannot run, with the reason.
+pub(super) fn validate(config: &RunConfig) -> Result<(), TrainError> {
+    let refuse = |reason: &str| Err(TrainError::Config(reason.to_owned()));
+    if config.workers == 0 {
+        return refuse("a run needs at least one worker");
+    }
+    if config.steps == 0 || config.batch == 0 {
+        return refuse("a run needs at least one step, and one example per worker and step");
+    }
+    if config.evaluate_every > 0 && config.evaluate_at_most == 0 {
+        return refuse(
+            "an evaluation needs at least one image or token; evaluate at the end only instead",
+        );
+    }
+    if !(config.weight_decay >= 0.0 && config.weight_decay.is_finite()) {
+        return refuse("the weight decay must be a number that is not negative");
+    }
+    if !(config.participation > 0.0 && config.participation <= 1.0) {
+        return refuse("the part of the workers in a round must be above 0, and at most 1");
+    }
+    if !(0.0..1.0).contains(&config.dropout) {
+        return refuse("the probability of dropping out must be at least 0, and below 1");
+    }
+    if !(config.l1 >= 0.0 && config.l1.is_finite()) {
+        return refuse("the weight of the l1 penalty must be a number that is not negative");
+    }
+    if config.send == Payload::Weights && is_sparse(config.compressor.first()) {
+        return Err(TrainError::Config(format!(
+            "weights travel whole, and '{}' sends few elements; give send=updates, or a quantizer",
+            config.compressor
+        )));
+    }
+    if config.clip.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
+        return refuse("the bound on the gradient's norm must be a positive number");
+    }
+    svrg::check(config)?;
+    check_data(config)
+}
+
+/// Each worker's own examples; `None` where all share all, as the parts of a text always are.
+pub(super) fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, TrainError> {
+    match (&config.data.content, &config.split) {
+        (Content::Images(images), Split::Shared | Split::Shards { .. }) => config
+            .split
+            // How many there are decides, not what they are labelled.
+            .shards(&vec![0; images.train.len()], config.workers, config.seed)
+            .map_err(TrainError::Config),
+        (Content::Ratings(ratings), Split::Shared | Split::Shards { .. }) => config
+            .split
+            .shards(&vec![0; ratings.train.len()], config.workers, config.seed)
+            .map_err(TrainError::Config),
+        (Content::Images(images), split) if images.train.is_masked() => {
+            Err(TrainError::Config(format!(
+                "the split '{split}' goes by classes, of which each image with a mask has several; \
+                 take shared or shards"
+            )))
+        }
+        (Content::Images(images), split) => split
+            .shards(&images.train.labels, config.workers, config.seed)
+            .map_err(TrainError::Config),
+        (Content::Text(_), Split::Shared | Split::Shards { sizes: None }) => Ok(None),
+        (Content::Ratings(_), split) => Err(TrainError::Config(format!(
+            "the split '{split}' goes by classes, which ratings have none of; take shared or shards"
+        ))),
+        (Content::Text(_), split) => Err(TrainError::Config(format!(
+            "the split '{split}' is for images; a text is cut in equal parts, one after the other"
+        ))),
+    }
+}
+
+/// What travels compressed and how, phase by phase, and where rounds end.
+pub(super) fn policy_of(
+    config: &RunConfig,
+    tensors: &[gradwire::Tensor],
+) -> Result<(Policy, Rounds), TrainError> {
+    if config.compressor.has_budget() && !config.rules.is_empty() {
+        let reason =
+            "a budget is shared out among tensors of one compressor; give no rules beside it";
+        return Err(TrainError::Config(reason.to_owned()));
+    }
+    let policy = Policy {
+        rules: config.rules.clone(),
+        raw_below: config.raw_below,
+        raw_names: config.raw_names.clone(),
+        ..Policy::new(config.compressor.first())
+    };
+    let (raw, compressed): (Vec<_>, Vec<_>) = tensors.iter().partition(|t| policy.is_raw(t));
+    let elements = |tensors: Vec<&gradwire::Tensor>| -> Vec<usize> {
+        tensors.into_iter().map(gradwire::Tensor::elements).collect()
+    };
+    let phases = config.compressor.resolve(Course {
+        steps: config.steps,
+        learning_rate: &config.learning_rate,
+        compressed: &elements(compressed),
+        raw: &elements(raw),
+        sends: sends(config),
+        headers: headers(config.strategy, tensors.len(), config.workers),
+    });
+    let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
+    if phases.len() > 1 && config.backups() > 0 {
+        let reason = "with backup workers ranks pass from one stage of a plan to the next at \
+                      different times; give backup=0, or one compressor throughout";
+        return Err(TrainError::Config(reason.to_owned()));
+    }
+    let rounds = Rounds::new(&phases, config.steps);
+    let mut phases = phases.into_iter();
+    let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
+    // Updates and weights are taken as they are: what servers send back loses nothing.
+    let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
+    Ok((Policy { push, later: phases.collect(), pull, ..policy }, rounds))
+}
+
+/// How often a worker sends its messages in a round, on average.
+fn sends(config: &RunConfig) -> f64 {
+    let drawn = config.participants() as f64;
+    // Where all drawn would drop out, one of them does not.
+    let arrive = 1.0 - config.dropout + config.dropout.powf(drawn) / drawn;
+    let present = drawn / config.workers as f64 * arrive;
+    let receivers = config.strategy.receivers(config.workers);
+    match config.strategy {
+        // Owners pass means on whether they had a part in them or not.
+        Strategy::ScatterReduce => receivers / 2.0 * (present + 1.0),
+        _ => receivers * present,
+    }
+}
+
+/// Bytes of the headers around a worker's messages for so many tensors.
+fn headers(strategy: Strategy, tensors: usize, workers: usize) -> usize {
+    /// The most that a slice takes of its own: an element, and a message around it.
+    const SLICE_BYTES: usize = 24;
+    match strategy {
+        // Cuts make further slices.
+        Strategy::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
+        // One for each tensor, and one with the learning rate for each server.
+        Strategy::ParameterServer { servers, .. } => {
+            tensors * HEADER_BYTES + servers * (HEADER_BYTES + 12)
+        }
+        _ => HEADER_BYTES,
+    }
+}
+
+/// What is likely a mistake in a configuration, though it can run.
+pub(super) fn warning(config: &RunConfig) -> Option<String> {
+    let spec = config.compressor.first();
+    let corrects = match spec.compressor().memory() {
+        Some(Memory::Momentum { momentum, .. }) => spec.memory().is_on() && momentum > 0.0,
+        _ => false,
+    };
+    let twice = config.optimizer.has_momentum() || config.send.is_local();
+    (corrects && twice).then(|| {
+        format!(
+            "'{spec}' has the momentum in its memory already, and what it compresses has been through an \
+             optimizer with momentum or through local steps; give --optimizer sgd with gradients, or momentum=0"
+        )
+    })
+}
+
+/// What carries the mean of such messages without loss.
+fn lossless(push: &Spec) -> Spec {
+    let id = if is_sparse(push) { "threshold" } else { "none" };
+    id.parse().expect("the registry has both")
+}
+
+/// Whether messages carry few of a tensor's elements.
+fn is_sparse(spec: &Spec) -> bool {
+    matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
+}
+
+/// Workers count by the examples they have, and take part as configured.
+pub(super) fn shares_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Shares {
+    let shares = match shards {
+        Some(shards) => Shares::weighted(shards.iter().map(|shard| shard.len() as f64).collect()),
+        None => Shares::equal(config.workers),
+    };
+    shares.with_participants(config.participants(), config.dropout, config.seed)
+}
