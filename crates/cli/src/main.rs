@@ -1,5 +1,6 @@
 //! The `gradwire` command line: one file for each verb.
 
+mod engine;
 mod failure;
 mod interrupt;
 mod output;

@@ -15,6 +15,8 @@ const TEMPLATE: &str = "{prefix} {wide_bar} {pos}/{len} steps, {per_sec}, {eta} 
 /// Shows the runs of a command, one after the other.
 pub(crate) struct Bars {
     terminal: bool,
+    /// Whether another process shows them.
+    silent: bool,
     state: Mutex<State>,
 }
 
@@ -25,10 +27,10 @@ struct State {
 }
 
 impl Bars {
-    /// Nothing is shown before the first run starts.
-    pub(crate) fn new() -> Self {
+    /// Nothing is shown before the first run starts, and nothing at all unless this process `reports`.
+    pub(crate) fn new(reports: bool) -> Self {
         let state = State { bar: ProgressBar::hidden(), name: String::new(), steps: 0 };
-        Self { terminal: stderr().is_terminal(), state: Mutex::new(state) }
+        Self { terminal: stderr().is_terminal(), silent: !reports, state: Mutex::new(state) }
     }
 
     /// Removes the bar, if one is left from a run that did not finish.
@@ -61,13 +63,16 @@ impl Observer for Bars {
         let quality = format!("{} {}", metric.name(), metric.show(evaluation.quality));
         if self.terminal {
             state.bar.set_message(quality);
-        } else {
+        } else if !self.silent {
             let (name, step, steps) = (&state.name, evaluation.step, state.steps);
             output::note(format!("{name}: step {step}/{steps}, {quality}"));
         }
     }
 
     fn warned(&self, warning: &str) {
+        if self.silent {
+            return;
+        }
         let state = self.state();
         let text = format!("warning: {}: {warning}", state.name);
         state.bar.suspend(|| output::note(text));
@@ -80,6 +85,9 @@ impl Observer for Bars {
 
 impl Progress for Bars {
     fn started(&self, at: usize, of: usize, run: &RunConfig) {
+        if self.silent {
+            return;
+        }
         let name = format!("[{}/{of}] {}, seed {}", at + 1, run.compressor, run.seed);
         let mut state = self.state();
         state.steps = run.steps;

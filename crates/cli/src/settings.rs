@@ -21,16 +21,17 @@ pub(crate) struct Settings {
     pub(crate) experiment: Option<PathBuf>,
     /// The model: mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20
     /// (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50, vgg19 for those
-    /// of ImageNet's size; unet for images with masks; charlstm (charlstm:N with N hidden units), wordlstm for text [default: lenet5]
+    /// of ImageNet's size; unet for images with masks; charlstm (charlstm:N with N hidden units), wordlstm for
+    /// text; ncf for ratings [default: lenet5]
     #[arg(long)]
     model: Option<ModelKind>,
-    /// A folder with MNIST, CIFAR-10, class folders of images or text, or the name of a known data set
+    /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the name of a known data set
     /// [default: digits, which is generated]
     #[arg(long, value_name = "DIR|NAME")]
     data: Option<String>,
-    /// Number of workers [default: 4]
+    /// Number of workers [default: 4; under mpirun, the processes that are no servers]
     #[arg(long, value_name = "N")]
-    workers: Option<usize>,
+    pub(crate) workers: Option<usize>,
     /// How workers exchange tensors: all-reduce, all-gather, scatter-reduce,
     /// server[:servers=N,backup=N] [default: server]
     #[arg(long, value_name = "STRATEGY")]

@@ -9,6 +9,7 @@
 pub mod accounting;
 pub mod bench;
 pub mod diagnosis;
+pub mod engine;
 mod error;
 pub mod experiment;
 pub mod figures;

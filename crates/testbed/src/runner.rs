@@ -1,9 +1,10 @@
 //! Runs one after another, with what was done before left out.
 
 use gradwire_exchange::Rule;
-use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
+use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
 
 use crate::TestbedError;
+use crate::engine::Engine;
 use crate::results::compact;
 
 /// Points of a run's trace that results keep.
@@ -48,6 +49,7 @@ impl Outcome {
 pub fn run_all(
     configs: &[RunConfig],
     done: &[RunRecord],
+    engine: &dyn Engine,
     progress: &dyn Progress,
     mut keep: impl FnMut(&[RunRecord]) -> Result<(), TestbedError>,
 ) -> Result<Outcome, TestbedError> {
@@ -57,18 +59,21 @@ pub fn run_all(
         done.iter().try_for_each(|run| same_setup(first, run))?;
     }
     for (at, config) in configs.iter().enumerate() {
-        if let Some(run) = done.iter().find(|run| is_of(run, config)) {
-            outcome.runs.push(run.clone());
+        let before = done.iter().find(|run| is_of(run, config));
+        if decide(engine, before.is_some())? {
+            outcome.runs.extend(before.cloned());
             continue;
         }
         // What was done before stays in the outcome, also behind the run that was stopped.
-        if outcome.interrupted || progress.stop() {
+        if decide(engine, outcome.interrupted || progress.stop())? {
             outcome.interrupted = true;
             continue;
         }
         progress.started(at, configs.len(), config);
-        match run(config, progress, &RunOptions::default()) {
-            Ok(run) => {
+        match engine.run(config, progress, &RunOptions::default()) {
+            // Another process keeps the record.
+            Ok(None) => {}
+            Ok(Some(run)) => {
                 let run = compact(&run, TRACE_POINTS);
                 progress.finished(&run);
                 all.push(run.clone());
@@ -86,6 +91,11 @@ pub fn run_all(
         }
     }
     Ok(outcome)
+}
+
+/// What the first rank says, on all.
+fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
+    engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
 }
 
 /// Whether a finished run is the one that a configuration describes; their set-ups are the same.

@@ -9,11 +9,12 @@ use gradwire_testbed::report::{self, Provenance};
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::summarize;
 use gradwire_testbed::{results, rows::rows, table};
+use gradwire_train::run::RunRecord;
 
 use crate::failure::Failure;
 use crate::progress::Bars;
 use crate::settings::{Settings, Several, command_line};
-use crate::{interrupt, output};
+use crate::{engine, interrupt, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
@@ -37,13 +38,16 @@ impl Compare {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let mut experiment = self.settings.experiment(Experiment::default())?;
         self.several.apply(&mut experiment);
+        engine::fit(&mut experiment, self.settings.workers)?;
         experiment.check()?;
         let data = experiment.load_data()?;
-        interrupt::listen();
-        let bars = Bars::new();
         let runs = experiment.runs(&data);
+        let started = engine::start(&runs)?;
+        interrupt::listen();
+        let bars = Bars::new(started.reports);
         let kept = self.out.join("runs.jsonl");
-        let outcome = run_all(&runs, &[], &bars, |all| results::write(&kept, all));
+        let keep = |all: &[RunRecord]| results::write(&kept, all);
+        let outcome = run_all(&runs, &[], started.engine(), &bars, keep);
         bars.clear();
         let outcome = outcome?;
         if !outcome.runs.is_empty() {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use gradwire_testbed::engine::Threads;
 use gradwire_testbed::files::write_atomic;
 use gradwire_testbed::latency::{self, Latency};
 use gradwire_testbed::plot::Figure;
@@ -77,7 +78,7 @@ impl Reproduce {
         let fractions =
             if self.fractions.is_empty() { which.fractions() } else { self.fractions.clone() };
         interrupt::listen();
-        let bars = Bars::new();
+        let bars = Bars::new(true);
         let mut outcome = Outcome::default();
         let (mut all, mut planned) = (done, 0);
         let variants = which.variants(&experiment);
@@ -99,7 +100,7 @@ impl Reproduce {
             let (mine, others): (Vec<_>, Vec<_>) =
                 all.into_iter().partition(|run| !several || is_of(run));
             let keep = |mine: &[RunRecord]| results::write(&kept, &[&others, mine].concat());
-            let one = run_all(&runs, &mine, &bars, keep);
+            let one = run_all(&runs, &mine, &Threads, &bars, keep);
             bars.clear();
             outcome.add(one?);
             all = results::read(&kept)?;

@@ -7,13 +7,13 @@ use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::runner::{Outcome, Progress};
 use gradwire_testbed::{results, summary::summarize, table};
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{RunOptions, Save, run};
+use gradwire_train::run::{RunOptions, Save};
 
 use crate::failure::Failure;
 use crate::progress::Bars;
 use crate::settings::Settings;
 use crate::verbs::compare::write_json;
-use crate::{interrupt, output};
+use crate::{engine, interrupt, output};
 
 /// Train one model with one compressor, with checkpoints to resume from.
 ///
@@ -58,6 +58,7 @@ impl Train {
         let mut experiment = self.settings.experiment(Experiment::default())?;
         experiment.compressors = vec![self.compressor.clone()];
         experiment.seeds = vec![self.seed];
+        engine::fit(&mut experiment, self.settings.workers)?;
         experiment.check()?;
         let data = experiment.load_data()?;
         let config = experiment.runs(&data).remove(0);
@@ -65,12 +66,13 @@ impl Train {
             self.save.clone().map(|path| Save { path, every: self.save_every, keep: self.keep });
         let options = RunOptions { save, resume: self.resume.clone(), ..RunOptions::default() };
 
+        let started = engine::start(std::slice::from_ref(&config))?;
         interrupt::listen();
-        let bars = Bars::new();
+        let bars = Bars::new(started.reports);
         bars.started(0, 1, &config);
-        let record = run(&config, &bars, &options);
+        let record = started.engine().run(&config, &bars, &options);
         bars.clear();
-        let record = record?;
+        let Some(record) = record? else { return Ok(()) };
         bars.finished(&record);
 
         let summary = summarize(std::slice::from_ref(&record), &experiment.links())?;

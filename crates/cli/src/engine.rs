@@ -1,0 +1,154 @@
+//! Where ranks are: threads of this process, or the processes of an MPI job.
+
+use gradwire_testbed::engine::Engine;
+use gradwire_testbed::experiment::Experiment;
+use gradwire_train::run::RunConfig;
+
+use crate::failure::Failure;
+
+/// Set by the launchers of Open MPI, MPICH and their kin, to the number of processes.
+const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_SIZE"];
+
+/// The processes of the job that this one was started in; `None` where it was started alone.
+pub(crate) fn processes() -> Option<usize> {
+    SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|&size| size > 1)
+}
+
+/// Takes as many workers as there are processes, where the number was not given.
+pub(crate) fn fit(experiment: &mut Experiment, given: Option<usize>) -> Result<(), Failure> {
+    let Some(processes) = processes() else { return Ok(()) };
+    let servers = experiment.exchange.servers();
+    let workers = processes.checked_sub(servers).filter(|workers| *workers > 0).ok_or_else(|| {
+        Failure::Input(format!(
+            "{processes} processes were started, and '{}' takes {servers} of them for servers; start more, or take \
+             fewer servers",
+            experiment.exchange
+        ))
+    })?;
+    if given.is_none() {
+        experiment.workers = workers;
+    }
+    Ok(())
+}
+
+/// The engine of this process, for these runs.
+///
+/// # Errors
+/// In a job of several processes, if MPI cannot be started, or this build is without it.
+pub(crate) fn start(runs: &[RunConfig]) -> Result<Started, Failure> {
+    match processes() {
+        None => Ok(Started::threads()),
+        Some(processes) => job(processes, runs),
+    }
+}
+
+/// An engine, and whether this process is the one that reports.
+pub(crate) struct Started {
+    engine: Box<dyn Engine>,
+    pub(crate) reports: bool,
+    #[cfg(feature = "mpi")]
+    world: Option<std::sync::Arc<std::sync::Mutex<Option<gradwire_mpi::World>>>>,
+}
+
+impl Started {
+    fn threads() -> Self {
+        Self {
+            engine: Box::new(gradwire_testbed::engine::Threads),
+            reports: true,
+            #[cfg(feature = "mpi")]
+            world: None,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn job(processes: usize, _: &[RunConfig]) -> Result<Started, Failure> {
+    Err(Failure::Input(format!(
+        "{processes} processes were started, and this gradwire was built without MPI, so that each would train alone; \
+         build it with --features mpi, or start one process"
+    )))
+}
+
+#[cfg(feature = "mpi")]
+use over_mpi::job;
+
+#[cfg(feature = "mpi")]
+mod over_mpi {
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::Duration;
+
+    use gradwire_exchange::{ExchangeError, Operation, Phase, Transport};
+    use gradwire_mpi::World;
+    use gradwire_testbed::engine::Engine;
+    use gradwire_train::run::{
+        Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, run_rank,
+    };
+
+    use super::Started;
+    use crate::failure::Failure;
+
+    /// The job, while it lasts.
+    type Shared = Arc<Mutex<Option<World>>>;
+
+    /// Ranks as the processes of an MPI job.
+    struct Processes {
+        world: Shared,
+        rank: usize,
+    }
+
+    pub(super) fn job(_: usize, runs: &[RunConfig]) -> Result<Started, Failure> {
+        let mut longest = Duration::ZERO;
+        for run in runs {
+            longest = longest.max(deadline(run)?);
+        }
+        let world = World::init(longest).map_err(TrainError::Servers)?;
+        let rank = world.rank();
+        let world = Arc::new(Mutex::new(Some(world)));
+        let engine = Processes { world: Arc::clone(&world), rank };
+        Ok(Started { engine: Box::new(engine), reports: rank == 0, world: Some(world) })
+    }
+
+    impl Processes {
+        fn connect(&self) -> Result<Box<dyn Transport>, TrainError> {
+            let failed = |source| TrainError::Exchange { rank: self.rank, source };
+            let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = || failed(ExchangeError::Config("the job has ended".to_owned()));
+            let world = world.as_mut().ok_or_else(ended)?;
+            Ok(Box::new(world.connect().map_err(failed)?))
+        }
+    }
+
+    impl Engine for Processes {
+        fn run(
+            &self,
+            config: &RunConfig,
+            observer: &dyn Observer,
+            options: &RunOptions,
+        ) -> Result<Option<RunRecord>, TrainError> {
+            run_rank(config, observer, options, self.connect()?)
+        }
+
+        fn decide(&self, own: bool) -> Result<bool, TrainError> {
+            let mut said = vec![u8::from(own)];
+            let operation = Operation::whole(Phase::Broadcast, 0);
+            let told = self.connect()?.broadcast(0, operation, &mut said);
+            told.map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
+            Ok(said == [1])
+        }
+    }
+
+    impl Drop for Started {
+        /// Leaves the job, waiting for the others no longer than the deadline.
+        fn drop(&mut self) {
+            let Some(world) = &self.world else { return };
+            let world = world.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(Err(error)) = world.map(World::finish) {
+                crate::output::note(format!("error: {error}"));
+            }
+        }
+    }
+}

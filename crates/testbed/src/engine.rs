@@ -1,0 +1,40 @@
+//! What runs are made on.
+
+use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
+
+/// Makes runs, wherever their ranks are.
+pub trait Engine: Sync {
+    /// Makes one run. `None` where another process keeps its record.
+    ///
+    /// # Errors
+    /// Those of the run.
+    fn run(
+        &self,
+        config: &RunConfig,
+        observer: &dyn Observer,
+        options: &RunOptions,
+    ) -> Result<Option<RunRecord>, TrainError>;
+
+    /// What the first rank says, on all of them.
+    ///
+    /// # Errors
+    /// If another rank is gone.
+    fn decide(&self, own: bool) -> Result<bool, TrainError> {
+        Ok(own)
+    }
+}
+
+/// Workers as threads of this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Threads;
+
+impl Engine for Threads {
+    fn run(
+        &self,
+        config: &RunConfig,
+        observer: &dyn Observer,
+        options: &RunOptions,
+    ) -> Result<Option<RunRecord>, TrainError> {
+        run(config, observer, options).map(Some)
+    }
+}
