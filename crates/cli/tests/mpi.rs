@@ -1,0 +1,150 @@
+//! Training with ranks that are the processes of an MPI job. Without `mpirun` the tests say that they are skipped.
+
+#![cfg(all(feature = "mpi", unix))]
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use support::Bench;
+
+const SETTINGS: &str =
+    "train --model mlp --data images --batch 8 --exchange all-gather --compressor 3lc";
+
+/// One job at a time: ranks wait for each other by polling.
+static JOBS: Mutex<()> = Mutex::new(());
+
+/// Whether `mpirun` is Open MPI's. Where there is none, the test says that it is skipped.
+fn open_mpi() -> Option<bool> {
+    match Command::new("mpirun").arg("--version").output() {
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).contains("Open MPI")),
+        Err(_) => {
+            println!("skipped: training under MPI needs mpirun");
+            None
+        }
+    }
+}
+
+/// A job of so many processes of `gradwire` with these arguments; the others go on when one dies.
+fn job(bench: &Bench, open_mpi: bool, processes: usize, line: &str) -> Command {
+    let gradwire = bench.command(line);
+    let mut command = Command::new("mpirun");
+    let options: &[&str] = if open_mpi {
+        &["--allow-run-as-root", "--oversubscribe", "--enable-recovery"]
+    } else {
+        &["-disable-auto-cleanup"]
+    };
+    command.args(options).args(["-n", &processes.to_string()]);
+    command.arg(gradwire.get_program()).args(gradwire.get_args());
+    if let Some(folder) = gradwire.get_current_dir() {
+        command.current_dir(folder);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn digest(printed: &str) -> &str {
+    let at = printed.find("Digest of the parameters: ").expect("a run ends with its digest");
+    printed[at..]
+        .trim_start_matches("Digest of the parameters: ")
+        .split_whitespace()
+        .next()
+        .unwrap()
+}
+
+#[test]
+fn processes_have_the_bits_of_threads() {
+    let Some(open_mpi) = open_mpi() else { return };
+    let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = Bench::new();
+    bench.images("images");
+    for exchange in ["all-gather", "server:servers=1", "scatter-reduce"] {
+        let line = SETTINGS.replace("all-gather", exchange) + " --steps 12";
+        let here = bench.ok(&format!("{line} --workers 2"));
+        let processes = if exchange.starts_with("server") { 3 } else { 2 };
+        let output = job(&bench, open_mpi, processes, &line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{exchange}: {said}{errors}");
+        assert_eq!(digest(&said), digest(&here), "{exchange}");
+        assert_eq!(said.matches("Digest").count(), 1, "one process reports: {said}");
+    }
+}
+
+#[test]
+fn more_servers_than_processes_are_refused() {
+    let Some(open_mpi) = open_mpi() else { return };
+    let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = Bench::new();
+    bench.images("images");
+    let line = SETTINGS.replace("all-gather", "server:servers=2") + " --steps 2";
+    let output = job(&bench, open_mpi, 2, &line).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("2 processes were started"), "{errors}");
+}
+
+/// The process of the job that has this rank.
+fn process_of(rank: usize) -> Option<u32> {
+    let wanted = [format!("OMPI_COMM_WORLD_RANK={rank}"), format!("PMI_RANK={rank}")];
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let process: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let mut environment = Vec::new();
+        fs::File::open(entry.path().join("environ")).ok()?.read_to_end(&mut environment).ok()?;
+        let has = |wanted: &String| {
+            environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes())
+        };
+        wanted.iter().any(has).then_some(process)
+    })
+}
+
+/// Waits for the end of a job whose ranks have ended; some versions of Open MPI wait for ever then.
+fn end(child: &mut Child) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(5) {
+        if child.try_wait().unwrap().is_some() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
+    let Some(open_mpi) = open_mpi() else { return };
+    let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = Bench::new();
+    bench.images("images");
+    let line = format!("{SETTINGS} --steps 220 --evaluations 110");
+    let whole = bench.ok(&format!("{line} --workers 3"));
+    for moment in 1..=10u64 {
+        let state = format!("{moment}.state");
+        let saving = format!("{line} --save {state} --save-every 7 --keep 2");
+        let mut child = job(&bench, open_mpi, 3, &saving).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        // Evaluated every other step; saved every seventh.
+        let reached = format!("step {}/220", 20 * moment);
+        let mut said = Vec::new();
+        let begun = lines.by_ref().any(|line| {
+            said.push(line);
+            said[said.len() - 1].contains(&reached)
+        });
+        assert!(begun, "{reached} was never reached: {said:?}");
+        std::thread::sleep(Duration::from_millis(3 * moment));
+        let victim = process_of(1).expect("rank 1 is running");
+        let killed = Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap();
+        assert!(killed.success());
+        // Both others say which rank is gone.
+        let named = lines.by_ref().filter(|line| line.contains("rank 1 ")).take(2).count();
+        assert_eq!(named, 2, "moment {moment}");
+        end(&mut child);
+        let resumed = bench.ok(&format!("{line} --workers 3 --resume {state}"));
+        assert_eq!(digest(&resumed), digest(&whole), "killed at {reached}");
+    }
+}
