@@ -44,6 +44,8 @@ impl Link {
     ///
     /// - all-gather: one phase.
     /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
+    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two.
+    /// - hierarchical: three phases, two within one node. The bytes are to be a leader's, which has the most.
     /// - parameter server: the servers' links carry what all `workers` send and receive, and push
     ///   and pull run in opposite directions at the same time, but a tensor is pulled only after it
     ///   was pushed. That is a flow shop of two machines, whose jobs (the tensors) take a fixed
@@ -61,6 +63,15 @@ impl Link {
             Strategy::AllReduce | Strategy::ScatterReduce => {
                 self.seconds(busiest) + 2 * self.latency
             }
+            Strategy::SparseAllReduce => {
+                let folds = if workers.is_power_of_two() { 0 } else { 2 };
+                self.seconds(busiest) + (workers.ilog2() + folds) * self.latency
+            }
+            Strategy::Hierarchical { node: 1 } => self.seconds(busiest) + self.latency,
+            Strategy::Hierarchical { node } if node >= workers => {
+                self.seconds(busiest) + 2 * self.latency
+            }
+            Strategy::Hierarchical { .. } => self.seconds(busiest) + 3 * self.latency,
         }
     }
 

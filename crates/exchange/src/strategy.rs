@@ -12,6 +12,13 @@ pub enum Strategy {
     AllGather,
     /// Every rank averages one slice of the model and compresses the average for all.
     ScatterReduce,
+    /// Sums of sparse messages meet pairwise and grow; for sparse compressors only.
+    SparseAllReduce,
+    /// At full precision inside a node, compressed between the nodes' leaders.
+    Hierarchical {
+        /// Consecutive ranks of a node, at least 1; the last node may have fewer.
+        node: usize,
+    },
     /// Workers push gradients to servers and pull model deltas.
     ParameterServer {
         /// Servers the tensors are spread over, at least 1.
@@ -22,7 +29,11 @@ pub enum Strategy {
 }
 
 /// The names and what each takes, as error messages and help list them.
-const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, server[:servers=N,backup=N]";
+const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
+                     server[:servers=N,backup=N]";
+
+/// Ranks of a node, unless a strategy says otherwise.
+const NODE: usize = 2;
 
 /// Why a text names no strategy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +44,7 @@ pub enum StrategyError {
     /// A parameter that the strategy does not have, or a value that it does not take.
     #[error(
         "exchange '{name}': '{item}' is not allowed; give servers=N (from 1) or backup=N (from 0) to \
-         server, and nothing to the others"
+         server, node=N (from 1) to hierarchical, and nothing to the others"
     )]
     BadItem {
         /// The strategy.
@@ -56,13 +67,18 @@ impl Strategy {
     }
 
     /// How many times a worker sends what it compresses, in messages of the whole model: the
-    /// receivers, K in equation 1 of the SBC paper.
+    /// receivers, K in equation 1 of the SBC paper. Sums in a sparse all-reduce grow, so that this is the least; in
+    /// a hierarchy it is what a leader sends to others.
     pub fn receivers(&self, workers: usize) -> f64 {
         let others = workers.saturating_sub(1) as f64;
         match self {
             Strategy::ParameterServer { .. } => 1.0,
             Strategy::AllGather => others,
             Strategy::AllReduce | Strategy::ScatterReduce => 2.0 * others / workers.max(1) as f64,
+            Strategy::SparseAllReduce => f64::from(workers.max(1).ilog2()),
+            Strategy::Hierarchical { node } => {
+                workers.div_ceil((*node).max(1)).saturating_sub(1) as f64
+            }
         }
     }
 
@@ -85,6 +101,9 @@ impl fmt::Display for Strategy {
             Strategy::AllReduce => return f.write_str("all-reduce"),
             Strategy::AllGather => return f.write_str("all-gather"),
             Strategy::ScatterReduce => return f.write_str("scatter-reduce"),
+            Strategy::SparseAllReduce => return f.write_str("sparse-all-reduce"),
+            Strategy::Hierarchical { node: NODE } => return f.write_str("hierarchical"),
+            Strategy::Hierarchical { node } => return write!(f, "hierarchical:node={node}"),
             Strategy::ParameterServer { servers, backups } => (servers, backups),
         };
         match (servers, backups) {
@@ -105,6 +124,8 @@ impl FromStr for Strategy {
             "all-reduce" => Strategy::AllReduce,
             "all-gather" => Strategy::AllGather,
             "scatter-reduce" => Strategy::ScatterReduce,
+            "sparse-all-reduce" => Strategy::SparseAllReduce,
+            "hierarchical" => Strategy::Hierarchical { node: NODE },
             "server" => Strategy::default(),
             _ => return Err(StrategyError::Unknown(name.to_owned())),
         };
@@ -120,12 +141,12 @@ impl FromStr for Strategy {
 
 impl Strategy {
     fn set(&mut self, item: &str) -> Option<()> {
-        let Strategy::ParameterServer { servers, backups } = self else { return None };
         let (key, value) = item.split_once('=')?;
         let value: usize = value.trim().parse().ok()?;
-        match key.trim() {
-            "servers" if value > 0 => *servers = value,
-            "backup" => *backups = value,
+        match (self, key.trim()) {
+            (Strategy::ParameterServer { servers, .. }, "servers") if value > 0 => *servers = value,
+            (Strategy::ParameterServer { backups, .. }, "backup") => *backups = value,
+            (Strategy::Hierarchical { node }, "node") if value > 0 => *node = value,
             _ => return None,
         }
         Some(())
@@ -142,6 +163,9 @@ mod tests {
             "all-reduce",
             "all-gather",
             "scatter-reduce",
+            "sparse-all-reduce",
+            "hierarchical",
+            "hierarchical:node=4",
             "server",
             "server:servers=2",
             "server:backup=1",
@@ -158,8 +182,15 @@ mod tests {
     fn what_is_unknown_is_named_with_what_is_known() {
         let error = "ring".parse::<Strategy>().unwrap_err().to_string();
         assert!(error.contains("'ring'") && error.contains("scatter-reduce"), "{error}");
-        for text in ["server:servers=0", "server:copies=2", "all-gather:servers=2", "server:backup"]
-        {
+        for text in [
+            "server:servers=0",
+            "server:copies=2",
+            "all-gather:servers=2",
+            "server:backup",
+            "hierarchical:node=0",
+            "hierarchical:servers=2",
+            "server:node=2",
+        ] {
             let error = text.parse::<Strategy>().unwrap_err().to_string();
             assert!(error.contains("servers=N"), "{error}");
         }

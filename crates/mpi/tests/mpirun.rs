@@ -160,7 +160,8 @@ fn a_silent_rank_is_named_when_the_deadline_is_over() {
 
 #[test]
 fn a_killed_rank_is_named_when_the_deadline_is_over() {
-    named("killed", "step 2");
+    // What it sent in the step before may be lost with it.
+    named("killed", "step ");
 }
 
 #[test]

@@ -36,10 +36,12 @@ pub enum Phase {
     Save = 11,
     /// A server's state on its way back.
     Restore = 12,
+    /// A sum of some ranks' messages to the rank that has that of others.
+    Merge = 13,
 }
 
 impl Phase {
-    const ALL: [Phase; 12] = [
+    const ALL: [Phase; 13] = [
         Phase::Handshake,
         Phase::Check,
         Phase::Barrier,
@@ -52,6 +54,7 @@ impl Phase {
         Phase::Model,
         Phase::Save,
         Phase::Restore,
+        Phase::Merge,
     ];
 
     fn word(self) -> &'static str {
@@ -68,6 +71,7 @@ impl Phase {
             Phase::Model => "request of the global model",
             Phase::Save => "save",
             Phase::Restore => "restore",
+            Phase::Merge => "merge",
         }
     }
 }
@@ -198,7 +202,7 @@ mod tests {
             let mut bytes = [0; HEADER_BYTES];
             bytes[0] = first;
             let header = Header::from_bytes(bytes);
-            assert_eq!(header.map(|h| h.phase as u8), (1..=12).contains(&first).then_some(first));
+            assert_eq!(header.map(|h| h.phase as u8), (1..=13).contains(&first).then_some(first));
         }
     }
 

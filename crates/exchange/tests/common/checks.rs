@@ -5,10 +5,6 @@ use gradwire::Spec;
 use super::engine::Engine;
 use super::{RATE, Run, SIZES, bits, gradients, specs, strategy, suits};
 
-/// The strategies of the matrix.
-pub const STRATEGIES: [&str; 5] =
-    ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=3"];
-
 /// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and number
 /// of ranks; and they have learned something.
 pub fn ends_identical(engine: &mut impl Engine, name: &str) {
