@@ -149,7 +149,11 @@ impl Hierarchical {
             worked(&mut report.compress, || self.encode_raw(round))?;
         }
         timed(&mut report.wire, || transport.send(leader, up, &self.outgoing))?;
-        timed(&mut report.wire, || transport.recv(leader, down, &mut self.incoming))?;
+        // A leader waits for its members, then for other leaders.
+        let patience = transport.deadline() * 6 / 4;
+        timed(&mut report.wire, || {
+            transport.recv_within(leader, down, patience, &mut self.incoming)
+        })?;
         self.expect_floats(leader, down)?;
         let mut rest = &self.incoming[..];
         for mean in &mut self.means {
@@ -221,6 +225,7 @@ impl Hierarchical {
         let (own, size) = (transport.rank(), transport.size());
         let between = Operation::whole(Phase::Gather, round.step);
         worked(&mut report.compress, || self.encode(own, round))?;
+        let patience = transport.deadline() * 5 / 4;
         let leaders = || (0..size).step_by(self.node);
         for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {
             timed(&mut report.wire, || transport.send(to, between, &self.outgoing))?;
@@ -228,7 +233,9 @@ impl Hierarchical {
         self.means.iter_mut().for_each(|mean| mean.fill(0.0));
         for leader in (0..size).step_by(self.node) {
             if leader != own {
-                timed(&mut report.wire, || transport.recv(leader, between, &mut self.incoming))?;
+                timed(&mut report.wire, || {
+                    transport.recv_within(leader, between, patience, &mut self.incoming)
+                })?;
             }
             worked(&mut report.decompress, || self.decode(leader, leader == own, round))?;
         }

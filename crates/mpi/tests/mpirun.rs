@@ -112,7 +112,7 @@ fn named(how: &str, expected: &str) {
     let Some(open_mpi) = open_mpi("a job in which a rank comes to harm") else { return };
     // The one that differs is told so as well.
     let lines = if how == "differs" { 4 } else { 3 };
-    for name in ["all-gather", "scatter-reduce", "server"] {
+    for name in ["all-gather", "scatter-reduce", "hierarchical", "server"] {
         let job = mpirun(open_mpi, 4, [how, name], lines, how == "killed");
         for rank in [0, 2, 3] {
             let said = format!("rank {rank}: ");
@@ -136,6 +136,17 @@ fn all_gather() {
 #[test]
 fn scatter_reduce() {
     matrix("scatter-reduce", &[2, 3, 4]);
+}
+
+#[test]
+fn sparse_all_reduce() {
+    matrix("sparse-all-reduce", &[2, 3, 4]);
+}
+
+#[test]
+fn hierarchical() {
+    matrix("hierarchical", &[2, 3, 4]);
+    matrix("hierarchical:node=3", &[4]);
 }
 
 #[test]

@@ -162,24 +162,25 @@ impl SparseAllReduce {
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let (rank, size) = (transport.rank(), transport.size());
-        let pairs = 1 << size.ilog2();
+        let phases = size.ilog2();
+        let pairs = 1 << phases;
         let fold = Operation::whole(Phase::Scatter, round.step);
         let swap = Operation::whole(Phase::Merge, round.step);
         let result = Operation::whole(Phase::Gather, round.step);
         if rank >= pairs {
             self.send(transport, rank - pairs, fold, round, report)?;
-            self.receive(transport, rank - pairs, result, round, report)?;
+            self.receive(transport, (rank - pairs, phases + 1), result, round, report)?;
             std::mem::swap(&mut self.sum, &mut self.other);
             return Ok(());
         }
         if rank + pairs < size {
-            self.receive(transport, rank + pairs, fold, round, report)?;
+            self.receive(transport, (rank + pairs, 0), fold, round, report)?;
             worked(&mut report.decompress, || self.add(true, round.tensors));
         }
-        for distance in (0..pairs.ilog2()).map(|phase| 1 << phase) {
-            let partner = rank ^ distance;
+        for phase in 0..phases {
+            let partner = rank ^ (1 << phase);
             self.send(transport, partner, swap, round, report)?;
-            self.receive(transport, partner, swap, round, report)?;
+            self.receive(transport, (partner, phase + 1), swap, round, report)?;
             worked(&mut report.decompress, || self.add(rank < partner, round.tensors));
         }
         if rank + pairs < size {
@@ -202,16 +203,20 @@ impl SparseAllReduce {
         timed(&mut report.wire, || transport.send(to, operation, &self.outgoing))
     }
 
-    /// Leaves what a rank sends in `self.other`.
+    /// Leaves what a rank sends in `self.other`. It has waited for others itself in the phases before
+    /// this one.
     fn receive(
         &mut self,
         transport: &mut dyn Transport,
-        from: usize,
+        (from, phase): (usize, u32),
         operation: Operation<'_>,
         round: Round<'_>,
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
-        timed(&mut report.wire, || transport.recv(from, operation, &mut self.incoming))?;
+        let patience = transport.deadline() * (4 + phase) / 4;
+        timed(&mut report.wire, || {
+            transport.recv_within(from, operation, patience, &mut self.incoming)
+        })?;
         let read = worked(&mut report.decompress, || {
             stream::read(&mut self.other, round.tensors, &self.incoming)
         });
