@@ -103,5 +103,5 @@ pub use server::{Server, ServerReport, Worker, assign};
 pub use setup::Setup;
 pub use shares::Shares;
 pub use sparse_all_reduce::SparseAllReduce;
-pub use strategy::{Strategy, StrategyError};
+pub use strategy::{Pace, Strategy, StrategyError};
 pub use transport::{HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

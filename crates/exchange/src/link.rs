@@ -93,8 +93,10 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Pace;
 
-    const SERVER: Strategy = Strategy::ParameterServer { servers: 1, backups: 0 };
+    const SERVER: Strategy =
+        Strategy::ParameterServer { servers: 1, backups: 0, pace: Pace::Together };
 
     fn bytes(up: f64, down: f64, largest_share: f64) -> StepBytes {
         StepBytes { up, down, largest_share }
@@ -127,8 +129,8 @@ mod tests {
         // A fifth of the bytes in one tensor: its pull comes after all pushes.
         assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 0.2)), seconds(11.0));
         // Two servers halve it; four do no better than the largest tensor's holder: 0.5 of all.
-        let two = Strategy::ParameterServer { servers: 2, backups: 0 };
-        let four = Strategy::ParameterServer { servers: 4, backups: 0 };
+        let two = Strategy::ParameterServer { servers: 2, backups: 0, pace: Pace::Together };
+        let four = Strategy::ParameterServer { servers: 4, backups: 0, pace: Pace::Together };
         assert_eq!(link.step_time(two, 10, bytes(1e6, 5e5, 0.0)), seconds(5.0));
         assert_eq!(link.step_time(four, 10, bytes(1e6, 5e5, 0.5)), seconds(7.5));
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use gradwire::registry::{Entry, Family, REGISTRY};
 use gradwire::{Aggregation, Spec, Tensor};
 
-use crate::{ExchangeError, Policy, Rule, Shares, Strategy, Transport, agreement, digest};
+use crate::{ExchangeError, Pace, Policy, Rule, Shares, Strategy, Transport, agreement, digest};
 
 /// The configuration that all ranks share, servers included.
 #[derive(Debug, Clone, Copy)]
@@ -50,8 +50,9 @@ impl Setup<'_> {
             Strategy::SparseAllReduce => self.validate_sparse(),
             Strategy::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
             Strategy::Hierarchical { .. } => Ok(()),
-            Strategy::ParameterServer { servers, backups } => {
-                self.validate_servers(servers, backups)
+            Strategy::ParameterServer { servers, backups, pace } => {
+                self.validate_servers(servers, backups)?;
+                self.validate_pace(pace, backups)
             }
         }
     }
@@ -186,6 +187,26 @@ impl Setup<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Workers at their own pace push alone.
+    fn validate_pace(&self, pace: Pace, backups: usize) -> Result<(), ExchangeError> {
+        if pace == Pace::Together {
+            return Ok(());
+        }
+        if backups > 0 || !self.shares.everyone() {
+            return refuse(
+                "workers that go at their own pace wait for nobody's part in a round; give backup=0 and have \
+                 every worker take part in every round, or leave out mode and stale",
+            );
+        }
+        match self.pushes().find(|spec| spec.entry().aggregation == Aggregation::Vote) {
+            None => Ok(()),
+            Some(spec) => refuse(format!(
+                "the votes of '{spec}' are counted together, and workers that go at their own pace push alone; \
+                 leave out mode and stale, or use another compressor, such as efsignsgd"
+            )),
+        }
     }
 
     /// Validates, and compares this rank's setup with that of all others.

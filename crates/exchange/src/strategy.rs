@@ -25,12 +25,43 @@ pub enum Strategy {
         servers: usize,
         /// Backup workers: a step goes on without the last so many pushes.
         backups: usize,
+        /// Whether workers wait for each other.
+        pace: Pace,
     },
+}
+
+/// Whether the workers of a parameter server wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pace {
+    /// Every step takes the mean of all: bulk-synchronous.
+    #[default]
+    Together,
+    /// No worker is more than so many steps ahead of the slowest: stale-synchronous.
+    Within(u64),
+    /// Nobody waits for anybody: asynchronous.
+    Alone,
+}
+
+impl Pace {
+    /// For workers at their own pace, the steps that one may be ahead of the slowest, `None` for any
+    /// number of them.
+    pub(crate) fn bound(self) -> Option<Option<u64>> {
+        match self {
+            Pace::Together => None,
+            Pace::Within(steps) => Some(Some(steps)),
+            Pace::Alone => Some(None),
+        }
+    }
+
+    /// Whether all workers hold the same after the same step.
+    pub(crate) fn keeps_equal(self) -> bool {
+        matches!(self, Pace::Together | Pace::Within(0))
+    }
 }
 
 /// The names and what each takes, as error messages and help list them.
 const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
-                     server[:servers=N,backup=N]";
+                     server[:servers=N,backup=N,stale=N,mode=async]";
 
 /// Ranks of a node, unless a strategy says otherwise.
 const NODE: usize = 2;
@@ -43,8 +74,8 @@ pub enum StrategyError {
     Unknown(String),
     /// A parameter that the strategy does not have, or a value that it does not take.
     #[error(
-        "exchange '{name}': '{item}' is not allowed; give servers=N (from 1) or backup=N (from 0) to \
-         server, node=N (from 1) to hierarchical, and nothing to the others"
+        "exchange '{name}': '{item}' is not allowed; give servers=N (from 1), backup=N, stale=N (from 0) \
+         or mode=async to server, node=N (from 1) to hierarchical, and nothing to the others"
     )]
     BadItem {
         /// The strategy.
@@ -91,27 +122,33 @@ impl Strategy {
 /// One parameter server and no backup workers.
 impl Default for Strategy {
     fn default() -> Self {
-        Strategy::ParameterServer { servers: 1, backups: 0 }
+        Strategy::ParameterServer { servers: 1, backups: 0, pace: Pace::Together }
     }
 }
 
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (servers, backups) = match *self {
+        let (servers, backups, pace) = match *self {
             Strategy::AllReduce => return f.write_str("all-reduce"),
             Strategy::AllGather => return f.write_str("all-gather"),
             Strategy::ScatterReduce => return f.write_str("scatter-reduce"),
             Strategy::SparseAllReduce => return f.write_str("sparse-all-reduce"),
             Strategy::Hierarchical { node: NODE } => return f.write_str("hierarchical"),
             Strategy::Hierarchical { node } => return write!(f, "hierarchical:node={node}"),
-            Strategy::ParameterServer { servers, backups } => (servers, backups),
+            Strategy::ParameterServer { servers, backups, pace } => (servers, backups, pace),
         };
-        match (servers, backups) {
-            (1, 0) => f.write_str("server"),
-            (_, 0) => write!(f, "server:servers={servers}"),
-            (1, _) => write!(f, "server:backup={backups}"),
-            _ => write!(f, "server:servers={servers},backup={backups}"),
-        }
+        let items = [
+            (servers != 1).then(|| format!("servers={servers}")),
+            (backups != 0).then(|| format!("backup={backups}")),
+            match pace {
+                Pace::Together => None,
+                Pace::Within(steps) => Some(format!("stale={steps}")),
+                Pace::Alone => Some("mode=async".to_owned()),
+            },
+        ];
+        let items: Vec<_> = items.into_iter().flatten().collect();
+        let colon = if items.is_empty() { "" } else { ":" };
+        write!(f, "server{colon}{}", items.join(","))
     }
 }
 
@@ -142,10 +179,20 @@ impl FromStr for Strategy {
 impl Strategy {
     fn set(&mut self, item: &str) -> Option<()> {
         let (key, value) = item.split_once('=')?;
+        if (key.trim(), value.trim()) == ("mode", "async") {
+            let Strategy::ParameterServer { pace: pace @ Pace::Together, .. } = self else {
+                return None;
+            };
+            *pace = Pace::Alone;
+            return Some(());
+        }
         let value: usize = value.trim().parse().ok()?;
         match (self, key.trim()) {
             (Strategy::ParameterServer { servers, .. }, "servers") if value > 0 => *servers = value,
             (Strategy::ParameterServer { backups, .. }, "backup") => *backups = value,
+            (Strategy::ParameterServer { pace: pace @ Pace::Together, .. }, "stale") => {
+                *pace = Pace::Within(value as u64);
+            }
             (Strategy::Hierarchical { node }, "node") if value > 0 => *node = value,
             _ => return None,
         }
@@ -170,11 +217,17 @@ mod tests {
             "server:servers=2",
             "server:backup=1",
             "server:servers=2,backup=1",
+            "server:stale=0",
+            "server:servers=2,stale=3",
+            "server:mode=async",
         ] {
             assert_eq!(text.parse::<Strategy>().unwrap().to_string(), text);
         }
         let strategy: Strategy = "server: backup = 3 , servers=2".parse().unwrap();
-        assert_eq!(strategy, Strategy::ParameterServer { servers: 2, backups: 3 });
+        assert_eq!(
+            strategy,
+            Strategy::ParameterServer { servers: 2, backups: 3, pace: Pace::Together }
+        );
         assert_eq!(strategy.ranks(4), 6);
     }
 
@@ -190,6 +243,9 @@ mod tests {
             "hierarchical:node=0",
             "hierarchical:servers=2",
             "server:node=2",
+            "server:mode=fast",
+            "server:mode=async,stale=2",
+            "server:stale=-1",
         ] {
             let error = text.parse::<Strategy>().unwrap_err().to_string();
             assert!(error.contains("servers=N"), "{error}");

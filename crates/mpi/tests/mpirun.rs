@@ -90,7 +90,7 @@ fn end(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
-/// The program that is a rank, which cargo builds beside the tests.
+/// The program that is a rank, which `cargo test` builds with all tests (with `--test` it builds no examples).
 fn rank() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join("ranks")

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::State;
 
+use super::paced::Paced;
 use super::slot::{Outcome, Slot};
 use super::{assign, unexpected};
 use crate::codec::{Phases, Receiver, Sender};
@@ -33,6 +34,8 @@ pub struct Server {
     /// The latest step that a worker has begun, and its learning rate.
     begun: Option<(u64, f32)>,
     meeting: Option<Meeting>,
+    /// Where workers go at their own pace.
+    paced: Option<Paced>,
     sender: Sender,
     receiver: Receiver,
     mean: Vec<f32>,
@@ -80,7 +83,7 @@ impl Server {
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
         setup.join(&mut *transport)?;
-        let Strategy::ParameterServer { servers, backups } = setup.strategy else {
+        let Strategy::ParameterServer { servers, backups, pace } = setup.strategy else {
             return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
         };
         let (rank, workers) = (transport.rank(), setup.workers);
@@ -94,6 +97,7 @@ impl Server {
                 slots.push(Slot::new(index, tensor.clone(), route, initial.clone(), workers));
             }
         }
+        let paced = pace.bound().map(|bound| Paced::new(bound, setup, rank, &slots));
         Ok(Self {
             transport,
             optimizer,
@@ -107,6 +111,7 @@ impl Server {
             present: (0..workers).collect(),
             begun: None,
             meeting: None,
+            paced,
             sender: Sender::again(Phases::of_pulls(setup.policy), setup, rank),
             receiver: Receiver::new(Phases::of_pushes(setup.policy), setup.seed),
             mean: Vec::new(),
@@ -149,13 +154,25 @@ impl Server {
                 self.expect_no_more_of(peer)?;
             }
         }
-        Ok(())
+        // Nobody waits for one that leaves early where there is no bound.
+        match self.paced.as_ref().and_then(Paced::behind) {
+            Some(peer) => {
+                Err(ExchangeError::PeerLost { peer, operation: self.pushes().to_string() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waiting for pushes.
+    fn pushes(&self) -> Operation<'static> {
+        Operation::whole(Phase::Push, self.begun.map_or(0, |(step, _)| step))
     }
 
     /// Since when something has been in progress, if anything is.
     fn overdue(&self) -> Option<Instant> {
         let meeting = self.meeting.as_ref().map(|meeting| meeting.since);
-        self.slots.iter().filter_map(Slot::since).chain(meeting).min()
+        let held = self.paced.as_ref().and_then(Paced::overdue).map(|(since, ..)| since);
+        self.slots.iter().filter_map(Slot::since).chain(meeting).chain(held).min()
     }
 
     /// A missed deadline is that of the worker whose message is missing.
@@ -163,6 +180,11 @@ impl Server {
         let ExchangeError::Deadline { .. } = error else { return error };
         let deadline = self.transport.deadline();
         let step = self.begun.map_or(0, |(step, _)| step);
+        if let Some((_, at, peer)) = self.paced.as_ref().and_then(Paced::overdue) {
+            let Slot { index, tensor, .. } = &self.slots[at];
+            let operation = Operation::tensor(Phase::Push, *index, tensor.name(), step).to_string();
+            return ExchangeError::Deadline { peer, operation, deadline };
+        }
         let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
         let oldest = oldest.min_by_key(|slot| slot.since());
         let (missing, operation) = match (oldest, &self.meeting) {
@@ -186,8 +208,13 @@ impl Server {
     fn expect_no_more_of(&self, peer: usize) -> Result<(), ExchangeError> {
         let awaited: Vec<usize> =
             self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
-        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
         let step = self.begun.map_or(0, |(step, _)| step);
+        if let Some((at, peer)) = self.paced.as_ref().and_then(|paced| paced.stuck(&self.present)) {
+            let Slot { index, tensor, .. } = &self.slots[at];
+            let operation = Operation::tensor(Phase::Push, *index, tensor.name(), step).to_string();
+            return Err(ExchangeError::PeerLost { peer, operation });
+        }
+        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
         let operation = match (stuck, &self.meeting) {
             (Some(slot), _) => Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step),
             (None, Some(meeting)) => Operation::whole(meeting.phase, meeting.step),
@@ -226,6 +253,9 @@ impl Server {
         let Some((step, rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
         };
+        if let Some(paced) = &mut self.paced {
+            paced.begun[worker] = Some((step, rate));
+        }
         if self.begun.is_none_or(|(begun, _)| begun < step) {
             self.begun = Some((step, rate));
             self.shares.of_round(step, &mut self.parts);
@@ -244,6 +274,9 @@ impl Server {
         let (Some(at), Some((step, rate))) = (at, self.begun) else {
             return Err(self.refuse(worker, header));
         };
+        if self.paced.is_some() {
+            return self.push_alone(worker, header, at, payload);
+        }
         // A worker begins a step only when it has all pulls of the one before, so any step but the
         // latest is done on every tensor.
         if header.step != step as u32 {
@@ -262,6 +295,54 @@ impl Server {
             }
             Outcome::Repeated => Err(self.refuse(worker, header)),
         }
+    }
+
+    /// Updates a tensor by one worker's push, and answers all who may go on.
+    fn push_alone(
+        &mut self,
+        worker: usize,
+        header: Header,
+        at: usize,
+        push: &[u8],
+    ) -> Result<(), ExchangeError> {
+        let refusal = self.refuse(worker, header);
+        let Self { paced, slots, receiver, optimizer, mean, report, parts, .. } = self;
+        let Some(paced) = paced else { return Err(refusal) };
+        let begun = paced.begun[worker].filter(|(step, _)| *step as u32 == header.step);
+        let Some((step, rate)) = begun.filter(|_| paced.pushed(at, worker)) else {
+            return Err(refusal);
+        };
+        let slot = &mut slots[at];
+        mean.clear();
+        mean.resize(slot.tensor.elements(), 0.0);
+        worked(&mut report.decompress, || {
+            let weight = parts[worker];
+            receiver.decode_add(&slot.tensor, slot.route, (step, worker), push, weight, mean)
+        })?;
+        worked(&mut report.update, || {
+            optimizer.update(slot.index, rate, mean, &mut slot.parameters);
+        });
+        report.updates += 1;
+        self.answer(at)
+    }
+
+    /// Sends the pulls of a tensor that are due.
+    fn answer(&mut self, at: usize) -> Result<(), ExchangeError> {
+        let Self { paced, slots, delta, message, report, transport, .. } = self;
+        let (Some(paced), slot) = (paced, &slots[at]) else { return Ok(()) };
+        while let Some(to) = paced.release(at) {
+            let Some((step, _)) = paced.begun[to] else { continue };
+            worked(&mut report.compress, || {
+                paced.change(at, to, slot, delta);
+                paced.senders[to].encode(&slot.tensor, slot.route, step, delta, message)
+            })?;
+            let pull = Operation::tensor(Phase::Pull, slot.index, slot.tensor.name(), step);
+            match transport.send(to, pull, message) {
+                Err(ExchangeError::PeerLost { peer, .. }) if peer == to => {}
+                sent => sent?,
+            }
+        }
+        Ok(())
     }
 
     /// Averages a tensor's pushes, updates it, and sends its change to all workers.
@@ -357,7 +438,10 @@ impl Server {
             let key = format!("global/{}", slot.tensor.name());
             state.set_floats(&key, slot.parameters.clone());
         }
-        self.sender.save("pull/", &mut state);
+        match &self.paced {
+            Some(paced) => paced.save(&self.slots, &mut state),
+            None => self.sender.save("pull/", &mut state),
+        }
         self.optimizer.save("optimizer/", &mut state);
         state
     }
@@ -374,7 +458,10 @@ impl Server {
             slot.rewind();
         }
         self.begun = None;
-        self.sender.restore("pull/", state)?;
+        match &mut self.paced {
+            Some(paced) => paced.restore(&self.slots, state)?,
+            None => self.sender.restore("pull/", state)?,
+        }
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
 }
