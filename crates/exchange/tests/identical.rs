@@ -41,6 +41,11 @@ fn one_server() {
 }
 
 #[test]
+fn one_server_without_slack() {
+    ends_identical(&mut Threads, "server:stale=0");
+}
+
+#[test]
 fn three_servers() {
     ends_identical(&mut Threads, "server:servers=3");
 }

@@ -52,7 +52,10 @@ fn main() -> ExitCode {
 
 /// Every check, for one strategy.
 fn matrix(job: &mut Job, name: &str) {
-    checks::uncompressed_means_are_naive(job, name, checks::mean_of(name));
+    // At their own pace ranks are added in the order of their arrival.
+    if !name.contains("stale") {
+        checks::uncompressed_means_are_naive(job, name, checks::mean_of(name));
+    }
     checks::ends_identical(job, name);
     println!("rank {}: checked", job.world.rank());
 }

@@ -152,3 +152,78 @@ impl Clocks {
         (0..self.pushed.len()).min_by_key(|&worker| self.pushed[worker]).unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gradwire::Tensor;
+
+    use super::*;
+    use crate::policy::Route;
+    use crate::{Policy, Shares};
+
+    /// For two workers and a tensor of one element.
+    fn paced(bound: Option<u64>) -> (Paced, Slot) {
+        let policy = Policy::new(&"none".parse().unwrap());
+        let tensors = [Tensor::new("w", &[1])];
+        let setup = Setup {
+            strategy: "server:mode=async".parse().unwrap(),
+            workers: 2,
+            shares: &Shares::equal(2),
+            policy: &policy,
+            tensors: &tensors,
+            seed: 0,
+            initial: &[vec![1.0]],
+        };
+        let slot = Slot::new(0, tensors[0].clone(), Route::Push, vec![1.0], 2);
+        (Paced::new(bound, &setup, 2, std::slice::from_ref(&slot)), slot)
+    }
+
+    #[test]
+    fn who_is_too_far_ahead_waits_for_the_slowest() {
+        let (mut paced, _) = paced(Some(1));
+        assert!(paced.pushed(0, 0));
+        assert_eq!((paced.release(0), paced.release(0)), (Some(0), None));
+        assert!(paced.pushed(0, 0));
+        assert_eq!(paced.release(0), None);
+        assert!(!paced.pushed(0, 0), "a push before the answer to the last");
+        assert_eq!(paced.stuck(&[0, 1]), None);
+        assert_eq!(paced.stuck(&[0]), Some((0, 1)));
+        assert_eq!(paced.overdue().map(|(_, slot, worker)| (slot, worker)), Some((0, 1)));
+        for _ in 0..2 {
+            assert_eq!(paced.behind(), Some(1));
+            assert!(paced.pushed(0, 1));
+            paced.clocks[0].pushed[0] = 2;
+            let released = [paced.release(0), paced.release(0)];
+            assert!(released.contains(&Some(1)), "{released:?}");
+        }
+        assert_eq!((paced.behind(), paced.overdue()), (None, None));
+    }
+
+    #[test]
+    fn without_slack_all_are_answered_together_and_without_a_bound_at_once() {
+        let (mut together, _) = paced(Some(0));
+        assert!(together.pushed(0, 1));
+        assert_eq!(together.release(0), None);
+        assert!(together.pushed(0, 0));
+        assert_eq!([together.release(0), together.release(0)], [Some(0), Some(1)]);
+        let (mut alone, _) = paced(None);
+        for _ in 0..5 {
+            assert!(alone.pushed(0, 1));
+            assert_eq!(alone.release(0), Some(1));
+        }
+    }
+
+    #[test]
+    fn a_worker_pulls_what_has_changed_since_its_last_pull() {
+        let (mut paced, mut slot) = paced(None);
+        let mut delta = Vec::new();
+        slot.parameters[0] = 3.0;
+        paced.change(0, 0, &slot, &mut delta);
+        assert_eq!(delta, [2.0]);
+        slot.parameters[0] = 2.5;
+        paced.change(0, 0, &slot, &mut delta);
+        assert_eq!(delta, [-0.5]);
+        paced.change(0, 1, &slot, &mut delta);
+        assert_eq!(delta, [1.5]);
+    }
+}

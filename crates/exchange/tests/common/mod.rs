@@ -7,7 +7,7 @@ pub mod engine;
 
 use std::thread;
 
-use gradwire::registry::{Family, REGISTRY};
+use gradwire::registry::{Aggregation, Family, REGISTRY};
 use gradwire::{Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
     Exchange, ExchangeError, Optimizer, Policy, ServerReport, Setup, Shares, StepReport, Strategy,
@@ -47,6 +47,7 @@ pub fn suits(name: &str, spec: &Spec) -> bool {
         "sparse-all-reduce" => {
             matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
         }
+        "server:stale=0" => spec.entry().aggregation != Aggregation::Vote,
         _ => true,
     }
 }
