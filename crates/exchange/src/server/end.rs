@@ -1,5 +1,7 @@
 //! The server's end.
 
+mod alone;
+
 use std::time::{Duration, Instant};
 
 use gradwire::State;
@@ -154,18 +156,7 @@ impl Server {
                 self.expect_no_more_of(peer)?;
             }
         }
-        // Nobody waits for one that leaves early where there is no bound.
-        match self.paced.as_ref().and_then(Paced::behind) {
-            Some(peer) => {
-                Err(ExchangeError::PeerLost { peer, operation: self.pushes().to_string() })
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Waiting for pushes.
-    fn pushes(&self) -> Operation<'static> {
-        Operation::whole(Phase::Push, self.begun.map_or(0, |(step, _)| step))
+        self.expect_as_many_of_all()
     }
 
     /// Since when something has been in progress, if anything is.
@@ -180,9 +171,7 @@ impl Server {
         let ExchangeError::Deadline { .. } = error else { return error };
         let deadline = self.transport.deadline();
         let step = self.begun.map_or(0, |(step, _)| step);
-        if let Some((_, at, peer)) = self.paced.as_ref().and_then(Paced::overdue) {
-            let Slot { index, tensor, .. } = &self.slots[at];
-            let operation = Operation::tensor(Phase::Push, *index, tensor.name(), step).to_string();
+        if let Some((peer, operation)) = self.keeps_waiting() {
             return ExchangeError::Deadline { peer, operation, deadline };
         }
         let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
@@ -209,11 +198,7 @@ impl Server {
         let awaited: Vec<usize> =
             self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
         let step = self.begun.map_or(0, |(step, _)| step);
-        if let Some((at, peer)) = self.paced.as_ref().and_then(|paced| paced.stuck(&self.present)) {
-            let Slot { index, tensor, .. } = &self.slots[at];
-            let operation = Operation::tensor(Phase::Push, *index, tensor.name(), step).to_string();
-            return Err(ExchangeError::PeerLost { peer, operation });
-        }
+        self.expect_nobody_gone()?;
         let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
         let operation = match (stuck, &self.meeting) {
             (Some(slot), _) => Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step),
@@ -295,54 +280,6 @@ impl Server {
             }
             Outcome::Repeated => Err(self.refuse(worker, header)),
         }
-    }
-
-    /// Updates a tensor by one worker's push, and answers all who may go on.
-    fn push_alone(
-        &mut self,
-        worker: usize,
-        header: Header,
-        at: usize,
-        push: &[u8],
-    ) -> Result<(), ExchangeError> {
-        let refusal = self.refuse(worker, header);
-        let Self { paced, slots, receiver, optimizer, mean, report, parts, .. } = self;
-        let Some(paced) = paced else { return Err(refusal) };
-        let begun = paced.begun[worker].filter(|(step, _)| *step as u32 == header.step);
-        let Some((step, rate)) = begun.filter(|_| paced.pushed(at, worker)) else {
-            return Err(refusal);
-        };
-        let slot = &mut slots[at];
-        mean.clear();
-        mean.resize(slot.tensor.elements(), 0.0);
-        worked(&mut report.decompress, || {
-            let weight = parts[worker];
-            receiver.decode_add(&slot.tensor, slot.route, (step, worker), push, weight, mean)
-        })?;
-        worked(&mut report.update, || {
-            optimizer.update(slot.index, rate, mean, &mut slot.parameters);
-        });
-        report.updates += 1;
-        self.answer(at)
-    }
-
-    /// Sends the pulls of a tensor that are due.
-    fn answer(&mut self, at: usize) -> Result<(), ExchangeError> {
-        let Self { paced, slots, delta, message, report, transport, .. } = self;
-        let (Some(paced), slot) = (paced, &slots[at]) else { return Ok(()) };
-        while let Some(to) = paced.release(at) {
-            let Some((step, _)) = paced.begun[to] else { continue };
-            worked(&mut report.compress, || {
-                paced.change(at, to, slot, delta);
-                paced.senders[to].encode(&slot.tensor, slot.route, step, delta, message)
-            })?;
-            let pull = Operation::tensor(Phase::Pull, slot.index, slot.tensor.name(), step);
-            match transport.send(to, pull, message) {
-                Err(ExchangeError::PeerLost { peer, .. }) if peer == to => {}
-                sent => sent?,
-            }
-        }
-        Ok(())
     }
 
     /// Averages a tensor's pushes, updates it, and sends its change to all workers.
