@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use crate::mpi;
+
 /// A named cargo invocation.
 struct Step {
     name: &'static str,
@@ -66,10 +68,12 @@ fn count_before(line: &str, word: &str) -> u64 {
 pub(crate) fn run() -> ExitCode {
     let mut counts = Counts::default();
     let mut broken = Vec::new();
+    let mpi = mpi::prepare().map_err(|reason| counts.skipped.push(reason)).is_ok();
     for step in STEPS {
         let start = Instant::now();
-        eprintln!("== {}: cargo {}", step.name, step.arguments.join(" "));
-        if !run_step(step, &mut counts) {
+        let arguments = arguments(step, mpi);
+        eprintln!("== {}: cargo {}", step.name, arguments.join(" "));
+        if !run_step(&arguments, &mut counts) {
             broken.push(step.name);
         }
         eprintln!("== {}: {:.0} s", step.name, start.elapsed().as_secs_f64());
@@ -89,16 +93,27 @@ pub(crate) fn run() -> ExitCode {
     let incomplete = std::env::var_os("CI").is_some() && !counts.skipped.is_empty();
     if incomplete {
         println!(
-            "broken: tests were skipped; set GRADWIRE_DATA to the folder that holds the data sets"
+            "broken: tests were skipped; set GRADWIRE_DATA to the folder that holds the data sets, and \
+             install what is named"
         );
     }
     if broken.is_empty() && !incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// A step's arguments. Without MPI the crate that needs it cannot be built; with it the command line has it too.
+fn arguments(step: &Step, mpi: bool) -> Vec<&'static str> {
+    let mut arguments = step.arguments.to_vec();
+    if let Some(at) = arguments.iter().position(|&argument| argument == "--workspace") {
+        let more = if mpi { ["--features", "gradwire-cli/mpi"] } else { ["--exclude", "gradwire-mpi"] };
+        arguments.splice(at + 1..at + 1, more);
+    }
+    arguments
+}
+
 /// Runs one step, passing its output on; whether it succeeded.
-fn run_step(step: &Step, counts: &mut Counts) -> bool {
+fn run_step(arguments: &[&str], counts: &mut Counts) -> bool {
     let child = Command::new(env!("CARGO"))
-        .args(step.arguments)
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn();
@@ -121,6 +136,27 @@ fn run_step(step: &Step, counts: &mut Counts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_mpi_its_crate_is_left_out_of_the_workspace() {
+        assert_eq!(
+            arguments(&STEPS[1], false),
+            [
+                "clippy",
+                "--workspace",
+                "--exclude",
+                "gradwire-mpi",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings"
+            ]
+        );
+        for step in STEPS {
+            assert_eq!(arguments(step, true), step.arguments);
+        }
+        assert_eq!(arguments(&STEPS[0], false), STEPS[0].arguments);
+    }
 
     #[test]
     fn closing_lines_are_added_up() {

@@ -1,8 +1,8 @@
 //! One rank's end of a run, over any transport.
 
 use crate::{
-    AllGather, AllReduce, Average, Collective, Exchange, ExchangeError, Optimizer, ScatterReduce,
-    Server, Setup, Strategy, Transport, Worker,
+    AllGather, AllReduce, Average, Collective, Exchange, ExchangeError, Hierarchical, Optimizer,
+    ScatterReduce, Server, Setup, SparseAllReduce, Strategy, Transport, Worker,
 };
 
 /// What a rank is in a run: one of the workers, or behind them one of the servers.
@@ -30,6 +30,12 @@ impl End {
             Strategy::AllReduce => collective::<AllReduce>(transport, setup, optimizer()),
             Strategy::AllGather => collective::<AllGather>(transport, setup, optimizer()),
             Strategy::ScatterReduce => collective::<ScatterReduce>(transport, setup, optimizer()),
+            Strategy::SparseAllReduce => {
+                collective::<SparseAllReduce>(transport, setup, optimizer())
+            }
+            Strategy::Hierarchical { .. } => {
+                collective::<Hierarchical>(transport, setup, optimizer())
+            }
             Strategy::ParameterServer { .. } if serves => {
                 Ok(End::Server(Box::new(Server::new(transport, setup, optimizer())?)))
             }

@@ -44,6 +44,8 @@ impl Link {
     ///
     /// - all-gather: one phase.
     /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
+    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two.
+    /// - hierarchical: three phases, two within one node. The bytes are to be a leader's, which has the most.
     /// - parameter server: the servers' links carry what all `workers` send and receive, and push
     ///   and pull run in opposite directions at the same time, but a tensor is pulled only after it
     ///   was pushed. That is a flow shop of two machines, whose jobs (the tensors) take a fixed
@@ -61,6 +63,15 @@ impl Link {
             Strategy::AllReduce | Strategy::ScatterReduce => {
                 self.seconds(busiest) + 2 * self.latency
             }
+            Strategy::SparseAllReduce => {
+                let folds = if workers.is_power_of_two() { 0 } else { 2 };
+                self.seconds(busiest) + (workers.ilog2() + folds) * self.latency
+            }
+            Strategy::Hierarchical { node: 1 } => self.seconds(busiest) + self.latency,
+            Strategy::Hierarchical { node } if node >= workers => {
+                self.seconds(busiest) + 2 * self.latency
+            }
+            Strategy::Hierarchical { .. } => self.seconds(busiest) + 3 * self.latency,
         }
     }
 
@@ -82,8 +93,10 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Pace;
 
-    const SERVER: Strategy = Strategy::ParameterServer { servers: 1, backups: 0 };
+    const SERVER: Strategy =
+        Strategy::ParameterServer { servers: 1, backups: 0, pace: Pace::Together };
 
     fn bytes(up: f64, down: f64, largest_share: f64) -> StepBytes {
         StepBytes { up, down, largest_share }
@@ -116,8 +129,8 @@ mod tests {
         // A fifth of the bytes in one tensor: its pull comes after all pushes.
         assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 0.2)), seconds(11.0));
         // Two servers halve it; four do no better than the largest tensor's holder: 0.5 of all.
-        let two = Strategy::ParameterServer { servers: 2, backups: 0 };
-        let four = Strategy::ParameterServer { servers: 4, backups: 0 };
+        let two = Strategy::ParameterServer { servers: 2, backups: 0, pace: Pace::Together };
+        let four = Strategy::ParameterServer { servers: 4, backups: 0, pace: Pace::Together };
         assert_eq!(link.step_time(two, 10, bytes(1e6, 5e5, 0.0)), seconds(5.0));
         assert_eq!(link.step_time(four, 10, bytes(1e6, 5e5, 0.5)), seconds(7.5));
     }

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use gradwire::registry::REGISTRY;
+use gradwire::registry::{Entry, Family, REGISTRY};
 use gradwire::{Aggregation, Spec, Tensor};
 
-use crate::{ExchangeError, Policy, Rule, Shares, Strategy, Transport, agreement, digest};
+use crate::{ExchangeError, Pace, Policy, Rule, Shares, Strategy, Transport, agreement, digest};
 
 /// The configuration that all ranks share, servers included.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +47,12 @@ impl Setup<'_> {
         match self.strategy {
             Strategy::AllReduce => self.validate_linear(),
             Strategy::AllGather | Strategy::ScatterReduce => Ok(()),
-            Strategy::ParameterServer { servers, backups } => {
-                self.validate_servers(servers, backups)
+            Strategy::SparseAllReduce => self.validate_sparse(),
+            Strategy::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
+            Strategy::Hierarchical { .. } => Ok(()),
+            Strategy::ParameterServer { servers, backups, pace } => {
+                self.validate_servers(servers, backups)?;
+                self.validate_pace(pace, backups)
             }
         }
     }
@@ -103,10 +107,7 @@ impl Setup<'_> {
             let compressor = spec.compressor();
             compressor.linear().is_some() || compressor.rounds().is_some()
         };
-        let later = self.policy.later.iter().map(|(_, spec)| spec);
-        let rules = self.policy.rules.iter().map(|rule| &rule.spec);
-        let mut all = std::iter::once(&self.policy.push).chain(later).chain(rules);
-        let Some(spec) = all.find(|spec| !adds(spec)) else {
+        let Some(spec) = self.pushes().find(|spec| !adds(spec)) else {
             return Ok(());
         };
         let kinds = [Aggregation::Linear, Aggregation::Rounds];
@@ -121,6 +122,32 @@ impl Setup<'_> {
             spec,
             linear.join(", ")
         ))
+    }
+
+    /// Sums of sparse messages travel with the positions that messages carried.
+    fn validate_sparse(&self) -> Result<(), ExchangeError> {
+        let kinds = [Family::Sparsification, Family::Hybrid];
+        let sparse = |entry: &Entry| kinds.contains(&entry.family);
+        // A rule may leave some tensors uncompressed.
+        let serves = |spec: &&Spec| sparse(spec.entry()) || spec.entry().id == "none";
+        let main = std::iter::once(&self.policy.push).find(|spec| !sparse(spec.entry()));
+        let Some(spec) = main.or_else(|| self.pushes().find(|spec| !serves(spec))) else {
+            return Ok(());
+        };
+        let sparse: Vec<_> =
+            REGISTRY.iter().filter(|entry| sparse(entry)).map(|entry| entry.id).collect();
+        refuse(format!(
+            "sparse-all-reduce adds the elements that messages carry, and those of '{spec}' carry all; use \
+             all-reduce, all-gather, scatter-reduce or server, or a sparse compressor: {}",
+            sparse.join(", ")
+        ))
+    }
+
+    /// The compressors of pushes: of every phase, and of rules.
+    fn pushes(&self) -> impl Iterator<Item = &Spec> {
+        let later = self.policy.later.iter().map(|(_, spec)| spec);
+        let rules = self.policy.rules.iter().map(|rule| &rule.spec);
+        std::iter::once(&self.policy.push).chain(later).chain(rules)
     }
 
     fn validate_servers(&self, servers: usize, backups: usize) -> Result<(), ExchangeError> {
@@ -160,6 +187,26 @@ impl Setup<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Workers at their own pace push alone.
+    fn validate_pace(&self, pace: Pace, backups: usize) -> Result<(), ExchangeError> {
+        if pace == Pace::Together {
+            return Ok(());
+        }
+        if backups > 0 || !self.shares.everyone() {
+            return refuse(
+                "workers that go at their own pace wait for nobody's part in a round; give backup=0 and have \
+                 every worker take part in every round, or leave out mode and stale",
+            );
+        }
+        match self.pushes().find(|spec| spec.entry().aggregation == Aggregation::Vote) {
+            None => Ok(()),
+            Some(spec) => refuse(format!(
+                "the votes of '{spec}' are counted together, and workers that go at their own pace push alone; \
+                 leave out mode and stale, or use another compressor, such as efsignsgd"
+            )),
+        }
     }
 
     /// Validates, and compares this rank's setup with that of all others.

@@ -5,14 +5,21 @@ mod common;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{RATE, Run, Sgd, gradients, strategy};
+use common::{RATE, Run, Sgd, gradients, lossless, strategy};
 use gradwire::{Error, State, StateError};
 use gradwire_exchange::{Exchange, ExchangeError, Optimizer, launch};
 
-const STRATEGIES: [&str; 4] = ["all-reduce", "all-gather", "scatter-reduce", "server:servers=2"];
+const STRATEGIES: [&str; 6] = [
+    "all-reduce",
+    "all-gather",
+    "scatter-reduce",
+    "sparse-all-reduce",
+    "hierarchical",
+    "server:servers=2",
+];
 
 fn run(name: &str) -> Run {
-    Run::new(strategy(name), 3, &"none".parse().unwrap(), &[40, 0, 1000])
+    Run::new(strategy(name), 3, &lossless(name), &[40, 0, 1000])
 }
 
 fn steps(

@@ -21,8 +21,28 @@ fn scatter_reduce() {
 }
 
 #[test]
+fn sparse_all_reduce() {
+    ends_identical(&mut Threads, "sparse-all-reduce");
+}
+
+#[test]
+fn hierarchical() {
+    ends_identical(&mut Threads, "hierarchical");
+}
+
+#[test]
+fn hierarchical_of_three() {
+    ends_identical(&mut Threads, "hierarchical:node=3");
+}
+
+#[test]
 fn one_server() {
     ends_identical(&mut Threads, "server");
+}
+
+#[test]
+fn one_server_without_slack() {
+    ends_identical(&mut Threads, "server:stale=0");
 }
 
 #[test]

@@ -3,21 +3,41 @@
 
 mod common;
 
-use common::checks::{sum_divided, uncompressed_means_are_naive, weighted_sum};
+use common::checks::{mean_is_naive, mean_of, uncompressed_means_are_naive};
 use common::engine::Threads;
-use common::{RATE, Run, SIZES, adds, bits, gradients, strategy, zeros};
+use common::{RATE, Run, SIZES, bits, gradients, strategy, suits, zeros};
 use gradwire::State;
+
+const STRATEGIES: [&str; 8] = [
+    "all-reduce",
+    "all-gather",
+    "scatter-reduce",
+    "sparse-all-reduce",
+    "hierarchical",
+    "hierarchical:node=3",
+    "server",
+    "server:servers=2",
+];
 
 #[test]
 fn uncompressed_means_are_those_of_a_naive_loop() {
-    for (name, mean) in [
-        ("all-reduce", sum_divided as fn(&[f32]) -> f32),
-        ("all-gather", weighted_sum),
-        ("scatter-reduce", weighted_sum),
-        ("server", weighted_sum),
-        ("server:servers=2", weighted_sum),
-    ] {
-        uncompressed_means_are_naive(&mut Threads, name, mean);
+    for name in STRATEGIES {
+        uncompressed_means_are_naive(&mut Threads, name, mean_of(name));
+    }
+}
+
+#[test]
+fn any_number_of_ranks_averages_tensors_of_any_size() {
+    let large = (1 << 20) + 3;
+    for name in &STRATEGIES[..6] {
+        for workers in 1..=9 {
+            for size in [0, 1, 5, 8, 9] {
+                mean_is_naive(&mut Threads, name, workers, &[size], mean_of(name));
+            }
+        }
+        for workers in [3, 9] {
+            mean_is_naive(&mut Threads, name, workers, &[large], mean_of(name));
+        }
     }
 }
 
@@ -54,9 +74,9 @@ fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
         "randomk:indices=independent",
         "terngrad:ef=on",
     ];
-    for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
+    for name in STRATEGIES {
         for text in others.into_iter().chain(rounds) {
-            if name == "all-reduce" && !adds(&text.parse().unwrap()) {
+            if !suits(name, &text.parse().unwrap()) {
                 continue;
             }
             let run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
@@ -69,8 +89,15 @@ fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
                     add(&mut expected, &gradients(&run.tensors, rank, step), -RATE / 3.0);
                 }
                 let kept = residuals(&run, &end.state, "push/residual/");
-                assert!(kept.iter().flatten().any(|&x| x != 0.0), "{text} keeps nothing");
-                add(&mut expected, &kept, RATE / 3.0);
+                // In a hierarchy leaders keep what their nodes' messages leave out.
+                let counts = match name {
+                    "hierarchical" => [2.0, 0.0, 1.0],
+                    "hierarchical:node=3" => [3.0, 0.0, 0.0],
+                    _ => [1.0; 3],
+                };
+                let keeps = kept.iter().flatten().any(|&x| x != 0.0);
+                assert_eq!(keeps, counts[rank] > 0.0, "{name}, {text}: {rank} keeps something");
+                add(&mut expected, &kept, RATE * counts[rank] / 3.0);
                 add(&mut expected, &residuals(&run, &end.state, "reduce/residual/"), RATE);
             }
             if let Some(global) = &ranks[0].global {

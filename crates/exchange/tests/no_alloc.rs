@@ -5,7 +5,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use common::{RATE, Run, adds, gradients, specs, strategy};
+use common::{RATE, Run, gradients, specs, strategy, suits};
 use gradwire_exchange::{Operation, Phase, Transport, in_process};
 
 thread_local! {
@@ -48,9 +48,10 @@ unsafe impl GlobalAlloc for Counting {
 
 #[test]
 fn a_step_allocates_nothing() {
-    for name in ["all-reduce", "all-gather", "scatter-reduce"] {
+    for name in ["all-reduce", "all-gather", "scatter-reduce", "sparse-all-reduce", "hierarchical"]
+    {
         for spec in specs() {
-            if name == "all-reduce" && !adds(&spec) {
+            if !suits(name, &spec) {
                 continue;
             }
             // Residuals, and with them some messages, grow for as many steps as it takes to send all.

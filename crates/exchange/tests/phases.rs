@@ -6,7 +6,8 @@ mod common;
 use common::{RATE, Run, SIZES, bits, gradients, strategy};
 use gradwire::State;
 
-const STRATEGIES: [&str; 4] = ["all-gather", "scatter-reduce", "server", "server:servers=2"];
+const STRATEGIES: [&str; 5] =
+    ["all-gather", "scatter-reduce", "sparse-all-reduce", "server", "server:servers=2"];
 
 fn run(name: &str) -> Run {
     let mut run = Run::new(strategy(name), 3, &"topk:ratio=0.3".parse().unwrap(), &SIZES);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{RATE, Run, adds, bits, gradients, strategy};
+use common::{RATE, Run, bits, gradients, strategy, suits};
 use gradwire::State;
 use gradwire_exchange::ExchangeError;
 
@@ -33,7 +33,15 @@ fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) 
 
 #[test]
 fn a_resumed_run_is_bit_identical() {
-    for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
+    for name in [
+        "all-reduce",
+        "all-gather",
+        "scatter-reduce",
+        "sparse-all-reduce",
+        "hierarchical",
+        "server",
+        "server:servers=2",
+    ] {
         for text in [
             "none",
             "3lc",
@@ -46,7 +54,7 @@ fn a_resumed_run_is_bit_identical() {
         ] {
             let mut run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
             run.momentum = true;
-            if name == "all-reduce" && !adds(&run.policy.push) {
+            if !suits(name, &run.policy.push) {
                 continue;
             }
             let whole = continued(&run, 0..6, None);

@@ -51,7 +51,7 @@ fn each_tensor_travels_by_its_rule() {
 
 #[test]
 fn residuals_of_rules_are_saved_and_restored() {
-    for name in ["all-gather", "scatter-reduce", "server"] {
+    for name in ["all-gather", "scatter-reduce", "hierarchical", "server"] {
         let run = run(name, "topk", &["t0.* -> 3lc", "matrices -> onebit"]);
         let (ends, servers) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();

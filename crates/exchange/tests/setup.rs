@@ -28,6 +28,20 @@ fn all_reduce_refuses_what_does_not_add() {
 }
 
 #[test]
+fn sparse_all_reduce_refuses_what_sends_all() {
+    let message = refusal(&run("sparse-all-reduce", "3lc:s=1.5"));
+    for part in ["3lc:s=1.5", "carry all", "all-gather", "scatter-reduce", "server", "topk"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(refusal(&run("sparse-all-reduce", "none")).contains("'none'"));
+    let mut rules = run("sparse-all-reduce", "topk");
+    rules.policy.rules = vec!["t0.* -> none".parse().unwrap()];
+    rules.setup().validate().unwrap();
+    rules.policy.rules = vec!["t0.* -> int8".parse().unwrap()];
+    assert!(refusal(&rules).contains("'int8'"));
+}
+
+#[test]
 fn votes_and_residuals_that_lead_nowhere_are_refused() {
     let mut residuals = run("all-gather", "topk");
     residuals.policy.later = vec![(2, "3lc".parse().unwrap())];

@@ -9,7 +9,7 @@ const SIZES: [usize; 3] = [5000, 0, 900];
 
 #[test]
 fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
-    for name in ["all-gather", "server", "all-reduce"] {
+    for name in ["all-gather", "sparse-all-reduce", "server", "all-reduce"] {
         let text = if name == "all-reduce" { "randomk:ratio=0.1" } else { "topk" };
         let mut run = Run::new(strategy(name), 2, &text.parse().unwrap(), &SIZES);
         run.policy.raw_below = 0;

@@ -25,7 +25,9 @@
 //! where it belongs. Payloads of 2 GiB or more do not fit MPI's counts and are refused.
 //!
 //! **Notices** travel beside the messages, under a tag of their own, and are not counted: that a rank
-//! has left, after so many messages to this one; that the run is to stop, and because of whom.
+//! has left, after so many messages to this one; that the run is to stop, and because of whom; for whom a
+//! rank has waited for most of the deadline, so that when it is over, those who wait for one that waits
+//! blame the one at the end of the chain.
 //!
 //! **The end.** `MPI_Finalize` waits for all processes and would wait for ever for one that died. So
 //! [`World::finish`] first waits, no longer than the deadline, until everyone has left, and does not

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::call::{Arrival, Fault, Tag, Transfer};
-use crate::notice::Notice;
+use crate::notice::{NOBODY, Notice};
 use crate::pause::Pause;
 
 /// Buffers kept for further messages.
@@ -24,6 +24,8 @@ pub(crate) struct Links {
     /// Of each rank that has left, how many messages it sent here.
     left: Vec<Option<u64>>,
     culprit: Option<usize>,
+    /// Of each rank, for whom it has said that it waits; this one's own among them.
+    waits: Vec<Option<usize>>,
     /// Whether this rank has left.
     ended: bool,
 }
@@ -40,6 +42,7 @@ impl Links {
             received: vec![0; size],
             left: vec![None; size],
             culprit: None,
+            waits: vec![None; size],
             ended: false,
         }
     }
@@ -94,6 +97,9 @@ impl Links {
             let notice = Notice::from_bytes(&transfer.into_bytes()).filter(|_| fits);
             match notice {
                 Some(Notice::Left(messages)) => self.left[from] = Some(messages),
+                Some(Notice::Waits(peer)) => {
+                    self.waits[from] = usize::try_from(peer).ok().filter(|&peer| peer < self.size);
+                }
                 Some(Notice::Abort(culprit)) if (culprit as usize) < self.size => {
                     self.culprit.get_or_insert(culprit as usize);
                 }
@@ -119,6 +125,20 @@ impl Links {
     pub(crate) fn leave(&mut self) {
         self.ended = true;
         self.tell(|links, to| Notice::Left(links.sent[to]));
+    }
+
+    /// Tells the others for whom this rank waits, if it is someone else than before.
+    pub(crate) fn wait_for(&mut self, peer: Option<usize>) {
+        if self.waits[self.rank] != peer {
+            self.waits[self.rank] = peer;
+            self.tell(|_, _| Notice::Waits(peer.map_or(NOBODY, |peer| peer as u64)));
+        }
+    }
+
+    /// Whom all wait for in the end, by what has been heard, when this rank waits for `peer`: the first of
+    /// the chain that waits for nobody, or someone in a circle.
+    pub(crate) fn at_fault(&self, peer: usize) -> usize {
+        at_fault(&self.waits, peer)
     }
 
     fn tell(&mut self, notice: impl Fn(&Self, usize) -> Notice) {
@@ -189,5 +209,27 @@ impl Links {
                 Ok(false) => self.outgoing.push_back(transfer),
             }
         }
+    }
+}
+
+fn at_fault(waits: &[Option<usize>], peer: usize) -> usize {
+    let next = |&peer: &usize| waits[peer];
+    let chain = std::iter::successors(Some(peer), next).take(waits.len());
+    chain.last().unwrap_or(peer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blame_follows_the_chain_of_those_who_wait() {
+        // 0 waits for 1, 2 and 3 for 0; 1 says nothing.
+        let waits = [Some(1), None, Some(0), Some(0)];
+        for peer in [0, 1, 2, 3] {
+            assert_eq!(at_fault(&waits, peer), 1);
+        }
+        // A circle ends somewhere in it.
+        assert!([0, 1].contains(&at_fault(&[Some(1), Some(0)], 0)));
     }
 }

@@ -10,13 +10,19 @@ pub(crate) enum Notice {
     Left(u64),
     /// The run is to stop because of what happened to this rank.
     Abort(u64),
+    /// The sender has been waiting for this rank for most of the deadline; [`NOBODY`]: no longer.
+    Waits(u64),
 }
+
+/// In place of a rank.
+pub(crate) const NOBODY: u64 = u64::MAX;
 
 impl Notice {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let (kind, number) = match self {
             Notice::Left(messages) => (0, messages),
             Notice::Abort(culprit) => (1, culprit),
+            Notice::Waits(peer) => (2, peer),
         };
         let mut bytes = vec![kind];
         bytes.extend(u64::to_le_bytes(number));
@@ -30,6 +36,7 @@ impl Notice {
         match kind {
             0 => Some(Notice::Left(number)),
             1 => Some(Notice::Abort(number)),
+            2 => Some(Notice::Waits(number)),
             _ => None,
         }
     }
@@ -48,13 +55,13 @@ mod tests {
     fn a_notice_is_these_nine_bytes_and_nothing_else_is() {
         let left = Notice::Left(0x0102);
         assert_eq!(left.to_bytes(), [0, 2, 1, 0, 0, 0, 0, 0, 0]);
-        for notice in [left, Notice::Abort(3)] {
+        for notice in [left, Notice::Abort(3), Notice::Waits(NOBODY)] {
             let bytes = notice.to_bytes();
             assert!(Notice::fits(bytes.len()));
             assert_eq!(Notice::from_bytes(&bytes), Some(notice));
             assert_eq!(Notice::from_bytes(&bytes[..8]), None);
         }
-        assert_eq!(Notice::from_bytes(&[2, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Notice::from_bytes(&[3, 0, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Notice::from_bytes(&[]), None);
     }
 }

@@ -50,20 +50,18 @@ impl Mpi {
         let (from, length) = (arrival.from, arrival.length);
         let mut transfer =
             arrival.receive(std::mem::take(into)).map_err(|fault| failed(from, during, fault))?;
-        // Having begun it is here soon, unless its sender dies.
-        let until = until.max(Instant::now() + self.deadline);
+        let start = Instant::now();
+        // What has begun to come is taken, also by those who do not wait.
+        let until = if until > start { until } else { start + self.deadline };
         let mut pause = Pause::default();
         while !transfer.is_done().map_err(|fault| failed(from, during, fault))? {
-            if Instant::now() >= until {
-                let operation = during.to_string();
-                return Err(ExchangeError::Deadline {
-                    peer: from,
-                    operation,
-                    deadline: self.deadline,
-                });
+            if let Some(error) = self.given_up(&[], during) {
+                return Err(error);
             }
+            self.check_time(&[from], during, (start, until))?;
             pause.wait();
         }
+        self.links_mut().wait_for(None);
         *into = transfer.into_bytes();
         self.traffic.bytes_down += length as u64;
         self.traffic.messages_down += 1;
@@ -83,6 +81,26 @@ impl Mpi {
         }
         let silent = from.iter().copied().find(|&peer| links.is_silent(peer));
         links.culprit().or(silent).map(|peer| lost(peer, during))
+    }
+
+    /// Fails when the time is over; tells the others for whom this rank waits when most of it is.
+    fn check_time(
+        &mut self,
+        from: &[usize],
+        during: Operation<'_>,
+        (start, until): (Instant, Instant),
+    ) -> Result<(), ExchangeError> {
+        let now = Instant::now();
+        let within = until.saturating_duration_since(start);
+        if now < until {
+            // Who waits for several, as a server does, does not know for whom.
+            if let (&[peer], true) = (from, until - now < within / 4) {
+                self.links_mut().wait_for(Some(peer));
+            }
+            return Ok(());
+        }
+        let peer = self.links().at_fault(from.first().copied().unwrap_or(self.rank()));
+        Err(ExchangeError::Deadline { peer, operation: during.to_string(), deadline: within })
     }
 
     fn check_receiver(&self, to: usize) -> Result<(), ExchangeError> {
@@ -166,13 +184,7 @@ impl Transport for Mpi {
                     }
                 }
             }
-            if Instant::now() >= until {
-                return Err(ExchangeError::Deadline {
-                    peer: from.first().copied().unwrap_or(self.rank()),
-                    operation: during.to_string(),
-                    deadline: until.saturating_duration_since(start),
-                });
-            }
+            self.check_time(from, during, (start, until))?;
             pause.wait();
         }
     }

@@ -1,11 +1,13 @@
 //! A process's membership of the job, from the start of MPI to its end.
 
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradwire_exchange::ExchangeError;
 use mpi::Threading;
 use mpi::environment::Universe;
+use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
 
 use crate::call;
@@ -14,7 +16,8 @@ use crate::transport::{Home, Mpi, patience};
 
 /// The job that this process was started in: by `mpirun`, or alone as a job of one.
 pub struct World {
-    universe: Universe,
+    /// There until MPI has ended, or is given up.
+    universe: Option<Universe>,
     home: Home,
     deadline: Duration,
     rank: usize,
@@ -43,7 +46,7 @@ impl World {
         let world = universe.world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
         let home = Arc::new(Mutex::new(Some(Links::new(rank, size, 0))));
-        Ok(Self { universe, home, deadline, rank, size })
+        Ok(Self { universe: Some(universe), home, deadline, rank, size })
     }
 
     /// This process's rank, from 0.
@@ -77,10 +80,16 @@ impl World {
     /// `Deadline`, with the first rank that has not left by then. MPI is not ended then, as that would
     /// wait for it; let the process exit with a status other than 0. Where the run was stopped, it waits
     /// for a second at most.
-    pub fn finish(self) -> Result<(), ExchangeError> {
+    pub fn finish(mut self) -> Result<(), ExchangeError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), ExchangeError> {
+        let Some(universe) = self.universe.take() else { return Ok(()) };
+        // Ending MPI waits for all ranks, also for one that is no more: it is ended below, or never.
+        let universe = ManuallyDrop::new(universe);
         let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut links) = links else {
-            std::mem::forget(self.universe);
             return refuse("the transport is still in use; drop it before MPI ends");
         };
         if !links.has_ended() {
@@ -90,11 +99,9 @@ impl World {
         let ended = links
             .settle(|links| now + patience(links, deadline), |links| links.still_there().is_none());
         if ended {
-            drop(self.universe);
+            drop(ManuallyDrop::into_inner(universe));
             return Ok(());
         }
-        // Ending MPI waits for all ranks, also for one that is no more.
-        std::mem::forget(self.universe);
         Err(ExchangeError::Deadline {
             peer: links.still_there().unwrap_or(self.rank),
             operation: "end of the run".to_owned(),
@@ -105,7 +112,16 @@ impl World {
     /// Ends all processes of the job at once, this one with `status`. The others get to say nothing;
     /// where they should, let errors run their course and [finish](Self::finish).
     pub fn abort(self, status: i32) -> ! {
-        self.universe.world().abort(status);
+        SimpleCommunicator::world().abort(status);
+    }
+}
+
+/// A rank that panics gives the others time to say what they saw of it: `mpirun` would end them when
+/// this process ends.
+impl Drop for World {
+    fn drop(&mut self) {
+        // There is nobody left to tell.
+        let _ = self.end();
     }
 }
 

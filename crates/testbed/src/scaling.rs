@@ -71,8 +71,10 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
     let phases = match strategy {
         Strategy::AllGather => 1,
         Strategy::AllReduce | Strategy::ScatterReduce => 2,
-        Strategy::ParameterServer { .. } => {
-            let message = "scaling is measured for exchanges without servers".to_owned();
+        Strategy::ParameterServer { .. }
+        | Strategy::SparseAllReduce
+        | Strategy::Hierarchical { .. } => {
+            let message = "scaling is measured for exchanges in which all ranks send as much".to_owned();
             return Err(TestbedError::Config(message));
         }
     };

@@ -1,9 +1,12 @@
 //! The server's end.
 
+mod alone;
+
 use std::time::{Duration, Instant};
 
 use gradwire::State;
 
+use super::paced::Paced;
 use super::slot::{Outcome, Slot};
 use super::{assign, unexpected};
 use crate::codec::{Phases, Receiver, Sender};
@@ -33,6 +36,8 @@ pub struct Server {
     /// The latest step that a worker has begun, and its learning rate.
     begun: Option<(u64, f32)>,
     meeting: Option<Meeting>,
+    /// Where workers go at their own pace.
+    paced: Option<Paced>,
     sender: Sender,
     receiver: Receiver,
     mean: Vec<f32>,
@@ -80,7 +85,7 @@ impl Server {
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
         setup.join(&mut *transport)?;
-        let Strategy::ParameterServer { servers, backups } = setup.strategy else {
+        let Strategy::ParameterServer { servers, backups, pace } = setup.strategy else {
             return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
         };
         let (rank, workers) = (transport.rank(), setup.workers);
@@ -94,6 +99,7 @@ impl Server {
                 slots.push(Slot::new(index, tensor.clone(), route, initial.clone(), workers));
             }
         }
+        let paced = pace.bound().map(|bound| Paced::new(bound, setup, rank, &slots));
         Ok(Self {
             transport,
             optimizer,
@@ -107,6 +113,7 @@ impl Server {
             present: (0..workers).collect(),
             begun: None,
             meeting: None,
+            paced,
             sender: Sender::again(Phases::of_pulls(setup.policy), setup, rank),
             receiver: Receiver::new(Phases::of_pushes(setup.policy), setup.seed),
             mean: Vec::new(),
@@ -149,13 +156,14 @@ impl Server {
                 self.expect_no_more_of(peer)?;
             }
         }
-        Ok(())
+        self.expect_as_many_of_all()
     }
 
     /// Since when something has been in progress, if anything is.
     fn overdue(&self) -> Option<Instant> {
         let meeting = self.meeting.as_ref().map(|meeting| meeting.since);
-        self.slots.iter().filter_map(Slot::since).chain(meeting).min()
+        let held = self.paced.as_ref().and_then(Paced::overdue).map(|(since, ..)| since);
+        self.slots.iter().filter_map(Slot::since).chain(meeting).chain(held).min()
     }
 
     /// A missed deadline is that of the worker whose message is missing.
@@ -163,6 +171,9 @@ impl Server {
         let ExchangeError::Deadline { .. } = error else { return error };
         let deadline = self.transport.deadline();
         let step = self.begun.map_or(0, |(step, _)| step);
+        if let Some((peer, operation)) = self.keeps_waiting() {
+            return ExchangeError::Deadline { peer, operation, deadline };
+        }
         let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
         let oldest = oldest.min_by_key(|slot| slot.since());
         let (missing, operation) = match (oldest, &self.meeting) {
@@ -186,8 +197,9 @@ impl Server {
     fn expect_no_more_of(&self, peer: usize) -> Result<(), ExchangeError> {
         let awaited: Vec<usize> =
             self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
-        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
         let step = self.begun.map_or(0, |(step, _)| step);
+        self.expect_nobody_gone()?;
+        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
         let operation = match (stuck, &self.meeting) {
             (Some(slot), _) => Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step),
             (None, Some(meeting)) => Operation::whole(meeting.phase, meeting.step),
@@ -226,6 +238,9 @@ impl Server {
         let Some((step, rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
         };
+        if let Some(paced) = &mut self.paced {
+            paced.begun[worker] = Some((step, rate));
+        }
         if self.begun.is_none_or(|(begun, _)| begun < step) {
             self.begun = Some((step, rate));
             self.shares.of_round(step, &mut self.parts);
@@ -244,6 +259,9 @@ impl Server {
         let (Some(at), Some((step, rate))) = (at, self.begun) else {
             return Err(self.refuse(worker, header));
         };
+        if self.paced.is_some() {
+            return self.push_alone(worker, header, at, payload);
+        }
         // A worker begins a step only when it has all pulls of the one before, so any step but the
         // latest is done on every tensor.
         if header.step != step as u32 {
@@ -357,7 +375,10 @@ impl Server {
             let key = format!("global/{}", slot.tensor.name());
             state.set_floats(&key, slot.parameters.clone());
         }
-        self.sender.save("pull/", &mut state);
+        match &self.paced {
+            Some(paced) => paced.save(&self.slots, &mut state),
+            None => self.sender.save("pull/", &mut state),
+        }
         self.optimizer.save("optimizer/", &mut state);
         state
     }
@@ -374,7 +395,10 @@ impl Server {
             slot.rewind();
         }
         self.begun = None;
-        self.sender.restore("pull/", state)?;
+        match &mut self.paced {
+            Some(paced) => paced.restore(&self.slots, state)?,
+            None => self.sender.restore("pull/", state)?,
+        }
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
 }

@@ -15,10 +15,15 @@
 //! those; later ones are dropped and counted, and what their messages carried is lost. Pulls go to
 //! all, and a late worker applies them in order.
 //!
+//! Workers may also go at their own pace (`mode=async`), or within some steps of each other (`stale=S`): then
+//! pushes are applied one by one as they come, and every worker has pulls of its own, the change since its last.
+//! A server holds a pull back while its worker is too far ahead of the slowest.
+//!
 //! This is the system of 3LC (Lim, Andersen, Kaminsky, 2019, section 2), in which the same scheme
 //! compresses pushes and pulls.
 
 mod end;
+mod paced;
 mod pulls;
 mod slot;
 mod worker;

@@ -13,7 +13,7 @@ use crate::policy::Route;
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
-    Exchange, ExchangeError, Header, Operation, Phase, Setup, Shares, StepReport, Strategy,
+    Exchange, ExchangeError, Header, Operation, Pace, Phase, Setup, Shares, StepReport, Strategy,
     Transport, agreement, digest, report,
 };
 
@@ -28,6 +28,7 @@ pub struct Worker {
     servers: Vec<usize>,
     workers: usize,
     backups: usize,
+    pace: Pace,
     sender: Sender,
     receiver: Receiver,
     pulls: Pulls,
@@ -51,7 +52,7 @@ impl Worker {
         setup: &Setup<'_>,
     ) -> Result<Self, ExchangeError> {
         setup.join(&mut *transport)?;
-        let Strategy::ParameterServer { servers, backups } = setup.strategy else {
+        let Strategy::ParameterServer { servers, backups, pace } = setup.strategy else {
             return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
         };
         let (rank, workers) = (transport.rank(), setup.workers);
@@ -64,6 +65,7 @@ impl Worker {
             servers: (workers..workers + servers).collect(),
             workers,
             backups,
+            pace,
             sender: Sender::new(Phases::of_pushes(setup.policy), setup, rank),
             receiver: Receiver::new(Phases::of_pulls(setup.policy), setup.seed),
             pulls: Pulls::new(setup.tensors.len()),
@@ -364,7 +366,11 @@ impl Exchange for Worker {
         report::announce(&mut *self.transport, workers, message)
     }
 
+    /// Workers at their own pace hold what they have pulled, each something else: nothing is compared.
     fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        if !self.pace.keeps_equal() {
+            return Ok(());
+        }
         let digest = digest(parameters);
         agreement::on_parameters(&mut *self.transport, self.workers, step, digest)
     }

@@ -79,7 +79,19 @@ pub trait Transport: Send {
         operation: Operation<'_>,
         into: &mut Vec<u8>,
     ) -> Result<(), ExchangeError> {
-        let until = Instant::now() + self.deadline();
+        self.recv_within(from, operation, self.deadline(), into)
+    }
+
+    /// [Waits](Self::recv) as long as it is told. Who waits for one that waits for others itself gives
+    /// it more than the deadline, so that it gets to name who keeps all waiting.
+    fn recv_within(
+        &mut self,
+        from: usize,
+        operation: Operation<'_>,
+        within: Duration,
+        into: &mut Vec<u8>,
+    ) -> Result<(), ExchangeError> {
+        let until = Instant::now() + within;
         let (_, header) = self.recv_any(&[from], operation, until, into)?;
         if header.matches(operation) {
             return Ok(());

@@ -36,12 +36,14 @@ pub enum Phase {
     Save = 11,
     /// A server's state on its way back.
     Restore = 12,
+    /// A sum of some ranks' messages to the rank that has that of others.
+    Merge = 13,
     /// What workers tell each other beside the exchange.
-    Report = 13,
+    Report = 14,
 }
 
 impl Phase {
-    const ALL: [Phase; 13] = [
+    const ALL: [Phase; 14] = [
         Phase::Handshake,
         Phase::Check,
         Phase::Barrier,
@@ -54,6 +56,7 @@ impl Phase {
         Phase::Model,
         Phase::Save,
         Phase::Restore,
+        Phase::Merge,
         Phase::Report,
     ];
 
@@ -71,6 +74,7 @@ impl Phase {
             Phase::Model => "request of the global model",
             Phase::Save => "save",
             Phase::Restore => "restore",
+            Phase::Merge => "merge",
             Phase::Report => "report",
         }
     }
@@ -202,7 +206,7 @@ mod tests {
             let mut bytes = [0; HEADER_BYTES];
             bytes[0] = first;
             let header = Header::from_bytes(bytes);
-            assert_eq!(header.map(|h| h.phase as u8), (1..=13).contains(&first).then_some(first));
+            assert_eq!(header.map(|h| h.phase as u8), (1..=14).contains(&first).then_some(first));
         }
     }
 

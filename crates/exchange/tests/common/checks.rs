@@ -1,13 +1,7 @@
 //! What must hold of every strategy, whatever engine runs its ranks.
 
-use gradwire::Spec;
-
 use super::engine::Engine;
-use super::{RATE, Run, SIZES, bits, gradients, specs, strategy, suits};
-
-/// The strategies of the matrix.
-pub const STRATEGIES: [&str; 5] =
-    ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=3"];
+use super::{RATE, Run, SIZES, bits, gradients, lossless, specs, strategy, suits};
 
 /// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and number
 /// of ranks; and they have learned something.
@@ -37,13 +31,23 @@ pub fn uncompressed_means_are_naive(
     name: &str,
     mean: impl Fn(&[f32]) -> f32,
 ) {
-    let none: Spec = "none".parse().unwrap();
     for workers in engine.workers(strategy(name).servers()) {
-        let run = Run::new(strategy(name), workers, &none, &SIZES);
-        let expected = naive(&run, 3, &mean);
-        for found in engine.steps(&run, 3) {
-            assert!(bits(&found.parameters) == bits(&expected), "{name}, {workers} workers");
-        }
+        mean_is_naive(engine, name, workers, &SIZES, &mean);
+    }
+}
+
+/// The same for so many workers and tensors of these sizes.
+pub fn mean_is_naive(
+    engine: &mut impl Engine,
+    name: &str,
+    workers: usize,
+    sizes: &[usize],
+    mean: impl Fn(&[f32]) -> f32,
+) {
+    let run = Run::new(strategy(name), workers, &lossless(name), sizes);
+    let expected = naive(&run, 2, &mean);
+    for found in engine.steps(&run, 2) {
+        assert!(bits(&found.parameters) == bits(&expected), "{name}, {workers} workers, {sizes:?}");
     }
 }
 
@@ -69,13 +73,49 @@ fn naive(run: &Run, steps: u64, mean: impl Fn(&[f32]) -> f32) -> Vec<Vec<f32>> {
     parameters
 }
 
+/// The mean of a strategy, in its order of operations.
+pub fn mean_of(name: &str) -> fn(&[f32]) -> f32 {
+    match name {
+        "all-reduce" => sum_divided,
+        "sparse-all-reduce" => pairwise_sum,
+        "hierarchical" => |values| sum_of_nodes(values, 2),
+        "hierarchical:node=3" => |values| sum_of_nodes(values, 3),
+        _ => weighted_sum,
+    }
+}
+
+/// Every value times 1/n; those from the greatest power of two on to those from the first on, then
+/// neighbours, then pairs of neighbours, and so on.
+fn pairwise_sum(values: &[f32]) -> f32 {
+    let weight = 1.0 / values.len() as f32;
+    let pairs =
+        values.len().next_power_of_two() / if values.len().is_power_of_two() { 1 } else { 2 };
+    let mut sums: Vec<f32> = values[..pairs].iter().map(|value| weight * value).collect();
+    for (sum, value) in sums.iter_mut().zip(&values[pairs..]) {
+        *sum += weight * value;
+    }
+    while sums.len() > 1 {
+        sums = sums.chunks(2).map(|pair| pair[0] + pair[1]).collect();
+    }
+    sums[0]
+}
+
+/// Means of so many ranks, each by its part in the node's; then those by the nodes' parts.
+fn sum_of_nodes(values: &[f32], node: usize) -> f32 {
+    let part = 1.0 / values.len() as f32;
+    values.chunks(node).fold(0.0, |sum, values| {
+        let whole = values.iter().fold(0.0, |whole: f32, _| whole + part);
+        sum + whole * values.iter().fold(0.0, |mean, value| mean + part / whole * value)
+    })
+}
+
 /// Every value times 1/n, added in rank order.
-pub fn weighted_sum(values: &[f32]) -> f32 {
+fn weighted_sum(values: &[f32]) -> f32 {
     let weight = 1.0 / values.len() as f32;
     values.iter().fold(0.0, |sum, value| sum + weight * value)
 }
 
 /// The sum in rank order, over n.
-pub fn sum_divided(values: &[f32]) -> f32 {
+fn sum_divided(values: &[f32]) -> f32 {
     values.iter().copied().reduce(|sum, value| sum + value).unwrap() / values.len() as f32
 }

@@ -7,7 +7,7 @@ pub mod engine;
 
 use std::thread;
 
-use gradwire::registry::REGISTRY;
+use gradwire::registry::{Aggregation, Family, REGISTRY};
 use gradwire::{Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
     Exchange, ExchangeError, Optimizer, Policy, ServerReport, Setup, Shares, StepReport, Strategy,
@@ -42,7 +42,19 @@ pub fn adds(spec: &Spec) -> bool {
 
 /// Whether a strategy takes a compressor.
 pub fn suits(name: &str, spec: &Spec) -> bool {
-    name != "all-reduce" || adds(spec)
+    match name {
+        "all-reduce" => adds(spec),
+        "sparse-all-reduce" => {
+            matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
+        }
+        "server:stale=0" => spec.entry().aggregation != Aggregation::Vote,
+        _ => true,
+    }
+}
+
+/// What loses nothing and travels by a strategy.
+pub fn lossless(name: &str) -> Spec {
+    if name == "sparse-all-reduce" { "threshold:v=0" } else { "none" }.parse().unwrap()
 }
 
 /// Every registered compressor with its defaults, and the variants that change a message's form.

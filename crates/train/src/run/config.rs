@@ -138,7 +138,7 @@ impl RunConfig {
     pub(crate) fn backups(&self) -> usize {
         match self.strategy {
             Strategy::ParameterServer { backups, .. } => backups,
-            Strategy::AllReduce | Strategy::AllGather | Strategy::ScatterReduce => 0,
+            _ => 0,
         }
     }
 }

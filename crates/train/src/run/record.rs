@@ -291,7 +291,13 @@ impl RunRecord {
         let bits = f64::from(compressor.value_bits()?);
         let strategy: Strategy = self.strategy.parse().ok()?;
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
-        if strategy == Strategy::ScatterReduce && !everyone {
+        let varies = match strategy {
+            Strategy::ScatterReduce => !everyone,
+            // Sums grow on their way; leaders send what members do not.
+            Strategy::SparseAllReduce | Strategy::Hierarchical { .. } => true,
+            _ => false,
+        };
+        if varies {
             return None;
         }
         let Sent { sparse, dense, raw, position_bits } = self.sent;

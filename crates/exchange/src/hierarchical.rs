@@ -1,0 +1,319 @@
+//! Hierarchical exchange: at full precision inside a node, compressed between nodes.
+//!
+//! A node is `node` consecutive ranks (the last may have fewer), its leader the first of them; inside, the
+//! network is taken to be fast. Three phases:
+//!
+//! 1. Members send their gradients to their leader as `f32`, which averages them, its own among
+//!    them, in rank order, each by its part in the node's.
+//! 2. Leaders compress the node's mean, and all-gather the messages between them. Each decodes those of all
+//!    nodes in their order, weighed by the nodes' parts in the whole.
+//! 3. Leaders send the mean to their members, as `f32`.
+//!
+//! All leaders add the same messages in the same order, and members take their leader's sum, so that
+//! all ranks hold the same bits. Residuals, and whatever else a compressor keeps, are the leaders': what
+//! a node's message leaves out stays with its leader; draws are those of the leader's rank. A member's message leaves
+//! nothing out. With `node=1` every rank is a leader and this is all-gather, to the bit.
+//!
+//! With tensors of `b` bytes and messages of `c`, a member sends and receives b, the leader of a node of `k`
+//! sends and receives (k − 1)·b inside the node, and (m − 1)·c between `m` nodes. Who does not take
+//! part in a round sends an empty message; a node of whom nobody does compresses nothing.
+
+use std::ops::Range;
+
+use gradwire::{State, Tensor};
+
+use crate::codec::{Carried, Phases, Receiver, Sender, routes};
+use crate::exchange::{timed, worked};
+use crate::policy::Route;
+use crate::{
+    Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Strategy,
+    Transport, elements, fused,
+};
+
+/// Averages hierarchically; see the [module](self).
+pub struct Hierarchical {
+    routes: Vec<Route>,
+    sender: Sender,
+    receiver: Receiver,
+    /// Ranks of a node.
+    node: usize,
+    /// This node's mean; then the mean of all.
+    means: Vec<Vec<f32>>,
+    /// The node's messages, or a member's gradients, or the mean as it travels.
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+    message: Vec<u8>,
+    addends: Vec<f32>,
+    shares: Shares,
+    /// Of each rank, its part in the mean of the round.
+    parts: Vec<f32>,
+    carried: Carried,
+}
+
+impl Average for Hierarchical {
+    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+        let phases = Phases::of_pushes(setup.policy);
+        let node = match setup.strategy {
+            Strategy::Hierarchical { node } => node,
+            _ => 1,
+        };
+        Self {
+            routes: routes(setup.policy, setup.tensors),
+            sender: Sender::new(phases.clone(), setup, rank),
+            receiver: Receiver::new(phases, setup.seed),
+            node,
+            means: setup.tensors.iter().map(|tensor| vec![0.0; tensor.elements()]).collect(),
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            message: Vec::new(),
+            addends: Vec::new(),
+            shares: setup.shares.clone(),
+            parts: Vec::new(),
+            carried: Carried::new(setup.tensors.len()),
+        }
+    }
+
+    fn average(
+        &mut self,
+        transport: &mut dyn Transport,
+        round: Round<'_>,
+        report: &mut StepReport,
+        mean: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), ExchangeError> {
+        self.shares.of_round(round.step, &mut self.parts);
+        self.carried.clear();
+        let members = self.members(transport.rank());
+        if transport.rank() == members.start {
+            self.average_node(transport, members.clone(), round, report)?;
+            self.average_leaders(transport, round, report)?;
+            self.spread(transport, members, round, report)?;
+        } else {
+            self.follow(transport, members.start, round, report)?;
+        }
+        self.means.iter().enumerate().for_each(|(index, values)| mean(index, values));
+        Ok(())
+    }
+
+    fn keeps_squares(&self) -> bool {
+        self.sender.keeps_squares()
+    }
+
+    fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        Ok(self.sender.observe_all(tensors, &self.routes, squares)?)
+    }
+
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.carried.of(index)
+    }
+
+    fn message_bytes(&self, index: usize) -> usize {
+        self.carried.bytes(index)
+    }
+
+    fn residual(&self, tensor: &Tensor, _: usize, show: &mut dyn FnMut(&[f32])) {
+        self.sender.residual(tensor).into_iter().for_each(show);
+    }
+
+    fn save(&self, state: &mut State) {
+        self.sender.save("push/", state);
+    }
+
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        Ok(self.sender.restore("push/", state)?)
+    }
+}
+
+impl Hierarchical {
+    /// The ranks of a rank's node.
+    fn members(&self, rank: usize) -> Range<usize> {
+        let leader = rank - rank % self.node;
+        leader..leader.saturating_add(self.node).min(self.parts.len())
+    }
+
+    /// The part of some ranks in the mean of the round.
+    fn part(&self, members: Range<usize>) -> f32 {
+        self.parts[members].iter().sum()
+    }
+
+    /// As a member: gradients to the leader, the mean back.
+    fn follow(
+        &mut self,
+        transport: &mut dyn Transport,
+        leader: usize,
+        round: Round<'_>,
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        let (up, down) = inside(round.step);
+        self.outgoing.clear();
+        if self.parts[transport.rank()] > 0.0 {
+            worked(&mut report.compress, || self.encode_raw(round))?;
+        }
+        timed(&mut report.wire, || transport.send(leader, up, &self.outgoing))?;
+        // A leader waits for its members, then for other leaders.
+        let patience = transport.deadline() * 6 / 4;
+        timed(&mut report.wire, || {
+            transport.recv_within(leader, down, patience, &mut self.incoming)
+        })?;
+        self.expect_floats(leader, down)?;
+        let mut rest = &self.incoming[..];
+        for mean in &mut self.means {
+            let (values, behind) = rest.split_at(4 * mean.len());
+            mean.clear();
+            elements::widen_onto(values, mean);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Lays the gradients in `self.outgoing`, as `f32`.
+    fn encode_raw(&mut self, round: Round<'_>) -> Result<(), ExchangeError> {
+        for (index, tensor) in round.tensors.iter().enumerate() {
+            let gradient = &round.gradients[index];
+            self.sender.encode(tensor, Route::Raw, round.step, gradient, &mut self.message)?;
+            self.carried.note(index, 0, &self.sender, &self.message);
+            self.outgoing.extend_from_slice(&self.message);
+        }
+        Ok(())
+    }
+
+    /// As a leader: leaves the mean of the node's gradients in `self.means`.
+    fn average_node(
+        &mut self,
+        transport: &mut dyn Transport,
+        members: Range<usize>,
+        round: Round<'_>,
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        let (up, _) = inside(round.step);
+        let whole = self.part(members.clone());
+        self.means.iter_mut().for_each(|mean| mean.fill(0.0));
+        for rank in members {
+            let weight = self.parts[rank] / whole;
+            if rank == transport.rank() {
+                if self.parts[rank] > 0.0 {
+                    for (mean, gradient) in self.means.iter_mut().zip(round.gradients) {
+                        add(mean, gradient, weight);
+                    }
+                }
+                continue;
+            }
+            timed(&mut report.wire, || transport.recv(rank, up, &mut self.incoming))?;
+            if self.parts[rank] == 0.0 {
+                fused::finish(rank, &self.incoming, 0, up)?;
+                continue;
+            }
+            self.expect_floats(rank, up)?;
+            self.addends.clear();
+            elements::widen_onto(&self.incoming, &mut self.addends);
+            let mut rest = &self.addends[..];
+            for mean in &mut self.means {
+                let (values, behind) = rest.split_at(mean.len());
+                add(mean, values, weight);
+                rest = behind;
+            }
+        }
+        Ok(())
+    }
+
+    /// As a leader: makes `self.means` the mean of all nodes' messages.
+    fn average_leaders(
+        &mut self,
+        transport: &mut dyn Transport,
+        round: Round<'_>,
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        let (own, size) = (transport.rank(), transport.size());
+        let between = Operation::whole(Phase::Gather, round.step);
+        worked(&mut report.compress, || self.encode(own, round))?;
+        let patience = transport.deadline() * 5 / 4;
+        let leaders = || (0..size).step_by(self.node);
+        for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {
+            timed(&mut report.wire, || transport.send(to, between, &self.outgoing))?;
+        }
+        self.means.iter_mut().for_each(|mean| mean.fill(0.0));
+        for leader in (0..size).step_by(self.node) {
+            if leader != own {
+                timed(&mut report.wire, || {
+                    transport.recv_within(leader, between, patience, &mut self.incoming)
+                })?;
+            }
+            worked(&mut report.decompress, || self.decode(leader, leader == own, round))?;
+        }
+        for (mean, route) in self.means.iter_mut().zip(&self.routes) {
+            worked(&mut report.decompress, || self.receiver.aggregate(*route, mean));
+        }
+        Ok(())
+    }
+
+    /// Lays the messages for the node's mean in `self.outgoing`.
+    fn encode(&mut self, leader: usize, round: Round<'_>) -> Result<(), ExchangeError> {
+        self.outgoing.clear();
+        if self.part(self.members(leader)) == 0.0 {
+            return Ok(());
+        }
+        for (index, tensor) in round.tensors.iter().enumerate() {
+            let (route, mean) = (self.routes[index], &self.means[index]);
+            self.sender.encode(tensor, route, round.step, mean, &mut self.message)?;
+            self.carried.note(index, 0, &self.sender, &self.message);
+            fused::append(&self.message, &mut self.outgoing);
+        }
+        Ok(())
+    }
+
+    /// Adds what a node's messages decode to, weighed by its part, to the means.
+    fn decode(&mut self, leader: usize, own: bool, round: Round<'_>) -> Result<(), ExchangeError> {
+        let weight = self.part(self.members(leader));
+        let fused = if own { &self.outgoing } else { &self.incoming };
+        let mut at = 0;
+        if weight != 0.0 {
+            for (index, tensor) in round.tensors.iter().enumerate() {
+                let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
+                let message = fused::next(leader, fused, &mut at, operation)?;
+                let (route, from) = (self.routes[index], (round.step, leader));
+                let mean = &mut self.means[index];
+                self.receiver.decode_add(tensor, route, from, message, weight, mean)?;
+            }
+        }
+        fused::finish(leader, fused, at, Operation::whole(Phase::Gather, round.step))
+    }
+
+    /// As a leader: sends the mean to the members.
+    fn spread(
+        &mut self,
+        transport: &mut dyn Transport,
+        members: Range<usize>,
+        round: Round<'_>,
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        let (_, down) = inside(round.step);
+        self.outgoing.clear();
+        if members.len() > 1 {
+            self.means.iter().for_each(|mean| elements::narrow_onto(mean, &mut self.outgoing));
+        }
+        timed(&mut report.wire, || {
+            members.skip(1).try_for_each(|to| transport.send(to, down, &self.outgoing))
+        })
+    }
+
+    /// Refuses a message that does not have the whole model's floats.
+    fn expect_floats(&self, from: usize, operation: Operation<'_>) -> Result<(), ExchangeError> {
+        let expected = 4 * self.means.iter().map(Vec::len).sum::<usize>();
+        if self.incoming.len() == expected {
+            return Ok(());
+        }
+        Err(ExchangeError::Protocol {
+            peer: from,
+            operation: operation.to_string(),
+            what: format!("{} bytes where {expected} belong", self.incoming.len()),
+        })
+    }
+}
+
+/// What travels up to the leader, and down from it.
+fn inside(step: u64) -> (Operation<'static>, Operation<'static>) {
+    (Operation::whole(Phase::Scatter, step), Operation::whole(Phase::Broadcast, step))
+}
+
+fn add(sum: &mut [f32], values: &[f32], weight: f32) {
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+}

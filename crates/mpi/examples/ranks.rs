@@ -1,0 +1,128 @@
+//! One rank of the checks that run under `mpirun`; `tests/mpirun.rs` starts it.
+//!
+//! ```text
+//! mpirun -n 3 ranks matrix all-gather
+//! ```
+//!
+//! The same checks as in one process; where one fails the rank panics, and exits with a status other
+//! than 0. Under `early`, `killed` and so on rank 1 comes to harm, and the others say what they saw.
+
+#[path = "../../exchange/tests/common/mod.rs"]
+mod common;
+
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::Duration;
+
+use common::checks;
+use common::engine::Engine;
+use common::{RATE, Run, gradients, strategy};
+use gradwire_exchange::{End, Exchange, ExchangeError};
+use gradwire_mpi::World;
+
+/// Time enough for a check on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+/// For ranks that wait for one that is silent.
+const SHORT: Duration = Duration::from_secs(3);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (verb, name) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [verb, name] => (verb, name),
+        _ => panic!("usage: ranks matrix|early|silent|killed|panics|differs STRATEGY"),
+    };
+    let deadline = if verb == "matrix" { LONG } else { SHORT };
+    let mut job = Job { world: World::init(deadline).unwrap() };
+    let done = match verb {
+        "matrix" => {
+            matrix(&mut job, name);
+            Ok(())
+        }
+        _ => job.harm(verb, name),
+    };
+    // Said before the end: when the first rank ends with a failure, `mpirun` ends the others.
+    if let Err(error) = &done {
+        println!("rank {}: {error}", job.world.rank());
+    }
+    match done.and(job.world.finish()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Every check, for one strategy.
+fn matrix(job: &mut Job, name: &str) {
+    // At their own pace ranks are added in the order of their arrival.
+    if !name.contains("stale") {
+        checks::uncompressed_means_are_naive(job, name, checks::mean_of(name));
+    }
+    checks::ends_identical(job, name);
+    println!("rank {}: checked", job.world.rank());
+}
+
+/// The processes of this job.
+struct Job {
+    world: World,
+}
+
+impl Engine for Job {
+    fn workers(&self, servers: usize) -> Vec<usize> {
+        self.world.size().checked_sub(servers).filter(|&workers| workers > 0).into_iter().collect()
+    }
+
+    fn run<R: Send>(
+        &mut self,
+        run: &Run,
+        work: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
+    ) -> Vec<R> {
+        match self.join(run).unwrap() {
+            End::Worker(mut exchange) => vec![work(self.world.rank(), &mut *exchange)],
+            End::Server(server) => {
+                server.run().unwrap();
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl Job {
+    fn join(&mut self, run: &Run) -> Result<End, ExchangeError> {
+        let transport = Box::new(self.world.connect()?);
+        End::join(transport, &run.setup(), || run.optimizer())
+    }
+
+    /// A run in which rank 1 comes to harm in its third step.
+    fn harm(&mut self, how: &str, name: &str) -> Result<(), ExchangeError> {
+        let servers = strategy(name).servers();
+        let spec = if how == "differs" && self.world.rank() == 1 { "fp16" } else { "none" };
+        let workers = self.world.size() - servers;
+        let run = Run::new(strategy(name), workers, &spec.parse().unwrap(), &[1000, 0, 100_000]);
+        let rank = self.world.rank();
+        let mut exchange = match self.join(&run)? {
+            End::Worker(exchange) => exchange,
+            End::Server(server) => return server.run().map(|_| ()),
+        };
+        let mut parameters = run.initial.clone();
+        for step in 0..5 {
+            if (rank, step) == (1, 2) {
+                match how {
+                    "early" => return Ok(()),
+                    "silent" => thread::sleep(3 * SHORT),
+                    "killed" => kill(),
+                    "panics" => panic!("this rank dies"),
+                    _ => {}
+                }
+            }
+            let gradients = gradients(&run.tensors, rank, step);
+            exchange.step(step, RATE, &gradients, &mut parameters)?;
+        }
+        Ok(())
+    }
+}
+
+/// Ends this process as the kernel does when memory runs out.
+fn kill() {
+    let id = std::process::id().to_string();
+    Command::new("kill").args(["-KILL", &id]).status().unwrap();
+    thread::sleep(LONG);
+}
