@@ -104,7 +104,8 @@ pub(crate) fn run() -> ExitCode {
 fn arguments(step: &Step, mpi: bool) -> Vec<&'static str> {
     let mut arguments = step.arguments.to_vec();
     if let Some(at) = arguments.iter().position(|&argument| argument == "--workspace") {
-        let more = if mpi { ["--features", "gradwire-cli/mpi"] } else { ["--exclude", "gradwire-mpi"] };
+        let more =
+            if mpi { ["--features", "gradwire-cli/mpi"] } else { ["--exclude", "gradwire-mpi"] };
         arguments.splice(at + 1..at + 1, more);
     }
     arguments

@@ -102,6 +102,10 @@ pub(crate) struct Settings {
     /// Evaluations on the test set during a run [default: 10]
     #[arg(long, value_name = "N")]
     evaluations: Option<u64>,
+    /// Seconds that a rank waits for another before it gives it up for lost; pauses that the others wait out, such as
+    /// an evaluation, must fit in [default: 300]
+    #[arg(long = "deadline", value_name = "SECONDS")]
+    deadline_s: Option<f64>,
     /// Look at the first worker's gradients and residuals some fifty times a run; reports chart them, and a
     /// residual that grows without bound is called out
     #[arg(long)]
@@ -142,6 +146,7 @@ impl Settings {
         set(&mut experiment.l1, self.l1);
         set(&mut experiment.svrg, self.svrg);
         experiment.diagnose |= self.diagnose;
+        set(&mut experiment.deadline_s, self.deadline_s);
         if self.clip.is_some() {
             experiment.clip = self.clip;
         }

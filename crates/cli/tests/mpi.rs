@@ -18,10 +18,13 @@ const SETTINGS: &str =
 /// One job at a time: ranks wait for each other by polling.
 static JOBS: Mutex<()> = Mutex::new(());
 
-/// Whether `mpirun` is Open MPI's. Where there is none, the test says that it is skipped.
-fn open_mpi() -> Option<bool> {
+/// The `mpirun` there is. Where there is none, the test says that it is skipped.
+fn mpi(go_on: bool) -> Option<Mpi> {
     match Command::new("mpirun").arg("--version").output() {
-        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).contains("Open MPI")),
+        Ok(output) => {
+            let open = String::from_utf8_lossy(&output.stdout).contains("Open MPI");
+            Some(Mpi { open, go_on })
+        }
         Err(_) => {
             println!("skipped: training under MPI needs mpirun");
             None
@@ -29,14 +32,25 @@ fn open_mpi() -> Option<bool> {
     }
 }
 
-/// A job of so many processes of `gradwire` with these arguments; the others go on when one dies.
-fn job(bench: &Bench, open_mpi: bool, processes: usize, line: &str) -> Command {
+/// Whose `mpirun` it is, and whether the other ranks go on when one dies.
+#[derive(Clone, Copy)]
+struct Mpi {
+    open: bool,
+    go_on: bool,
+}
+
+/// A job of so many processes of `gradwire` with these arguments.
+fn job(bench: &Bench, mpi: Mpi, processes: usize, line: &str) -> Command {
     let gradwire = bench.command(line);
     let mut command = Command::new("mpirun");
-    let options: &[&str] = if open_mpi {
-        &["--allow-run-as-root", "--oversubscribe", "--enable-recovery"]
-    } else {
-        &["-disable-auto-cleanup"]
+    let options: &[&str] = match mpi {
+        Mpi { open: true, go_on: false } => &["--allow-run-as-root", "--oversubscribe"],
+        // Its status is 0 then, whatever the ranks'.
+        Mpi { open: true, go_on: true } => {
+            &["--allow-run-as-root", "--oversubscribe", "--enable-recovery"]
+        }
+        Mpi { open: false, go_on: false } => &[],
+        Mpi { open: false, go_on: true } => &["-disable-auto-cleanup"],
     };
     command.args(options).args(["-n", &processes.to_string()]);
     command.arg(gradwire.get_program()).args(gradwire.get_args());
@@ -58,7 +72,7 @@ fn digest(printed: &str) -> &str {
 
 #[test]
 fn processes_have_the_bits_of_threads() {
-    let Some(open_mpi) = open_mpi() else { return };
+    let Some(mpi) = mpi(false) else { return };
     let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = Bench::new();
     bench.images("images");
@@ -66,7 +80,7 @@ fn processes_have_the_bits_of_threads() {
         let line = SETTINGS.replace("all-gather", exchange) + " --steps 12";
         let here = bench.ok(&format!("{line} --workers 2"));
         let processes = if exchange.starts_with("server") { 3 } else { 2 };
-        let output = job(&bench, open_mpi, processes, &line).output().unwrap();
+        let output = job(&bench, mpi, processes, &line).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{exchange}: {said}{errors}");
@@ -77,12 +91,12 @@ fn processes_have_the_bits_of_threads() {
 
 #[test]
 fn more_servers_than_processes_are_refused() {
-    let Some(open_mpi) = open_mpi() else { return };
+    let Some(mpi) = mpi(false) else { return };
     let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = Bench::new();
     bench.images("images");
     let line = SETTINGS.replace("all-gather", "server:servers=2") + " --steps 2";
-    let output = job(&bench, open_mpi, 2, &line).output().unwrap();
+    let output = job(&bench, mpi, 2, &line).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(errors.contains("2 processes were started"), "{errors}");
@@ -105,7 +119,7 @@ fn process_of(rank: usize) -> Option<u32> {
 /// Waits for the end of a job whose ranks have ended; some versions of Open MPI wait for ever then.
 fn end(child: &mut Child) {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(5) {
+    while start.elapsed() < Duration::from_secs(2) {
         if child.try_wait().unwrap().is_some() {
             return;
         }
@@ -117,16 +131,16 @@ fn end(child: &mut Child) {
 
 #[test]
 fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
-    let Some(open_mpi) = open_mpi() else { return };
+    let Some(mpi) = mpi(true) else { return };
     let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = Bench::new();
     bench.images("images");
-    let line = format!("{SETTINGS} --steps 220 --evaluations 110");
+    let line = format!("{SETTINGS} --steps 220 --evaluations 110 --deadline 3");
     let whole = bench.ok(&format!("{line} --workers 3"));
     for moment in 1..=10u64 {
         let state = format!("{moment}.state");
         let saving = format!("{line} --save {state} --save-every 7 --keep 2");
-        let mut child = job(&bench, open_mpi, 3, &saving).spawn().unwrap();
+        let mut child = job(&bench, mpi, 3, &saving).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         // Evaluated every other step; saved every seventh.
         let reached = format!("step {}/220", 20 * moment);

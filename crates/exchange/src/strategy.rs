@@ -97,6 +97,14 @@ impl Strategy {
         }
     }
 
+    /// Whether all workers hold the same parameters after the same step: not those at their own pace.
+    pub fn keeps_equal(&self) -> bool {
+        match self {
+            Strategy::ParameterServer { pace, .. } => pace.keeps_equal(),
+            _ => true,
+        }
+    }
+
     /// How many times a worker sends what it compresses, in messages of the whole model: the
     /// receivers, K in equation 1 of the SBC paper. Sums in a sparse all-reduce grow, so that this is the least; in
     /// a hierarchy it is what a leader sends to others.

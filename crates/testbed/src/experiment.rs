@@ -90,10 +90,17 @@ pub struct Experiment {
     pub evaluate_at_most: usize,
     /// Whether the first worker's gradients and residuals are looked at, some fifty times a run.
     pub diagnose: bool,
+    /// Seconds that a rank waits for another before it gives it up for lost.
+    #[serde(skip_serializing_if = "is_the_usual")]
+    pub deadline_s: f64,
     /// Bandwidths that step times are modelled for, in Mbit/s.
     pub links_mbit: Vec<f64>,
     /// Modelled latency of a message, in milliseconds.
     pub latency_ms: f64,
+}
+
+fn is_the_usual(deadline: &f64) -> bool {
+    *deadline == DEADLINE
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -139,6 +146,7 @@ impl Default for Experiment {
             evaluations: 10,
             evaluate_at_most: 1000,
             diagnose: false,
+            deadline_s: DEADLINE,
             links_mbit: vec![10.0, 100.0, 1_000.0, 10_000.0],
             latency_ms: 0.0,
         }
@@ -242,6 +250,13 @@ impl Experiment {
         }
         if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
             let message = format!("weight decay must not be negative: {}", self.weight_decay);
+            return Err(TestbedError::Config(message));
+        }
+        if !(self.deadline_s > 0.0 && self.deadline_s <= LONGEST_DEADLINE) {
+            let message = format!(
+                "the deadline must be above 0 and at most {LONGEST_DEADLINE} seconds, not {}",
+                self.deadline_s
+            );
             return Err(TestbedError::Config(message));
         }
         if !self.l1.is_finite() || self.l1 < 0.0 {
@@ -358,7 +373,7 @@ impl Experiment {
                 raw_names: self.raw_names.clone(),
                 evaluate_every: steps.div_ceil(self.evaluations),
                 evaluate_at_most: self.evaluate_at_most,
-                deadline: DEADLINE,
+                deadline: Duration::from_secs_f64(self.deadline_s),
                 check_every: CHECK_EVERY,
                 diagnose_every: if self.diagnose { steps.div_ceil(DIAGNOSES) } else { 0 },
             })
@@ -370,8 +385,10 @@ fn in_colour(data: &Dataset) -> bool {
     data.images().is_some_and(|images| images.train.channels == 3)
 }
 
-/// How long a rank waits for another: no step of the models here takes nearly as long.
-const DEADLINE: Duration = Duration::from_secs(300);
+/// Seconds that a rank waits for another: no step of the models here takes nearly as long.
+const DEADLINE: f64 = 300.0;
+/// A day.
+const LONGEST_DEADLINE: f64 = 86_400.0;
 
 /// Steps between two checks that all ranks hold the same bits; a check reads the whole model.
 const CHECK_EVERY: u64 = 100;

@@ -74,7 +74,8 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
         Strategy::ParameterServer { .. }
         | Strategy::SparseAllReduce
         | Strategy::Hierarchical { .. } => {
-            let message = "scaling is measured for exchanges in which all ranks send as much".to_owned();
+            let message =
+                "scaling is measured for exchanges in which all ranks send as much".to_owned();
             return Err(TestbedError::Config(message));
         }
     };

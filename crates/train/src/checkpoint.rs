@@ -9,7 +9,7 @@
 //! | `parameters/<tensor>` | the workers' parameters, equal on all |
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
-//! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too |
+//! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too; its parameters, where workers go at their own pace |
 //! | `worker<r>/snapshot/…`, `shift/…` | of variance-reduced gradients, the snapshot and the mean gradient there |
 //! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since it was last looked at |
 //! | `worker0/diagnosis exchanges`, `overdue` | how many exchanges that was, and whether a look is due |
@@ -89,18 +89,19 @@ impl Checkpoint {
         learners: &mut [Learner<'_>],
     ) -> Result<Vec<Vec<f32>>, StateError> {
         learners.iter_mut().try_for_each(|learner| learner.restore(&self.state))?;
-        let tensors = learners[0].tensors().iter();
-        tensors
-            .map(|tensor| {
-                floats_of(&self.state, format!("parameters/{}", tensor.name()), tensor.elements())
-            })
-            .collect()
+        parameters(learners[0].tensors(), &self.state)
     }
 
     /// The state of a worker's exchange.
     pub(crate) fn worker(&self, rank: usize) -> State {
         self.state.extract(&worker_prefix(rank))
     }
+}
+
+/// The parameters in a state.
+pub(crate) fn parameters(tensors: &[Tensor], state: &State) -> Result<Vec<Vec<f32>>, StateError> {
+    let entry = |tensor: &Tensor| format!("parameters/{}", tensor.name());
+    tensors.iter().map(|tensor| floats_of(state, entry(tensor), tensor.elements())).collect()
 }
 
 /// Adds the workers' parameters.

@@ -457,6 +457,10 @@ fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause)
             if let Some(diagnoser) = &mut worker.diagnoser {
                 diagnoser.restore(state).map_err(|source| failed(source.into()))?;
             }
+            if !worker.shared.config.strategy.keeps_equal() {
+                let own = checkpoint::parameters(worker.learner.tensors(), state);
+                worker.parameters = own.map_err(|source| failed(source.into()))?;
+            }
             if let Some(svrg) = &mut worker.svrg {
                 let restored = svrg.restore(worker.learner.tensors(), state);
                 restored.map_err(|source| failed(source.into()))?;

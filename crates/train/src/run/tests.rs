@@ -716,3 +716,33 @@ fn tensors_travel_by_rules() {
     let error = run(&budget, &(), &RunOptions::default()).unwrap_err().to_string();
     assert!(error.contains("no rules beside it"), "{error}");
 }
+
+#[test]
+fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    for (exchange, send, compressor) in [
+        ("server:mode=async", "gradients", "topk:ratio=0.1"),
+        ("server:stale=2", "gradients", "3lc"),
+        // Basu et al. 2019, algorithm 2: each synchronises when it likes.
+        ("server:mode=async", "updates", "qsparse-local:every=4"),
+    ] {
+        let config = RunConfig {
+            send: send.parse().unwrap(),
+            optimizer: "sgd".parse().unwrap(),
+            steps: 40,
+            ..config(compressor, exchange)
+        };
+        let save = Some(Save { path: path.clone(), every: 20, keep: 2 });
+        let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+        let losses: Vec<f64> = whole.trace.iter().map(|step| step.loss).collect();
+        let [first, last] = [&losses[..5], &losses[35..]].map(|part| part.iter().sum::<f64>());
+        assert!(last < first, "{compressor} over {exchange}: {first} to {last}");
+        let mut earlier = path.clone().into_os_string();
+        earlier.push(".1");
+        let options = RunOptions { resume: Some(earlier.into()), ..RunOptions::default() };
+        let resumed = run(&config, &(), &options).unwrap();
+        assert_eq!(resumed.trace.len(), 40);
+        assert!(resumed.quality > 0.1, "{}", resumed.quality);
+    }
+}

@@ -289,6 +289,7 @@ impl Worker<'_> {
 
     /// Hands over everything a resumed worker needs.
     fn save(&mut self, done: u64) -> Result<(), TrainError> {
+        let config = self.shared.config;
         let mut own = State::new();
         self.exchange.save(&mut own).map_err(|source| self.failed(source))?;
         if let Some(local) = &self.local {
@@ -299,6 +300,9 @@ impl Worker<'_> {
         }
         if let Some(svrg) = &self.svrg {
             svrg.save(self.learner.tensors(), &mut own);
+        }
+        if !config.strategy.keeps_equal() {
+            checkpoint::save_parameters(self.learner.tensors(), &self.parameters, &mut own);
         }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
