@@ -1,6 +1,7 @@
 //! The strategies in which every worker updates its own parameters: they differ only in how the
 //! gradients are averaged.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use gradwire::{State, Tensor};
@@ -17,16 +18,22 @@ pub trait Average: Send {
     where
         Self: Sized;
 
-    /// Averages one step's gradients over all ranks and hands every tensor's mean, in order, to
-    /// `mean`: the same bits on every rank. Adds the times of encoding, decoding and waiting to
-    /// `report`.
+    /// Replaces `values`, this rank's gradients of all tensors one behind the other, by their mean
+    /// over all ranks: the same bits on every rank. Adds the times of encoding, decoding and waiting
+    /// to `report`. After an error the values are of no use.
     fn average(
         &mut self,
         transport: &mut dyn Transport,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
-        mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError>;
+
+    /// Keeps a copy of the residuals, for [`go_back`](Self::go_back).
+    fn remember(&mut self);
+
+    /// Takes back what has been averaged since [`remember`](Self::remember), as if it had never been.
+    fn go_back(&mut self);
 
     /// Whether the compressor is told of squares, as [`Exchange::keeps_squares`] has it.
     fn keeps_squares(&self) -> bool;
@@ -51,15 +58,26 @@ pub trait Average: Send {
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
 }
 
-/// One step's input.
+/// What is averaged, and when.
 #[derive(Debug, Clone, Copy)]
 pub struct Round<'a> {
     /// The training step.
     pub step: u64,
-    /// The tensors of the model.
+    /// The tensors.
     pub tensors: &'a [Tensor],
-    /// This rank's gradients, one flat buffer a tensor.
-    pub gradients: &'a [Vec<f32>],
+    /// Where each lies in the values.
+    pub ranges: &'a [Range<usize>],
+}
+
+/// Where tensors that follow one another lie.
+pub(crate) fn ranges(tensors: &[Tensor]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let range = |tensor: &Tensor| {
+        let start = end;
+        end += tensor.elements();
+        start..end
+    };
+    tensors.iter().map(range).collect()
 }
 
 /// One rank's end of a strategy without servers: averages gradients, then runs its own optimizer.
@@ -68,6 +86,9 @@ pub struct Collective<A> {
     average: A,
     optimizer: Box<dyn Optimizer>,
     tensors: Vec<Tensor>,
+    ranges: Vec<Range<usize>>,
+    /// This rank's gradients, then their mean.
+    values: Vec<f32>,
     exchange: String,
 }
 
@@ -87,6 +108,8 @@ impl<A: Average> Collective<A> {
             transport,
             optimizer,
             tensors: setup.tensors.to_vec(),
+            ranges: ranges(setup.tensors),
+            values: Vec::new(),
             exchange: format!("{} with {} workers", setup.strategy, setup.workers),
         })
     }
@@ -108,19 +131,19 @@ impl<A: Average> Exchange for Collective<A> {
         check_lengths(&self.tensors, parameters)?;
         let before = self.transport.traffic();
         let mut report = StepReport::default();
-        let mut update = Duration::ZERO;
-        let optimizer = &mut self.optimizer;
-        let result = self.average.average(
-            &mut *self.transport,
-            Round { step, tensors: &self.tensors, gradients },
-            &mut report,
-            &mut |index, mean| {
-                worked(&mut update, || {
-                    optimizer.update(index, learning_rate, mean, &mut parameters[index]);
-                });
-            },
-        );
+        self.values.clear();
+        gradients.iter().for_each(|gradient| self.values.extend_from_slice(gradient));
+        let round = Round { step, tensors: &self.tensors, ranges: &self.ranges };
+        let result =
+            self.average.average(&mut *self.transport, round, &mut self.values, &mut report);
         or_abort(&mut *self.transport, result)?;
+        let mut update = Duration::ZERO;
+        worked(&mut update, || {
+            for (index, (range, parameters)) in self.ranges.iter().zip(parameters).enumerate() {
+                let mean = &self.values[range.clone()];
+                self.optimizer.update(index, learning_rate, mean, parameters);
+            }
+        });
         report.update = update;
         report.traffic = self.transport.traffic() - before;
         Ok(report)
