@@ -74,6 +74,7 @@ mod launch;
 mod ledger;
 mod link;
 mod optimizer;
+pub mod plan;
 mod policy;
 mod rule;
 pub mod scatter_reduce;

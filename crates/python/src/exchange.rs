@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gradwire::{State, Tensor};
+use gradwire_exchange::plan::{Course, Plan, PlanError};
 use gradwire_exchange::{
     Background, Buckets, ExchangeError, Model, OnNonFinite, Outcome, Policy, StepReport, Transport,
 };
@@ -32,6 +33,9 @@ pub(crate) struct Exchange {
     strategy: String,
     #[pyo3(get)]
     spec: String,
+    /// Steps from one exchange to the next, as the spec has it.
+    #[pyo3(get)]
+    every: u64,
 }
 
 /// What the thread tells the caller.
@@ -152,7 +156,7 @@ impl Exchange {
         let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let model = Model { strategy, policy, tensors: tensors.collect(), seed, on_non_finite };
-        let spec = model.policy.push.to_string();
+        let (spec, every) = (model.policy.push.to_string(), model.policy.push.every());
         let buckets = Buckets::new(Box::new(channel), model).map_err(Failure::from)?;
         let background = Background::new("gradwire", buckets).map_err(Failure::from)?;
         Ok(Self {
@@ -163,6 +167,7 @@ impl Exchange {
             size,
             strategy: strategy_name,
             spec,
+            every,
         })
     }
 
@@ -371,8 +376,30 @@ fn gone() -> Failure {
     Failure::config("the thread of the exchange has ended")
 }
 
-/// One compressor, or several one after the other.
+/// One compressor, or several one after the other, in a run of so many steps.
 fn policy(text: &str, steps: Option<u64>) -> Result<Policy, Failure> {
-    let _ = steps;
-    Ok(Policy::new(&text.parse()?))
+    let plan: Plan = text.parse().map_err(|error: PlanError| Failure::config(error.to_string()))?;
+    if steps.is_none() && !plan.is_absolute() {
+        return Err(Failure::config(format!(
+            "'{plan}' speaks of parts of a run whose length is not known; give total_steps, or numbers of steps as in \
+             'none until 100 then topk'"
+        )));
+    }
+    if plan.has_budget() {
+        return Err(Failure::config(format!(
+            "'{plan}': budgets are the Rust trainer's; leave 'within' out"
+        )));
+    }
+    let course = Course {
+        steps: steps.unwrap_or(u64::MAX),
+        drops: &[],
+        compressed: &[],
+        raw: &[],
+        sends: 1.0,
+        headers: 0,
+    };
+    let phases = plan.resolve(course).map_err(|error| Failure::config(error.to_string()))?;
+    let mut phases = phases.into_iter();
+    let push = phases.next().map_or_else(|| plan.first().clone(), |(_, spec)| spec);
+    Ok(Policy { later: phases.collect(), ..Policy::new(&push) })
 }

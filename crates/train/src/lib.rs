@@ -14,8 +14,8 @@ pub mod data;
 pub mod models;
 pub mod optim;
 mod options;
-pub mod plan;
 pub mod run;
 pub mod schedule;
 
+pub use gradwire_exchange::plan;
 pub use options::OptionsError;

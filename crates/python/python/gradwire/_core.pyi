@@ -35,6 +35,7 @@ class Exchange:
     size: int
     strategy: str
     spec: str
+    every: int
     def __init__(
         self,
         channel: Any,

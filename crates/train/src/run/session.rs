@@ -178,7 +178,7 @@ fn policy_of(
     };
     let phases = config.compressor.resolve(Course {
         steps: config.steps,
-        learning_rate: &config.learning_rate,
+        drops: &config.learning_rate.drops(config.steps),
         compressed: &elements(compressed),
         raw: &elements(raw),
         sends: sends(config),

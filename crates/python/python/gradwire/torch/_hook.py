@@ -93,6 +93,11 @@ class Hook:
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
         self._exchange = _setup.exchange(named, spec, process_group, **options)
+        if self._exchange.every > 1:
+            raise _core.ConfigError(
+                f"'{compressor}' exchanges every {self._exchange.every} steps, and DistributedDataParallel every step; "
+                "use gradwire.torch.LocalSteps, or leave 'every' out"
+            )
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._exchange)
         self._scaler = scaler
         self._groups: Dict[Tuple[int, ...], int] = {}

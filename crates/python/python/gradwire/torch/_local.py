@@ -26,7 +26,8 @@ class Nesterov:
 
 
 class LocalSteps:
-    """An optimizer whose workers exchange weight updates every so many steps.
+    """An optimizer whose workers exchange weight updates every so many steps: as the compressor's own ``every`` says,
+    or 100.
 
     Use it in place of the optimizer, with a plain model (not DistributedDataParallel)::
 
@@ -47,7 +48,7 @@ class LocalSteps:
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        every: int = 100,
+        every: Optional[int] = None,
         compressor: str = "sbc:p=0.01",
         *,
         outer: Optional[Nesterov] = None,
@@ -56,7 +57,7 @@ class LocalSteps:
         process_group: Optional[Any] = None,
         **options: Any,
     ) -> None:
-        if every < 1:
+        if every is not None and every < 1:
             raise _core.ConfigError(f"every={every}; give the number of steps in a round, at least 1")
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self._exchange = _setup.exchange(named, compressor, process_group, **options)
@@ -64,7 +65,9 @@ class LocalSteps:
         self._parameters = [parameter for _, parameter in named]
         self._group = self._exchange.group(self._names)
         self._optimizer, self._outer, self._mask = optimizer, outer, mask
-        self._every, self._sync_until = every, sync_until
+        own = self._exchange.every
+        self._every = every if every is not None else own if own > 1 else 100
+        self._sync_until = sync_until
         self._step = self._round = 0
         source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
         for tensor in [*model.parameters(), *model.buffers()]:
