@@ -1,5 +1,6 @@
 //! Everything a person runs on this repository: `cargo xtask <task>`.
 
+mod python;
 mod test;
 
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  test     format, lints, every test and every documented example; ends with counts
+  test     format, lints, every test and every documented example, in Rust and in Python; ends with counts
   docs     write docs/compressors.md anew from the registry and the measured rows
   corpus   add seeds for the fuzz targets from the golden files
   golden   write the golden files that do not exist yet (those that exist are never changed)

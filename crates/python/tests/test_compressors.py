@@ -9,13 +9,13 @@ from models import Net, build, data, flat, train
 from world import ranks
 
 STEPS = 25
-# Methods whose memory is more than a residual, or which ranks carry out together: a frame made by hand knows
+# Methods that tell the gradient from the residual, keep more than a residual, or which ranks carry out together: a frame made by hand knows
 # neither. They are held to the loss of `none`.
 OWN_MEMORY = {
-    "adaptive", "dgc", "gradiveq", "gradzip", "powersgd", "sgc", "signsgd", "signum", "sketched-sgd", "variance",
+    "adacomp", "adaptive", "dgc", "gradiveq", "gradzip", "local-selection", "powersgd", "sgc", "signsgd", "signum", "sketched-sgd", "variance",
 }
 # Those that send so little that so few steps show no more than a beginning.
-SLOW = {"adaptive": 0.97, "dryden": 0.97, "gradient-dropping": 0.97, "dgc": 0.97, "sbc": 0.97, "strom": 0.97}
+SLOW = {"adaptive": 0.97, "dryden": 0.97, "gradient-dropping": 0.97, "dgc": 0.97, "sbc": 0.97, "sketched-sgd": 0.97, "strom": 0.97}
 
 
 def all_of_them(rank, size, specs):

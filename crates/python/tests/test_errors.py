@@ -75,7 +75,7 @@ def differently(rank, size, options):
 def test_ranks_started_differently_are_told_both_ways():
     for options, says in [
         ([("3lc", {}), ("topk", {})], ("compressor 3lc", "compressor topk")),
-        ([("3lc", {"seed": 1}), ("3lc", {"seed": 2})], ("seed 1", "seed 2")),
+        ([("3lc", {"raw_below": 10}), ("3lc", {"raw_below": 20})], ("raw below 10", "raw below 20")),
         ([("3lc", {"rules": {"*": "fp16"}}), ("3lc", {})], ("* -> fp16", "rank 1")),
     ]:
         for result in outcomes(2, differently, options):

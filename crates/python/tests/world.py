@@ -1,5 +1,6 @@
 """Ranks as processes of their own, connected by gloo, for tests."""
 
+import io
 import multiprocessing
 import os
 import tempfile
@@ -9,6 +10,16 @@ import torch
 import torch.distributed as dist
 
 _FORK = multiprocessing.get_context("fork")
+
+
+def _pack(result):
+    file = io.BytesIO()
+    torch.save(result, file)
+    return file.getvalue()
+
+
+def _unpack(data):
+    return torch.load(io.BytesIO(data), weights_only=False)
 
 
 class RankFailed(AssertionError):
@@ -22,7 +33,8 @@ def _main(function, rank, size, store, pipe, arguments):
         result = ("ok", function(rank, size, *arguments))
     except BaseException as error:  # noqa: BLE001 - it is passed on
         result = ("error", type(error).__name__, str(error), traceback.format_exc())
-    pipe.send(result)
+    # Bytes of their own: tensors sent as they are would be shared with a process that ends.
+    pipe.send_bytes(_pack(result))
     pipe.close()
     # Without the interpreter's end: background threads may hold on to peers that are gone.
     os._exit(0)
@@ -44,7 +56,7 @@ def outcomes(size, function, *arguments, timeout=100):
         results = []
         for pipe in pipes:
             try:
-                results.append(pipe.recv() if pipe.poll(timeout) else ("error", "Hang", "no answer", "no answer"))
+                results.append(_unpack(pipe.recv_bytes()) if pipe.poll(timeout) else ("error", "Hang", "no answer", "no answer"))
             except EOFError:
                 results.append(("gone",))
         for process in processes:
