@@ -33,20 +33,23 @@ def register(model, hook):
     return gradwire.torch.register(model, hook)
 
 
-def measure(task, hook, seconds):
+def measure(task, hook, seconds, limit):
     """Trains until the target, the cap of steps or of time; evaluation is not in the time."""
     torch.manual_seed(0)
-    model = DistributedDataParallel(task.model())
+    # The collectives that PowerSGD's hook chains to one another must not meet those of another bucket: over gloo
+    # they then wait for one another for good. A limit that is given makes one bucket of all.
+    buckets = {"bucket_cap_mb": 26} if hook == "powerSGD_hook" else {}
+    model = DistributedDataParallel(task.model(), **buckets)
     handle, optimizer = register(model, hook), task.optimizer(model)
     rank, steps, total, best, reached = dist.get_rank(), [], 0.0, 0.0, None
-    for step in range(task.cap_steps):
+    for step in range(limit or task.cap_steps):
         start = time.perf_counter()
         optimizer.zero_grad()
         task.loss(model, rank, step).backward()
         optimizer.step()
         steps.append(time.perf_counter() - start)
         total += steps[-1]
-        if (step + 1) % task.every == 0:
+        if limit is None and (step + 1) % task.every == 0:
             with torch.no_grad():
                 best = max(best, task.measure(model.module))
             # One rank's clock decides for all.
@@ -75,6 +78,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60.0, help="training time after which a hook is given up")
     parser.add_argument("--hooks", nargs="*", default=[*PYTORCH, *GRADWIRE])
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--steps", type=int, help="time so many steps and do not look at the target")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -82,7 +86,7 @@ def main():
     task = TASKS[options.task]()
     for _ in range(options.repeat):
         for hook in options.hooks:
-            found = measure(task, hook, options.seconds)
+            found = measure(task, hook, options.seconds, options.steps)
             record = {"task": options.task, "rate": options.rate, "ranks": dist.get_world_size(), "hook": hook, **found}
             if dist.get_rank() == 0:
                 print(f"{options.task} {options.rate} {hook}: {found['step_ms']:.1f} ms a step, "

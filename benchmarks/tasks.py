@@ -86,7 +86,7 @@ class CharLstm(nn.Module):
 class Shakespeare:
     """Next characters; the measure is accuracy on 200 windows of the last tenth of the text."""
 
-    target, cap_steps, every = 0.40, 800, 20
+    target, cap_steps, every = 0.35, 600, 20
 
     def __init__(self):
         text = (_folder("tinyshakespeare") / "input.txt").read_bytes()
@@ -107,7 +107,7 @@ class Shakespeare:
 
     def loss(self, model, rank, step):
         generator = torch.Generator().manual_seed(step * 64 + rank)
-        x, y = self._windows(torch.randint(0, self.train - 33, (16,), generator=generator))
+        x, y = self._windows(torch.randint(0, self.train - 33, (8,), generator=generator))
         return nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten())
 
     def measure(self, model):
