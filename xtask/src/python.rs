@@ -15,13 +15,13 @@ const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 pub(crate) fn test(counts: &mut Counts) -> bool {
     let folder = target().join("python-tests");
     let python = folder.join("venv/bin/python");
-    if !is_current(&folder) {
-        if let Err(reason) = install(&folder) {
-            let line = format!("skipped: the Python package: {reason}");
-            println!("{line}");
-            counts.read(&line);
-            return true;
-        }
+    if !is_current(&folder)
+        && let Err(reason) = install(&folder)
+    {
+        let line = format!("skipped: the Python package: {reason}");
+        println!("{line}");
+        counts.read(&line);
+        return true;
     }
     let wheels = folder.join("wheels");
     // Whatever is left from another version would be installed as well.

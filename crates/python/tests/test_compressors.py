@@ -9,13 +9,14 @@ from models import Net, build, data, flat, train
 from world import ranks
 
 STEPS = 25
-# Methods that tell the gradient from the residual, keep more than a residual, or which ranks carry out together: a frame made by hand knows
-# neither. They are held to the loss of `none`.
+# Methods that tell the gradient from the residual, keep more than a residual, or that ranks carry out together: frames
+# made by hand know nothing of that. They are held to falling losses alone.
 OWN_MEMORY = {
-    "adacomp", "adaptive", "dgc", "gradiveq", "gradzip", "local-selection", "powersgd", "sgc", "signsgd", "signum", "sketched-sgd", "variance",
+    "adacomp", "adaptive", "dgc", "gradiveq", "gradzip", "local-selection", "powersgd", "sgc", "signsgd", "signum",
+    "sketched-sgd", "variance",
 }
 # Those that send so little that so few steps show no more than a beginning.
-SLOW = {"adaptive": 0.97, "dryden": 0.97, "gradient-dropping": 0.97, "dgc": 0.97, "sbc": 0.97, "sketched-sgd": 0.97, "strom": 0.97}
+SLOW = {"adaptive", "dgc", "dryden", "gradient-dropping", "sbc", "sketched-sgd", "strom"}
 
 
 def all_of_them(rank, size, specs):
@@ -73,4 +74,4 @@ def test_every_compressor_learns_what_its_messages_say():
             for ours, expected in zip((losses, others), by_hand(spec, 2)):
                 numpy.testing.assert_allclose(ours, expected, rtol=2e-3, err_msg=spec)
         best = numpy.mean(losses[-5:]) / numpy.mean(losses[:2])
-        assert best < SLOW.get(spec, 0.9), f"{spec}: {losses[0]} to {losses[-1]}"
+        assert best < (0.97 if spec in SLOW else 0.9), f"{spec}: {losses[0]} to {losses[-1]}"

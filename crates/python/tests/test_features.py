@@ -146,11 +146,23 @@ def test_rules_and_warm_up():
     assert ("gradwire/message_bytes", float(sizes[-1]), 4) in scalars
 
 
+def subgroup(rank, size):
+    group = torch.distributed.new_group([1, 2])
+    if rank == 0:
+        return None
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(Net(), process_group=group)
+    handle = gradwire.torch.register(model, "3lc")
+    losses = train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(10))
+    return flat(model), losses, handle.stats()["messages_up"]
+
+
+def test_a_group_of_some_ranks_is_enough():
+    nothing, one, two = ranks(3, subgroup)
+    assert nothing is None and (one[0] == two[0]).all() and one[1][-1] < one[1][0] and one[2] > 0
+
+
 def one_rank(rank, size):
-    return run_one()
-
-
-def run_one():
     model, _ = build("3lc")
     return train(model, torch.optim.SGD(model.parameters(), lr=0.1), 0, range(10))
 

@@ -121,7 +121,9 @@ class Hook:
             names = [self._names[id(parameter)] for parameter in bucket.parameters()]
             return self._custom.average(self._step - 1, names, bucket.gradients(), tensor)
         if tensor.device.type == "cuda":
-            staging = self._staging.setdefault(tensor.device, Staging(tensor.device))
+            staging = self._staging.get(tensor.device)
+            if staging is None:
+                staging = self._staging[tensor.device] = Staging(tensor.device)
             future, values, done, ready = staging.stage(group, tensor)
         else:
             future, values, ready = Future(), tensor, None
