@@ -4,9 +4,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gradwire::{State, Tensor};
-use gradwire_exchange::plan::{Course, Plan, PlanError};
 use gradwire_exchange::{
-    Background, Buckets, ExchangeError, Model, OnNonFinite, Outcome, Policy, StepReport, Transport,
+    Background, Buckets, ExchangeError, Model, OnNonFinite, Outcome, StepReport, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -14,6 +13,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::buffer::Buffer;
 use crate::channel::Channel;
 use crate::errors::Failure;
+use crate::policy;
 
 /// How often a wait looks whether the user has pressed Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -140,7 +140,7 @@ impl Exchange {
         let deadline = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline {deadline}: {error}")))?;
         let channel = Channel::new(channel, deadline)?;
-        let mut policy = policy(spec, steps)?;
+        let mut policy = policy::read(spec, steps)?;
         let rules = rules.iter().map(|rule| rule.parse());
         policy.rules = rules
             .collect::<Result<_, gradwire_exchange::RuleError>>()
@@ -374,32 +374,4 @@ fn call(callable: Option<Py<PyAny>>) -> Result<(), Failure> {
 
 fn gone() -> Failure {
     Failure::config("the thread of the exchange has ended")
-}
-
-/// One compressor, or several one after the other, in a run of so many steps.
-fn policy(text: &str, steps: Option<u64>) -> Result<Policy, Failure> {
-    let plan: Plan = text.parse().map_err(|error: PlanError| Failure::config(error.to_string()))?;
-    if steps.is_none() && !plan.is_absolute() {
-        return Err(Failure::config(format!(
-            "'{plan}' speaks of parts of a run whose length is not known; give total_steps, or numbers of steps as in \
-             'none until 100 then topk'"
-        )));
-    }
-    if plan.has_budget() {
-        return Err(Failure::config(format!(
-            "'{plan}': budgets are the Rust trainer's; leave 'within' out"
-        )));
-    }
-    let course = Course {
-        steps: steps.unwrap_or(u64::MAX),
-        drops: &[],
-        compressed: &[],
-        raw: &[],
-        sends: 1.0,
-        headers: 0,
-    };
-    let phases = plan.resolve(course).map_err(|error| Failure::config(error.to_string()))?;
-    let mut phases = phases.into_iter();
-    let push = phases.next().map_or_else(|| plan.first().clone(), |(_, spec)| spec);
-    Ok(Policy { later: phases.collect(), ..Policy::new(&push) })
 }

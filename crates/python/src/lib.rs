@@ -9,6 +9,7 @@ mod errors;
 mod exchange;
 mod frames;
 mod listing;
+mod policy;
 
 use pyo3::prelude::*;
 
