@@ -4,7 +4,7 @@ import numpy
 import pytest
 import torch
 
-from models import build, flat, train
+from models import Net, build, flat, train
 from world import ranks
 
 
@@ -39,3 +39,18 @@ def test_replicas_are_bit_identical_and_learn(size, compressor, options):
         assert numpy.mean(losses[-5:]) < 0.6 * numpy.mean(losses[:3])
         assert stats["ratio"] > 1.5 and stats["bytes_up"] > 0
         assert stats["total_steps"] == 30
+
+
+def wide(rank, size, compressor, options):
+    model, _ = build(compressor, module=lambda: Net(hidden=8000), small_buckets=False, **options)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.01), rank, range(3))
+    return flat(model)
+
+
+def test_messages_longer_than_a_first_part_arrive_whole():
+    # 2.4 MB a message by all-gather, halves of it by all-reduce; a first part takes one mebibyte.
+    plain = ranks(2, wide, None, {})
+    for exchange in ("all-gather", "all-reduce", "scatter-reduce"):
+        found = ranks(2, wide, "none", {"exchange": exchange})
+        numpy.testing.assert_allclose(found[0], plain[0], rtol=1e-4, atol=1e-5)
+        assert (found[0] == found[1]).all()
