@@ -17,7 +17,7 @@ import gradwire.torch
 from tasks import TASKS
 
 PYTORCH = ("no hook", "fp16_compress_hook", "powerSGD_hook")
-GRADWIRE = ("3lc", "sbc:p=0.01", "topk:ratio=0.1", "topk:ratio=0.01", "powersgd:rank=1")
+GRADWIRE = ("int8", "3lc", "sbc:p=0.01", "topk:ratio=0.1", "topk:ratio=0.01", "powersgd:rank=1")
 
 
 def register(model, hook):
