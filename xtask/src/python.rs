@@ -13,6 +13,12 @@ const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 /// Builds, installs and tests; whether all went well. Where there is no Python or no way to the packages, says
 /// that the tests were skipped.
 pub(crate) fn test(counts: &mut Counts) -> bool {
+    // From wherever it was started.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    if let Err(error) = std::env::set_current_dir(root) {
+        eprintln!("error: {}: {error}", root.display());
+        return false;
+    }
     let folder = target().join("python-tests");
     let python = folder.join("venv/bin/python");
     if !is_current(&folder)

@@ -56,6 +56,9 @@
 //! many gradients; or, where ranks optimize on their own, with the change of the parameters over
 //! those steps and with [`Apply`] for the optimizer, which adds the mean change; or with the parameters
 //! themselves and [`Adopt`], which takes their mean.
+//!
+//! A caller that has its own optimizer and learns of gradients one after the other averages them in groups of
+//! tensors: [`Buckets`], and [`Background`] to do so in a thread of their own.
 
 mod agreement;
 pub mod all_gather;
