@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use crate::mpi;
+use crate::{mpi, python};
 
 /// A named cargo invocation.
 struct Step {
@@ -38,7 +38,7 @@ const STEPS: &[Step] = &[
 
 /// What the test runner's closing lines add up to, and the tests that found no data.
 #[derive(Default)]
-struct Counts {
+pub(crate) struct Counts {
     passed: u64,
     failed: u64,
     ignored: u64,
@@ -47,13 +47,27 @@ struct Counts {
 
 impl Counts {
     /// Reads one line of output.
-    fn read(&mut self, line: &str) {
+    pub(crate) fn read(&mut self, line: &str) {
         if let Some(rest) = line.trim().strip_prefix("test result: ") {
             self.passed += count_before(rest, " passed");
             self.failed += count_before(rest, " failed");
             self.ignored += count_before(rest, " ignored");
         }
         if let Some(reason) = line.trim().strip_prefix("skipped: ") {
+            self.skipped.push(reason.to_owned());
+        }
+    }
+
+    /// Reads one line of pytest's.
+    pub(crate) fn read_pytest(&mut self, line: &str) {
+        let bare = line.trim_matches(['=', ' ']);
+        if bare.contains(" in ") && (bare.contains(" passed") || bare.contains(" failed")) {
+            self.passed += count_before(bare, " passed");
+            self.failed += count_before(bare, " failed") + count_before(bare, " error");
+        }
+        if let Some((_, reason)) =
+            line.strip_prefix("SKIPPED").and_then(|rest| rest.split_once(": "))
+        {
             self.skipped.push(reason.to_owned());
         }
     }
@@ -78,10 +92,32 @@ pub(crate) fn run() -> ExitCode {
         }
         eprintln!("== {}: {:.0} s", step.name, start.elapsed().as_secs_f64());
     }
+    run_package(&mut counts, &mut broken);
+    sum_up(&counts, &broken)
+}
+
+/// Runs the tests of the Python package alone, and sums up.
+pub(crate) fn run_python() -> ExitCode {
+    let (mut counts, mut broken) = (Counts::default(), Vec::new());
+    run_package(&mut counts, &mut broken);
+    sum_up(&counts, &broken)
+}
+
+fn run_package(counts: &mut Counts, broken: &mut Vec<&'static str>) {
+    let start = Instant::now();
+    eprintln!("== Python package");
+    if !python::test(counts) {
+        broken.push("Python package");
+    }
+    eprintln!("== Python package: {:.0} s", start.elapsed().as_secs_f64());
+}
+
+/// Prints counts and what is broken; skipped tests are, where all should run.
+fn sum_up(counts: &Counts, broken: &[&str]) -> ExitCode {
     for reason in &counts.skipped {
         println!("skipped: {reason}");
     }
-    for step in &broken {
+    for step in broken {
         println!("broken: {step}");
     }
     println!(
@@ -93,8 +129,8 @@ pub(crate) fn run() -> ExitCode {
     let incomplete = std::env::var_os("CI").is_some() && !counts.skipped.is_empty();
     if incomplete {
         println!(
-            "broken: tests were skipped; set GRADWIRE_DATA to the folder that holds the data sets, and \
-             install what is named"
+            "broken: tests were skipped; set GRADWIRE_DATA to the folder that holds the data sets, install what \
+             is named, and see to a python3 that reaches PyPI"
         );
     }
     if broken.is_empty() && !incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -169,5 +205,8 @@ mod tests {
         counts.read("skipped: no MNIST under GRADWIRE_DATA");
         assert_eq!((counts.passed, counts.failed, counts.ignored), (15, 2, 1));
         assert_eq!(counts.skipped, ["no MNIST under GRADWIRE_DATA"]);
+        counts.read_pytest("=== 1 failed, 40 passed, 2 skipped in 36.02s (0:00:36) ===");
+        counts.read_pytest("SKIPPED [1] crates/python/tests/test_examples.py:9: no flwr here");
+        assert_eq!((counts.passed, counts.failed, counts.skipped.len()), (55, 3, 2));
     }
 }

@@ -30,6 +30,8 @@ pub struct Encoder {
     observed: HashSet<u64>,
     /// Of a method in rounds without error feedback, the gradients of the step in progress.
     gradients: HashMap<String, Vec<f32>>,
+    /// Residuals, velocities and what is kept, as they were [remembered](Self::remember).
+    before: [HashMap<String, Vec<f32>>; 3],
     workspace: Workspace,
     scratch: Vec<f32>,
     /// What a residual was multiplied by before an encoding that must be taken off it again.
@@ -51,6 +53,7 @@ impl Encoder {
             kept: HashMap::new(),
             observed: HashSet::new(),
             gradients: HashMap::new(),
+            before: Default::default(),
             workspace: Workspace::default(),
             scratch: vec![0.0; SCRATCH],
             stash: Vec::new(),
@@ -373,6 +376,29 @@ impl Encoder {
         self.residuals.get(name).map(Vec::as_slice)
     }
 
+    /// Keeps a copy of the state, for [`go_back`](Self::go_back). One copy of all residuals; buffers are
+    /// reused from call to call.
+    pub fn remember(&mut self) {
+        let Self { residuals, velocities, kept, before, .. } = self;
+        for (now, before) in [residuals, velocities, kept].into_iter().zip(before) {
+            for (name, values) in now.iter() {
+                match before.get_mut(name) {
+                    Some(copy) => copy.clone_from(values),
+                    None => drop(before.insert(name.clone(), values.clone())),
+                }
+            }
+        }
+    }
+
+    /// Takes back everything encoded since [`remember`](Self::remember), as if it had never been.
+    pub fn go_back(&mut self) {
+        let Self { residuals, velocities, kept, before, .. } = self;
+        for (now, before) in [residuals, velocities, kept].into_iter().zip(before) {
+            now.retain(|name, _| before.contains_key(name));
+            now.iter_mut().for_each(|(name, values)| values.clone_from(&before[name]));
+        }
+    }
+
     /// Adds everything a restored encoder needs to `state`, under keys that start with `prefix`.
     pub fn save(&self, prefix: &str, state: &mut State) {
         state.set_setting(&format!("{prefix}spec"), self.spec.to_string());
@@ -397,6 +423,7 @@ impl Encoder {
         };
         (self.residuals, self.velocities) = (entries("residual"), entries("velocity"));
         self.kept = entries("kept");
+        self.before = Default::default();
         Ok(())
     }
 }

@@ -94,6 +94,9 @@ pub enum StateError {
         /// Elements the receiver has.
         expected: usize,
     },
+    /// An entry for a tensor that the receiver does not have.
+    #[error("state entry '{0}' is of no tensor of this model; it is of another model")]
+    Foreign(String),
     /// A setting in the state differs from the receiver's.
     #[error("the state was saved with {key} = {found}, and is being restored with {expected}")]
     Mismatch {

@@ -50,6 +50,11 @@ impl State {
         under(&self.floats, prefix).map(|(rest, values)| (rest, values.as_slice()))
     }
 
+    /// Drops the arrays whose names a caller does not want.
+    pub fn retain_floats(&mut self, mut wanted: impl FnMut(&str) -> bool) {
+        self.floats.retain(|name, _| wanted(name));
+    }
+
     /// Sets a number.
     pub fn set_number(&mut self, name: &str, value: u64) {
         self.numbers.insert(name.to_owned(), value);

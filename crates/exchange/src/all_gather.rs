@@ -1,8 +1,8 @@
 //! All-gather: every rank gets every message, and decodes and averages by itself.
 //!
 //! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
-//! decodes `n` messages a tensor, in the order of ranks and each as it comes: it holds its own message, one
-//! of another rank, and the means. A rank that does not take part in a round sends nothing. Raw tensors are
+//! decodes `n` messages a tensor, in the order of ranks and each as it comes: it holds its own message and one
+//! of another rank, and adds up the means in place of its gradients. A rank that does not take part in a round sends nothing. Raw tensors are
 //! gathered like the others, as `none`.
 
 use gradwire::{State, Tensor};
@@ -24,8 +24,6 @@ pub struct AllGather {
     /// Another rank's.
     received: Vec<u8>,
     message: Vec<u8>,
-    /// Of each tensor, the mean of the messages so far.
-    means: Vec<Vec<f32>>,
     shares: Shares,
     /// Of each rank, its part in the mean of the round.
     parts: Vec<f32>,
@@ -42,7 +40,6 @@ impl Average for AllGather {
             own: Vec::new(),
             received: Vec::new(),
             message: Vec::new(),
-            means: setup.tensors.iter().map(|tensor| vec![0.0; tensor.elements()]).collect(),
             shares: setup.shares.clone(),
             parts: Vec::new(),
             carried: Carried::new(setup.tensors.len()),
@@ -53,26 +50,34 @@ impl Average for AllGather {
         &mut self,
         transport: &mut dyn Transport,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
-        mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         let operation = Operation::whole(Phase::Gather, round.step);
         self.shares.of_round(round.step, &mut self.parts);
         let own = transport.rank();
-        worked(&mut report.compress, || self.encode(own, round))?;
+        worked(&mut report.compress, || self.encode(own, round, values))?;
         timed(&mut report.wire, || transport.send_to_others(operation, &self.own))?;
-        self.means.iter_mut().for_each(|mean| mean.fill(0.0));
+        values.fill(0.0);
         for rank in 0..transport.size() {
             if rank != own {
                 timed(&mut report.wire, || transport.recv(rank, operation, &mut self.received))?;
             }
-            worked(&mut report.decompress, || self.add(rank, rank == own, round))?;
+            worked(&mut report.decompress, || self.add(rank, rank == own, round, values))?;
         }
-        for (index, values) in self.means.iter_mut().enumerate() {
-            worked(&mut report.decompress, || self.receiver.aggregate(self.routes[index], values));
-            mean(index, values);
+        for (route, range) in self.routes.iter().zip(round.ranges) {
+            let mean = &mut values[range.clone()];
+            worked(&mut report.decompress, || self.receiver.aggregate(*route, mean));
         }
         Ok(())
+    }
+
+    fn remember(&mut self) {
+        self.sender.remember();
+    }
+
+    fn go_back(&mut self) {
+        self.sender.go_back();
     }
 
     fn keeps_squares(&self) -> bool {
@@ -105,14 +110,19 @@ impl Average for AllGather {
 }
 
 impl AllGather {
-    fn encode(&mut self, rank: usize, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn encode(
+        &mut self,
+        rank: usize,
+        round: Round<'_>,
+        values: &[f32],
+    ) -> Result<(), ExchangeError> {
         self.own.clear();
         self.carried.clear();
         if self.parts[rank] == 0.0 {
             return Ok(());
         }
         for (index, tensor) in round.tensors.iter().enumerate() {
-            let gradient = &round.gradients[index];
+            let gradient = &values[round.ranges[index].clone()];
             let route = self.routes[index];
             self.sender.encode(tensor, route, round.step, gradient, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
@@ -122,15 +132,21 @@ impl AllGather {
     }
 
     /// Adds what one rank sent, weighed by its part in the round, to the means.
-    fn add(&mut self, rank: usize, own: bool, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn add(
+        &mut self,
+        rank: usize,
+        own: bool,
+        round: Round<'_>,
+        means: &mut [f32],
+    ) -> Result<(), ExchangeError> {
         let (fused, weight) = (if own { &self.own } else { &self.received }, self.parts[rank]);
         let mut at = 0;
         if weight != 0.0 {
             for (index, tensor) in round.tensors.iter().enumerate() {
                 let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
                 let message = fused::next(rank, fused, &mut at, operation)?;
-                let (route, from, mean) =
-                    (self.routes[index], (round.step, rank), &mut self.means[index]);
+                let (route, from) = (self.routes[index], (round.step, rank));
+                let mean = &mut means[round.ranges[index].clone()];
                 self.receiver.decode_add(tensor, route, from, message, weight, mean)?;
             }
         }

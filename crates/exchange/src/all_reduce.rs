@@ -35,7 +35,6 @@ pub struct AllReduce {
     addend: Vec<f32>,
     /// The means of one tensor's rounds so far.
     means: Vec<f32>,
-    mean: Vec<f32>,
     arithmetic: Arithmetic,
     shares: Shares,
     /// Of each rank, its part in the mean; empty for the plain one.
@@ -74,7 +73,6 @@ impl Average for AllReduce {
             message: Vec::new(),
             addend: Vec::new(),
             means: Vec::new(),
-            mean: Vec::new(),
             arithmetic: Arithmetic::default(),
             shares: setup.shares.clone(),
             weights: Vec::new(),
@@ -86,13 +84,13 @@ impl Average for AllReduce {
         &mut self,
         transport: &mut dyn Transport,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
-        mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         if !self.shares.plain() {
             self.shares.of_round(round.step, &mut self.weights);
         }
-        worked(&mut report.compress, || self.encode(round))?;
+        worked(&mut report.compress, || self.encode(round, values))?;
         let mut first = 0;
         for turn in 1.. {
             cut(&self.segments[first..], self.parts.len(), &mut self.cuts);
@@ -100,16 +98,25 @@ impl Average for AllReduce {
             worked(&mut report.decompress, || self.reduce(transport.rank(), first));
             timed(&mut report.wire, || self.gather(transport, round.step))?;
             first = self.segments.len();
-            worked(&mut report.compress, || self.contribute(round, turn))?;
+            worked(&mut report.compress, || self.contribute(round, turn, values))?;
             if self.segments.len() == first {
                 break;
             }
         }
-        for index in 0..round.tensors.len() {
-            worked(&mut report.decompress, || self.decode(round, index))?;
-            mean(index, &self.mean);
+        values.fill(0.0);
+        for (index, range) in round.ranges.iter().enumerate() {
+            let mean = &mut values[range.clone()];
+            worked(&mut report.decompress, || self.decode(round, index, mean))?;
         }
         Ok(())
+    }
+
+    fn remember(&mut self) {
+        self.sender.remember();
+    }
+
+    fn go_back(&mut self) {
+        self.sender.go_back();
     }
 
     fn keeps_squares(&self) -> bool {
@@ -148,7 +155,7 @@ impl AllReduce {
     }
 
     /// Lays the messages of all tensors in the buffer, or their first addends.
-    fn encode(&mut self, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn encode(&mut self, round: Round<'_>, values: &[f32]) -> Result<(), ExchangeError> {
         self.buffer.clear();
         self.segments.clear();
         self.carried.clear();
@@ -158,7 +165,7 @@ impl AllReduce {
             if self.in_rounds(index) {
                 continue;
             }
-            let gradient = &round.gradients[index];
+            let gradient = &values[round.ranges[index].clone()];
             self.sender.encode(tensor, route, round.step, gradient, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
             let start = self.buffer.len();
@@ -166,17 +173,22 @@ impl AllReduce {
             let element = self.sender.linear(route).expect("the setup refuses other compressors");
             self.segments.push(Segment { tensor: index, start, end: self.buffer.len(), element });
         }
-        self.contribute(round, 0)
+        self.contribute(round, 0, values)
     }
 
     /// Lays the addends of a later round in the buffer, for the tensors that have one.
-    fn contribute(&mut self, round: Round<'_>, turn: usize) -> Result<(), ExchangeError> {
+    fn contribute(
+        &mut self,
+        round: Round<'_>,
+        turn: usize,
+        values: &[f32],
+    ) -> Result<(), ExchangeError> {
         for (index, tensor) in round.tensors.iter().enumerate() {
             if !self.in_rounds(index) {
                 continue;
             }
             self.collect(index);
-            let (at, gradient) = ((round.step, turn), &round.gradients[index]);
+            let (at, gradient) = ((round.step, turn), &values[round.ranges[index].clone()]);
             let addend = &mut self.addend;
             if self.sender.contribute(
                 (tensor, self.routes[index]),
@@ -251,19 +263,18 @@ impl AllReduce {
         Ok(())
     }
 
-    /// Leaves the mean of one tensor in `self.mean`.
-    fn decode(&mut self, round: Round<'_>, index: usize) -> Result<(), ExchangeError> {
+    /// Adds the mean of one tensor to `mean`.
+    fn decode(
+        &mut self,
+        round: Round<'_>,
+        index: usize,
+        mean: &mut [f32],
+    ) -> Result<(), ExchangeError> {
         let tensor = &round.tensors[index];
-        self.mean.clear();
-        self.mean.resize(tensor.elements(), 0.0);
         if self.in_rounds(index) {
             self.collect(index);
-            self.sender.conclude(
-                (tensor, self.routes[index]),
-                round.step,
-                &self.means,
-                &mut self.mean,
-            )?;
+            let route = self.routes[index];
+            self.sender.conclude((tensor, route), round.step, &self.means, mean)?;
             self.carried.note_len(index, 0, &self.sender, 4 * self.means.len());
             return Ok(());
         }
@@ -273,7 +284,7 @@ impl AllReduce {
         // A mean has no one sender; a linear message does not depend on it.
         let from = (round.step, 0);
         let route = self.routes[index];
-        Ok(self.receiver.decode_add(tensor, route, from, message, 1.0, &mut self.mean)?)
+        Ok(self.receiver.decode_add(tensor, route, from, message, 1.0, mean)?)
     }
 }
 

@@ -211,6 +211,18 @@ impl Sender {
         encoders.filter_map(|encoder| encoder.residual(tensor.name())).next()
     }
 
+    /// Keeps a copy of the residuals, for [`go_back`](Self::go_back).
+    pub(crate) fn remember(&mut self) {
+        self.compressed.remember();
+        self.ruled.iter_mut().for_each(Encoder::remember);
+    }
+
+    /// Takes back everything encoded since [`remember`](Self::remember).
+    pub(crate) fn go_back(&mut self) {
+        self.compressed.go_back();
+        self.ruled.iter_mut().for_each(Encoder::go_back);
+    }
+
     /// Adds the residuals to `state`; raw tensors have none.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.compressed.save(prefix, state);

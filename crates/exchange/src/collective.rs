@@ -1,6 +1,7 @@
 //! The strategies in which every worker updates its own parameters: they differ only in how the
 //! gradients are averaged.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use gradwire::{State, StateError, Tensor};
@@ -20,16 +21,22 @@ pub trait Average: Send {
     where
         Self: Sized;
 
-    /// Averages one step's gradients over all ranks and hands every tensor's mean, in order, to
-    /// `mean`: the same bits on every rank. Adds the times of encoding, decoding and waiting to
-    /// `report`.
+    /// Replaces `values`, this rank's gradients of all tensors one behind the other, by their mean
+    /// over all ranks: the same bits on every rank. Adds the times of encoding, decoding and waiting
+    /// to `report`. After an error the values are of no use.
     fn average(
         &mut self,
         transport: &mut dyn Transport,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
-        mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError>;
+
+    /// Keeps a copy of the residuals, for [`go_back`](Self::go_back).
+    fn remember(&mut self);
+
+    /// Takes back what has been averaged since [`remember`](Self::remember), as if it had never been.
+    fn go_back(&mut self);
 
     /// Whether the compressor is told of squares, as [`Exchange::keeps_squares`] has it.
     fn keeps_squares(&self) -> bool;
@@ -54,15 +61,26 @@ pub trait Average: Send {
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
 }
 
-/// One step's input.
+/// What is averaged, and when.
 #[derive(Debug, Clone, Copy)]
 pub struct Round<'a> {
     /// The training step.
     pub step: u64,
-    /// The tensors of the model.
+    /// The tensors.
     pub tensors: &'a [Tensor],
-    /// This rank's gradients, one flat buffer a tensor.
-    pub gradients: &'a [Vec<f32>],
+    /// Where each lies in the values.
+    pub ranges: &'a [Range<usize>],
+}
+
+/// Where tensors that follow one another lie.
+pub(crate) fn ranges(tensors: &[Tensor]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let range = |tensor: &Tensor| {
+        let start = end;
+        end += tensor.elements();
+        start..end
+    };
+    tensors.iter().map(range).collect()
 }
 
 /// One rank's end of a strategy without servers: averages gradients, then runs its own optimizer.
@@ -71,10 +89,12 @@ pub struct Collective<A> {
     average: A,
     optimizer: Box<dyn Optimizer>,
     tensors: Vec<Tensor>,
+    ranges: Vec<Range<usize>>,
+    /// This rank's gradients, then their mean.
+    values: Vec<f32>,
     exchange: String,
-    /// What is added to the mean of each tensor; nothing at all where gradients are not shifted.
-    shift: Vec<Vec<f32>>,
-    sum: Vec<f32>,
+    /// What is added to the mean; nothing at all where gradients are not shifted.
+    shift: Vec<f32>,
 }
 
 impl<A: Average> Collective<A> {
@@ -93,9 +113,10 @@ impl<A: Average> Collective<A> {
             transport,
             optimizer,
             tensors: setup.tensors.to_vec(),
+            ranges: ranges(setup.tensors),
+            values: Vec::new(),
             exchange: format!("{} with {} workers", setup.strategy, setup.workers),
             shift: Vec::new(),
-            sum: Vec::new(),
         })
     }
 }
@@ -116,20 +137,20 @@ impl<A: Average> Exchange for Collective<A> {
         check_lengths(&self.tensors, parameters)?;
         let before = self.transport.traffic();
         let mut report = StepReport::default();
-        let mut update = Duration::ZERO;
-        let Self { optimizer, shift, sum, .. } = self;
-        let result = self.average.average(
-            &mut *self.transport,
-            Round { step, tensors: &self.tensors, gradients },
-            &mut report,
-            &mut |index, mean| {
-                worked(&mut update, || {
-                    let gradient = shifted(mean, shift.get(index), sum);
-                    optimizer.update(index, learning_rate, gradient, &mut parameters[index]);
-                });
-            },
-        );
+        self.values.clear();
+        gradients.iter().for_each(|gradient| self.values.extend_from_slice(gradient));
+        let round = Round { step, tensors: &self.tensors, ranges: &self.ranges };
+        let result =
+            self.average.average(&mut *self.transport, round, &mut self.values, &mut report);
         or_abort(&mut *self.transport, result)?;
+        let mut update = Duration::ZERO;
+        worked(&mut update, || {
+            self.values.iter_mut().zip(&self.shift).for_each(|(mean, shift)| *mean += shift);
+            for (index, (range, parameters)) in self.ranges.iter().zip(parameters).enumerate() {
+                let mean = &self.values[range.clone()];
+                self.optimizer.update(index, learning_rate, mean, parameters);
+            }
+        });
         report.update = update;
         report.traffic = self.transport.traffic() - before;
         Ok(report)
@@ -160,13 +181,10 @@ impl<A: Average> Exchange for Collective<A> {
             initial: &[],
         };
         let mut exact = AllReduce::new(&setup, self.transport.rank());
-        let round = Round { step, tensors: &self.tensors, gradients: values };
-        let (report, shift) = (&mut StepReport::default(), &mut self.shift);
-        shift.resize(self.tensors.len(), Vec::new());
-        let result = exact.average(&mut *self.transport, round, report, &mut |index, mean| {
-            shift[index].clear();
-            shift[index].extend_from_slice(mean);
-        });
+        let round = Round { step, tensors: &self.tensors, ranges: &self.ranges };
+        self.shift = values.concat();
+        let report = &mut StepReport::default();
+        let result = exact.average(&mut *self.transport, round, &mut self.shift, report);
         or_abort(&mut *self.transport, result)?;
         Ok(self.transport.traffic() - before)
     }
@@ -189,8 +207,8 @@ impl<A: Average> Exchange for Collective<A> {
 
     fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
         state.set_setting("exchange", self.exchange.clone());
-        for (tensor, shift) in self.tensors.iter().zip(&self.shift) {
-            state.set_floats(&format!("shift/{}", tensor.name()), shift.clone());
+        if !self.shift.is_empty() {
+            state.set_floats("shift", self.shift.clone());
         }
         self.average.save(state);
         self.optimizer.save("optimizer/", state);
@@ -199,7 +217,7 @@ impl<A: Average> Exchange for Collective<A> {
 
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
         state.expect_setting("exchange", &self.exchange)?;
-        self.shift = saved_shift(&self.tensors, state)?;
+        self.shift = saved_shift(&self.ranges, state)?;
         self.average.restore(state)?;
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
@@ -221,27 +239,13 @@ impl<A: Average> Exchange for Collective<A> {
     }
 }
 
-/// A mean and what is added to it, in `sum`; the mean itself where nothing is.
-fn shifted<'a>(mean: &'a [f32], shift: Option<&Vec<f32>>, sum: &'a mut Vec<f32>) -> &'a [f32] {
-    let Some(shift) = shift else { return mean };
-    sum.clear();
-    sum.extend(mean.iter().zip(shift).map(|(mean, shift)| mean + shift));
-    sum
-}
-
 /// The shift in a state; nothing where gradients were not shifted.
-fn saved_shift(tensors: &[Tensor], state: &State) -> Result<Vec<Vec<f32>>, ExchangeError> {
-    let mut all = Vec::with_capacity(tensors.len());
-    for tensor in tensors {
-        let entry = format!("shift/{}", tensor.name());
-        match state.floats(&entry) {
-            Ok(shift) if shift.len() == tensor.elements() => all.push(shift.to_vec()),
-            Ok(shift) => {
-                let (found, expected) = (shift.len(), tensor.elements());
-                return Err(StateError::WrongSize { entry, found, expected }.into());
-            }
-            Err(_) => return Ok(Vec::new()),
-        }
+fn saved_shift(ranges: &[Range<usize>], state: &State) -> Result<Vec<f32>, ExchangeError> {
+    let Ok(shift) = state.floats("shift") else { return Ok(Vec::new()) };
+    let (found, expected) = (shift.len(), ranges.last().map_or(0, |range| range.end));
+    if found != expected {
+        let entry = "shift".to_owned();
+        return Err(StateError::WrongSize { entry, found, expected }.into());
     }
-    Ok(all)
+    Ok(shift.to_vec())
 }

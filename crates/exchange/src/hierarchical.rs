@@ -37,8 +37,6 @@ pub struct Hierarchical {
     receiver: Receiver,
     /// Ranks of a node.
     node: usize,
-    /// This node's mean; then the mean of all.
-    means: Vec<Vec<f32>>,
     /// The node's messages, or a member's gradients, or the mean as it travels.
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
@@ -62,7 +60,6 @@ impl Average for Hierarchical {
             sender: Sender::new(phases.clone(), setup, rank),
             receiver: Receiver::new(phases, setup.seed),
             node,
-            means: setup.tensors.iter().map(|tensor| vec![0.0; tensor.elements()]).collect(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             message: Vec::new(),
@@ -77,21 +74,27 @@ impl Average for Hierarchical {
         &mut self,
         transport: &mut dyn Transport,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
-        mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         self.shares.of_round(round.step, &mut self.parts);
         self.carried.clear();
         let members = self.members(transport.rank());
         if transport.rank() == members.start {
-            self.average_node(transport, members.clone(), round, report)?;
-            self.average_leaders(transport, round, report)?;
-            self.spread(transport, members, round, report)?;
+            self.average_node(transport, members.clone(), round, values, report)?;
+            self.average_leaders(transport, round, values, report)?;
+            self.spread(transport, members, round, values, report)
         } else {
-            self.follow(transport, members.start, round, report)?;
+            self.follow(transport, members.start, round, values, report)
         }
-        self.means.iter().enumerate().for_each(|(index, values)| mean(index, values));
-        Ok(())
+    }
+
+    fn remember(&mut self) {
+        self.sender.remember();
+    }
+
+    fn go_back(&mut self) {
+        self.sender.go_back();
     }
 
     fn keeps_squares(&self) -> bool {
@@ -141,12 +144,13 @@ impl Hierarchical {
         transport: &mut dyn Transport,
         leader: usize,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let (up, down) = inside(round.step);
         self.outgoing.clear();
         if self.parts[transport.rank()] > 0.0 {
-            worked(&mut report.compress, || self.encode_raw(round))?;
+            worked(&mut report.compress, || self.encode_raw(round, values))?;
         }
         timed(&mut report.wire, || transport.send(leader, up, &self.outgoing))?;
         // A leader waits for its members, then for other leaders.
@@ -154,21 +158,17 @@ impl Hierarchical {
         timed(&mut report.wire, || {
             transport.recv_within(leader, down, patience, &mut self.incoming)
         })?;
-        self.expect_floats(leader, down)?;
-        let mut rest = &self.incoming[..];
-        for mean in &mut self.means {
-            let (values, behind) = rest.split_at(4 * mean.len());
-            mean.clear();
-            elements::widen_onto(values, mean);
-            rest = behind;
-        }
+        self.expect_floats(leader, down, values.len())?;
+        self.addends.clear();
+        elements::widen_onto(&self.incoming, &mut self.addends);
+        values.copy_from_slice(&self.addends);
         Ok(())
     }
 
     /// Lays the gradients in `self.outgoing`, as `f32`.
-    fn encode_raw(&mut self, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn encode_raw(&mut self, round: Round<'_>, values: &[f32]) -> Result<(), ExchangeError> {
         for (index, tensor) in round.tensors.iter().enumerate() {
-            let gradient = &round.gradients[index];
+            let gradient = &values[round.ranges[index].clone()];
             self.sender.encode(tensor, Route::Raw, round.step, gradient, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
             self.outgoing.extend_from_slice(&self.message);
@@ -176,24 +176,24 @@ impl Hierarchical {
         Ok(())
     }
 
-    /// As a leader: leaves the mean of the node's gradients in `self.means`.
+    /// As a leader: makes `values` the mean of the node's gradients.
     fn average_node(
         &mut self,
         transport: &mut dyn Transport,
         members: Range<usize>,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let (up, _) = inside(round.step);
         let whole = self.part(members.clone());
-        self.means.iter_mut().for_each(|mean| mean.fill(0.0));
         for rank in members {
             let weight = self.parts[rank] / whole;
+            // The leader is the first of them.
             if rank == transport.rank() {
-                if self.parts[rank] > 0.0 {
-                    for (mean, gradient) in self.means.iter_mut().zip(round.gradients) {
-                        add(mean, gradient, weight);
-                    }
+                match self.parts[rank] > 0.0 {
+                    true => values.iter_mut().for_each(|value| *value *= weight),
+                    false => values.fill(0.0),
                 }
                 continue;
             }
@@ -202,57 +202,59 @@ impl Hierarchical {
                 fused::finish(rank, &self.incoming, 0, up)?;
                 continue;
             }
-            self.expect_floats(rank, up)?;
+            self.expect_floats(rank, up, values.len())?;
             self.addends.clear();
             elements::widen_onto(&self.incoming, &mut self.addends);
-            let mut rest = &self.addends[..];
-            for mean in &mut self.means {
-                let (values, behind) = rest.split_at(mean.len());
-                add(mean, values, weight);
-                rest = behind;
-            }
+            add(values, &self.addends, weight);
         }
         Ok(())
     }
 
-    /// As a leader: makes `self.means` the mean of all nodes' messages.
+    /// As a leader: makes `values`, the node's mean, the mean of all nodes' messages.
     fn average_leaders(
         &mut self,
         transport: &mut dyn Transport,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let (own, size) = (transport.rank(), transport.size());
         let between = Operation::whole(Phase::Gather, round.step);
-        worked(&mut report.compress, || self.encode(own, round))?;
+        worked(&mut report.compress, || self.encode(own, round, values))?;
         let patience = transport.deadline() * 5 / 4;
         let leaders = || (0..size).step_by(self.node);
         for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {
             timed(&mut report.wire, || transport.send(to, between, &self.outgoing))?;
         }
-        self.means.iter_mut().for_each(|mean| mean.fill(0.0));
+        values.fill(0.0);
         for leader in (0..size).step_by(self.node) {
             if leader != own {
                 timed(&mut report.wire, || {
                     transport.recv_within(leader, between, patience, &mut self.incoming)
                 })?;
             }
-            worked(&mut report.decompress, || self.decode(leader, leader == own, round))?;
+            worked(&mut report.decompress, || self.decode(leader, leader == own, round, values))?;
         }
-        for (mean, route) in self.means.iter_mut().zip(&self.routes) {
+        for (range, route) in round.ranges.iter().zip(&self.routes) {
+            let mean = &mut values[range.clone()];
             worked(&mut report.decompress, || self.receiver.aggregate(*route, mean));
         }
         Ok(())
     }
 
     /// Lays the messages for the node's mean in `self.outgoing`.
-    fn encode(&mut self, leader: usize, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn encode(
+        &mut self,
+        leader: usize,
+        round: Round<'_>,
+        means: &[f32],
+    ) -> Result<(), ExchangeError> {
         self.outgoing.clear();
         if self.part(self.members(leader)) == 0.0 {
             return Ok(());
         }
         for (index, tensor) in round.tensors.iter().enumerate() {
-            let (route, mean) = (self.routes[index], &self.means[index]);
+            let (route, mean) = (self.routes[index], &means[round.ranges[index].clone()]);
             self.sender.encode(tensor, route, round.step, mean, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
             fused::append(&self.message, &mut self.outgoing);
@@ -261,7 +263,13 @@ impl Hierarchical {
     }
 
     /// Adds what a node's messages decode to, weighed by its part, to the means.
-    fn decode(&mut self, leader: usize, own: bool, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn decode(
+        &mut self,
+        leader: usize,
+        own: bool,
+        round: Round<'_>,
+        means: &mut [f32],
+    ) -> Result<(), ExchangeError> {
         let weight = self.part(self.members(leader));
         let fused = if own { &self.outgoing } else { &self.incoming };
         let mut at = 0;
@@ -270,7 +278,7 @@ impl Hierarchical {
                 let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
                 let message = fused::next(leader, fused, &mut at, operation)?;
                 let (route, from) = (self.routes[index], (round.step, leader));
-                let mean = &mut self.means[index];
+                let mean = &mut means[round.ranges[index].clone()];
                 self.receiver.decode_add(tensor, route, from, message, weight, mean)?;
             }
         }
@@ -283,12 +291,13 @@ impl Hierarchical {
         transport: &mut dyn Transport,
         members: Range<usize>,
         round: Round<'_>,
+        means: &[f32],
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let (_, down) = inside(round.step);
         self.outgoing.clear();
         if members.len() > 1 {
-            self.means.iter().for_each(|mean| elements::narrow_onto(mean, &mut self.outgoing));
+            elements::narrow_onto(means, &mut self.outgoing);
         }
         timed(&mut report.wire, || {
             members.skip(1).try_for_each(|to| transport.send(to, down, &self.outgoing))
@@ -296,8 +305,13 @@ impl Hierarchical {
     }
 
     /// Refuses a message that does not have the whole model's floats.
-    fn expect_floats(&self, from: usize, operation: Operation<'_>) -> Result<(), ExchangeError> {
-        let expected = 4 * self.means.iter().map(Vec::len).sum::<usize>();
+    fn expect_floats(
+        &self,
+        from: usize,
+        operation: Operation<'_>,
+        elements: usize,
+    ) -> Result<(), ExchangeError> {
+        let expected = 4 * elements;
         if self.incoming.len() == expected {
             return Ok(());
         }

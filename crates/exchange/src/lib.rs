@@ -57,10 +57,15 @@
 //! many gradients; or, where ranks optimize on their own, with the change of the parameters over
 //! those steps and with [`Apply`] for the optimizer, which adds the mean change; or with the parameters
 //! themselves and [`Adopt`], which takes their mean.
+//!
+//! A caller that has its own optimizer and learns of gradients one after the other averages them in groups of
+//! tensors: [`Buckets`], and [`Background`] to do so in a thread of their own.
 
 mod agreement;
 pub mod all_gather;
 pub mod all_reduce;
+mod background;
+mod buckets;
 mod codec;
 mod collective;
 mod digest;
@@ -70,10 +75,12 @@ mod error;
 mod exchange;
 mod fused;
 pub mod hierarchical;
+mod kept;
 mod launch;
 mod ledger;
 mod link;
 mod optimizer;
+pub mod plan;
 mod policy;
 mod report;
 mod rule;
@@ -88,12 +95,15 @@ mod transport;
 pub use agreement::agree;
 pub use all_gather::AllGather;
 pub use all_reduce::AllReduce;
+pub use background::Background;
+pub use buckets::{Buckets, Model, OnNonFinite, Outcome};
 pub use collective::{Average, Collective, Round};
 pub use digest::digest;
 pub use end::End;
 pub use error::ExchangeError;
 pub use exchange::{Exchange, StepReport};
 pub use hierarchical::Hierarchical;
+pub use kept::reshare;
 pub use launch::{Launched, Servers, launch};
 pub use ledger::Traffic;
 pub use link::{Link, StepBytes};

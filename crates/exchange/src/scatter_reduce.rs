@@ -17,6 +17,7 @@ use crate::exchange::{timed, worked};
 use crate::policy::Route;
 use crate::{
     Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, fused,
+    kept,
 };
 
 /// Averages by scatter-reduce; see the [module](self).
@@ -50,10 +51,15 @@ struct Slice {
     owner: usize,
 }
 
-impl Average for ScatterReduce {
-    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+impl ScatterReduce {
+    /// The same for a part of a model: every tensor is cut by itself, so that its slices, and what is
+    /// kept for them, are the same whichever tensors it is averaged with.
+    pub fn by_tensor(setup: &Setup<'_>, rank: usize) -> Self {
+        Self::of_slices(cut_each(setup.tensors, setup.workers), setup, rank)
+    }
+
+    fn of_slices(mut slices: Vec<Slice>, setup: &Setup<'_>, rank: usize) -> Self {
         let (phases, n) = (Phases::of_pushes(setup.policy), setup.workers);
-        let mut slices = cut(setup.tensors, n);
         for slice in &mut slices {
             slice.route = setup.policy.route(&setup.tensors[slice.whole]);
         }
@@ -74,22 +80,39 @@ impl Average for ScatterReduce {
             carried: Carried::new(setup.tensors.len()),
         }
     }
+}
+
+impl Average for ScatterReduce {
+    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+        Self::of_slices(cut(setup.tensors, setup.workers), setup, rank)
+    }
 
     fn average(
         &mut self,
         transport: &mut dyn Transport,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
-        mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         let rank = transport.rank();
         self.shares.of_round(round.step, &mut self.parts);
-        worked(&mut report.compress, || self.encode(rank, round))?;
+        worked(&mut report.compress, || self.encode(rank, round, values))?;
         timed(&mut report.wire, || self.scatter(transport, round.step))?;
         self.reduce(rank, round.step, report)?;
         let gather = Operation::whole(Phase::Gather, round.step);
         timed(&mut report.wire, || transport.all_gather_v(gather, &mut self.gathered))?;
-        self.decode(round, report, mean)
+        values.fill(0.0);
+        worked(&mut report.decompress, || self.decode(round, values))
+    }
+
+    fn remember(&mut self) {
+        self.first.remember();
+        self.second.remember();
+    }
+
+    fn go_back(&mut self) {
+        self.first.go_back();
+        self.second.go_back();
     }
 
     fn keeps_squares(&self) -> bool {
@@ -123,20 +146,31 @@ impl Average for ScatterReduce {
     }
 
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        self.first.restore("push/", state)?;
-        Ok(self.second.restore("reduce/", state)?)
+        let slices = self.slices.iter().map(|slice| slice.tensor.name());
+        let state = kept::split(state, slices);
+        self.first.restore("push/", &state)?;
+        // Another strategy has saved it: what owners had left is in the first residuals.
+        if state.setting("reduce/spec").is_err() {
+            return Ok(());
+        }
+        Ok(self.second.restore("reduce/", &state)?)
     }
 }
 
 impl ScatterReduce {
-    fn encode(&mut self, rank: usize, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn encode(
+        &mut self,
+        rank: usize,
+        round: Round<'_>,
+        values: &[f32],
+    ) -> Result<(), ExchangeError> {
         self.outbox.iter_mut().for_each(Vec::clear);
         self.carried.clear();
         if self.parts[rank] == 0.0 {
             return Ok(());
         }
         for slice in &self.slices {
-            let values = &round.gradients[slice.whole][slice.range.clone()];
+            let values = &values[round.ranges[slice.whole].clone()][slice.range.clone()];
             self.first.encode(&slice.tensor, slice.route, round.step, values, &mut self.message)?;
             self.carried.note(slice.whole, slice.range.start, &self.first, &self.message);
             fused::append(&self.message, &mut self.outbox[slice.owner]);
@@ -203,32 +237,16 @@ impl ScatterReduce {
     }
 
     /// Puts every tensor together from the owners' averages.
-    fn decode(
-        &mut self,
-        round: Round<'_>,
-        report: &mut StepReport,
-        ready: &mut dyn FnMut(usize, &[f32]),
-    ) -> Result<(), ExchangeError> {
+    fn decode(&mut self, round: Round<'_>, means: &mut [f32]) -> Result<(), ExchangeError> {
         let n = self.gathered.len();
         self.cursors.fill(0);
         for slice in &self.slices {
             let Slice { tensor, route, owner, range, whole } = slice;
             let operation = Operation::tensor(Phase::Gather, *whole, tensor.name(), round.step);
-            if range.start == 0 {
-                self.mean.clear();
-                self.mean.resize(round.tensors[*whole].elements(), 0.0);
-            }
-            worked(&mut report.decompress, || {
-                let cursor = &mut self.cursors[*owner];
-                let message = fused::next(*owner, &self.gathered[*owner], cursor, operation)?;
-                let (from, out) = ((round.step, n + owner), &mut self.mean[range.clone()]);
-                Ok::<(), ExchangeError>(
-                    self.receiver.decode_add(tensor, *route, from, message, 1.0, out)?,
-                )
-            })?;
-            if range.end == self.mean.len() {
-                ready(*whole, &self.mean);
-            }
+            let cursor = &mut self.cursors[*owner];
+            let message = fused::next(*owner, &self.gathered[*owner], cursor, operation)?;
+            let out = &mut means[round.ranges[*whole].clone()][range.clone()];
+            self.receiver.decode_add(tensor, *route, (round.step, n + owner), message, 1.0, out)?;
         }
         let operation = Operation::whole(Phase::Gather, round.step);
         for (owner, (fused, &at)) in self.gathered.iter().zip(&self.cursors).enumerate() {
@@ -251,21 +269,7 @@ fn cut(tensors: &[Tensor], parts: usize) -> Vec<Slice> {
                 owner += 1;
             }
             let end = tensor.elements().min(border(owner + 1) - offset);
-            let tensor_of_slice = if end - start == tensor.elements() {
-                tensor.clone()
-            } else {
-                // As many dimensions as the whole, which tell some compressors the kind of its layer.
-                let mut shape = vec![1; tensor.shape().len()];
-                shape[0] = end - start;
-                Tensor::new(format!("{}[{start}..{end}]", tensor.name()), &shape)
-            };
-            slices.push(Slice {
-                whole,
-                range: start..end,
-                tensor: tensor_of_slice,
-                route: Route::Push,
-                owner,
-            });
+            slices.push(Slice::of(tensor, whole, start..end, owner));
             start = end;
             if start == tensor.elements() {
                 break;
@@ -276,9 +280,59 @@ fn cut(tensors: &[Tensor], parts: usize) -> Vec<Slice> {
     slices
 }
 
+/// Elements that a slice of a tensor has at least, where tensors are cut by themselves.
+const SLICE: usize = 4096;
+
+/// Cuts each tensor in `parts` slices of equal length, one for each owner; small ones stay whole, and their
+/// names choose the owner.
+fn cut_each(tensors: &[Tensor], parts: usize) -> Vec<Slice> {
+    let mut slices = Vec::new();
+    for (whole, tensor) in tensors.iter().enumerate() {
+        let elements = tensor.elements();
+        if elements < parts * SLICE {
+            let owner = (tensor.id() % parts as u64) as usize;
+            slices.push(Slice::of(tensor, whole, 0..elements, owner));
+            continue;
+        }
+        let border = |part: usize| (elements as u128 * part as u128 / parts as u128) as usize;
+        for owner in 0..parts {
+            slices.push(Slice::of(tensor, whole, border(owner)..border(owner + 1), owner));
+        }
+    }
+    slices
+}
+
+impl Slice {
+    fn of(tensor: &Tensor, whole: usize, range: Range<usize>, owner: usize) -> Self {
+        let Range { start, end } = range;
+        let sliced = if end - start == tensor.elements() {
+            tensor.clone()
+        } else {
+            // As many dimensions as the whole, which tell some compressors the kind of its layer.
+            let mut shape = vec![1; tensor.shape().len()];
+            shape[0] = end - start;
+            Tensor::new(kept::slice_name(tensor.name(), &range), &shape)
+        };
+        Self { whole, range, tensor: sliced, route: Route::Push, owner }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tensors_are_cut_by_themselves_whatever_they_travel_with() {
+        let tensors = [Tensor::new("big", &[100, 100]), Tensor::new("small", &[100])];
+        let names = |tensors: &[Tensor]| -> Vec<_> {
+            let slices = cut_each(tensors, 2);
+            slices.iter().map(|slice| (slice.tensor.name().to_owned(), slice.owner)).collect()
+        };
+        let owner = (tensors[1].id() % 2) as usize;
+        let big = named(&[("big[0..5000]", 0), ("big[5000..10000]", 1)]);
+        assert_eq!(names(&tensors[..1]), big);
+        assert_eq!(names(&tensors), [&big[..], &named(&[("small", owner)])].concat());
+    }
 
     fn cuts(sizes: &[usize], parts: usize) -> Vec<(String, usize)> {
         let tensors: Vec<_> = sizes

@@ -42,7 +42,13 @@ impl Setup<'_> {
                 self.shares.workers()
             ));
         }
-        self.validate_tensors()?;
+        self.validate_initial()?;
+        self.validate_group()
+    }
+
+    /// The same for tensors that are averaged without a word on the parameters.
+    pub(crate) fn validate_group(&self) -> Result<(), ExchangeError> {
+        self.validate_names()?;
         self.validate_phases()?;
         match self.strategy {
             Strategy::AllReduce => self.validate_linear(),
@@ -57,7 +63,7 @@ impl Setup<'_> {
         }
     }
 
-    fn validate_tensors(&self) -> Result<(), ExchangeError> {
+    fn validate_names(&self) -> Result<(), ExchangeError> {
         let mut names = HashSet::new();
         if let Some(twice) = self.tensors.iter().find(|tensor| !names.insert(tensor.name())) {
             return refuse(format!(
@@ -65,6 +71,10 @@ impl Setup<'_> {
                 twice.name()
             ));
         }
+        Ok(())
+    }
+
+    fn validate_initial(&self) -> Result<(), ExchangeError> {
         if self.initial.len() != self.tensors.len() {
             return refuse(format!(
                 "there are {} tensors and initial parameters for {}; give one flat buffer a tensor",
@@ -221,11 +231,13 @@ impl Setup<'_> {
                 transport.size()
             ));
         }
-        agreement::on_configuration(transport, &self.describe())
+        let digest = digest(self.initial);
+        let description = format!("{}initial parameters {digest:016x}\n", self.describe());
+        agreement::on_configuration(transport, &description)
     }
 
     /// Everything that must be equal, a fact a line.
-    fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let policy = self.policy;
         let mut text = format!(
             "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\nlater {:?}\npull \
@@ -249,7 +261,6 @@ impl Setup<'_> {
         for tensor in self.tensors {
             text += &format!("tensor '{}' {:?}\n", tensor.name(), tensor.shape());
         }
-        text += &format!("initial parameters {:016x}\n", digest(self.initial));
         text
     }
 }

@@ -10,7 +10,7 @@
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
 //! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too; its parameters, where workers go at their own pace |
-//! | `worker<r>/snapshot/…`, `shift/…` | of variance-reduced gradients, the snapshot and the mean gradient there |
+//! | `worker<r>/snapshot/…`, `shift` | of variance-reduced gradients, the snapshot and the mean gradient there |
 //! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since it was last looked at |
 //! | `worker0/diagnosis exchanges`, `overdue` | how many exchanges that was, and whether a look is due |
 //! | `record` | the trace and evaluations so far, as JSON |

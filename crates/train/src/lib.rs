@@ -15,8 +15,8 @@ mod kept;
 pub mod models;
 pub mod optim;
 mod options;
-pub mod plan;
 pub mod run;
 pub mod schedule;
 
+pub use gradwire_exchange::plan;
 pub use options::OptionsError;

@@ -76,20 +76,28 @@ impl Average for SparseAllReduce {
         &mut self,
         transport: &mut dyn Transport,
         round: Round<'_>,
+        values: &mut [f32],
         report: &mut StepReport,
-        mean: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExchangeError> {
         self.shares.of_round(round.step, &mut self.parts);
-        worked(&mut report.compress, || self.contribute(transport.rank(), round))?;
+        worked(&mut report.compress, || self.contribute(transport.rank(), round, values))?;
         self.meet(transport, round, report)?;
         for (index, tensor) in round.tensors.iter().enumerate() {
             worked(&mut report.decompress, || {
                 self.sum[index].spread(&mut self.mean, tensor.elements());
                 self.receiver.aggregate(self.routes[index], &mut self.mean);
+                values[round.ranges[index].clone()].copy_from_slice(&self.mean);
             });
-            mean(index, &self.mean);
         }
         Ok(())
+    }
+
+    fn remember(&mut self) {
+        self.sender.remember();
+    }
+
+    fn go_back(&mut self) {
+        self.sender.go_back();
     }
 
     fn keeps_squares(&self) -> bool {
@@ -123,7 +131,12 @@ impl Average for SparseAllReduce {
 
 impl SparseAllReduce {
     /// Leaves what this rank's messages decode to, times its part in the mean, in `self.sum`.
-    fn contribute(&mut self, rank: usize, round: Round<'_>) -> Result<(), ExchangeError> {
+    fn contribute(
+        &mut self,
+        rank: usize,
+        round: Round<'_>,
+        values: &[f32],
+    ) -> Result<(), ExchangeError> {
         self.carried.clear();
         self.sum.iter_mut().for_each(Part::clear);
         let weight = self.parts[rank];
@@ -131,7 +144,7 @@ impl SparseAllReduce {
             return Ok(());
         }
         for (index, tensor) in round.tensors.iter().enumerate() {
-            let (route, gradient) = (self.routes[index], &round.gradients[index]);
+            let (route, gradient) = (self.routes[index], &values[round.ranges[index].clone()]);
             self.sender.encode(tensor, route, round.step, gradient, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
             let (decoded, from) = (&mut self.mean, (round.step, rank));

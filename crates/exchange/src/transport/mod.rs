@@ -65,6 +65,15 @@ pub trait Transport: Send {
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header), ExchangeError>;
 
+    /// Waits until what was sent has left for good, so that this rank may end. Nothing to do where the engine sees
+    /// to it.
+    ///
+    /// # Errors
+    /// `PeerLost` or `Deadline`.
+    fn flush(&mut self) -> Result<(), ExchangeError> {
+        Ok(())
+    }
+
     /// Tells every rank to stop waiting, because of what happened to `culprit`. The first call of
     /// a run counts.
     fn abort(&mut self, culprit: usize);

@@ -101,7 +101,7 @@ pub(super) fn policy_of(
     };
     let phases = config.compressor.resolve(Course {
         steps: config.steps,
-        learning_rate: &config.learning_rate,
+        drops: &config.learning_rate.drops(config.steps),
         compressed: &elements(compressed),
         raw: &elements(raw),
         sends: sends(config),

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `sbc:p=0.01,every=10` | the same throughout |
 //! | `sbc2 until 0.5 then sbc1` | another from half of the steps on |
+//! | `none until 100 then topk` | another from step 100 on |
 //! | `sbc2 until drop then sbc1` | another from the first drop of the learning rate on |
 //! | `none until 0.1 then topk` | a warm-up without compression |
-//! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that moves to its value, in eight equal ratios, over a part of the steps |
+//! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that moves to its value, in eight equal ratios, over a part of the steps, or over so many |
 //! | `sbc within 2MB` | delay and sparsity such that a worker sends two megabytes over the run |
 //!
 //! The stages of one plan are of one compressor with different parameters, and residuals are carried over; but
@@ -21,12 +22,14 @@
 //! take, headers included, so a compressor that sends exactly the ratio asked for stays within the
 //! budget; with a part of the workers in each round, on average.
 
+mod budget;
+
 use std::fmt;
 use std::str::FromStr;
 
 use gradwire::Spec;
 
-use crate::schedule::LearningRate;
+pub use budget::position_bits;
 
 /// Compressors over a run. Parses from and prints to the texts of the [module](self).
 #[derive(Debug, Clone, PartialEq)]
@@ -48,8 +51,45 @@ struct Stage {
 struct Ramp {
     key: String,
     from: f64,
-    /// A part of all steps, in (0, 1).
-    over: f64,
+    over: Length,
+}
+
+/// A number of steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Length {
+    /// As a part of all steps, in (0, 1).
+    Part(f64),
+    /// As it is, at least 1.
+    Steps(u64),
+}
+
+impl Length {
+    fn of(self, steps: u64) -> u64 {
+        match self {
+            Length::Part(part) => (part * steps as f64).round() as u64,
+            Length::Steps(steps) => steps,
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let text = text.trim();
+        match text.parse() {
+            Ok(steps) => (steps > 0).then_some(Length::Steps(steps)),
+            Err(_) => {
+                let part = text.parse().ok().filter(|part| *part > 0.0 && *part < 1.0);
+                part.map(Length::Part)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Length::Part(part) => write!(f, "{part}"),
+            Length::Steps(steps) => write!(f, "{steps}"),
+        }
+    }
 }
 
 /// Values a parameter takes on its way, in equal ratios.
@@ -57,8 +97,8 @@ const RAMP: u64 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Until {
-    /// A part of all steps, in (0, 1).
-    Part(f64),
+    /// So far into the run.
+    After(Length),
     /// The next drop of the learning rate.
     Drop,
     /// The run's end.
@@ -73,7 +113,7 @@ pub enum PlanError {
     Spec(#[from] gradwire::SpecError),
     /// The form.
     #[error(
-        "'{text}' is no plan: {reason}; give SPEC, 'SPEC until 0.5 then SPEC', 'SPEC until drop then SPEC', 'SPEC from KEY=VALUE over 0.05' or 'SPEC within 2MB'"
+        "'{text}' is no plan: {reason}; give SPEC, 'SPEC until 0.5 then SPEC', 'SPEC until 100 then SPEC', 'SPEC until drop then SPEC', 'SPEC from KEY=VALUE over 0.05' or 'SPEC within 2MB'"
     )]
     Form {
         /// What was given.
@@ -96,8 +136,8 @@ pub enum PlanError {
 pub struct Course<'a> {
     /// Steps of the run.
     pub steps: u64,
-    /// The learning rate over them.
-    pub learning_rate: &'a LearningRate,
+    /// The steps at which the learning rate drops, ascending.
+    pub drops: &'a [u64],
     /// Elements of each tensor that travels compressed.
     pub compressed: &'a [usize],
     /// Elements of each tensor that travels uncompressed.
@@ -140,17 +180,28 @@ impl Plan {
         (!moves && self.budget.is_none()).then(|| self.first())
     }
 
+    /// Whether it says when by numbers of steps alone, so that it serves a run whose length is not known.
+    pub fn is_absolute(&self) -> bool {
+        let part = |length: &Length| matches!(length, Length::Part(_));
+        let ramps = |stage: &Stage| stage.ramp.as_ref().is_some_and(|ramp| part(&ramp.over));
+        let ends = |stage: &Stage| match &stage.until {
+            Until::After(length) => part(length),
+            Until::Drop => true,
+            Until::End => false,
+        };
+        self.budget.is_none() && !self.stages.iter().any(|stage| ramps(stage) || ends(stage))
+    }
+
     /// The specs in order, each with the step it begins with; the first begins with step 0.
     ///
     /// # Errors
     /// `Unfit` if the learning rate has too few drops, moments are not in order, or a budget
     /// cannot be kept or does not go with the compressor.
     pub fn resolve(&self, course: Course<'_>) -> Result<Vec<Phase>, PlanError> {
-        let drops = course.learning_rate.drops(course.steps);
         if let Some(bytes) = self.budget {
-            return self.within(bytes, drops.first().copied(), course);
+            return self.within(bytes, course.drops.first().copied(), course);
         }
-        let mut drops = drops.into_iter();
+        let mut drops = course.drops.iter().copied();
         let mut phases = Vec::new();
         let mut start = 0;
         for stage in &self.stages {
@@ -159,7 +210,7 @@ impl Plan {
             phases.extend(ramp);
             let next = match stage.until {
                 Until::End => break,
-                Until::Part(part) => (part * course.steps as f64).round() as u64,
+                Until::After(length) => length.of(course.steps),
                 Until::Drop => drops.find(|&drop| drop > start).ok_or_else(|| {
                     self.unfit("the learning rate has no further drop; use step:…,at=… or a part")
                 })?,
@@ -181,7 +232,7 @@ impl Plan {
         let Some(Ramp { key, from, over }) = &stage.ramp else {
             return Ok(vec![(start, stage.spec.clone())]);
         };
-        let span = (over * steps as f64).round() as u64;
+        let span = over.of(steps);
         if span < RAMP || start + span >= steps {
             return Err(self.unfit(format!(
                 "a parameter moves over {span} steps from step {start} on; it takes at least {RAMP}, and ends before \
@@ -198,110 +249,9 @@ impl Plan {
         on_the_way.chain(std::iter::once(Ok((start + span, stage.spec.clone())))).collect()
     }
 
-    fn within(
-        &self,
-        bytes: u64,
-        drop: Option<u64>,
-        course: Course<'_>,
-    ) -> Result<Vec<Phase>, PlanError> {
-        let spec = self.first();
-        let Some(key) = ["p", "ratio"].into_iter().find(|key| spec.real(key).is_some()) else {
-            return Err(self.unfit("only a compressor with a parameter p or ratio has a budget"));
-        };
-        let value_bits = f64::from(spec.compressor().value_bits().unwrap_or(32));
-        let given = spec.real(key).unwrap_or(1.0);
-        let least = LEAST.min(given);
-        let cost = |p: f64| round_bits(course, p, value_bits) * course.sends;
-        let nothing_fits = || self.unfit("not even one round fits the budget; give more bytes");
-        let bits = bytes as f64 * 8.0;
-
-        let until = drop.unwrap_or(course.steps);
-        let share = bits * until as f64 / course.steps as f64;
-        let (every, p) = match delay(until, share / cost(given)) {
-            Some(every) => (every, given),
-            None => {
-                // One round, by more than its share if it must be, so long as one is left after the drop.
-                let spare = bits - if drop.is_some() { cost(least) } else { 0.0 };
-                let within = |most: f64| largest(|p| cost(p) <= most, [least, given]);
-                (until, within(share).or_else(|| within(spare)).ok_or_else(nothing_fits)?)
-            }
-        };
-        let mut phases = vec![(0, spec.clone().with_every(every).with_real(key, p)?)];
-        if let Some(drop) = drop {
-            let span = course.steps - drop;
-            let left = bits - until.div_ceil(every) as f64 * cost(p);
-            let every = delay(span, left / cost(least)).ok_or_else(nothing_fits)?;
-            let rounds = span.div_ceil(every) as f64;
-            let p = largest(|p| rounds * cost(p) <= left, [least, given]).unwrap_or(least);
-            phases.push((drop, spec.clone().with_every(every).with_real(key, p)?));
-        }
-        Ok(phases)
-    }
-
     fn unfit(&self, reason: impl Into<String>) -> PlanError {
         PlanError::Unfit { plan: self.to_string(), reason: reason.into() }
     }
-}
-
-/// The sparsest that a budget goes to.
-const LEAST: f64 = 1e-4;
-/// The most that a sparse message takes beside its positions and values: a kind, a count, a mean, and
-/// the length that messages are joined with.
-const MESSAGE_BITS: f64 = 104.0;
-
-/// The shortest delay with which there are at most so many rounds in `span` steps, if there can be any.
-fn delay(span: u64, rounds: f64) -> Option<u64> {
-    (rounds >= 1.0).then(|| span.div_ceil((rounds as u64).min(span)))
-}
-
-/// The most bits that a round's messages to one receiver take at sparsity p.
-fn round_bits(course: Course<'_>, p: f64, value_bits: f64) -> f64 {
-    let sparse = |&elements: &usize| {
-        let kept = (p * elements as f64).round().clamp(elements.min(1) as f64, elements as f64);
-        longest_positions(kept, elements as f64) + kept * value_bits + MESSAGE_BITS
-    };
-    let raw = |&elements: &usize| 32.0 * elements as f64 + MESSAGE_BITS;
-    course.compressed.iter().map(sparse).sum::<f64>()
-        + course.raw.iter().map(raw).sum::<f64>()
-        + 8.0 * course.headers as f64
-}
-
-/// The most bits that a Golomb code takes for so many positions, with the parameter b that suits them
-/// best: b + 1 each, and the quotients, which cannot add up to more than elements / 2^b.
-fn longest_positions(kept: f64, elements: f64) -> f64 {
-    let with = |b: i32| kept * f64::from(b + 1) + (elements / 2f64.powi(b)).floor();
-    (0..32).map(with).fold(f64::INFINITY, f64::min)
-}
-
-/// Equation 5: the expected bits of a position at sparsity p, Golomb-coded with the best parameter:
-/// b* + 1 / (1 − (1 − p)^(2^b*)). None are needed where nothing is sent, or all.
-pub fn position_bits(p: f64) -> f64 {
-    const GOLDEN: f64 = 0.618_033_988_749_894_9;
-    if p <= 0.0 {
-        return 0.0;
-    }
-    // The logarithm of (1 − p)^(2^b): exact for the smallest p, too.
-    let (mut logarithm, mut parameter) = ((-p).ln_1p(), 0);
-    while logarithm >= GOLDEN.ln() {
-        logarithm *= 2.0;
-        parameter += 1;
-    }
-    f64::from(parameter) - 1.0 / logarithm.exp_m1()
-}
-
-/// The largest p of a range that fits, if any does, by bisection, in three digits so that it prints
-/// short.
-fn largest(fits: impl Fn(f64) -> bool, [least, most]: [f64; 2]) -> Option<f64> {
-    if fits(most) {
-        return Some(most);
-    }
-    let (mut low, mut high) = (least, most);
-    for _ in 0..40 {
-        let middle = (low * high).sqrt();
-        if fits(middle) { low = middle } else { high = middle }
-    }
-    let digits = 10f64.powi(2 - low.log10().floor() as i32);
-    Some(((low * digits).floor() / digits).max(least)).filter(|&p| fits(p))
 }
 
 impl FromStr for Plan {
@@ -322,7 +272,12 @@ impl FromStr for Plan {
             let (spec, until) = match part.split_once(" until ") {
                 Some((spec, moment)) => {
                     let until = until(moment.trim());
-                    (spec, until.ok_or_else(|| form("until takes a part of the steps, or drop"))?)
+                    (
+                        spec,
+                        until.ok_or_else(|| {
+                            form("until takes a part of the steps, a step, or drop")
+                        })?,
+                    )
                 }
                 None => (part, Until::End),
             };
@@ -333,7 +288,7 @@ impl FromStr for Plan {
                 Some((spec, ramp)) => {
                     let spec: Spec = spec.parse()?;
                     let ramp = read_ramp(ramp, &spec).ok_or_else(|| {
-                        form("from takes a parameter of the compressor that is a number, its first value and 'over' a part of the steps")
+                        form("from takes a parameter of the compressor that is a number, its first value and 'over' a part of the steps or eight steps or more")
                     })?;
                     (spec, Some(ramp))
                 }
@@ -358,7 +313,8 @@ fn read_ramp(text: &str, spec: &Spec) -> Option<Ramp> {
     let (item, part) = text.split_once(" over ")?;
     let (key, value) = item.trim().split_once('=')?;
     let (key, from) = (key.trim(), value.trim().parse().ok()?);
-    let over = part.trim().parse().ok().filter(|part| *part > 0.0 && *part < 1.0)?;
+    let over =
+        Length::read(part).filter(|over| !matches!(over, Length::Steps(steps) if *steps < RAMP))?;
     // Ratios need both ends on one side of zero.
     let moves = spec.real(key).is_some_and(|to| from > 0.0 && to > 0.0);
     let fits = moves && spec.clone().with_real(key, from).is_ok();
@@ -369,7 +325,7 @@ fn until(moment: &str) -> Option<Until> {
     if moment == "drop" {
         return Some(Until::Drop);
     }
-    moment.parse().ok().filter(|part| *part > 0.0 && *part < 1.0).map(Until::Part)
+    Length::read(moment).map(Until::After)
 }
 
 /// A size in bytes, with kB, MB or GB for powers of a thousand.
@@ -394,7 +350,7 @@ impl fmt::Display for Plan {
                 write!(f, " from {key}={from} over {over}")?;
             }
             match until {
-                Until::Part(part) => write!(f, " until {part}")?,
+                Until::After(length) => write!(f, " until {length}")?,
                 Until::Drop => f.write_str(" until drop")?,
                 Until::End => {}
             }
@@ -418,11 +374,10 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn resolved(text: &str, rate: &str) -> Vec<(u64, String)> {
-        let rate: LearningRate = rate.parse().unwrap();
+    fn resolved(text: &str, drops: &[u64]) -> Vec<(u64, String)> {
         let course = Course {
             steps: 1000,
-            learning_rate: &rate,
+            drops,
             compressed: &[100_000],
             raw: &[100],
             sends: 1.0,
@@ -447,8 +402,13 @@ mod tests {
             "none until 0.1 then topk",
             "topk:ratio=0.001 from ratio=0.25 over 0.05",
             "fp16 until 0.1 then 3lc from s=1.5 over 0.2 until drop then 3lc:s=1.9",
+            "none until 100 then topk:ratio=0.001 from ratio=0.25 over 80",
         ] {
             assert_eq!(plan(text).to_string(), text);
+        }
+        assert!(plan("none until 100 then topk").is_absolute() && plan("3lc").is_absolute());
+        for text in ["none until 0.1 then topk", "3lc from s=1.5 over 0.2", "topk within 2MB"] {
+            assert!(!plan(text).is_absolute());
         }
         assert_eq!(plan("topk within 2000 kB"), plan("topk within 2MB"));
         assert_eq!(plan("3lc"), Plan::from("3lc".parse::<Spec>().unwrap()));
@@ -458,16 +418,18 @@ mod tests {
     fn stages_begin_where_they_say() {
         let found = resolved(
             "topk:every=10 until 0.25 then topk until drop then topk:ratio=0.5",
-            "step:from=1,factor=0.5,at=0.1+0.6",
+            &[100, 600],
         );
         let expected = [(0, "topk:every=10"), (250, "topk"), (600, "topk:ratio=0.5")];
         assert_eq!(found, named(&expected));
+        let found = resolved("none until 70 then topk", &[]);
+        assert_eq!(found, named(&[(0, "none"), (70, "topk")]));
     }
 
     #[test]
     fn parameters_move_in_equal_ratios() {
         let found =
-            resolved("none until 0.5 then topk:ratio=0.001 from ratio=0.256 over 0.08", "0.1");
+            resolved("none until 0.5 then topk:ratio=0.001 from ratio=0.256 over 0.08", &[]);
         // 256 down to 1 in eight halvings, ten steps each.
         let expected = [
             (0, "none"),
@@ -510,7 +472,7 @@ mod tests {
         // A round at ratio 0.01: 1000 elements of 32 bits and 7 of position with b = 6, whose quotients
         // take 100 000 / 64 bits at most; 100 raw floats; 2 · 104 bits and 20 bytes of framing: 44 130
         // bits. Half of 1 MB allows 90 rounds in the first 500 steps: every 6 steps, 84 rounds.
-        let found = resolved("topk within 1MB", "step:from=1,factor=0.1,at=0.5");
+        let found = resolved("topk within 1MB", &[500]);
         assert_eq!(found[0], (0, "topk:every=6".to_owned()));
         assert_eq!(found[1].0, 500);
         let later: Spec = found[1].1.parse().unwrap();
@@ -519,11 +481,10 @@ mod tests {
         // quotients of at most 195 bits, 3568 for the rest: 8593 with b = 9 are too many, 114 fit.
         assert_eq!(later.real("ratio"), Some(0.00114));
         // 1 MB is 181 rounds: every 6 steps.
-        assert_eq!(resolved("topk within 1MB", "0.1"), named(&[(0, "topk:every=6")]));
-        let rate = LearningRate::constant(0.1);
+        assert_eq!(resolved("topk within 1MB", &[]), named(&[(0, "topk:every=6")]));
         let course = Course {
             steps: 1000,
-            learning_rate: &rate,
+            drops: &[],
             compressed: &[100_000],
             raw: &[100],
             sends: 3.0,
@@ -538,7 +499,7 @@ mod tests {
     fn a_budget_below_one_round_thins_that_round_out() {
         // One round of 5000 bits: 3568 are framing and raw, 1432 are left for 32 elements of 32 + 12
         // bits, with quotients of at most 100 000 / 2048; 33 take too many.
-        let found = resolved("topk within 625B", "0.1");
+        let found = resolved("topk within 625B", &[]);
         let spec: Spec = found[0].1.parse().unwrap();
         assert_eq!((found.len(), spec.every()), (1, 1000));
         let kept = (spec.real("ratio").unwrap() * 1e5).round();
@@ -569,10 +530,9 @@ mod tests {
             ("3lc within 2MB", "p or ratio"),
             ("topk within 10B", "not even one round"),
         ] {
-            let rate = LearningRate::constant(0.1);
             let course = Course {
                 steps: 1000,
-                learning_rate: &rate,
+                drops: &[],
                 compressed: &[1000],
                 raw: &[],
                 sends: 1.0,

@@ -1,0 +1,50 @@
+//! A thread that averages groups of tensors while the caller computes the next.
+
+use std::sync::mpsc;
+use std::thread;
+
+use crate::{Buckets, ExchangeError};
+
+type Job = Box<dyn FnOnce(&mut Buckets) + Send>;
+
+/// Works with [`Buckets`] in a thread of its own, one job after the other in the order in which they came.
+///
+/// Every rank submits the same averages in the same order, so ranks stay in step however far their callers
+/// are. Dropping it lets the jobs submitted so far end, and does not wait for them.
+pub struct Background {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Background {
+    /// Moves `buckets` to a thread called `name`.
+    ///
+    /// # Errors
+    /// `Config` where the system starts no thread.
+    pub fn new(name: &str, mut buckets: Buckets) -> Result<Self, ExchangeError> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let work = move || queue.into_iter().for_each(|job| job(&mut buckets));
+        thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
+            ExchangeError::Config(format!("a thread for the exchange cannot start: {error}"))
+        })?;
+        Ok(Self { jobs })
+    }
+
+    /// Hands over a job and returns at once; results leave through what the job captures. False if the thread has
+    /// ended, after a panic.
+    pub fn submit(&self, job: impl FnOnce(&mut Buckets) + Send + 'static) -> bool {
+        self.jobs.send(Box::new(job)).is_ok()
+    }
+
+    /// Waits until all jobs before are done, and for the answer; `None` if the thread has ended.
+    pub fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Buckets) -> R + Send + 'static,
+    ) -> Option<R> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.submit(move |buckets| {
+            // The caller waits for it.
+            let _ = answer.send(question(buckets));
+        });
+        answered.recv().ok()
+    }
+}

@@ -1,0 +1,101 @@
+//! What is kept, on its way to a checkpoint and back.
+
+use gradwire::{State, StateError};
+
+use super::Buckets;
+use crate::ExchangeError;
+use crate::kept::{self, Entry};
+
+impl Buckets {
+    /// Everything a resumed run needs of this rank.
+    pub fn save(&self) -> State {
+        let mut state = self.loose.clone();
+        self.groups.iter().flatten().for_each(|group| group.average.save(&mut state));
+        state.set_setting("strategy", self.model.strategy.to_string());
+        state.set_number("workers", self.transport.size() as u64);
+        state.set_number("rank", self.transport.rank() as u64);
+        state
+    }
+
+    /// What all ranks [save](Self::save), in rank order, on every rank. All call it at the same time.
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average).
+    pub fn save_all(&mut self) -> Result<Vec<State>, ExchangeError> {
+        let own = self.save().to_bytes()?;
+        let all = self.gather(self.step.unwrap_or_default(), own)?;
+        all.iter().map(|bytes| Ok(State::from_bytes(bytes)?)).collect()
+    }
+
+    /// Goes on from what an earlier run saved: this rank's own state, or those of all its ranks. With
+    /// another number of ranks, or another strategy, all are needed and [`reshare`](crate::reshare) has the rule.
+    ///
+    /// # Errors
+    /// `State` if states are missing or of another model or configuration; nothing has changed then.
+    pub fn load(&mut self, states: &[State]) -> Result<(), ExchangeError> {
+        self.alive()?;
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let first =
+            states.first().ok_or_else(|| ExchangeError::Config("there is no state".into()))?;
+        let workers = first.number("workers")? as usize;
+        let same = workers == size && first.setting("strategy")? == self.model.strategy.to_string();
+        let of = |rank: usize| states.iter().find(|s| s.number("rank").ok() == Some(rank as u64));
+        let state = if let (true, Some(own)) = (same, of(rank)) {
+            own.clone()
+        } else {
+            let all: Option<Vec<State>> = (0..workers).map(|rank| of(rank).cloned()).collect();
+            let all = all.ok_or_else(|| {
+                ExchangeError::Config(format!(
+                    "the state was saved by {workers} ranks with '{}', and is restored by rank {rank} of {size} with \
+                     '{}': that takes the states of all {workers} ranks, and {} came; give them all",
+                    first.setting("strategy").unwrap_or("?"),
+                    self.model.strategy,
+                    states.len(),
+                ))
+            })?;
+            kept::reshare(&all, rank, size)
+        };
+        self.check(&state)?;
+        self.loose = state;
+        // Groups are formed anew, from what was loaded.
+        self.groups.iter_mut().for_each(|group| *group = None);
+        Ok(())
+    }
+
+    /// Refuses what is kept for tensors that this model does not have.
+    fn check(&self, state: &State) -> Result<(), StateError> {
+        for (text, values) in state.floats_under("") {
+            let Some(entry) = Entry::read(text) else { continue };
+            let Some(&at) = self.by_name.get(entry.name) else {
+                return Err(StateError::Foreign(text.to_owned()));
+            };
+            let whole = self.model.tensors[at].elements();
+            let (fits, expected) = match &entry.range {
+                Some(range) => (range.end <= whole && range.len() == values.len(), range.len()),
+                None => (values.len() == whole, whole),
+            };
+            if !fits && entry.kind != "kept" {
+                let (entry, found) = (text.to_owned(), values.len());
+                return Err(StateError::WrongSize { entry, found, expected });
+            }
+        }
+        if let Ok(spec) = state.setting("push/spec") {
+            let policy = &self.model.policy;
+            let later = policy.later.iter().map(|(_, spec)| spec.to_string());
+            let mut own = std::iter::once(policy.push.to_string()).chain(later);
+            if !own.any(|own| own == spec) {
+                return Err(StateError::Mismatch {
+                    key: "compressor".to_owned(),
+                    found: spec.to_owned(),
+                    expected: policy.push.to_string(),
+                });
+            }
+        }
+        for (at, rule) in self.model.policy.rules.iter().enumerate() {
+            if state.setting("push/spec").is_ok() {
+                state.expect_setting(&format!("push/rule{at}/spec"), &rule.spec.to_string())?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,6 @@
+"""DistributedDataParallel and local training over gradwire."""
+
+from ._hook import Hook, hook, register
+from ._local import LocalSteps, Nesterov
+
+__all__ = ["Hook", "LocalSteps", "Nesterov", "hook", "register"]

@@ -1,0 +1,102 @@
+"""Bytes between the ranks of a process group."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+
+
+def private_group(process_group: Optional[Any] = None) -> Any:
+    """A gloo group of the same ranks that nobody else uses, so that the user's collectives are not disturbed
+    and bytes travel also where the user's group is NCCL. All ranks call it at the same time."""
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError("torch.distributed is not initialized; call init_process_group first")
+    if process_group is None or process_group is dist.group.WORLD:
+        return dist.new_group(backend="gloo")
+    ranks = dist.get_process_group_ranks(process_group)
+    return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+
+
+class _Outgoing:
+    """A message on its way: the bytes must stay until every receiver has them."""
+
+    def __init__(self) -> None:
+        self.bytes = torch.empty(0, dtype=torch.uint8)
+        self.parts: List[torch.Tensor] = []
+        self.works: Dict[int, List[Any]] = {}
+
+
+class Channel:
+    """Posts sends and receives of bytes for the Rust side, which keeps the order of calls.
+
+    A message longer than ``eager`` travels in two parts: the receiver learns the length of the second from the
+    first. Tensors are reused from message to message.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self.rank: int = group.rank()
+        self.size: int = group.size()
+        self.eager = 1 << 20
+        self._group = group
+        self._outgoing: Dict[Any, _Outgoing] = {}
+        self._posting = _Outgoing()
+        self._first = torch.empty(0, dtype=torch.uint8)
+        self._rest = torch.empty(0, dtype=torch.uint8)
+        self._notices: List[Tuple[torch.Tensor, Any]] = []
+
+    def outgoing(self, to: Sequence[int], length: int) -> int:
+        """The address of ``length`` bytes that nobody reads any more, to be sent to some ranks. Call
+        ``settle`` for each of them before."""
+        message = self._slot(to)
+        if message.bytes.numel() < length:
+            message.bytes = torch.empty(length + length // 4, dtype=torch.uint8)
+        head, tail = message.bytes[: min(length, self.eager)], message.bytes[self.eager : length]
+        message.parts = [head, tail] if length > self.eager else [head]
+        self._posting = message
+        return message.bytes.data_ptr()
+
+    def settle(self, to: Sequence[int], peer: int, seconds: float) -> None:
+        """Waits until ``peer`` has what was last sent to these ranks together."""
+        for work in self._slot(to).works.pop(peer, ()):
+            work.wait(timedelta(seconds=seconds))
+
+    def flush(self, peer: int, seconds: float) -> None:
+        """Waits until ``peer`` has everything."""
+        for message in self._outgoing.values():
+            for work in message.works.pop(peer, ()):
+                work.wait(timedelta(seconds=seconds))
+
+    def _slot(self, to: Sequence[int]) -> _Outgoing:
+        return self._outgoing.setdefault(to[0] if len(to) == 1 else "all", _Outgoing())
+
+    def send(self, peer: int) -> None:
+        """Sends what has been written at the last address; does not wait."""
+        works = [self._group.send([part], peer, 0) for part in self._posting.parts]
+        self._posting.works[peer] = works
+
+    def receive(self, peer: int, length: int, seconds: float) -> int:
+        """Waits for at most ``length`` bytes of a rank; their address, good until the next call."""
+        if length == self.eager:
+            if self._first.numel() < length:
+                self._first = torch.empty(length, dtype=torch.uint8)
+            into = self._first
+        else:
+            if self._rest.numel() < length:
+                self._rest = torch.empty(length + length // 4, dtype=torch.uint8)
+            into = self._rest[:length]
+        self._group.recv([into], peer, 0).wait(timedelta(seconds=seconds))
+        return into.data_ptr()
+
+    def notify(self, notice: bytes, culprit: int) -> None:
+        """Sends bytes to all ranks but one, and leaves it to chance whether they arrive."""
+        for peer in range(self.size):
+            if peer in (self.rank, culprit):
+                continue
+            tensor = torch.tensor(list(notice), dtype=torch.uint8)
+            try:
+                self._notices.append((tensor, self._group.send([tensor], peer, 0)))
+            except RuntimeError:
+                pass

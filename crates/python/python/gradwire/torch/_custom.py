@@ -1,0 +1,113 @@
+"""Compressors written in Python, for prototypes."""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+from typing import Any, Dict, List, Sequence
+
+import torch
+from torch.futures import Future
+
+from .. import _core
+
+
+class Custom:
+    """Carries messages of an object with ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``
+    by all-gather, with error feedback unless it has ``error_feedback = False``.
+
+    Runs where backward() is, not in the background.
+    """
+
+    def __init__(self, compressor: Any, exchange: _core.Exchange) -> None:
+        for method in ("compress", "decompress"):
+            if not callable(getattr(compressor, method, None)):
+                raise _core.ConfigError(
+                    f"{type(compressor).__name__} has no method {method}(); a compressor is a spec string or an object "
+                    "with compress(tensor) -> bytes and decompress(bytes, shape) -> tensor"
+                )
+        self._compressor = compressor
+        self._feedback = getattr(compressor, "error_feedback", True)
+        self._exchange = exchange
+        self._residuals: Dict[str, torch.Tensor] = {}
+        self._stats: Dict[str, Any] = {"step": None, "elements": 0, "message_bytes": 0}
+        self._before: Dict[str, Any] = {}
+
+    def average(
+        self, step: int, names: Sequence[str], gradients: Sequence[torch.Tensor], whole: torch.Tensor
+    ) -> Future:
+        """Replaces gradients by their mean over the ranks."""
+        if self._stats["step"] != step:
+            self._stats = {"step": step, "elements": 0, "message_bytes": 0, "seconds": 0.0}
+        start = time.perf_counter()
+        messages = [self._message(name, gradient) for name, gradient in zip(names, gradients)]
+        own = b"".join(struct.pack("<I", len(message)) + message for message in messages)
+        everyone = self._exchange.gather(step, own)
+        for gradient in gradients:
+            gradient.zero_()
+        for rank, fused in enumerate(everyone):
+            self._add(rank, fused, gradients)
+        self._stats["elements"] += whole.numel()
+        self._stats["message_bytes"] += sum(map(len, messages))
+        self._stats["seconds"] += time.perf_counter() - start
+        future: Future = Future()
+        future.set_result(whole)
+        return future
+
+    def _message(self, name: str, gradient: torch.Tensor) -> bytes:
+        if not torch.isfinite(gradient).all():
+            self._exchange.abort()
+            raise _core.NonFiniteError(f"the gradient of '{name}' is not finite; lower the learning rate or clip it")
+        corrected = gradient.detach().to(torch.float32)
+        if self._feedback and name in self._residuals:
+            corrected = corrected + self._residuals[name].to(corrected.device)
+        message = bytes(self._compressor.compress(corrected))
+        if self._feedback:
+            decoded = self._compressor.decompress(message, corrected.shape)
+            self._residuals[name] = corrected - decoded.to(corrected.device)
+        return message
+
+    def _add(self, rank: int, fused: bytes, gradients: Sequence[torch.Tensor]) -> None:
+        at = 0
+        for gradient in gradients:
+            (length,) = struct.unpack_from("<I", fused, at)
+            message = fused[at + 4 : at + 4 + length]
+            at += 4 + length
+            decoded = self._compressor.decompress(message, gradient.shape).to(gradient.device)
+            gradient.add_(decoded.to(gradient.dtype), alpha=1.0 / self._exchange.size)
+        if at != len(fused):
+            raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
+
+    def stats(self) -> Dict[str, Any]:
+        """Elements, bytes of this rank's messages, seconds."""
+        stats = dict(self._stats)
+        stats["ratio"] = 4.0 * stats["elements"] / max(stats["message_bytes"], 1)
+        return stats
+
+    def save(self) -> bytes:
+        """The residuals."""
+        file = io.BytesIO()
+        torch.save({"rank": self._exchange.rank, "residuals": self._residuals}, file)
+        return file.getvalue()
+
+    def save_all(self) -> List[bytes]:
+        """Those of all ranks."""
+        return self._exchange.gather(self._stats["step"] or 0, self.save())
+
+    def load(self, states: Sequence[bytes]) -> None:
+        """Takes residuals back, by the rule of ``Hook.load_state_dict``."""
+        loaded = [torch.load(io.BytesIO(state), weights_only=True) for state in states]
+        rank, size = self._exchange.rank, self._exchange.size
+        own = [state["residuals"] for state in loaded if state["rank"] == rank]
+        if len(loaded) == 1 or len(loaded) == size:
+            if not own:
+                raise _core.StateError(f"there is no state of rank {rank}; give those of all ranks")
+            self._residuals = own[0]
+            return
+        self._residuals = {}
+        for state in loaded:
+            if state["rank"] % size == rank:
+                for name, residual in state["residuals"].items():
+                    sum_ = self._residuals.get(name, torch.zeros_like(residual))
+                    self._residuals[name] = sum_ + residual * (size / len(loaded))

@@ -1,0 +1,208 @@
+"""The communication hook for DistributedDataParallel."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
+
+import torch
+from torch.autograd import Variable
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from .. import _core
+from .._arrays import buffer
+from . import _setup
+from ._custom import Custom
+from ._setup import State
+from ._staging import Staging
+
+
+def register(
+    model: DistributedDataParallel,
+    compressor: Any = "3lc",
+    *,
+    rules: _setup.Rules = None,
+    exchange: str = "auto",
+    seed: int = 0,
+    deadline: float = 300.0,
+    on_nonfinite: str = "error",
+    scaler: Optional[Any] = None,
+    raw_below: int = 256,
+    raw_names: Sequence[str] = (),
+    total_steps: Optional[int] = None,
+) -> Hook:
+    """Makes a DistributedDataParallel model average its gradients through gradwire.
+
+    ``compressor`` is a spec string (``"3lc:s=1.75"``), a plan (``"none until 100 then topk"``) or an object with
+    ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` gives tensors compressors of
+    their own, by name, size or kind: ``{"*.bias": "none", ">=100000": "powersgd:rank=2"}``; tensors of one dimension
+    (norms, biases) and of fewer than ``raw_below`` elements travel as they are unless a rule says otherwise.
+    ``exchange`` is ``all-gather``, ``scatter-reduce``, ``all-reduce`` or ``auto``. A rank that does not answer within
+    ``deadline`` seconds ends the run.
+
+    With ``on_nonfinite="skip"`` a step in which some rank has NaN or infinity is skipped on all ranks: gradients are
+    NaN there and residuals as before. Give the ``scaler`` of mixed precision training, so that what is kept from
+    step to step does not depend on the scale. ``total_steps`` is for plans that speak of parts of the run.
+    """
+    state = Hook(
+        model.module,
+        compressor,
+        process_group=model.process_group,
+        rules=rules,
+        exchange=exchange,
+        seed=seed,
+        deadline=deadline,
+        on_nonfinite=on_nonfinite,
+        scaler=scaler,
+        raw_below=raw_below,
+        raw_names=raw_names,
+        total_steps=total_steps,
+    )
+    model.register_comm_hook(state, hook)
+    return state
+
+
+def hook(state: Hook, bucket: Any) -> Future:
+    """The hook beneath ``register``, for ``register_comm_hook``."""
+    return state.average(bucket)
+
+
+# DistributedDataParallel compares the annotations themselves, not their text.
+hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future[torch.Tensor]}
+
+
+class Hook:
+    """What the hook keeps: residuals by parameter name, the thread that averages, figures.
+
+    All ranks make one at the same time, with the same arguments as ``register`` takes.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        compressor: Any = "3lc",
+        *,
+        process_group: Optional[Any] = None,
+        scaler: Optional[Any] = None,
+        **options: Any,
+    ) -> None:
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self._names = {id(parameter): name for name, parameter in named}
+        self._parameters = [parameter for _, parameter in named]
+        spec = compressor if isinstance(compressor, str) else "none"
+        self._exchange = _setup.exchange(named, spec, process_group, **options)
+        if self._exchange.every > 1:
+            raise _core.ConfigError(
+                f"'{compressor}' exchanges every {self._exchange.every} steps, and DistributedDataParallel every step; "
+                "use gradwire.torch.LocalSteps, or leave 'every' out"
+            )
+        self._custom = None if isinstance(compressor, str) else Custom(compressor, self._exchange)
+        self._scaler = scaler
+        self._groups: Dict[Tuple[int, ...], int] = {}
+        self._staging: Dict[torch.device, Staging] = {}
+        self._step = 0
+        self._scale = 1.0
+        self._wait_seconds = 0.0
+
+    @property
+    def step(self) -> int:
+        """Steps begun so far."""
+        return self._step
+
+    def average(self, bucket: Any) -> Future:
+        """Averages a bucket over the ranks, in place and in the background."""
+        if bucket.index() == 0:
+            self._begin()
+        tensor = bucket.buffer()
+        group = self._group(bucket, tensor)
+        if self._custom is not None:
+            names = [self._names[id(parameter)] for parameter in bucket.parameters()]
+            return self._custom.average(self._step - 1, names, bucket.gradients(), tensor)
+        if tensor.device.type == "cuda":
+            staging = self._staging.get(tensor.device)
+            if staging is None:
+                staging = self._staging[tensor.device] = Staging(tensor.device)
+            future, values, done, ready = staging.stage(group, tensor)
+        else:
+            future, values, ready = Future(), tensor, None
+            done = partial(future.set_result, tensor)
+        self._exchange.average(
+            group, self._step - 1, buffer(values, "a bucket"), done, scale=self._scale, ready=ready
+        )
+        return future
+
+    def _begin(self) -> None:
+        self._step += 1
+        self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
+        # Its errors come out of backward() as they are; those of a future would be wrapped in another.
+        Variable._execution_engine.queue_callback(self._finish)
+
+    def _finish(self) -> None:
+        start = time.perf_counter()
+        self._exchange.wait()
+        self._wait_seconds = time.perf_counter() - start
+
+    def _group(self, bucket: Any, tensor: torch.Tensor) -> int:
+        parameters = bucket.parameters()
+        key = tuple(map(id, parameters))
+        group = self._groups.get(key)
+        if group is None:
+            missing = [tuple(p.shape) for p in parameters if id(p) not in self._names]
+            if missing:
+                raise _core.ConfigError(
+                    f"a bucket has a parameter of shape {missing[0]} that the model did not have when the hook was "
+                    "registered; register it after the model is complete"
+                )
+            expected = tensor.data_ptr()
+            for parameter, gradient in zip(parameters, bucket.gradients()):
+                if gradient.data_ptr() != expected:
+                    name = self._names[id(parameter)]
+                    raise _core.ConfigError(f"the gradient of '{name}' is not where its bucket should have it")
+                expected += gradient.numel() * gradient.element_size()
+            group = self._exchange.group([self._names[id(p)] for p in parameters])
+            self._groups[key] = group
+        return group
+
+    def stats(self) -> Dict[str, Any]:
+        """What the last step cost this rank: bytes sent and received, headers included, seconds of compressing,
+        decompressing and waiting for others in the background, and of backward() waiting for the background; and
+        bytes of all steps so far. ``ratio`` is what the gradients would take in float32 over what this
+        rank's messages took."""
+        stats = self._custom.stats() if self._custom is not None else self._exchange.stats()
+        stats["wait_seconds"] = self._wait_seconds
+        return stats
+
+    def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
+        """The figures of the last step as ``SummaryWriter.add_scalar`` takes them: tag, value, step."""
+        stats = self.stats()
+        step = stats.pop("step")
+        for name, value in stats.items():
+            yield prefix + name, float(value), -1 if step is None else step
+
+    def state_dict(self, *, all_ranks: bool = False) -> State:
+        """Everything a resumed run needs: this rank's residuals and where it is.
+
+        Every rank saves its own; or, with ``all_ranks=True``, which all ranks call at the same time, each gets
+        those of all, which travel over the network. Call it between two steps.
+        """
+        own = self._custom if self._custom is not None else self._exchange
+        states = own.save_all() if all_ranks else [own.save()]
+        return {
+            "gradwire": "hook",
+            "step": self._step,
+            "world_size": self._exchange.size,
+            "exchange": [_setup.pack(state) for state in states],
+        }
+
+    def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
+        """Goes on from what ``state_dict`` returned: this rank's own, one with all ranks, or a list of all ranks'.
+
+        With another number of ranks those of all are needed. Rank j of n then takes over the residuals
+        of the old ranks j, j + n, j + 2n …, added up and multiplied by n / old n, so that the mean over the ranks of
+        what is still to be sent stays what it was.
+        """
+        first, parts = _setup.merged(states, "hook")
+        (self._custom if self._custom is not None else self._exchange).load(parts)
+        self._step = first["step"]

@@ -1,0 +1,166 @@
+"""Local steps: workers train on their own and exchange how far they have come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.distributed as dist
+
+from .. import _core
+from .._arrays import buffer
+from . import _setup
+from ._setup import State
+
+_MOMENTA = ("momentum_buffer", "exp_avg")
+
+
+@dataclass(frozen=True)
+class Nesterov:
+    """An outer optimizer: the mean change of the workers is a step of SGD with Nesterov momentum, as in DiLoCo
+    (Douillard et al. 2023)."""
+
+    lr: float = 0.7
+    momentum: float = 0.9
+
+
+class LocalSteps:
+    """An optimizer whose workers exchange weight updates every so many steps: as the compressor's own ``every`` says,
+    or 100.
+
+    Use it in place of the optimizer, with a plain model (not DistributedDataParallel)::
+
+        steps = gradwire.torch.LocalSteps(model, optimizer, every=100, compressor="sbc:p=0.01")
+        loss.backward()
+        steps.step()
+
+    All ranks start from rank 0's parameters and buffers. In a round each sends the compressed change of its
+    parameters since the last one, with error feedback; all go on from the common parameters. ``sync_until`` steps at
+    the beginning are rounds of one step (post-local SGD). ``outer`` takes the mean change as a step of its
+    own (``Nesterov()``); without it the mean change is added as it is. With ``mask`` local momentum is
+    forgotten where elements were sent, as sparse binary compression has it.
+
+    Other arguments are those of ``register``.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        every: Optional[int] = None,
+        compressor: str = "sbc:p=0.01",
+        *,
+        outer: Optional[Nesterov] = None,
+        sync_until: int = 0,
+        mask: bool = True,
+        process_group: Optional[Any] = None,
+        **options: Any,
+    ) -> None:
+        if every is not None and every < 1:
+            raise _core.ConfigError(f"every={every}; give the number of steps in a round, at least 1")
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self._exchange = _setup.exchange(named, compressor, process_group, **options)
+        self._names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._group = self._exchange.group(self._names)
+        self._optimizer, self._outer, self._mask = optimizer, outer, mask
+        own = self._exchange.every
+        self._every = every if every is not None else own if own > 1 else 100
+        self._sync_until = sync_until
+        self._step = self._round = 0
+        source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
+        for tensor in [*model.parameters(), *model.buffers()]:
+            dist.broadcast(tensor.data, source, group=process_group)
+        self._common = self._flat()
+        self._velocity = torch.zeros_like(self._common) if outer is not None else None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """The optimizer's."""
+        self._optimizer.zero_grad(set_to_none=set_to_none)
+
+    def step(self, closure: Optional[Any] = None) -> Any:
+        """A local step, and a round where one is due."""
+        loss = self._optimizer.step(closure) if closure is not None else self._optimizer.step()
+        self._step += 1
+        if self._step <= self._sync_until or (self._step - self._sync_until) % self._every == 0:
+            self.synchronize()
+        return loss
+
+    @torch.no_grad()
+    def synchronize(self) -> None:
+        """A round now: all ranks call it at the same time and go on from the same parameters."""
+        change = self._flat().sub_(self._common)
+        self._exchange.average(self._group, self._round, buffer(change), _nothing)
+        self._exchange.wait()
+        self._round += 1
+        if self._outer is not None and self._velocity is not None:
+            self._velocity.mul_(self._outer.momentum).add_(change)
+            change.add_(self._velocity, alpha=self._outer.momentum).mul_(self._outer.lr)
+        self._common.add_(change)
+        for parameter, values in zip(self._parameters, self._parts(self._common)):
+            parameter.copy_(values.view(parameter.shape))
+        if self._mask:
+            self._forget_momentum()
+
+    def _flat(self) -> torch.Tensor:
+        parts = [p.detach().to("cpu", torch.float32).reshape(-1) for p in self._parameters]
+        return torch.cat(parts)
+
+    def _parts(self, flat: torch.Tensor) -> Sequence[torch.Tensor]:
+        return flat.split([parameter.numel() for parameter in self._parameters])
+
+    def _forget_momentum(self) -> None:
+        for name, parameter in zip(self._names, self._parameters):
+            state = self._optimizer.state.get(parameter, {})
+            momenta = [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
+            sent = self._exchange.sent(name) if momenta else None
+            if sent:
+                at = torch.frombuffer(bytearray(sent), dtype=torch.int32).long()
+                for momentum in momenta:
+                    momentum.view(-1)[at.to(momentum.device)] = 0.0
+
+    def stats(self) -> Dict[str, Any]:
+        """What the last round cost, as ``Hook.stats``."""
+        return self._exchange.stats()
+
+    def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
+        """The figures of the last round as ``SummaryWriter.add_scalar`` takes them."""
+        stats = self.stats()
+        stats.pop("step")
+        for name, value in stats.items():
+            yield prefix + name, float(value), self._step
+
+    def state_dict(self, *, all_ranks: bool = False) -> State:
+        """Everything a resumed run needs beside the model and the optimizer, as ``Hook.state_dict``."""
+        states: List[bytes] = self._exchange.save_all() if all_ranks else [self._exchange.save()]
+        return {
+            "gradwire": "local",
+            "step": self._step,
+            "round": self._round,
+            "world_size": self._exchange.size,
+            "common": self._common.clone(),
+            "velocity": None if self._velocity is None else self._velocity.clone(),
+            "exchange": [_setup.pack(state) for state in states],
+        }
+
+    def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
+        """Goes on from what ``state_dict`` returned, as ``Hook.load_state_dict``. Restore the model and the
+        optimizer too: each rank its own, if the state was saved between two rounds."""
+        first, parts = _setup.merged(states, "local")
+        if first["common"].shape != self._common.shape:
+            raise _core.StateError(
+                f"the state has {first['common'].numel()} parameters and the model {self._common.numel()}; it is of "
+                "another model"
+            )
+        if (first["velocity"] is None) != (self._velocity is None):
+            raise _core.StateError("the state was saved with another outer optimizer; give the same")
+        self._exchange.load(parts)
+        self._step, self._round = first["step"], first["round"]
+        self._common.copy_(first["common"])
+        if self._velocity is not None:
+            self._velocity.copy_(first["velocity"])
+
+
+def _nothing() -> None:
+    pass

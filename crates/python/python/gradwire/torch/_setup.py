@@ -1,0 +1,78 @@
+"""What hooks and local steps have in common: arguments, exchanges, states."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+from .. import _core
+from ._channel import Channel, private_group
+
+State = Dict[str, Any]
+Rules = Union[Mapping[str, str], Sequence[str], None]
+
+
+def exchange(
+    named: Iterable[Tuple[str, torch.Tensor]],
+    compressor: str,
+    process_group: Optional[Any],
+    *,
+    rules: Rules = None,
+    exchange: str = "auto",
+    seed: int = 0,
+    deadline: float = 300.0,
+    on_nonfinite: str = "error",
+    raw_below: int = 256,
+    raw_names: Sequence[str] = (),
+    total_steps: Optional[int] = None,
+) -> _core.Exchange:
+    """An exchange for some parameters over a private group of the process group's ranks."""
+    if on_nonfinite not in ("error", "skip"):
+        raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r}; give 'error' or 'skip'")
+    tensors = [(name, tuple(parameter.shape)) for name, parameter in named]
+    if not tensors:
+        raise _core.ConfigError("the model has no parameters that require gradients")
+    return _core.Exchange(
+        Channel(private_group(process_group)),
+        tensors,
+        compressor,
+        rules=_rules(rules),
+        exchange=exchange,
+        seed=seed,
+        raw_below=raw_below,
+        raw_names=list(raw_names),
+        skip=on_nonfinite == "skip",
+        deadline=deadline,
+        steps=total_steps,
+    )
+
+
+def _rules(rules: Rules) -> List[str]:
+    """The user's rules, and then: norms and biases, which have one dimension, travel as they are."""
+    if isinstance(rules, Mapping):
+        rules = [f"{tensors} -> {spec}" for tensors, spec in rules.items()]
+    return [*(rules or ()), "vectors -> none"]
+
+
+def pack(state: bytes) -> torch.Tensor:
+    """Bytes as ``torch.save`` and ``torch.load(weights_only=True)`` take them."""
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+
+def unpack(state: torch.Tensor) -> bytes:
+    """The bytes again."""
+    return state.cpu().numpy().tobytes()
+
+
+def merged(states: Union[State, Sequence[State]], kind: str) -> Tuple[State, List[bytes]]:
+    """The first of some saved states, and what all of them have of exchanges."""
+    states = [states] if isinstance(states, Mapping) else list(states)
+    for state in states:
+        if not isinstance(state, Mapping) or state.get("gradwire") != kind:
+            raise _core.StateError(f"this is no state of a gradwire {kind}; give what its state_dict() returned")
+    if not states:
+        raise _core.StateError("there are no states to load; give one, or those of all ranks")
+    if len({state["step"] for state in states}) > 1:
+        raise _core.StateError("the states are of different steps; give those that all ranks saved at one time")
+    return states[0], [unpack(part) for state in states for part in state["exchange"]]

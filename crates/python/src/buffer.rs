@@ -1,0 +1,161 @@
+//! Tensors by pointer: the only place where an address from Python becomes a slice.
+
+use gradwire::{Dtype, Floats};
+use gradwire_bits::kernels;
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+
+/// Where a contiguous tensor lies in main memory.
+///
+/// The Python package checks dtype, device, contiguity and length before it hands over an address, and keeps the
+/// tensor alive, and away from others that write, until the call or the job it was made for has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Buffer {
+    address: usize,
+    elements: usize,
+    dtype: Dtype,
+}
+
+/// The element type of a name as PyTorch and numpy have it.
+pub(crate) fn dtype(name: &str) -> Result<Dtype, Failure> {
+    match name {
+        "float32" => Ok(Dtype::F32),
+        "float16" => Ok(Dtype::F16),
+        "bfloat16" => Ok(Dtype::Bf16),
+        _ => Err(Failure::config(format!(
+            "elements are of type {name}; give float32, float16 or bfloat16"
+        ))),
+    }
+}
+
+/// The name of an element type.
+pub(crate) fn name(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::F32 => "float32",
+        Dtype::F16 => "float16",
+        Dtype::Bf16 => "bfloat16",
+    }
+}
+
+/// From `(address, elements, dtype)`.
+impl<'py> FromPyObject<'_, 'py> for Buffer {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let (address, elements, name): (usize, usize, String) = object.extract()?;
+        let dtype = dtype(&name)?;
+        if elements > 0 && (address == 0 || !address.is_multiple_of(dtype.size())) {
+            let message = format!("{address:#x} is no address of a {name}");
+            return Err(Failure::config(message).into());
+        }
+        Ok(Self { address, elements, dtype })
+    }
+}
+
+impl Buffer {
+    /// The number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.elements
+    }
+
+    /// The element type.
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// The tensor as a compressor takes it.
+    pub(crate) fn floats(&self) -> Floats<'_> {
+        match self.dtype {
+            Dtype::F32 => Floats::F32(self.slice()),
+            Dtype::F16 => Floats::F16(self.slice()),
+            Dtype::Bf16 => Floats::Bf16(self.slice()),
+        }
+    }
+
+    /// Lets `work` at the values as `f32`: in place, or by way of `wide` for 16-bit types.
+    pub(crate) fn with_f32<R>(
+        &mut self,
+        wide: &mut Vec<f32>,
+        work: impl FnOnce(&mut [f32]) -> R,
+    ) -> R {
+        if self.dtype == Dtype::F32 {
+            return work(self.slice_mut());
+        }
+        wide.resize(self.elements, 0.0);
+        match self.dtype {
+            Dtype::F16 => kernels::f16_to_f32(self.slice(), wide),
+            _ => kernels::bf16_to_f32(self.slice(), wide),
+        }
+        let result = work(wide);
+        self.write(wide);
+        result
+    }
+
+    /// Writes values, rounded to the tensor's type.
+    pub(crate) fn write(&mut self, values: &[f32]) {
+        match self.dtype {
+            Dtype::F32 => self.slice_mut().copy_from_slice(values),
+            Dtype::F16 => kernels::f32_to_f16(values, self.slice_mut()),
+            Dtype::Bf16 => kernels::f32_to_bf16(values, self.slice_mut()),
+        }
+    }
+
+    fn slice<T: Element>(&self) -> &[T] {
+        assert_eq!(size_of::<T>(), self.dtype.size());
+        if self.elements == 0 {
+            return &[];
+        }
+        // SAFETY: the address is aligned and not null (checked when it came), and of `elements` elements of this
+        // size in one initialised allocation that lives on and that nobody else writes to (the Python package's part
+        // of the bargain). Every bit pattern is a value of T.
+        unsafe { std::slice::from_raw_parts(self.address as *const T, self.elements) }
+    }
+
+    fn slice_mut<T: Element>(&mut self) -> &mut [T] {
+        assert_eq!(size_of::<T>(), self.dtype.size());
+        if self.elements == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `slice`; and nobody else reads it meanwhile, by the same bargain.
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut T, self.elements) }
+    }
+}
+
+/// Numbers of which every bit pattern is one.
+trait Element {}
+impl Element for f32 {}
+impl Element for u16 {}
+
+/// Bytes of a tensor that this process alone uses: a channel's outgoing or incoming buffer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bytes {
+    address: usize,
+    len: usize,
+}
+
+impl Bytes {
+    /// The first `len` bytes at an address that a channel gave for as many or more.
+    pub(crate) fn new(address: usize, len: usize) -> Self {
+        Self { address, len: if address == 0 { 0 } else { len } }
+    }
+
+    /// What is in them.
+    pub(crate) fn get(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the channel's tensor holds as many bytes, is kept by the channel, and is written to only by calls
+        // of this channel, which its one user makes one after the other.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
+    }
+
+    /// The same for writing.
+    pub(crate) fn get_mut(&mut self) -> &mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `get`; a message that was sent from these bytes has left before the channel gives them again.
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.len) }
+    }
+}

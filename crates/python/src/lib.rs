@@ -1,0 +1,26 @@
+//! The Python module `gradwire._core`: compressors, and averages over a PyTorch process group.
+//!
+//! The Python package beside it checks tensors and hands over where they lie; this crate turns those pointers into
+//! slices in one place, releases the interpreter's lock while it works, and maps errors in one place.
+
+mod buffer;
+mod channel;
+mod errors;
+mod exchange;
+mod frames;
+mod listing;
+mod policy;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::add(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<exchange::Exchange>()?;
+    module.add_class::<frames::Frame>()?;
+    module.add_function(wrap_pyfunction!(frames::encode, module)?)?;
+    module.add_function(wrap_pyfunction!(listing::compressors, module)?)?;
+    module.add_function(wrap_pyfunction!(listing::canonical, module)?)?;
+    Ok(())
+}

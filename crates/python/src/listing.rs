@@ -1,0 +1,62 @@
+//! The registry, as Python lists it.
+
+use gradwire::Spec;
+use gradwire::registry::{Aggregation, Family, REGISTRY};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::Failure;
+
+/// Every compressor as a dict: id, summary, family, aggregation, error_feedback, parameters, reference.
+#[pyfunction]
+pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let describe = |entry: &&gradwire::Entry| {
+        let dict = PyDict::new(py);
+        dict.set_item("id", entry.id)?;
+        dict.set_item("summary", entry.summary)?;
+        dict.set_item("family", family(entry.family))?;
+        dict.set_item("aggregation", aggregation(entry.aggregation))?;
+        dict.set_item("error_feedback", entry.error_feedback)?;
+        dict.set_item("reference", entry.reference)?;
+        let parameters = PyDict::new(py);
+        for parameter in entry.parameters.iter().chain(Spec::common_parameters()) {
+            let described = PyDict::new(py);
+            described.set_item("default", parameter.kind.print(parameter.kind.default()))?;
+            described.set_item("values", parameter.kind.expected())?;
+            described.set_item("help", parameter.help)?;
+            parameters.set_item(parameter.key, described)?;
+        }
+        parameters.get_item("ef")?.map_or(Ok(()), |ef| {
+            ef.set_item("default", if entry.error_feedback { "on" } else { "off" })
+        })?;
+        dict.set_item("parameters", parameters)?;
+        Ok(dict)
+    };
+    REGISTRY.iter().map(describe).collect()
+}
+
+fn family(family: Family) -> &'static str {
+    match family {
+        Family::Baseline => "baseline",
+        Family::Quantization => "quantization",
+        Family::Sparsification => "sparsification",
+        Family::Hybrid => "hybrid",
+        Family::LowRank => "low rank",
+    }
+}
+
+fn aggregation(aggregation: Aggregation) -> &'static str {
+    match aggregation {
+        Aggregation::Linear => "linear",
+        Aggregation::Rounds => "rounds",
+        Aggregation::Gather => "gather",
+        Aggregation::Vote => "vote",
+    }
+}
+
+/// A spec string as gradwire prints it: what differs from the defaults, in order.
+#[pyfunction]
+pub(crate) fn canonical(spec: &str) -> PyResult<String> {
+    let spec: Spec = spec.parse().map_err(Failure::from)?;
+    Ok(spec.to_string())
+}

@@ -1,0 +1,55 @@
+"""A small model, its data and a training loop, the same on every rank but for the shard."""
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import gradwire.torch
+
+
+class Net(nn.Module):
+    def __init__(self, inputs=64, hidden=96, outputs=10):
+        super().__init__()
+        self.first = nn.Linear(inputs, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.second = nn.Linear(hidden, outputs)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.norm(self.first(x))))
+
+
+def data(rank, step, batch=32, inputs=64):
+    """A task that a small net learns: which of ten random directions an input is nearest to."""
+    directions = torch.randn(10, inputs, generator=torch.Generator().manual_seed(5))
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    labels = torch.randint(0, 10, (batch,), generator=generator)
+    return directions[labels] + 0.7 * torch.randn(batch, inputs, generator=generator), labels
+
+
+def build(compressor=None, seed=0, small_buckets=True, module=None, dtype=None, **options):
+    """A DDP model on its rank, with gradwire's hook if a compressor is given."""
+    torch.manual_seed(seed)
+    net = (module or Net)()
+    if dtype is not None:
+        net = net.to(dtype)
+    # Several buckets, so that grouping anew and overlap happen.
+    model = DistributedDataParallel(net, bucket_cap_mb=0.012 if small_buckets else 25)
+    handle = None if compressor is None else gradwire.torch.register(model, compressor, **options)
+    return model, handle
+
+
+def train(model, optimizer, rank, steps, shards=None):
+    """Runs steps and returns the loss of each."""
+    losses = []
+    for step in steps:
+        x, labels = data(rank, step)
+        loss = nn.functional.cross_entropy(model(x), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def flat(model):
+    return torch.cat([p.detach().float().reshape(-1) for p in model.parameters()]).numpy()

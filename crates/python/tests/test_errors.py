@@ -1,0 +1,140 @@
+"""What goes wrong is said on every rank, and nothing hangs."""
+
+import os
+import time
+
+import numpy
+import torch
+from torch import nn
+
+import gradwire.torch
+from models import Net, build, data, train
+from world import outcomes
+
+
+def killed(rank, size):
+    model, _ = build("3lc", deadline=30.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(3))
+    if rank == 1:
+        os._exit(9)
+    train(model, optimizer, rank, range(3, 6))
+
+
+def test_a_killed_rank_ends_the_others():
+    for size in (2, 4):
+        start = time.monotonic()
+        results = outcomes(size, killed)
+        assert results[1] == ("gone",)
+        for rank, result in enumerate(results):
+            if rank != 1:
+                assert result[1] == "PeerLostError", result
+                assert "rank 1 is gone" in result[2], result[2]
+        # The deadline is 30 s: they did not wait for it.
+        assert time.monotonic() - start < 25
+
+
+def silent(rank, size):
+    model, _ = build("3lc", deadline=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(2))
+    if rank == 1:
+        time.sleep(4)
+    train(model, optimizer, rank, range(2, 4))
+
+
+def test_a_silent_rank_ends_the_others():
+    results = outcomes(2, silent)
+    assert results[0][1] == "DeadlineError" and "no answer from rank 1" in results[0][2], results[0]
+    assert results[1][0] == "error"
+
+
+def poisoned(rank, size):
+    model, _ = build("3lc")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(2))
+    x, labels = data(rank, 2)
+    loss = nn.functional.cross_entropy(model(x), labels)
+    if rank == 1:
+        loss = loss + float("nan") * model.module.second.weight[0, 0]
+    loss.backward()
+
+
+def test_nan_is_an_error_that_names_the_parameter():
+    results = outcomes(2, poisoned)
+    assert results[1][1] == "NonFiniteError" and "'second.weight' has NaN" in results[1][2], results[1]
+    assert results[0][1] == "PeerLostError" and "rank 1" in results[0][2], results[0]
+
+
+def differently(rank, size, options):
+    compressor, options = options[rank]
+    model, _ = build(compressor, **options)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(1))
+
+
+def test_ranks_started_differently_are_told_both_ways():
+    for options, says in [
+        ([("3lc", {}), ("topk", {})], ("compressor 3lc", "compressor topk")),
+        ([("3lc", {"raw_below": 10}), ("3lc", {"raw_below": 20})], ("raw below 10", "raw below 20")),
+        ([("3lc", {"rules": {"*": "fp16"}}), ("3lc", {})], ("* -> fp16", "rank 1")),
+    ]:
+        for result in outcomes(2, differently, options):
+            assert result[1] == "ConfigError" and all(text in result[2] for text in says), result
+
+
+def refused(rank, size):
+    model = nn.parallel.DistributedDataParallel(Net())
+    messages = []
+    for compressor, options in [
+        ("topk", {"exchange": "all-reduce"}),
+        ("5lc", {}),
+        ("3lc", {"exchange": "server"}),
+        ("3lc", {"rules": {"<many": "none"}}),
+        ("3lc", {"on_nonfinite": "ignore"}),
+        ("none until 0.1 then topk", {}),
+        ("sbc2", {}),
+        ("topk until 5 then 3lc", {}),
+        (object(), {}),
+    ]:
+        try:
+            gradwire.torch.register(model, compressor, **options)
+            messages.append("nothing was refused")
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_what_cannot_work_is_refused_at_once():
+    expected = [
+        "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'", "total_steps",
+        "LocalSteps", "mean nothing to another", "no method compress",
+    ]
+    for result in outcomes(2, refused):
+        assert result[0] == "ok", result
+        for message, says in zip(result[1], expected):
+            assert says in message, message
+
+
+def late(rank, size):
+    model, handle = build("3lc")
+    extra = nn.Linear(4, 4)
+    torch.distributed.barrier()
+    other = Net(inputs=32)
+    foreign = handle.state_dict()
+    hook = gradwire.torch.Hook(other, "3lc")
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2))
+    messages = []
+    for state in (handle.state_dict(), {"some": "dict"}, []):
+        try:
+            hook.load_state_dict(state)
+        except gradwire.StateError as error:
+            messages.append(str(error))
+    return messages, foreign["step"], extra is not None
+
+
+def test_a_state_of_another_model_is_refused():
+    for result in outcomes(2, late):
+        assert result[0] == "ok", result
+        messages = result[1][0]
+        assert len(messages) == 3
+        assert "another model" in messages[0] and "state_dict()" in messages[1], messages

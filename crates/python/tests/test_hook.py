@@ -1,0 +1,56 @@
+"""The hook in DistributedDataParallel, with 2 and 4 ranks."""
+
+import numpy
+import pytest
+import torch
+
+from models import Net, build, flat, train
+from world import ranks
+
+
+def run(rank, size, compressor, steps, options):
+    model, handle = build(compressor, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = train(model, optimizer, rank, range(steps))
+    return flat(model), losses, handle and handle.stats()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_none_equals_no_hook(size):
+    plain = ranks(size, run, None, 8, {})
+    hooked = ranks(size, run, "none", 8, {})
+    for (expected, losses, _), (found, others, _) in zip(plain, hooked):
+        numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        numpy.testing.assert_allclose(others, losses, rtol=1e-4, atol=1e-5)
+    assert all((found == hooked[0][0]).all() for found, _, _ in hooked)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("compressor, options", [
+    ("3lc:s=1.75", {}),
+    ("topk:ratio=0.05", {"exchange": "scatter-reduce"}),
+    ("powersgd:rank=2", {}),
+    ("fp16", {"exchange": "all-gather"}),
+])
+def test_replicas_are_bit_identical_and_learn(size, compressor, options):
+    found = ranks(size, run, compressor, 30, options)
+    for parameters, losses, stats in found:
+        assert (parameters == found[0][0]).all()
+        assert numpy.mean(losses[-5:]) < 0.6 * numpy.mean(losses[:3])
+        assert stats["ratio"] > 1.5 and stats["bytes_up"] > 0
+        assert stats["total_steps"] == 30
+
+
+def wide(rank, size, compressor, options):
+    model, _ = build(compressor, module=lambda: Net(hidden=8000), small_buckets=False, **options)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.01), rank, range(3))
+    return flat(model)
+
+
+def test_messages_longer_than_a_first_part_arrive_whole():
+    # 2.4 MB a message by all-gather, halves of it by all-reduce; a first part takes one mebibyte.
+    plain = ranks(2, wide, None, {})
+    for exchange in ("all-gather", "all-reduce", "scatter-reduce"):
+        found = ranks(2, wide, "none", {"exchange": exchange})
+        numpy.testing.assert_allclose(found[0], plain[0], rtol=1e-4, atol=1e-5)
+        assert (found[0] == found[1]).all()

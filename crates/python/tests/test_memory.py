@@ -1,0 +1,33 @@
+"""A large bucket takes its residual and its message, and nothing else of its size."""
+
+import resource
+
+import torch
+
+from gradwire._arrays import buffer
+from gradwire.torch import _setup
+from world import ranks
+
+ELEMENTS = 25_000_000
+
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def average(rank, size, compressor):
+    exchange = _setup.exchange([("w", torch.empty(5000, 5000))], compressor, None)
+    tensor = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(rank))
+    group = exchange.group(["w"])
+    before = peak()
+    exchange.average(group, 0, buffer(tensor), lambda: None)
+    exchange.wait()
+    return peak() - before, exchange.stats()["message_bytes"]
+
+
+def test_a_large_bucket_takes_its_residual_and_its_message():
+    for compressor in ("3lc", "topk:ratio=0.01", "sbc:p=0.001"):
+        for more, message in ranks(2, average, compressor):
+            # The message on its way out, as it was made, as it is sent, and another's as it comes in; 16 MiB for
+            # what the allocator and the thread take.
+            assert more < 4 * ELEMENTS + 6 * message + (16 << 20), (compressor, more, message)

@@ -1,0 +1,82 @@
+"""A small network on MNIST by DistributedDataParallel, with compressed gradients.
+
+    torchrun --nproc-per-node 2 examples/pytorch/mnist_ddp.py --data DIR --compressor 3lc:s=1.75
+
+Without --data (or GRADWIRE_DATA) it draws digits of its own.
+"""
+
+import argparse
+import gzip
+import os
+from pathlib import Path
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import gradwire.torch
+
+
+def mnist(folder):
+    def read(name, header):
+        with gzip.open(folder / name) as file:
+            return numpy.frombuffer(file.read(), "uint8")[header:]
+
+    images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28) / numpy.float32(255)
+    labels = read("train-labels-idx1-ubyte.gz", 8).astype("int64")
+    return TensorDataset(torch.from_numpy(images), torch.from_numpy(labels))
+
+
+def generated():
+    """Ten shapes with noise, shifted about."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = nn.functional.interpolate((torch.rand(10, 1, 4, 4, generator=generator) > 0.5).float(), size=24)
+    labels = torch.randint(0, 10, (6000,), generator=generator)
+    images = 0.3 * torch.rand(6000, 1, 28, 28, generator=generator)
+    for at, (image, label) in enumerate(zip(images, labels)):
+        y, x = at % 5, at // 5 % 5
+        image[:, y : y + 24, x : x + 24] += 0.7 * shapes[label]
+    return TensorDataset(images, labels)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("GRADWIRE_DATA", ".")) / "mnist")
+    parser.add_argument("--compressor", default="3lc:s=1.75")
+    parser.add_argument("--steps", type=int, default=200)
+    options = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 16, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(16, 32, 5), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10),
+    )
+    model = DistributedDataParallel(net)
+    handle = gradwire.torch.register(model, options.compressor)
+
+    data = mnist(options.data) if options.data.is_dir() else generated()
+    batches = DataLoader(data, batch_size=32, sampler=DistributedSampler(data), drop_last=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    right = seen = 0
+    for step, (images, labels) in enumerate(batches):
+        if step == options.steps:
+            break
+        scores = model(images)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(scores, labels).backward()
+        optimizer.step()
+        if step >= options.steps - 20:
+            right += (scores.argmax(1) == labels).sum().item()
+            seen += len(labels)
+    if dist.get_rank() == 0:
+        stats = handle.stats()
+        print(f"accuracy {right / max(seen, 1):.3f}, {stats['total_bytes_up']} bytes sent, ratio {stats['ratio']:.0f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

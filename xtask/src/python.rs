@@ -1,0 +1,114 @@
+//! The Python step of `cargo xtask test`: builds the wheel, installs it in a virtual environment with the packages it
+//! is tested with, and runs its tests.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::test::Counts;
+
+const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
+
+/// Builds, installs and tests; whether all went well. Where there is no Python or no way to the packages, says
+/// that the tests were skipped.
+pub(crate) fn test(counts: &mut Counts) -> bool {
+    // From wherever it was started.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    if let Err(error) = std::env::set_current_dir(root) {
+        eprintln!("error: {}: {error}", root.display());
+        return false;
+    }
+    let folder = target().join("python-tests");
+    let python = folder.join("venv/bin/python");
+    if !is_current(&folder)
+        && let Err(reason) = install(&folder)
+    {
+        let line = format!("skipped: the Python package: {reason}");
+        println!("{line}");
+        counts.read(&line);
+        return true;
+    }
+    let wheels = folder.join("wheels");
+    // Whatever is left from another version would be installed as well.
+    let _ = fs::remove_dir_all(&wheels);
+    let build = [
+        "-m",
+        "maturin",
+        "build",
+        "--quiet",
+        "--manifest-path",
+        "crates/python/Cargo.toml",
+        "--out",
+    ];
+    if !runs(Command::new(&python).args(build).arg(&wheels)) {
+        return false;
+    }
+    let wheel = fs::read_dir(&wheels).ok().and_then(|mut files| files.next()?.ok());
+    let Some(wheel) = wheel else {
+        eprintln!("error: maturin left no wheel in {}", wheels.display());
+        return false;
+    };
+    let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
+    if !runs(Command::new(&python).args(install).arg(wheel.path())) {
+        return false;
+    }
+    let mut tests = Command::new(&python);
+    tests.args(["-m", "pytest", "-rs", "--color=no", "crates/python/tests"]);
+    reads(&mut tests, counts)
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
+}
+
+/// Whether the environment holds what the requirements ask for.
+fn is_current(folder: &Path) -> bool {
+    let installed = fs::read_to_string(folder.join("requirements.txt"));
+    matches!((installed, fs::read_to_string(REQUIREMENTS)), (Ok(had), Ok(wanted)) if had == wanted)
+}
+
+/// Makes a fresh environment; the reason why there can be none.
+fn install(folder: &Path) -> Result<(), String> {
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let venv = folder.join("venv");
+    if !runs(Command::new("python3").args(["-m", "venv"]).arg(&venv)) {
+        return Err("no python3 with venv; install one (Debian: python3-venv)".to_owned());
+    }
+    let python = venv.join("bin/python");
+    let packages =
+        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", REQUIREMENTS];
+    if !runs(Command::new(python).args(packages)) {
+        return Err(format!(
+            "the packages of {REQUIREMENTS} cannot be installed; is there a way to PyPI?"
+        ));
+    }
+    let stamp = fs::copy(REQUIREMENTS, folder.join("requirements.txt"));
+    stamp.map(drop).map_err(|error| format!("{REQUIREMENTS}: {error}"))
+}
+
+/// Runs a command; whether it succeeded.
+fn runs(command: &mut Command) -> bool {
+    eprintln!("   {command:?}");
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("error: {} does not start: {error}", command.get_program().display());
+            false
+        }
+    }
+}
+
+/// Runs the tests, passing their output on and reading their counts.
+fn reads(command: &mut Command, counts: &mut Counts) -> bool {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let Ok(mut child) = child else { return false };
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            counts.read_pytest(&line);
+            println!("{line}");
+        }
+    }
+    child.wait().is_ok_and(|status| status.success())
+}
