@@ -15,12 +15,14 @@
 //! | `worker0/diagnosis exchanges`, `overdue` | how many exchanges that was, and whether a look is due |
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
-//! The last few of a run are [kept](crate::kept).
+//! The last few of a run are [kept](crate::kept). A run with another number of workers can go on from it: residuals are
+//! handed on by the rule of [`reshare`](gradwire_exchange::reshare), batch-norm statistics by rank, and the data are visited from
+//! where as many steps of as many workers would have come to.
 
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::Rule;
+use gradwire_exchange::{Rule, reshare};
 use serde::{Deserialize, Serialize};
 
 use crate::kept;
@@ -54,6 +56,11 @@ pub(crate) struct Checkpoint {
     /// What was on record.
     pub(crate) record: Record,
     state: State,
+    /// Workers of the run that wrote it.
+    saved_by: usize,
+    /// Workers of this one, and their exchange.
+    workers: usize,
+    exchange: String,
 }
 
 impl Checkpoint {
@@ -70,12 +77,22 @@ impl Checkpoint {
 
     /// A checkpoint that is this state, of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
-        for (key, value) in settings(config) {
+        for (key, value) in settings(config).into_iter().filter(|(key, _)| *key != "workers") {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
+        let damaged =
+            || StateError::Damaged("it does not say how many workers wrote it".to_owned());
+        let saved_by = state.setting("config/workers")?.parse().ok().filter(|saved| *saved > 0);
         let record = serde_json::from_str(state.setting("record")?)
             .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
-        Ok(Self { step: state.number("step")?, record, state })
+        Ok(Self {
+            step: state.number("step")?,
+            record,
+            state,
+            saved_by: saved_by.ok_or_else(damaged)?,
+            workers: config.workers,
+            exchange: config.strategy.to_string(),
+        })
     }
 
     /// The state, as a file has it.
@@ -88,13 +105,23 @@ impl Checkpoint {
         &self,
         learners: &mut [Learner<'_>],
     ) -> Result<Vec<Vec<f32>>, StateError> {
-        learners.iter_mut().try_for_each(|learner| learner.restore(&self.state))?;
+        for learner in &mut *learners {
+            learner.restore(&self.state, self.saved_by, self.workers)?;
+        }
         parameters(learners[0].tensors(), &self.state)
     }
 
-    /// The state of a worker's exchange.
+    /// The state of a worker's exchange; where another number of workers wrote the checkpoint, what this one takes
+    /// over of theirs, so that the mean of what is still to be sent stays what it was.
     pub(crate) fn worker(&self, rank: usize) -> State {
-        self.state.extract(&worker_prefix(rank))
+        let saved = |rank| self.state.extract(&worker_prefix(rank));
+        if self.saved_by == self.workers {
+            return saved(rank);
+        }
+        let all: Vec<State> = (0..self.saved_by).map(saved).collect();
+        let mut state = reshare(&all, rank, self.workers);
+        state.set_setting("exchange", format!("{} with {} workers", self.exchange, self.workers));
+        state
     }
 }
 

@@ -296,12 +296,20 @@ impl<'a> Learner<'a> {
         }
     }
 
-    /// Takes back what this worker saved of its own.
-    pub(crate) fn restore(&mut self, state: &State) -> Result<(), StateError> {
+    /// Takes back what this worker saved of its own. Of `workers` in all; if another number of them saved it, it takes
+    /// the statistics of one of those, and reads its text from where it is with nothing in mind.
+    pub(crate) fn restore(
+        &mut self,
+        state: &State,
+        saved_by: usize,
+        workers: usize,
+    ) -> Result<(), StateError> {
         match self {
             Self::Images(images) => {
-                images.model.restore(&format!("statistics{}/", images.rank), state)
+                let from = images.rank % saved_by;
+                images.model.restore(&format!("statistics{from}/"), state)
             }
+            Self::Text(_) if saved_by != workers => Ok(()),
             Self::Text(text) => {
                 let prefix = format!("streams{}/", text.rank);
                 text.next = state.number(&format!("{prefix}next"))?;

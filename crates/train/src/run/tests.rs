@@ -1,5 +1,6 @@
 //! Whole runs on small generated data.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use gradwire::{State, Tensor};
 use gradwire_exchange::{Exchange, ExchangeError, StepReport};
 
 use super::*;
+use crate::checkpoint::Checkpoint;
 use crate::data::{Content, Dataset, ImageSet, Images, embedded_sized};
 
 /// A few digits, the same for all tests.
@@ -274,7 +276,6 @@ fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
             RunConfig { compressor: "onebit".parse().unwrap(), ..base() },
             ["compressor = 3lc", "onebit"],
         ),
-        (RunConfig { workers: 3, ..base() }, ["workers = 2", "3"]),
         (RunConfig { seed: 9, ..base() }, ["seed = 5", "9"]),
         (RunConfig { steps: 4, ..base() }, ["steps = 2", "4"]),
         (RunConfig { batch: 4, ..base() }, ["batch = 16", "4"]),
@@ -744,5 +745,48 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
         let resumed = run(&config, &(), &options).unwrap();
         assert_eq!(resumed.trace.len(), 40);
         assert!(resumed.quality > 0.1, "{}", resumed.quality);
+    }
+}
+
+#[test]
+fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    // Of each tensor, the mean over the workers of the sum of what is left.
+    let left = |config: &RunConfig| -> BTreeMap<String, f64> {
+        let checkpoint = Checkpoint::read(&path, config, |_, _| {}).unwrap();
+        let mut means = BTreeMap::new();
+        for rank in 0..config.workers {
+            let residuals = checkpoint.worker(rank).extract("push/residual/");
+            for (name, values) in residuals.floats_under("") {
+                let tensor = name.split('[').next().unwrap_or(name).to_owned();
+                let sum: f64 = values.iter().map(|value| f64::from(*value)).sum();
+                *means.entry(tensor).or_insert(0.0) += sum / config.workers as f64;
+            }
+        }
+        means
+    };
+    for exchange in ["all-gather", "server", "scatter-reduce"] {
+        let config = RunConfig { workers: 4, steps: 20, ..config("topk:ratio=0.01", exchange) };
+        let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
+        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+        run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+        let before = left(&config);
+        assert!(before.values().any(|sum| sum.abs() > 1e-3), "{before:?}");
+        for workers in [1, 2, 3, 6] {
+            let other = RunConfig { workers, ..config.clone() };
+            let after = left(&other);
+            // What an owner in a scatter-reduce has left of means comes on top.
+            if exchange != "scatter-reduce" {
+                assert!(before.keys().eq(after.keys()));
+                for (tensor, before) in &before {
+                    let near = (before - after[tensor]).abs() <= 1e-5 * (1.0 + before.abs());
+                    assert!(near, "{exchange} to {workers}, {tensor}: {before}, {}", after[tensor]);
+                }
+            }
+            let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+            let resumed = run(&other, &(), &options).unwrap();
+            assert_eq!((resumed.trace.len(), resumed.workers), (20, workers));
+        }
     }
 }
