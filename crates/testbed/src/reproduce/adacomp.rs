@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use gradwire::Spec;
 use gradwire_train::run::{Metric, RunRecord};
 
 use super::sbc::known;
@@ -153,8 +154,13 @@ impl Study {
         }
     }
 
-    /// The specs it compares.
+    /// The specs it compares, as they print: without what is a default.
     pub fn compressors(self) -> Vec<String> {
+        let printed = |spec: &String| known::<Spec>(spec).to_string();
+        self.settings().iter().map(printed).collect()
+    }
+
+    fn settings(self) -> Vec<String> {
         let own = |specs: &[&str]| specs.iter().map(|spec| (*spec).to_owned()).collect();
         match self {
             Self::Table2(_) => own(&METHODS.map(|(_, spec, _)| spec)),

@@ -218,7 +218,13 @@ mod tests {
             assert_eq!(Reproduction::find(one.id()).unwrap(), one);
             assert!(one.experiment().check().is_ok());
             assert!(one.compressors(2000)[0].to_string().starts_with("none"));
-            assert_eq!(one.experiment().compressors, one.compressors(one.experiment().steps));
+            let compressors = one.compressors(one.experiment().steps);
+            assert_eq!(one.experiment().compressors, compressors);
+            // Tables find runs by what specs print.
+            if let Reproduction::AdaComp(study) = one {
+                let printed: Vec<String> = compressors.iter().map(Plan::to_string).collect();
+                assert_eq!(study.compressors(), printed);
+            }
         }
         let error = Reproduction::find("3lc-table9").unwrap_err().to_string();
         assert!(error.contains("3lc-table1"), "{error}");
