@@ -195,7 +195,7 @@ fn charts(
     }
     if which != Reproduction::Table2 {
         charts.push(("loss.svg".to_owned(), Box::new(figures::loss(full))));
-        let name = format!("{}.svg", summary.metric.name());
+        let name = format!("{}.svg", summary.metric.name().replace(' ', "-"));
         charts.push((name, Box::new(figures::quality(full))));
     }
     if matches!(which, Reproduction::SbcTable2(_)) {
