@@ -34,6 +34,7 @@ def test_ddp_on_generated_digits():
 def test_ddp_on_mnist():
     folder = Path(os.environ.get("GRADWIRE_DATA", ".")) / "mnist"
     if not folder.is_dir():
+        # The data are not the project's to hand around; `cargo xtask test` counts this, and fails on it under CI.
         pytest.skip("no mnist under GRADWIRE_DATA")
     accuracy, _ = ddp("--data", str(folder), "--steps", "150")
     assert accuracy > 0.8
