@@ -10,20 +10,16 @@
 //! A method in rounds takes two phases a round: the addends of the first round go with the messages of
 //! the other tensors, those of later rounds follow when all means of the round before are known.
 
-use gradwire::{Element, State, Tensor};
+use gradwire::Element;
 
-use crate::codec::{Carried, Phases, Receiver, Sender, routes};
 use crate::exchange::{timed, worked};
-use crate::policy::Route;
 use crate::{
-    Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, elements,
+    Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, elements,
 };
 
 /// Averages by all-reduce; see the [module](self).
 pub struct AllReduce {
-    routes: Vec<Route>,
-    sender: Sender,
-    receiver: Receiver,
+    ends: Ends,
     /// All messages and addends of a step, round by round: this rank's, then their means.
     buffer: Vec<u8>,
     segments: Vec<Segment>,
@@ -31,15 +27,10 @@ pub struct AllReduce {
     cuts: Vec<usize>,
     /// Of each rank, its part that this rank owns.
     parts: Vec<Vec<u8>>,
-    message: Vec<u8>,
     addend: Vec<f32>,
     /// The means of one tensor's rounds so far.
     means: Vec<f32>,
     arithmetic: Arithmetic,
-    shares: Shares,
-    /// Of each rank, its part in the mean; empty for the plain one.
-    weights: Vec<f32>,
-    carried: Carried,
 }
 
 /// One tensor's message, or addend of a round, in the buffer.
@@ -61,22 +52,15 @@ struct Arithmetic {
 
 impl Average for AllReduce {
     fn new(setup: &Setup<'_>, rank: usize) -> Self {
-        let phases = Phases::of_pushes(setup.policy);
         Self {
-            routes: routes(setup.policy, setup.tensors),
-            sender: Sender::new(phases.clone(), setup, rank),
-            receiver: Receiver::new(phases, setup.seed),
+            ends: Ends::new(setup, rank),
             buffer: Vec::new(),
             segments: Vec::new(),
             cuts: Vec::new(),
             parts: vec![Vec::new(); setup.workers],
-            message: Vec::new(),
             addend: Vec::new(),
             means: Vec::new(),
             arithmetic: Arithmetic::default(),
-            shares: setup.shares.clone(),
-            weights: Vec::new(),
-            carried: Carried::new(setup.tensors.len()),
         }
     }
 
@@ -87,9 +71,7 @@ impl Average for AllReduce {
         values: &mut [f32],
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
-        if !self.shares.plain() {
-            self.shares.of_round(round.step, &mut self.weights);
-        }
+        self.ends.begin(round.step);
         worked(&mut report.compress, || self.encode(round, values))?;
         let mut first = 0;
         for turn in 1.. {
@@ -111,66 +93,38 @@ impl Average for AllReduce {
         Ok(())
     }
 
-    fn remember(&mut self) {
-        self.sender.remember();
+    fn ends(&self) -> &Ends {
+        &self.ends
     }
 
-    fn go_back(&mut self) {
-        self.sender.go_back();
-    }
-
-    fn keeps_squares(&self) -> bool {
-        self.sender.keeps_squares()
-    }
-
-    fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        Ok(self.sender.observe_all(tensors, &self.routes, squares)?)
-    }
-
-    fn sent(&self, index: usize) -> Option<&[u32]> {
-        self.carried.of(index)
-    }
-
-    fn message_bytes(&self, index: usize) -> usize {
-        self.carried.bytes(index)
-    }
-
-    fn residual(&self, tensor: &Tensor, _: usize, show: &mut dyn FnMut(&[f32])) {
-        self.sender.residual(tensor).into_iter().for_each(show);
-    }
-
-    fn save(&self, state: &mut State) {
-        self.sender.save("push/", state);
-    }
-
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        Ok(self.sender.restore("push/", state)?)
+    fn ends_mut(&mut self) -> &mut Ends {
+        &mut self.ends
     }
 }
 
 impl AllReduce {
     /// Whether a tensor travels in rounds.
     fn in_rounds(&self, index: usize) -> bool {
-        self.sender.has_rounds(self.routes[index])
+        self.ends.sender.has_rounds(self.ends.routes[index])
     }
 
     /// Lays the messages of all tensors in the buffer, or their first addends.
     fn encode(&mut self, round: Round<'_>, values: &[f32]) -> Result<(), ExchangeError> {
         self.buffer.clear();
         self.segments.clear();
-        self.carried.clear();
-        self.sender.enter(round.step);
+        self.ends.sender.enter(round.step);
         for (index, tensor) in round.tensors.iter().enumerate() {
-            let route = self.routes[index];
+            let route = self.ends.routes[index];
             if self.in_rounds(index) {
                 continue;
             }
             let gradient = &values[round.ranges[index].clone()];
-            self.sender.encode(tensor, route, round.step, gradient, &mut self.message)?;
-            self.carried.note(index, 0, &self.sender, &self.message);
+            self.ends.sender.encode(tensor, route, round.step, gradient, &mut self.ends.message)?;
+            self.ends.carried.note(index, 0, &self.ends.sender, &self.ends.message);
             let start = self.buffer.len();
-            self.buffer.extend_from_slice(&self.message);
-            let element = self.sender.linear(route).expect("the setup refuses other compressors");
+            self.buffer.extend_from_slice(&self.ends.message);
+            let element =
+                self.ends.sender.linear(route).expect("the setup refuses other compressors");
             self.segments.push(Segment { tensor: index, start, end: self.buffer.len(), element });
         }
         self.contribute(round, 0, values)
@@ -190,8 +144,8 @@ impl AllReduce {
             self.collect(index);
             let (at, gradient) = ((round.step, turn), &values[round.ranges[index].clone()]);
             let addend = &mut self.addend;
-            if self.sender.contribute(
-                (tensor, self.routes[index]),
+            if self.ends.sender.contribute(
+                (tensor, self.ends.routes[index]),
                 at,
                 gradient,
                 &self.means,
@@ -238,12 +192,14 @@ impl AllReduce {
     /// Leaves the mean of this rank's own part in the buffer; segments count from `first`.
     fn reduce(&mut self, rank: usize, first: usize) {
         let (from, to) = (self.cuts[rank], self.cuts[rank + 1]);
+        let Ends { shares, parts, .. } = &self.ends;
+        let weights = if shares.plain() { &[][..] } else { parts };
         for segment in &self.segments[first..] {
             let (start, end) = (segment.start.max(from), segment.end.min(to));
             if start < end {
                 let terms = self.parts.iter().map(|part| &part[start - from..end - from]);
                 let out = &mut self.buffer[start..end];
-                self.arithmetic.mean(terms, &self.weights, segment.element, out);
+                self.arithmetic.mean(terms, weights, segment.element, out);
             }
         }
     }
@@ -273,9 +229,9 @@ impl AllReduce {
         let tensor = &round.tensors[index];
         if self.in_rounds(index) {
             self.collect(index);
-            let route = self.routes[index];
-            self.sender.conclude((tensor, route), round.step, &self.means, mean)?;
-            self.carried.note_len(index, 0, &self.sender, 4 * self.means.len());
+            let route = self.ends.routes[index];
+            self.ends.sender.conclude((tensor, route), round.step, &self.means, mean)?;
+            self.ends.carried.note_len(index, 0, &self.ends.sender, 4 * self.means.len());
             return Ok(());
         }
         let segment = self.segments.iter().find(|segment| segment.tensor == index);
@@ -283,8 +239,8 @@ impl AllReduce {
         let message = &self.buffer[segment.start..segment.end];
         // A mean has no one sender; a linear message does not depend on it.
         let from = (round.step, 0);
-        let route = self.routes[index];
-        Ok(self.receiver.decode_add(tensor, route, from, message, 1.0, mean)?)
+        let route = self.ends.routes[index];
+        Ok(self.ends.receiver.decode_add(tensor, route, from, message, 1.0, mean)?)
     }
 }
 

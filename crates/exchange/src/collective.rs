@@ -10,8 +10,8 @@ use crate::exchange::worked;
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
-    AllReduce, Exchange, ExchangeError, Optimizer, Policy, Setup, Shares, StepReport, Strategy,
-    Traffic, Transport, agreement, digest, report,
+    AllReduce, Ends, Exchange, ExchangeError, Optimizer, Policy, Setup, Shares, StepReport,
+    Strategy, Traffic, Transport, agreement, digest, report,
 };
 
 /// How a collective strategy averages gradients.
@@ -32,33 +32,58 @@ pub trait Average: Send {
         report: &mut StepReport,
     ) -> Result<(), ExchangeError>;
 
+    /// This rank's compressors.
+    fn ends(&self) -> &Ends;
+
+    /// The same, to be changed.
+    fn ends_mut(&mut self) -> &mut Ends;
+
     /// Keeps a copy of the residuals, for [`go_back`](Self::go_back).
-    fn remember(&mut self);
+    fn remember(&mut self) {
+        self.ends_mut().sender.remember();
+    }
 
     /// Takes back what has been averaged since [`remember`](Self::remember), as if it had never been.
-    fn go_back(&mut self);
+    fn go_back(&mut self) {
+        self.ends_mut().sender.go_back();
+    }
 
     /// Whether the compressor is told of squares, as [`Exchange::keeps_squares`] has it.
-    fn keeps_squares(&self) -> bool;
+    fn keeps_squares(&self) -> bool {
+        self.ends().sender.keeps_squares()
+    }
 
     /// Tells it, as [`Exchange::observe`] has it.
-    fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError>;
+    fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        self.ends_mut().observe(tensors, squares)
+    }
 
     /// Which elements of a tensor this rank's messages of the last step carried, as
     /// [`Exchange::sent`] has it.
-    fn sent(&self, index: usize) -> Option<&[u32]>;
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.ends().carried.of(index)
+    }
 
     /// The length of this rank's messages for a tensor, as [`Exchange::message_bytes`] has it.
-    fn message_bytes(&self, index: usize) -> usize;
+    fn message_bytes(&self, index: usize) -> usize {
+        self.ends().carried.bytes(index)
+    }
 
     /// What this rank's messages for a tensor have left out, as [`Exchange::residual`] has it.
-    fn residual(&self, tensor: &Tensor, index: usize, show: &mut dyn FnMut(&[f32]));
+    fn residual(&self, tensor: &Tensor, index: usize, show: &mut dyn FnMut(&[f32])) {
+        let _ = index;
+        self.ends().sender.residual(tensor).into_iter().for_each(show);
+    }
 
     /// Adds the residuals to `state`.
-    fn save(&self, state: &mut State);
+    fn save(&self, state: &mut State) {
+        self.ends().save(state);
+    }
 
     /// Takes back what [`save`](Self::save) wrote.
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        self.ends_mut().restore(state)
+    }
 }
 
 /// What is averaged, and when.

@@ -20,53 +20,36 @@
 
 use std::ops::Range;
 
-use gradwire::{State, Tensor};
-
-use crate::codec::{Carried, Phases, Receiver, Sender, routes};
 use crate::exchange::{timed, worked};
 use crate::policy::Route;
 use crate::{
-    Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Strategy,
-    Transport, elements, fused,
+    Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Strategy, Transport,
+    elements, fused,
 };
 
 /// Averages hierarchically; see the [module](self).
 pub struct Hierarchical {
-    routes: Vec<Route>,
-    sender: Sender,
-    receiver: Receiver,
+    ends: Ends,
     /// Ranks of a node.
     node: usize,
     /// The node's messages, or a member's gradients, or the mean as it travels.
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
-    message: Vec<u8>,
     addends: Vec<f32>,
-    shares: Shares,
-    /// Of each rank, its part in the mean of the round.
-    parts: Vec<f32>,
-    carried: Carried,
 }
 
 impl Average for Hierarchical {
     fn new(setup: &Setup<'_>, rank: usize) -> Self {
-        let phases = Phases::of_pushes(setup.policy);
         let node = match setup.strategy {
             Strategy::Hierarchical { node } => node,
             _ => 1,
         };
         Self {
-            routes: routes(setup.policy, setup.tensors),
-            sender: Sender::new(phases.clone(), setup, rank),
-            receiver: Receiver::new(phases, setup.seed),
+            ends: Ends::new(setup, rank),
             node,
             outgoing: Vec::new(),
             incoming: Vec::new(),
-            message: Vec::new(),
             addends: Vec::new(),
-            shares: setup.shares.clone(),
-            parts: Vec::new(),
-            carried: Carried::new(setup.tensors.len()),
         }
     }
 
@@ -77,8 +60,7 @@ impl Average for Hierarchical {
         values: &mut [f32],
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
-        self.shares.of_round(round.step, &mut self.parts);
-        self.carried.clear();
+        self.ends.begin(round.step);
         let members = self.members(transport.rank());
         if transport.rank() == members.start {
             self.average_node(transport, members.clone(), round, values, report)?;
@@ -89,40 +71,12 @@ impl Average for Hierarchical {
         }
     }
 
-    fn remember(&mut self) {
-        self.sender.remember();
+    fn ends(&self) -> &Ends {
+        &self.ends
     }
 
-    fn go_back(&mut self) {
-        self.sender.go_back();
-    }
-
-    fn keeps_squares(&self) -> bool {
-        self.sender.keeps_squares()
-    }
-
-    fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        Ok(self.sender.observe_all(tensors, &self.routes, squares)?)
-    }
-
-    fn sent(&self, index: usize) -> Option<&[u32]> {
-        self.carried.of(index)
-    }
-
-    fn message_bytes(&self, index: usize) -> usize {
-        self.carried.bytes(index)
-    }
-
-    fn residual(&self, tensor: &Tensor, _: usize, show: &mut dyn FnMut(&[f32])) {
-        self.sender.residual(tensor).into_iter().for_each(show);
-    }
-
-    fn save(&self, state: &mut State) {
-        self.sender.save("push/", state);
-    }
-
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        Ok(self.sender.restore("push/", state)?)
+    fn ends_mut(&mut self) -> &mut Ends {
+        &mut self.ends
     }
 }
 
@@ -130,12 +84,12 @@ impl Hierarchical {
     /// The ranks of a rank's node.
     fn members(&self, rank: usize) -> Range<usize> {
         let leader = rank - rank % self.node;
-        leader..leader.saturating_add(self.node).min(self.parts.len())
+        leader..leader.saturating_add(self.node).min(self.ends.parts.len())
     }
 
     /// The part of some ranks in the mean of the round.
     fn part(&self, members: Range<usize>) -> f32 {
-        self.parts[members].iter().sum()
+        self.ends.parts[members].iter().sum()
     }
 
     /// As a member: gradients to the leader, the mean back.
@@ -149,7 +103,7 @@ impl Hierarchical {
     ) -> Result<(), ExchangeError> {
         let (up, down) = inside(round.step);
         self.outgoing.clear();
-        if self.parts[transport.rank()] > 0.0 {
+        if self.ends.parts[transport.rank()] > 0.0 {
             worked(&mut report.compress, || self.encode_raw(round, values))?;
         }
         timed(&mut report.wire, || transport.send(leader, up, &self.outgoing))?;
@@ -167,11 +121,12 @@ impl Hierarchical {
 
     /// Lays the gradients in `self.outgoing`, as `f32`.
     fn encode_raw(&mut self, round: Round<'_>, values: &[f32]) -> Result<(), ExchangeError> {
+        let Ends { sender, carried, message, .. } = &mut self.ends;
         for (index, tensor) in round.tensors.iter().enumerate() {
             let gradient = &values[round.ranges[index].clone()];
-            self.sender.encode(tensor, Route::Raw, round.step, gradient, &mut self.message)?;
-            self.carried.note(index, 0, &self.sender, &self.message);
-            self.outgoing.extend_from_slice(&self.message);
+            sender.encode(tensor, Route::Raw, round.step, gradient, message)?;
+            carried.note(index, 0, sender, message);
+            self.outgoing.extend_from_slice(message);
         }
         Ok(())
     }
@@ -188,17 +143,17 @@ impl Hierarchical {
         let (up, _) = inside(round.step);
         let whole = self.part(members.clone());
         for rank in members {
-            let weight = self.parts[rank] / whole;
+            let weight = self.ends.parts[rank] / whole;
             // The leader is the first of them.
             if rank == transport.rank() {
-                match self.parts[rank] > 0.0 {
+                match self.ends.parts[rank] > 0.0 {
                     true => values.iter_mut().for_each(|value| *value *= weight),
                     false => values.fill(0.0),
                 }
                 continue;
             }
             timed(&mut report.wire, || transport.recv(rank, up, &mut self.incoming))?;
-            if self.parts[rank] == 0.0 {
+            if self.ends.parts[rank] == 0.0 {
                 fused::finish(rank, &self.incoming, 0, up)?;
                 continue;
             }
@@ -220,7 +175,11 @@ impl Hierarchical {
     ) -> Result<(), ExchangeError> {
         let (own, size) = (transport.rank(), transport.size());
         let between = Operation::whole(Phase::Gather, round.step);
-        worked(&mut report.compress, || self.encode(own, round, values))?;
+        self.outgoing.clear();
+        if self.part(self.members(own)) != 0.0 {
+            let Self { ends, outgoing, .. } = self;
+            worked(&mut report.compress, || ends.encode(round, values, outgoing))?;
+        }
         let patience = transport.deadline() * 5 / 4;
         let leaders = || (0..size).step_by(self.node);
         for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {
@@ -233,56 +192,13 @@ impl Hierarchical {
                     transport.recv_within(leader, between, patience, &mut self.incoming)
                 })?;
             }
-            worked(&mut report.decompress, || self.decode(leader, leader == own, round, values))?;
+            let weight = self.part(self.members(leader));
+            let Self { ends, outgoing, incoming, .. } = self;
+            let fused = if leader == own { outgoing } else { incoming };
+            worked(&mut report.decompress, || ends.add((leader, weight), fused, round, values))?;
         }
-        for (range, route) in round.ranges.iter().zip(&self.routes) {
-            let mean = &mut values[range.clone()];
-            worked(&mut report.decompress, || self.receiver.aggregate(*route, mean));
-        }
+        worked(&mut report.decompress, || self.ends.aggregate(round, values));
         Ok(())
-    }
-
-    /// Lays the messages for the node's mean in `self.outgoing`.
-    fn encode(
-        &mut self,
-        leader: usize,
-        round: Round<'_>,
-        means: &[f32],
-    ) -> Result<(), ExchangeError> {
-        self.outgoing.clear();
-        if self.part(self.members(leader)) == 0.0 {
-            return Ok(());
-        }
-        for (index, tensor) in round.tensors.iter().enumerate() {
-            let (route, mean) = (self.routes[index], &means[round.ranges[index].clone()]);
-            self.sender.encode(tensor, route, round.step, mean, &mut self.message)?;
-            self.carried.note(index, 0, &self.sender, &self.message);
-            fused::append(&self.message, &mut self.outgoing);
-        }
-        Ok(())
-    }
-
-    /// Adds what a node's messages decode to, weighed by its part, to the means.
-    fn decode(
-        &mut self,
-        leader: usize,
-        own: bool,
-        round: Round<'_>,
-        means: &mut [f32],
-    ) -> Result<(), ExchangeError> {
-        let weight = self.part(self.members(leader));
-        let fused = if own { &self.outgoing } else { &self.incoming };
-        let mut at = 0;
-        if weight != 0.0 {
-            for (index, tensor) in round.tensors.iter().enumerate() {
-                let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
-                let message = fused::next(leader, fused, &mut at, operation)?;
-                let (route, from) = (self.routes[index], (round.step, leader));
-                let mean = &mut means[round.ranges[index].clone()];
-                self.receiver.decode_add(tensor, route, from, message, weight, mean)?;
-            }
-        }
-        fused::finish(leader, fused, at, Operation::whole(Phase::Gather, round.step))
     }
 
     /// As a leader: sends the mean to the members.

@@ -12,20 +12,21 @@ use std::ops::Range;
 
 use gradwire::{State, Tensor};
 
-use crate::codec::{Carried, Phases, Receiver, Sender};
+use crate::codec::{Phases, Sender};
 use crate::exchange::{timed, worked};
 use crate::policy::Route;
 use crate::{
-    Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport, fused,
+    Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused,
     kept,
 };
 
 /// Averages by scatter-reduce; see the [module](self).
 pub struct ScatterReduce {
     slices: Vec<Slice>,
-    first: Sender,
+    /// Of the first stage.
+    ends: Ends,
+    /// Of an owner's averages.
     second: Sender,
-    receiver: Receiver,
     /// Messages for each owner.
     outbox: Vec<Vec<u8>>,
     /// Of each rank, its messages for this owner.
@@ -33,12 +34,7 @@ pub struct ScatterReduce {
     /// Of each owner, its averages.
     gathered: Vec<Vec<u8>>,
     cursors: Vec<usize>,
-    message: Vec<u8>,
     mean: Vec<f32>,
-    shares: Shares,
-    /// Of each rank, its part in the mean of the round.
-    parts: Vec<f32>,
-    carried: Carried,
 }
 
 /// A tensor, or the part of one between two cuts.
@@ -65,19 +61,14 @@ impl ScatterReduce {
         }
         Self {
             slices,
-            first: Sender::new(phases.clone(), setup, rank),
+            ends: Ends::new(setup, rank),
             // Another rank in the draws: both stages of an owner see the same tensor and step.
-            second: Sender::again(phases.clone(), setup, n + rank),
-            receiver: Receiver::new(phases, setup.seed),
+            second: Sender::again(phases, setup, n + rank),
             outbox: vec![Vec::new(); n],
             inbox: vec![Vec::new(); n],
             gathered: vec![Vec::new(); n],
             cursors: vec![0; n],
-            message: Vec::new(),
             mean: Vec::new(),
-            shares: setup.shares.clone(),
-            parts: Vec::new(),
-            carried: Carried::new(setup.tensors.len()),
         }
     }
 }
@@ -95,7 +86,7 @@ impl Average for ScatterReduce {
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let rank = transport.rank();
-        self.shares.of_round(round.step, &mut self.parts);
+        self.ends.begin(round.step);
         worked(&mut report.compress, || self.encode(rank, round, values))?;
         timed(&mut report.wire, || self.scatter(transport, round.step))?;
         self.reduce(rank, round.step, report)?;
@@ -105,50 +96,46 @@ impl Average for ScatterReduce {
         worked(&mut report.decompress, || self.decode(round, values))
     }
 
+    fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    fn ends_mut(&mut self) -> &mut Ends {
+        &mut self.ends
+    }
+
     fn remember(&mut self) {
-        self.first.remember();
+        self.ends.sender.remember();
         self.second.remember();
     }
 
     fn go_back(&mut self) {
-        self.first.go_back();
+        self.ends.sender.go_back();
         self.second.go_back();
-    }
-
-    fn keeps_squares(&self) -> bool {
-        self.first.keeps_squares()
     }
 
     fn observe(&mut self, _: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
         for slice in &self.slices {
             let squares = &squares[slice.whole][slice.range.clone()];
-            self.first.observe(&slice.tensor, slice.route, squares)?;
+            self.ends.sender.observe(&slice.tensor, slice.route, squares)?;
         }
         Ok(())
     }
 
-    fn sent(&self, index: usize) -> Option<&[u32]> {
-        self.carried.of(index)
-    }
-
-    fn message_bytes(&self, index: usize) -> usize {
-        self.carried.bytes(index)
-    }
-
     fn residual(&self, _: &Tensor, index: usize, show: &mut dyn FnMut(&[f32])) {
         let slices = self.slices.iter().filter(|slice| slice.whole == index);
-        slices.filter_map(|slice| self.first.residual(&slice.tensor)).for_each(show);
+        slices.filter_map(|slice| self.ends.sender.residual(&slice.tensor)).for_each(show);
     }
 
     fn save(&self, state: &mut State) {
-        self.first.save("push/", state);
+        self.ends.save(state);
         self.second.save("reduce/", state);
     }
 
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
         let slices = self.slices.iter().map(|slice| slice.tensor.name());
         let state = kept::split(state, slices);
-        self.first.restore("push/", &state)?;
+        self.ends.restore(&state)?;
         // Another strategy has saved it: what owners had left is in the first residuals.
         if state.setting("reduce/spec").is_err() {
             return Ok(());
@@ -165,15 +152,25 @@ impl ScatterReduce {
         values: &[f32],
     ) -> Result<(), ExchangeError> {
         self.outbox.iter_mut().for_each(Vec::clear);
-        self.carried.clear();
-        if self.parts[rank] == 0.0 {
+        if self.ends.parts[rank] == 0.0 {
             return Ok(());
         }
         for slice in &self.slices {
             let values = &values[round.ranges[slice.whole].clone()][slice.range.clone()];
-            self.first.encode(&slice.tensor, slice.route, round.step, values, &mut self.message)?;
-            self.carried.note(slice.whole, slice.range.start, &self.first, &self.message);
-            fused::append(&self.message, &mut self.outbox[slice.owner]);
+            self.ends.sender.encode(
+                &slice.tensor,
+                slice.route,
+                round.step,
+                values,
+                &mut self.ends.message,
+            )?;
+            self.ends.carried.note(
+                slice.whole,
+                slice.range.start,
+                &self.ends.sender,
+                &self.ends.message,
+            );
+            fused::append(&self.ends.message, &mut self.outbox[slice.owner]);
         }
         Ok(())
     }
@@ -206,13 +203,14 @@ impl ScatterReduce {
             self.mean.clear();
             self.mean.resize(tensor.elements(), 0.0);
             worked(&mut report.decompress, || {
-                for (from, (fused, &weight)) in self.inbox.iter().zip(&self.parts).enumerate() {
+                for (from, (fused, &weight)) in self.inbox.iter().zip(&self.ends.parts).enumerate()
+                {
                     if weight == 0.0 {
                         continue;
                     }
                     let message = fused::next(from, fused, &mut self.cursors[from], operation)?;
                     let mean = &mut self.mean;
-                    self.receiver.decode_add(
+                    self.ends.receiver.decode_add(
                         tensor,
                         *route,
                         (step, from),
@@ -221,13 +219,13 @@ impl ScatterReduce {
                         mean,
                     )?;
                 }
-                self.receiver.aggregate(*route, &mut self.mean);
+                self.ends.receiver.aggregate(*route, &mut self.mean);
                 Ok::<(), ExchangeError>(())
             })?;
             worked(&mut report.compress, || {
-                self.second.encode(tensor, *route, step, &self.mean, &mut self.message)
+                self.second.encode(tensor, *route, step, &self.mean, &mut self.ends.message)
             })?;
-            fused::append(&self.message, &mut self.gathered[rank]);
+            fused::append(&self.ends.message, &mut self.gathered[rank]);
         }
         let operation = Operation::whole(Phase::Scatter, step);
         for (from, (fused, &at)) in self.inbox.iter().zip(&self.cursors).enumerate() {
@@ -246,7 +244,14 @@ impl ScatterReduce {
             let cursor = &mut self.cursors[*owner];
             let message = fused::next(*owner, &self.gathered[*owner], cursor, operation)?;
             let out = &mut means[round.ranges[*whole].clone()][range.clone()];
-            self.receiver.decode_add(tensor, *route, (round.step, n + owner), message, 1.0, out)?;
+            self.ends.receiver.decode_add(
+                tensor,
+                *route,
+                (round.step, n + owner),
+                message,
+                1.0,
+                out,
+            )?;
         }
         let operation = Operation::whole(Phase::Gather, round.step);
         for (owner, (fused, &at)) in self.gathered.iter().zip(&self.cursors).enumerate() {

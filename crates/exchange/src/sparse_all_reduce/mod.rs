@@ -22,53 +22,35 @@
 
 mod stream;
 
-use gradwire::{State, Tensor};
+use gradwire::Tensor;
 
 use self::stream::Part;
-use crate::codec::{Carried, Phases, Receiver, Sender, routes};
 use crate::exchange::{timed, worked};
-use crate::policy::Route;
-use crate::{
-    Average, ExchangeError, Operation, Phase, Round, Setup, Shares, StepReport, Transport,
-};
+use crate::{Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport};
 
 /// Averages by sparse all-reduce; see the [module](self).
 pub struct SparseAllReduce {
-    routes: Vec<Route>,
-    sender: Sender,
-    receiver: Receiver,
+    ends: Ends,
     /// The sum so far, this rank's own at first.
     sum: Vec<Part>,
     /// Another rank's.
     other: Vec<Part>,
     spare: Part,
-    message: Vec<u8>,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     mean: Vec<f32>,
-    shares: Shares,
-    /// Of each rank, its part in the mean of the round.
-    parts: Vec<f32>,
-    carried: Carried,
 }
 
 impl Average for SparseAllReduce {
     fn new(setup: &Setup<'_>, rank: usize) -> Self {
-        let phases = Phases::of_pushes(setup.policy);
         Self {
-            routes: routes(setup.policy, setup.tensors),
-            sender: Sender::new(phases.clone(), setup, rank),
-            receiver: Receiver::new(phases, setup.seed),
+            ends: Ends::new(setup, rank),
             sum: vec![Part::default(); setup.tensors.len()],
             other: vec![Part::default(); setup.tensors.len()],
             spare: Part::default(),
-            message: Vec::new(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             mean: Vec::new(),
-            shares: setup.shares.clone(),
-            parts: Vec::new(),
-            carried: Carried::new(setup.tensors.len()),
         }
     }
 
@@ -79,53 +61,25 @@ impl Average for SparseAllReduce {
         values: &mut [f32],
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
-        self.shares.of_round(round.step, &mut self.parts);
+        self.ends.begin(round.step);
         worked(&mut report.compress, || self.contribute(transport.rank(), round, values))?;
         self.meet(transport, round, report)?;
         for (index, tensor) in round.tensors.iter().enumerate() {
             worked(&mut report.decompress, || {
                 self.sum[index].spread(&mut self.mean, tensor.elements());
-                self.receiver.aggregate(self.routes[index], &mut self.mean);
+                self.ends.receiver.aggregate(self.ends.routes[index], &mut self.mean);
                 values[round.ranges[index].clone()].copy_from_slice(&self.mean);
             });
         }
         Ok(())
     }
 
-    fn remember(&mut self) {
-        self.sender.remember();
+    fn ends(&self) -> &Ends {
+        &self.ends
     }
 
-    fn go_back(&mut self) {
-        self.sender.go_back();
-    }
-
-    fn keeps_squares(&self) -> bool {
-        self.sender.keeps_squares()
-    }
-
-    fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        Ok(self.sender.observe_all(tensors, &self.routes, squares)?)
-    }
-
-    fn sent(&self, index: usize) -> Option<&[u32]> {
-        self.carried.of(index)
-    }
-
-    fn message_bytes(&self, index: usize) -> usize {
-        self.carried.bytes(index)
-    }
-
-    fn residual(&self, tensor: &Tensor, _: usize, show: &mut dyn FnMut(&[f32])) {
-        self.sender.residual(tensor).into_iter().for_each(show);
-    }
-
-    fn save(&self, state: &mut State) {
-        self.sender.save("push/", state);
-    }
-
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        Ok(self.sender.restore("push/", state)?)
+    fn ends_mut(&mut self) -> &mut Ends {
+        &mut self.ends
     }
 }
 
@@ -137,22 +91,28 @@ impl SparseAllReduce {
         round: Round<'_>,
         values: &[f32],
     ) -> Result<(), ExchangeError> {
-        self.carried.clear();
         self.sum.iter_mut().for_each(Part::clear);
-        let weight = self.parts[rank];
+        let weight = self.ends.parts[rank];
         if weight == 0.0 {
             return Ok(());
         }
         for (index, tensor) in round.tensors.iter().enumerate() {
-            let (route, gradient) = (self.routes[index], &values[round.ranges[index].clone()]);
-            self.sender.encode(tensor, route, round.step, gradient, &mut self.message)?;
-            self.carried.note(index, 0, &self.sender, &self.message);
+            let (route, gradient) = (self.ends.routes[index], &values[round.ranges[index].clone()]);
+            self.ends.sender.encode(tensor, route, round.step, gradient, &mut self.ends.message)?;
+            self.ends.carried.note(index, 0, &self.ends.sender, &self.ends.message);
             let (decoded, from) = (&mut self.mean, (round.step, rank));
             decoded.clear();
             decoded.resize(tensor.elements(), 0.0);
-            self.receiver.decode_add(tensor, route, from, &self.message, weight, decoded)?;
+            self.ends.receiver.decode_add(
+                tensor,
+                route,
+                from,
+                &self.ends.message,
+                weight,
+                decoded,
+            )?;
             let part = &mut self.sum[index];
-            match self.sender.positions() {
+            match self.ends.sender.positions() {
                 Some(positions) => {
                     part.positions.extend_from_slice(positions);
                     part.values.extend(positions.iter().map(|&at| decoded[at as usize]));

@@ -1,0 +1,102 @@
+//! What every strategy without servers has of its own: a rank's compressors and residuals, and what they carried.
+
+use gradwire::{State, Tensor};
+
+use crate::codec::{Carried, Phases, Receiver, Sender, routes};
+use crate::policy::Route;
+use crate::{ExchangeError, Operation, Phase, Round, Setup, Shares, fused};
+
+/// A rank's compressors, by [`Policy`](crate::Policy), with what they leave out.
+pub struct Ends {
+    /// Which compressor each tensor travels by.
+    pub(crate) routes: Vec<Route>,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    pub(crate) carried: Carried,
+    pub(crate) shares: Shares,
+    /// Of each rank, its part in the mean of the round.
+    pub(crate) parts: Vec<f32>,
+    /// The message in hand.
+    pub(crate) message: Vec<u8>,
+}
+
+impl Ends {
+    pub(crate) fn new(setup: &Setup<'_>, rank: usize) -> Self {
+        let phases = Phases::of_pushes(setup.policy);
+        Self {
+            routes: routes(setup.policy, setup.tensors),
+            sender: Sender::new(phases.clone(), setup, rank),
+            receiver: Receiver::new(phases, setup.seed),
+            carried: Carried::new(setup.tensors.len()),
+            shares: setup.shares.clone(),
+            parts: Vec::new(),
+            message: Vec::new(),
+        }
+    }
+
+    /// Begins a round: nothing has been carried yet.
+    pub(crate) fn begin(&mut self, step: u64) {
+        self.shares.of_round(step, &mut self.parts);
+        self.carried.clear();
+    }
+
+    /// Appends the messages for all values to `fused`.
+    pub(crate) fn encode(
+        &mut self,
+        round: Round<'_>,
+        values: &[f32],
+        fused: &mut Vec<u8>,
+    ) -> Result<(), ExchangeError> {
+        for (index, tensor) in round.tensors.iter().enumerate() {
+            let (route, values) = (self.routes[index], &values[round.ranges[index].clone()]);
+            self.sender.encode(tensor, route, round.step, values, &mut self.message)?;
+            self.carried.note(index, 0, &self.sender, &self.message);
+            fused::append(&self.message, fused);
+        }
+        Ok(())
+    }
+
+    /// Adds `weight` times what a rank's messages decode to to the means; a rank without weight sent nothing.
+    pub(crate) fn add(
+        &mut self,
+        (rank, weight): (usize, f32),
+        fused: &[u8],
+        round: Round<'_>,
+        means: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let mut at = 0;
+        if weight != 0.0 {
+            for (index, tensor) in round.tensors.iter().enumerate() {
+                let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
+                let message = fused::next(rank, fused, &mut at, operation)?;
+                let (route, from) = (self.routes[index], (round.step, rank));
+                let mean = &mut means[round.ranges[index].clone()];
+                self.receiver.decode_add(tensor, route, from, message, weight, mean)?;
+            }
+        }
+        fused::finish(rank, fused, at, Operation::whole(Phase::Gather, round.step))
+    }
+
+    /// Makes what a step goes by of the means of all messages.
+    pub(crate) fn aggregate(&mut self, round: Round<'_>, means: &mut [f32]) {
+        for (route, range) in self.routes.iter().zip(round.ranges) {
+            self.receiver.aggregate(*route, &mut means[range.clone()]);
+        }
+    }
+
+    pub(crate) fn observe(
+        &mut self,
+        tensors: &[Tensor],
+        squares: &[Vec<f32>],
+    ) -> Result<(), ExchangeError> {
+        Ok(self.sender.observe_all(tensors, &self.routes, squares)?)
+    }
+
+    pub(crate) fn save(&self, state: &mut State) {
+        self.sender.save("push/", state);
+    }
+
+    pub(crate) fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        Ok(self.sender.restore("push/", state)?)
+    }
+}
