@@ -2,23 +2,26 @@
 //! K. Karatsenidis, M. Canini, P. Kalnis, "Compressed Communication for Distributed Deep Learning: Survey and
 //! Quantitative Evaluation", KAUST technical report, 2020.
 
-use std::fmt;
-use std::str::FromStr;
+mod charts;
+mod row;
+mod tables;
 
 use gradwire::Aggregation;
 use gradwire_exchange::{Link, Strategy};
-use gradwire_train::run::{Metric, RunRecord};
+use gradwire_train::run::RunRecord;
 
 use super::report::Charts;
 use super::sbc::known;
 use crate::TestbedError;
 use crate::experiment::Experiment;
-use crate::figures::{quality_axis, shown};
-use crate::format::{bandwidth, significant, times};
-use crate::plot::{Chart, Point, Scale, Series};
-use crate::scaling::{Scaled, scaled};
+use crate::format::bandwidth;
+use crate::scaling::scaled;
 use crate::summary::{Row as SummaryRow, Summary};
-use crate::table::{Grid, difference, quality};
+use crate::table::Grid;
+
+use charts::{by_workers, scatter};
+pub use row::Row;
+use tables::{feedback, methods, scaling};
 
 /// The paper in a line.
 pub const CITATION: &str = "H. Xu, C.-Y. Ho, A. M. Abdelmoniem, A. Dutta, E. H. Bergou, K. Karatsenidis, M. Canini, \
@@ -33,26 +36,6 @@ pub enum Study {
     Feedback(Row),
     /// Figures 8 and 10: throughput by the number of workers, beside what it would be if compression took no time.
     Figure8(Row),
-}
-
-/// A benchmark of its Table 3 that trains on data to be had.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Row {
-    /// ResNet-20 on CIFAR-10.
-    #[default]
-    ResNet20,
-    /// DenseNet40-K12 on CIFAR-10.
-    DenseNet40,
-    /// The custom ResNet-9 on CIFAR-10.
-    ResNet9,
-    /// VGG16 on CIFAR-10.
-    Vgg16,
-    /// Neural collaborative filtering on MovieLens.
-    Ncf,
-    /// The LSTM on the Penn Treebank.
-    Lstm,
-    /// U-Net on images of defects.
-    UNet,
 }
 
 /// The specs of the survey's methods and of those of the other papers.
@@ -109,56 +92,6 @@ const SCALED: [&str; 8] =
     ["none", "topk", "randomk", "qsgd", "terngrad", "efsignsgd", "3lc", "powersgd"];
 /// Numbers of workers.
 const WORKERS: [usize; 3] = [2, 4, 8];
-
-impl Row {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::ResNet20,
-        Self::DenseNet40,
-        Self::ResNet9,
-        Self::Vgg16,
-        Self::Ncf,
-        Self::Lstm,
-        Self::UNet,
-    ];
-
-    /// Model, data, epochs, optimizer and quality of the baseline, as Table 3 and section 5.1 give them.
-    fn paper(self) -> [&'static str; 5] {
-        match self {
-            Self::ResNet20 => ["resnet20", "cifar10-jpg", "328", "momentum", "90.86 %"],
-            Self::DenseNet40 => ["densenet40", "cifar10-jpg", "328", "momentum", "92.07 %"],
-            Self::ResNet9 => ["resnet9", "cifar10-jpg", "24", "momentum", "91.67 %"],
-            Self::Vgg16 => ["vgg16", "cifar10-jpg", "328", "momentum", "86.32 %"],
-            Self::Ncf => ["ncf", "movielens-100k", "30", "adam", "95.98 %"],
-            Self::Lstm => ["wordlstm", "ptb", "25", "sgd", "100.168"],
-            Self::UNet => ["unet", "magnetic-tile", "2500", "rmsprop", "96.4 %"],
-        }
-    }
-
-    /// The survey's experiment: eight workers, and the optimizer it names. It gives neither batches nor learning
-    /// rates.
-    fn experiment(self) -> Experiment {
-        let [model, data, epochs, optimizer, _] = self.paper();
-        let experiment = Experiment {
-            data: data.to_owned(),
-            workers: 8,
-            exchange: known("all-gather"),
-            links_mbit: vec![100.0, 1_000.0, 10_000.0, 25_000.0],
-            ..Experiment::default().suiting(known(model))
-        };
-        let experiment =
-            Experiment { epochs: Some(known(epochs)), optimizer: known(optimizer), ..experiment };
-        match self {
-            Self::UNet => Experiment {
-                batch: 2,
-                learning_rate: known("0.001"),
-                augment: Some(false),
-                ..experiment
-            },
-            _ => experiment,
-        }
-    }
-}
 
 impl Study {
     /// All of them, each with its first row.
@@ -354,163 +287,9 @@ fn both(id: &str) -> [String; 2] {
     })
 }
 
-/// Figures 6, 7 and 12 in numbers.
-fn methods(summary: &Summary) -> Grid {
-    let mut head = vec![
-        "method".to_owned(),
-        "compressor".to_owned(),
-        summary.metric.name().to_owned(),
-        "against none".to_owned(),
-        "volume".to_owned(),
-    ];
-    head.extend(summary.links.iter().map(|link| bandwidth(link.bits_per_second)));
-    let mut grid = Grid::new(head);
-    for (name, spec) in METHODS {
-        let Some(row) = summary.rows.iter().find(|row| row.compressor == spec) else { continue };
-        let mut cells = vec![
-            name.to_owned(),
-            spec.to_owned(),
-            quality(summary.metric, &row.quality),
-            row.difference.map_or_else(String::new, |value| difference(summary.metric, value)),
-            format!("{} %", significant(100.0 / row.ratio)),
-        ];
-        cells.extend(row.on_links.iter().map(|on| on.speedup.map_or_else(String::new, times)));
-        grid.push(cells);
-    }
-    grid
-}
-
-/// Section 5.4 in numbers.
-fn feedback(summary: &Summary) -> Grid {
-    let mut grid = Grid::new(["compressor", "with error feedback", "without", "feedback brings"]);
-    let find = |spec: &str| summary.rows.iter().find(|row| row.compressor == spec);
-    let cell = |row: Option<&SummaryRow>| {
-        row.map_or_else(|| "–".to_owned(), |row| quality(summary.metric, &row.quality))
-    };
-    if let Some(none) = find("none") {
-        grid.push(vec!["none".to_owned(), "–".to_owned(), cell(Some(none)), "–".to_owned()]);
-    }
-    for id in FED_BACK {
-        let [with, without] = both(id).map(|spec| find(&spec));
-        if with.is_none() && without.is_none() {
-            continue;
-        }
-        let brings = with.zip(without).map_or_else(
-            || "–".to_owned(),
-            |(with, without)| difference(summary.metric, with.quality.mean - without.quality.mean),
-        );
-        grid.push(vec![id.to_owned(), cell(with), cell(without), brings]);
-    }
-    grid
-}
-
-/// Figure 8 in numbers.
-fn scaling(all: &[Scaled]) -> Grid {
-    let mut grid = Grid::new([
-        "method",
-        "compressor",
-        "workers",
-        "examples a second",
-        "if compression took no time",
-        "against none",
-        "compute",
-        "compress and decompress",
-        "wire",
-    ]);
-    let seconds = |value: f64| format!("{} ms", significant(value * 1e3));
-    for one in all {
-        let none =
-            all.iter().find(|other| other.compressor == "none" && other.workers == one.workers);
-        let method = METHODS.iter().find(|(_, spec)| *spec == one.compressor);
-        grid.push(vec![
-            method.map_or("", |(name, _)| name).to_owned(),
-            one.compressor.clone(),
-            one.workers.to_string(),
-            significant(one.throughput()),
-            significant(one.bound()),
-            none.map_or_else(String::new, |none| times(one.throughput() / none.throughput())),
-            seconds(one.compute),
-            seconds(one.codec),
-            seconds(one.wire),
-        ]);
-    }
-    grid
-}
-
-/// Throughput by workers: a line for each compressor, and a dashed one for its bound.
-fn by_workers(all: &[Scaled], link: Link) -> Chart {
-    let mut series = Vec::new();
-    let mut names: Vec<&str> = all.iter().map(|one| one.compressor.as_str()).collect();
-    names.dedup();
-    names.sort_unstable();
-    names.dedup();
-    for (colour, name) in names.into_iter().enumerate() {
-        let of = || all.iter().filter(|one| one.compressor == name);
-        let points = |value: fn(&Scaled) -> f64| -> Vec<Point> {
-            let mut points: Vec<Point> =
-                of().map(|one| Point::new(one.workers as f64, value(one))).collect();
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            points
-        };
-        let (label, bound) = (name.to_owned(), format!("{name}, bound"));
-        series.push(Series { label, points: points(Scaled::throughput), colour, dashed: false });
-        series.push(Series { label: bound, points: points(Scaled::bound), colour, dashed: true });
-    }
-    Chart {
-        title: format!("Throughput by workers at {}", bandwidth(link.bits_per_second)),
-        x: ("workers".to_owned(), Scale::Log),
-        y: ("examples a second".to_owned(), Scale::Log),
-        series,
-    }
-}
-
-/// Quality over something else: a point for each compressor.
-fn scatter(
-    summary: &Summary,
-    title: String,
-    x: String,
-    value: impl Fn(&SummaryRow) -> Option<f64>,
-) -> Chart {
-    let metric: Metric = summary.metric;
-    let points = summary.rows.iter().enumerate().filter_map(|(colour, row)| {
-        let at = |quality: f64| shown(metric, quality);
-        let (y, low, high) = (at(row.quality.mean), at(row.quality.min), at(row.quality.max));
-        let point = Point { x: value(row)?, y, low, high };
-        Some(Series { label: row.compressor.clone(), points: vec![point], colour, dashed: false })
-    });
-    Chart { title, x: (x, Scale::Log), y: quality_axis(metric), series: points.collect() }
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ResNet20 => "resnet20",
-            Self::DenseNet40 => "densenet40",
-            Self::ResNet9 => "resnet9",
-            Self::Vgg16 => "vgg16",
-            Self::Ncf => "ncf",
-            Self::Lstm => "lstm",
-            Self::UNet => "unet",
-        })
-    }
-}
-
-impl FromStr for Row {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|row| row.to_string() == text).ok_or_else(|| {
-            let known: Vec<String> = Self::ALL.iter().map(Row::to_string).collect();
-            format!("unknown row '{text}'; known ones: {}", known.join(", "))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::summarize;
-    use crate::synthetic;
 
     #[test]
     fn specs_are_written_as_they_print() {
@@ -536,36 +315,5 @@ mod tests {
         let workers: Vec<usize> =
             study.variants(&study.experiment()).iter().map(|variant| variant.workers).collect();
         assert_eq!(workers, [2, 2, 4, 4, 8, 8]);
-    }
-
-    #[test]
-    fn feedback_is_set_side_by_side() {
-        // Seeds 1 and 3 have 91 and 93 per cent.
-        let runs = [
-            synthetic::run("none", 1),
-            synthetic::run("topk", 3),
-            synthetic::run("topk:ef=off", 1),
-        ];
-        let summary = summarize(&runs, &crate::summary::default_links()).unwrap();
-        let text = feedback(&summary).markdown();
-        assert!(
-            text.contains("topk") && text.contains("93.00") && text.contains("+2.00"),
-            "{text}"
-        );
-        assert!(!text.contains("qsgd"), "{text}");
-    }
-
-    #[test]
-    fn a_point_for_each_compressor() {
-        let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let summary = summarize(&runs, &[Link::mbit(0.001)]).unwrap();
-        let charts = Study::ALL[0].charts(&summary, &runs).unwrap();
-        let names: Vec<&str> = charts.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names.len(), 2);
-        assert!(names[0].starts_with("throughput-") && names[1] == "volume.svg", "{names:?}");
-        let chart = scatter(&summary, String::new(), String::new(), |row| Some(1.0 / row.ratio));
-        // 300 bytes against 8000.
-        assert!((chart.series[1].points[0].x - 300.0 / 8000.0).abs() < 1e-12);
-        assert!((chart.series[1].points[0].y - 91.0).abs() < 1e-9);
     }
 }
