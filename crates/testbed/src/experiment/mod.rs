@@ -1,17 +1,18 @@
 //! An experiment: one model and data set, several compressors and seeds.
 
+mod check;
+mod runs;
+mod text;
+
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use gradwire_exchange::{Link, Policy, Rule, Strategy};
-use gradwire_train::data::{self, DataError, Dataset};
+use gradwire_exchange::{Policy, Rule, Strategy};
 use gradwire_train::models::{ModelKind, Task};
 use gradwire_train::optim::OptimizerKind;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Payload, RunConfig, Split, steps_per_epoch};
+use gradwire_train::run::{Payload, Split};
 use gradwire_train::schedule::LearningRate;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ pub struct Experiment {
     /// A data set's name (`digits` is generated) or the folder that holds its files.
     pub data: String,
     /// The compressors to compare.
-    #[serde(with = "texts")]
+    #[serde(with = "text::list")]
     pub compressors: Vec<Plan>,
     /// What workers send: gradients, or the updates of optimizers of their own.
     #[serde(with = "text")]
@@ -75,7 +76,7 @@ pub struct Experiment {
     pub augment: Option<bool>,
     /// Compressors of certain tensors: `*.bias -> fp16`, `<1000 -> none`, `matrices -> powersgd`. The first rule that
     /// is for a tensor counts, before what follows.
-    #[serde(with = "texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(with = "text::list", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
@@ -227,224 +228,13 @@ impl Experiment {
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("an experiment is a table of plain values")
     }
-
-    /// Refuses what cannot run, with the reason.
-    pub fn check(&self) -> Result<(), TestbedError> {
-        let positive = |what: &str, value: bool| {
-            let refused = TestbedError::Config(format!("{what} must be at least 1"));
-            if value { Ok(()) } else { Err(refused) }
-        };
-        positive("workers", self.workers > 0)?;
-        positive("batch", self.batch > 0)?;
-        positive("the number of compressors", !self.compressors.is_empty())?;
-        positive("the number of seeds", !self.seeds.is_empty())?;
-        positive("evaluations", self.evaluations > 0)?;
-        positive("evaluate_at_most", self.evaluate_at_most > 0)?;
-        match self.epochs {
-            None => positive("steps", self.steps > 0)?,
-            Some(epochs) if epochs.is_finite() && epochs > 0.0 => {}
-            Some(epochs) => {
-                let message = format!("epochs must be a positive number, not {epochs}");
-                return Err(TestbedError::Config(message));
-            }
-        }
-        if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
-            let message = format!("weight decay must not be negative: {}", self.weight_decay);
-            return Err(TestbedError::Config(message));
-        }
-        if !(self.deadline_s > 0.0 && self.deadline_s <= LONGEST_DEADLINE) {
-            let message = format!(
-                "the deadline must be above 0 and at most {LONGEST_DEADLINE} seconds, not {}",
-                self.deadline_s
-            );
-            return Err(TestbedError::Config(message));
-        }
-        if !self.l1.is_finite() || self.l1 < 0.0 {
-            let message = format!("l1 must not be negative: {}", self.l1);
-            return Err(TestbedError::Config(message));
-        }
-        if let Some(norm) = self.clip.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
-            let message = format!("clip must be a positive number, not {norm}");
-            return Err(TestbedError::Config(message));
-        }
-        if let Some(bad) = self.links_mbit.iter().find(|mbit| !(mbit.is_finite() && **mbit > 0.0)) {
-            let message = format!("a link of {bad} Mbit/s carries nothing; give a positive number");
-            return Err(TestbedError::Config(message));
-        }
-        if !(self.participation > 0.0 && self.participation <= 1.0) {
-            let message =
-                format!("participation must be above 0 and at most 1, not {}", self.participation);
-            return Err(TestbedError::Config(message));
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            let message = format!("dropout must be at least 0 and below 1, not {}", self.dropout);
-            return Err(TestbedError::Config(message));
-        }
-        if !(self.latency_ms.is_finite() && self.latency_ms >= 0.0) {
-            let message = format!("latency must not be negative: {} ms", self.latency_ms);
-            return Err(TestbedError::Config(message));
-        }
-        self.distinct()
-    }
-
-    /// A compressor or seed given twice would be two runs of one name.
-    fn distinct(&self) -> Result<(), TestbedError> {
-        let twice = |what: &str, value: &dyn Display| {
-            Err(TestbedError::Config(format!("{what} {value} is given twice; give it once")))
-        };
-        for (at, spec) in self.compressors.iter().enumerate() {
-            if self.compressors[..at].contains(spec) {
-                return twice("compressor", spec);
-            }
-        }
-        for (at, seed) in self.seeds.iter().enumerate() {
-            if self.seeds[..at].contains(seed) {
-                return twice("seed", seed);
-            }
-        }
-        Ok(())
-    }
-
-    /// Loads the data set: a known name is looked for where data sets of that name belong; anything
-    /// else, and a known name that is found nowhere, is a folder. `./mnist` is always a folder.
-    pub fn load_data(&self) -> Result<Arc<Dataset>, TestbedError> {
-        let path = Path::new(&self.data);
-        let known = data::catalogue().iter().any(|known| known.name == self.data);
-        let folder = path.exists() || path.components().count() != 1;
-        let data = match known || !folder {
-            true => data::find(&self.data, None),
-            false => data::load(path),
-        };
-        let data = match data {
-            Err(DataError::NotFound { .. }) if folder => data::load(path),
-            other => other,
-        };
-        Ok(Arc::new(data?))
-    }
-
-    /// Steps of each run on `data`.
-    pub fn steps_on(&self, data: &Dataset) -> u64 {
-        match self.epochs {
-            None => self.steps,
-            Some(epochs) => {
-                let an_epoch = steps_per_epoch(data, self.workers, self.batch);
-                ((epochs * an_epoch).ceil() as u64).max(1)
-            }
-        }
-    }
-
-    /// The links that times are modelled for.
-    pub fn links(&self) -> Vec<Link> {
-        let latency = Duration::from_secs_f64(self.latency_ms / 1e3);
-        self.links_mbit.iter().map(|&mbit| Link { latency, ..Link::mbit(mbit) }).collect()
-    }
-
-    /// The runs on `data`: all compressors for the first seed, then for the next.
-    pub fn runs(&self, data: &Arc<Dataset>) -> Vec<RunConfig> {
-        let steps = self.steps_on(data);
-        let pairs = self
-            .seeds
-            .iter()
-            .flat_map(|&seed| self.compressors.iter().map(move |compressor| (seed, compressor)));
-        pairs
-            .map(|(seed, compressor)| RunConfig {
-                model: self.model,
-                data: Arc::clone(data),
-                compressor: compressor.clone(),
-                send: self.send,
-                split: self.split.clone(),
-                participation: self.participation,
-                dropout: self.dropout,
-                mask: self.mask,
-                strategy: self.exchange,
-                workers: self.workers,
-                steps,
-                batch: self.batch,
-                optimizer: self.optimizer,
-                weight_decay: self.weight_decay,
-                l1: self.l1,
-                svrg: self.svrg,
-                clip: self.clip,
-                learning_rate: self.learning_rate.clone(),
-                augment: self.augment.unwrap_or_else(|| in_colour(data)),
-                seed,
-                rules: self.rules.clone(),
-                raw_below: self.raw_below,
-                raw_names: self.raw_names.clone(),
-                evaluate_every: steps.div_ceil(self.evaluations),
-                evaluate_at_most: self.evaluate_at_most,
-                deadline: Duration::from_secs_f64(self.deadline_s),
-                check_every: CHECK_EVERY,
-                diagnose_every: if self.diagnose { steps.div_ceil(DIAGNOSES) } else { 0 },
-            })
-            .collect()
-    }
-}
-
-fn in_colour(data: &Dataset) -> bool {
-    data.images().is_some_and(|images| images.train.channels == 3)
 }
 
 /// Seconds that a rank waits for another: no step of the models here takes nearly as long.
 const DEADLINE: f64 = 300.0;
-/// A day.
-const LONGEST_DEADLINE: f64 = 86_400.0;
-
-/// Steps between two checks that all ranks hold the same bits; a check reads the whole model.
-const CHECK_EVERY: u64 = 100;
-/// Looks at gradients and residuals in a run with diagnoses.
-const DIAGNOSES: u64 = 50;
-
 /// A value this crate itself writes as text.
 fn known<T: FromStr<Err: Display>>(text: &str) -> T {
     text.parse().unwrap_or_else(|error: T::Err| panic!("'{text}': {error}"))
-}
-
-/// Values that serde carries as the text they print to and parse from.
-mod text {
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<T: Display, S: Serializer>(
-        value: &T,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.collect_str(value)
-    }
-
-    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
-    where
-        T: FromStr<Err: Display>,
-        D: Deserializer<'de>,
-    {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
-
-/// Lists of such values.
-mod texts {
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<T: Display, S: Serializer>(
-        values: &[T],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.collect_seq(values.iter().map(T::to_string))
-    }
-
-    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
-    where
-        T: FromStr<Err: Display>,
-        D: Deserializer<'de>,
-    {
-        let texts = Vec::<String>::deserialize(from)?;
-        texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
-    }
 }
 
 #[cfg(test)]
@@ -505,23 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_refused() {
-        let refused = |change: fn(&mut Experiment)| {
-            let mut experiment = Experiment::default();
-            change(&mut experiment);
-            experiment.check().unwrap_err().to_string()
-        };
-        assert!(Experiment::default().check().is_ok());
-        assert!(refused(|e| e.workers = 0).contains("workers"));
-        assert!(refused(|e| e.steps = 0).contains("steps"));
-        assert!(refused(|e| e.epochs = Some(-1.0)).contains("epochs"));
-        assert!(refused(|e| e.clip = Some(0.0)).contains("clip"));
-        assert!(refused(|e| e.links_mbit = vec![0.0]).contains("link"));
-        assert!(refused(|e| e.seeds = vec![3, 3]).contains("seed 3"));
-        assert!(refused(|e| e.compressors.push(known("3lc"))).contains("3lc"));
-    }
-
-    #[test]
     fn language_models_have_settings_of_their_own() {
         let experiment = Experiment::default().suiting(known("wordlstm"));
         assert!(experiment.check().is_ok());
@@ -538,30 +311,5 @@ mod tests {
         let falls: Vec<u64> =
             (1..16_000).filter(|&s| rate.at(s, 16_000, 4) < rate.at(s - 1, 16_000, 4)).collect();
         assert_eq!(falls, [5_000, 8_000, 10_000, 12_000, 14_000]);
-    }
-
-    #[test]
-    fn epochs_become_steps() {
-        let data = data::embedded_sized(0, 100, 10);
-        let mut experiment = Experiment { workers: 2, batch: 8, ..Experiment::default() };
-        experiment.epochs = Some(1.0);
-        // 100 examples, 16 a step.
-        assert_eq!(experiment.steps_on(&data), 7);
-        experiment.epochs = None;
-        assert_eq!(experiment.steps_on(&data), experiment.steps);
-    }
-
-    #[test]
-    fn each_seed_runs_every_compressor() {
-        let data = Arc::new(data::embedded_sized(0, 100, 10));
-        let experiment = Experiment {
-            compressors: vec![known("none"), known("3lc")],
-            seeds: vec![5, 6],
-            ..Experiment::default()
-        };
-        let runs: Vec<(String, u64)> =
-            experiment.runs(&data).iter().map(|r| (r.compressor.to_string(), r.seed)).collect();
-        let named = |spec: &str, seed| (spec.to_owned(), seed);
-        assert_eq!(runs, [named("none", 5), named("3lc", 5), named("none", 6), named("3lc", 6)]);
     }
 }

@@ -1,0 +1,129 @@
+//! The runs that an experiment consists of, and what they take: data, steps, links.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gradwire_exchange::Link;
+use gradwire_train::data::{self, DataError, Dataset};
+use gradwire_train::run::{RunConfig, steps_per_epoch};
+
+use super::Experiment;
+use crate::TestbedError;
+
+impl Experiment {
+    /// Loads the data set: a known name is looked for where data sets of that name belong; anything
+    /// else, and a known name that is found nowhere, is a folder. `./mnist` is always a folder.
+    pub fn load_data(&self) -> Result<Arc<Dataset>, TestbedError> {
+        let path = Path::new(&self.data);
+        let known = data::catalogue().iter().any(|known| known.name == self.data);
+        let folder = path.exists() || path.components().count() != 1;
+        let data = match known || !folder {
+            true => data::find(&self.data, None),
+            false => data::load(path),
+        };
+        let data = match data {
+            Err(DataError::NotFound { .. }) if folder => data::load(path),
+            other => other,
+        };
+        Ok(Arc::new(data?))
+    }
+
+    /// Steps of each run on `data`.
+    pub fn steps_on(&self, data: &Dataset) -> u64 {
+        match self.epochs {
+            None => self.steps,
+            Some(epochs) => {
+                let an_epoch = steps_per_epoch(data, self.workers, self.batch);
+                ((epochs * an_epoch).ceil() as u64).max(1)
+            }
+        }
+    }
+
+    /// The links that times are modelled for.
+    pub fn links(&self) -> Vec<Link> {
+        let latency = Duration::from_secs_f64(self.latency_ms / 1e3);
+        self.links_mbit.iter().map(|&mbit| Link { latency, ..Link::mbit(mbit) }).collect()
+    }
+
+    /// The runs on `data`: all compressors for the first seed, then for the next.
+    pub fn runs(&self, data: &Arc<Dataset>) -> Vec<RunConfig> {
+        let steps = self.steps_on(data);
+        let pairs = self
+            .seeds
+            .iter()
+            .flat_map(|&seed| self.compressors.iter().map(move |compressor| (seed, compressor)));
+        pairs
+            .map(|(seed, compressor)| RunConfig {
+                model: self.model,
+                data: Arc::clone(data),
+                compressor: compressor.clone(),
+                send: self.send,
+                split: self.split.clone(),
+                participation: self.participation,
+                dropout: self.dropout,
+                mask: self.mask,
+                strategy: self.exchange,
+                workers: self.workers,
+                steps,
+                batch: self.batch,
+                optimizer: self.optimizer,
+                weight_decay: self.weight_decay,
+                l1: self.l1,
+                svrg: self.svrg,
+                clip: self.clip,
+                learning_rate: self.learning_rate.clone(),
+                augment: self.augment.unwrap_or_else(|| in_colour(data)),
+                seed,
+                rules: self.rules.clone(),
+                raw_below: self.raw_below,
+                raw_names: self.raw_names.clone(),
+                evaluate_every: steps.div_ceil(self.evaluations),
+                evaluate_at_most: self.evaluate_at_most,
+                deadline: Duration::from_secs_f64(self.deadline_s),
+                check_every: CHECK_EVERY,
+                diagnose_every: if self.diagnose { steps.div_ceil(DIAGNOSES) } else { 0 },
+            })
+            .collect()
+    }
+}
+
+fn in_colour(data: &Dataset) -> bool {
+    data.images().is_some_and(|images| images.train.channels == 3)
+}
+
+/// Steps between two checks that all ranks hold the same bits; a check reads the whole model.
+const CHECK_EVERY: u64 = 100;
+/// Looks at gradients and residuals in a run with diagnoses.
+const DIAGNOSES: u64 = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::known;
+
+    #[test]
+    fn epochs_become_steps() {
+        let data = data::embedded_sized(0, 100, 10);
+        let mut experiment = Experiment { workers: 2, batch: 8, ..Experiment::default() };
+        experiment.epochs = Some(1.0);
+        // 100 examples, 16 a step.
+        assert_eq!(experiment.steps_on(&data), 7);
+        experiment.epochs = None;
+        assert_eq!(experiment.steps_on(&data), experiment.steps);
+    }
+
+    #[test]
+    fn each_seed_runs_every_compressor() {
+        let data = Arc::new(data::embedded_sized(0, 100, 10));
+        let experiment = Experiment {
+            compressors: vec![known("none"), known("3lc")],
+            seeds: vec![5, 6],
+            ..Experiment::default()
+        };
+        let runs: Vec<(String, u64)> =
+            experiment.runs(&data).iter().map(|r| (r.compressor.to_string(), r.seed)).collect();
+        let named = |spec: &str, seed| (spec.to_owned(), seed);
+        assert_eq!(runs, [named("none", 5), named("3lc", 5), named("none", 6), named("3lc", 6)]);
+    }
+}
