@@ -105,3 +105,63 @@ fn largest(fits: impl Fn(f64) -> bool, [least, most]: [f64; 2]) -> Option<f64> {
     let digits = 10f64.powi(2 - low.log10().floor() as i32);
     Some(((low * digits).floor() / digits).max(least)).filter(|&p| fits(p))
 }
+
+#[cfg(test)]
+mod tests {
+    use gradwire::Spec;
+
+    use super::super::tests::{named, plan, resolved};
+    use super::*;
+
+    #[test]
+    fn positions_cost_what_equation_5_says() {
+        for (p, bits) in [(0.01, 8.108), (0.001, 11.494), (0.1, 4.757)] {
+            assert!((position_bits(p) - bits).abs() < 2e-3, "{p}: {}", position_bits(p));
+        }
+        // The code approaches log2(e / p) + 0.03 where p is small, and ends at one bit for all.
+        for p in [1e-9, 1e-17, 1e-300] {
+            let limit = (std::f64::consts::E / p).log2();
+            assert!((limit..limit + 0.08).contains(&position_bits(p)), "{p}: {}", position_bits(p));
+        }
+        assert_eq!((position_bits(1.0), position_bits(0.0)), (1.0, 0.0));
+    }
+
+    #[test]
+    fn a_budget_delays_before_the_drop_and_thins_out_after_it() {
+        // A round at ratio 0.01: 1000 elements of 32 bits and 7 of position with b = 6, whose quotients
+        // take 100 000 / 64 bits at most; 100 raw floats; 2 · 104 bits and 20 bytes of framing: 44 130
+        // bits. Half of 1 MB allows 90 rounds in the first 500 steps: every 6 steps, 84 rounds.
+        let found = resolved("topk within 1MB", &[500]);
+        assert_eq!(found[0], (0, "topk:every=6".to_owned()));
+        assert_eq!(found[1].0, 500);
+        let later: Spec = found[1].1.parse().unwrap();
+        assert_eq!(later.every(), 1);
+        // 8 000 000 − 84 · 44 130 bits are left for 500 rounds: 8586 each. 115 elements of 32 + 10 bits,
+        // quotients of at most 195 bits, 3568 for the rest: 8593 with b = 9 are too many, 114 fit.
+        assert_eq!(later.real("ratio"), Some(0.00114));
+        // 1 MB is 181 rounds: every 6 steps.
+        assert_eq!(resolved("topk within 1MB", &[]), named(&[(0, "topk:every=6")]));
+        let course = Course {
+            steps: 1000,
+            drops: &[],
+            compressed: &[100_000],
+            raw: &[100],
+            sends: 3.0,
+            headers: 20,
+        };
+        // Three receivers: 60 rounds, every 17 steps.
+        let thrice = plan("topk within 1MB").resolve(course).unwrap();
+        assert_eq!(thrice[0].1.to_string(), "topk:every=17");
+    }
+
+    #[test]
+    fn a_budget_below_one_round_thins_that_round_out() {
+        // One round of 5000 bits: 3568 are framing and raw, 1432 are left for 32 elements of 32 + 12
+        // bits, with quotients of at most 100 000 / 2048; 33 take too many.
+        let found = resolved("topk within 625B", &[]);
+        let spec: Spec = found[0].1.parse().unwrap();
+        assert_eq!((found.len(), spec.every()), (1, 1000));
+        let kept = (spec.real("ratio").unwrap() * 1e5).round();
+        assert!((30.0..=32.0).contains(&kept), "{kept}");
+    }
+}

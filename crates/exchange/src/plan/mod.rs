@@ -23,9 +23,7 @@
 //! budget; with a part of the workers in each round, on average.
 
 mod budget;
-
-use std::fmt;
-use std::str::FromStr;
+mod text;
 
 use gradwire::Spec;
 
@@ -68,26 +66,6 @@ impl Length {
         match self {
             Length::Part(part) => (part * steps as f64).round() as u64,
             Length::Steps(steps) => steps,
-        }
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        let text = text.trim();
-        match text.parse() {
-            Ok(steps) => (steps > 0).then_some(Length::Steps(steps)),
-            Err(_) => {
-                let part = text.parse().ok().filter(|part| *part > 0.0 && *part < 1.0);
-                part.map(Length::Part)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Length {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Length::Part(part) => write!(f, "{part}"),
-            Length::Steps(steps) => write!(f, "{steps}"),
         }
     }
 }
@@ -254,127 +232,15 @@ impl Plan {
     }
 }
 
-impl FromStr for Plan {
-    type Err = PlanError;
-
-    fn from_str(text: &str) -> Result<Self, PlanError> {
-        let form = |reason| PlanError::Form { text: text.to_owned(), reason };
-        let (stages, budget) = match text.split_once(" within ") {
-            Some((stages, size)) => {
-                let bytes = bytes(size).ok_or_else(|| form("the size is not like 500kB or 2MB"))?;
-                (stages, Some(bytes))
-            }
-            None => (text, None),
-        };
-        let mut parts = stages.split(" then ").peekable();
-        let mut stages = Vec::new();
-        while let Some(part) = parts.next() {
-            let (spec, until) = match part.split_once(" until ") {
-                Some((spec, moment)) => {
-                    let until = until(moment.trim());
-                    (
-                        spec,
-                        until.ok_or_else(|| {
-                            form("until takes a part of the steps, a step, or drop")
-                        })?,
-                    )
-                }
-                None => (part, Until::End),
-            };
-            if (until == Until::End) == parts.peek().is_some() {
-                return Err(form("every stage but the last says until when"));
-            }
-            let (spec, ramp) = match spec.split_once(" from ") {
-                Some((spec, ramp)) => {
-                    let spec: Spec = spec.parse()?;
-                    let ramp = read_ramp(ramp, &spec).ok_or_else(|| {
-                        form("from takes a parameter of the compressor that is a number, its first value and 'over' a part of the steps or eight steps or more")
-                    })?;
-                    (spec, Some(ramp))
-                }
-                None => (spec.parse()?, None),
-            };
-            stages.push(Stage { spec, ramp, until });
-        }
-        let plan = Self { stages, budget };
-        let follows = |pair: &[Stage]| pair[1].spec.can_follow(&pair[0].spec);
-        if !plan.stages.windows(2).all(follows) {
-            return Err(form("residuals of one compressor mean nothing to another"));
-        }
-        if plan.budget.is_some() && (plan.stages.len() > 1 || plan.stages[0].ramp.is_some()) {
-            return Err(form("a budget goes with one stage"));
-        }
-        Ok(plan)
-    }
-}
-
-/// `KEY=VALUE over PART`, of a parameter that `spec` has and can take.
-fn read_ramp(text: &str, spec: &Spec) -> Option<Ramp> {
-    let (item, part) = text.split_once(" over ")?;
-    let (key, value) = item.trim().split_once('=')?;
-    let (key, from) = (key.trim(), value.trim().parse().ok()?);
-    let over =
-        Length::read(part).filter(|over| !matches!(over, Length::Steps(steps) if *steps < RAMP))?;
-    // Ratios need both ends on one side of zero.
-    let moves = spec.real(key).is_some_and(|to| from > 0.0 && to > 0.0);
-    let fits = moves && spec.clone().with_real(key, from).is_ok();
-    fits.then(|| Ramp { key: key.to_owned(), from, over })
-}
-
-fn until(moment: &str) -> Option<Until> {
-    if moment == "drop" {
-        return Some(Until::Drop);
-    }
-    Length::read(moment).map(Until::After)
-}
-
-/// A size in bytes, with kB, MB or GB for powers of a thousand.
-fn bytes(size: &str) -> Option<u64> {
-    let size = size.trim();
-    let units = [("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("B", 1.0)];
-    let (number, unit) = units
-        .into_iter()
-        .find_map(|(name, unit)| size.strip_suffix(name).map(|number| (number, unit)))?;
-    let bytes = number.trim().parse::<f64>().ok()? * unit;
-    (1.0..1e18).contains(&bytes).then_some(bytes.round() as u64)
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Stage { spec, ramp, until }) in self.stages.iter().enumerate() {
-            if at > 0 {
-                f.write_str(" then ")?;
-            }
-            write!(f, "{spec}")?;
-            if let Some(Ramp { key, from, over }) = ramp {
-                write!(f, " from {key}={from} over {over}")?;
-            }
-            match until {
-                Until::After(length) => write!(f, " until {length}")?,
-                Until::Drop => f.write_str(" until drop")?,
-                Until::End => {}
-            }
-        }
-        match self.budget {
-            Some(bytes) if bytes.is_multiple_of(1_000_000) => {
-                write!(f, " within {}MB", bytes / 1_000_000)
-            }
-            Some(bytes) if bytes.is_multiple_of(1000) => write!(f, " within {}kB", bytes / 1000),
-            Some(bytes) => write!(f, " within {bytes}B"),
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn plan(text: &str) -> Plan {
+    pub(super) fn plan(text: &str) -> Plan {
         text.parse().unwrap()
     }
 
-    fn resolved(text: &str, drops: &[u64]) -> Vec<(u64, String)> {
+    pub(super) fn resolved(text: &str, drops: &[u64]) -> Vec<(u64, String)> {
         let course = Course {
             steps: 1000,
             drops,
@@ -387,31 +253,8 @@ mod tests {
         phases.into_iter().map(|(step, spec)| (step, spec.to_string())).collect()
     }
 
-    fn named(phases: &[(u64, &str)]) -> Vec<(u64, String)> {
+    pub(super) fn named(phases: &[(u64, &str)]) -> Vec<(u64, String)> {
         phases.iter().map(|&(step, spec)| (step, spec.to_owned())).collect()
-    }
-
-    #[test]
-    fn plans_go_through_text_and_back() {
-        for text in [
-            "3lc",
-            "topk:ratio=0.1,every=10 until 0.5 then topk",
-            "topk until drop then topk:ratio=0.001 until 0.9 then topk:ratio=0.5",
-            "topk within 2MB",
-            "topk within 1500B",
-            "none until 0.1 then topk",
-            "topk:ratio=0.001 from ratio=0.25 over 0.05",
-            "fp16 until 0.1 then 3lc from s=1.5 over 0.2 until drop then 3lc:s=1.9",
-            "none until 100 then topk:ratio=0.001 from ratio=0.25 over 80",
-        ] {
-            assert_eq!(plan(text).to_string(), text);
-        }
-        assert!(plan("none until 100 then topk").is_absolute() && plan("3lc").is_absolute());
-        for text in ["none until 0.1 then topk", "3lc from s=1.5 over 0.2", "topk within 2MB"] {
-            assert!(!plan(text).is_absolute());
-        }
-        assert_eq!(plan("topk within 2000 kB"), plan("topk within 2MB"));
-        assert_eq!(plan("3lc"), Plan::from("3lc".parse::<Spec>().unwrap()));
     }
 
     #[test]
@@ -452,74 +295,6 @@ mod tests {
         }
         let error = "topk until 0.5 then sbc".parse::<Plan>().unwrap_err().to_string();
         assert!(error.contains("mean nothing to another"), "{error}");
-    }
-
-    #[test]
-    fn positions_cost_what_equation_5_says() {
-        for (p, bits) in [(0.01, 8.108), (0.001, 11.494), (0.1, 4.757)] {
-            assert!((position_bits(p) - bits).abs() < 2e-3, "{p}: {}", position_bits(p));
-        }
-        // The code approaches log2(e / p) + 0.03 where p is small, and ends at one bit for all.
-        for p in [1e-9, 1e-17, 1e-300] {
-            let limit = (std::f64::consts::E / p).log2();
-            assert!((limit..limit + 0.08).contains(&position_bits(p)), "{p}: {}", position_bits(p));
-        }
-        assert_eq!((position_bits(1.0), position_bits(0.0)), (1.0, 0.0));
-    }
-
-    #[test]
-    fn a_budget_delays_before_the_drop_and_thins_out_after_it() {
-        // A round at ratio 0.01: 1000 elements of 32 bits and 7 of position with b = 6, whose quotients
-        // take 100 000 / 64 bits at most; 100 raw floats; 2 · 104 bits and 20 bytes of framing: 44 130
-        // bits. Half of 1 MB allows 90 rounds in the first 500 steps: every 6 steps, 84 rounds.
-        let found = resolved("topk within 1MB", &[500]);
-        assert_eq!(found[0], (0, "topk:every=6".to_owned()));
-        assert_eq!(found[1].0, 500);
-        let later: Spec = found[1].1.parse().unwrap();
-        assert_eq!(later.every(), 1);
-        // 8 000 000 − 84 · 44 130 bits are left for 500 rounds: 8586 each. 115 elements of 32 + 10 bits,
-        // quotients of at most 195 bits, 3568 for the rest: 8593 with b = 9 are too many, 114 fit.
-        assert_eq!(later.real("ratio"), Some(0.00114));
-        // 1 MB is 181 rounds: every 6 steps.
-        assert_eq!(resolved("topk within 1MB", &[]), named(&[(0, "topk:every=6")]));
-        let course = Course {
-            steps: 1000,
-            drops: &[],
-            compressed: &[100_000],
-            raw: &[100],
-            sends: 3.0,
-            headers: 20,
-        };
-        // Three receivers: 60 rounds, every 17 steps.
-        let thrice = plan("topk within 1MB").resolve(course).unwrap();
-        assert_eq!(thrice[0].1.to_string(), "topk:every=17");
-    }
-
-    #[test]
-    fn a_budget_below_one_round_thins_that_round_out() {
-        // One round of 5000 bits: 3568 are framing and raw, 1432 are left for 32 elements of 32 + 12
-        // bits, with quotients of at most 100 000 / 2048; 33 take too many.
-        let found = resolved("topk within 625B", &[]);
-        let spec: Spec = found[0].1.parse().unwrap();
-        assert_eq!((found.len(), spec.every()), (1, 1000));
-        let kept = (spec.real("ratio").unwrap() * 1e5).round();
-        assert!((30.0..=32.0).contains(&kept), "{kept}");
-    }
-
-    #[test]
-    fn what_is_no_plan_is_refused() {
-        for (text, says) in [
-            ("topk then topk", "until when"),
-            ("topk until 0.5", "until when"),
-            ("topk until 1.5 then topk", "part of the steps"),
-            ("topk until 0.5 then 3lc", "mean nothing to another"),
-            ("topk within 3 sheep", "not like 500kB"),
-            ("topk until 0.5 then topk within 2MB", "one stage"),
-            ("5lc until 0.5 then 5lc", "unknown compressor"),
-        ] {
-            let error = text.parse::<Plan>().unwrap_err().to_string();
-            assert!(error.contains(says), "{text}: {error}");
-        }
     }
 
     #[test]

@@ -1,0 +1,187 @@
+//! Plans as texts: parsing and printing.
+
+use std::fmt;
+use std::str::FromStr;
+
+use gradwire::Spec;
+
+use super::{Length, Plan, PlanError, RAMP, Ramp, Stage, Until};
+
+impl FromStr for Plan {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let form = |reason| PlanError::Form { text: text.to_owned(), reason };
+        let (stages, budget) = match text.split_once(" within ") {
+            Some((stages, size)) => {
+                let bytes = bytes(size).ok_or_else(|| form("the size is not like 500kB or 2MB"))?;
+                (stages, Some(bytes))
+            }
+            None => (text, None),
+        };
+        let mut parts = stages.split(" then ").peekable();
+        let mut stages = Vec::new();
+        while let Some(part) = parts.next() {
+            let (spec, until) = match part.split_once(" until ") {
+                Some((spec, moment)) => {
+                    let until = until(moment.trim());
+                    (
+                        spec,
+                        until.ok_or_else(|| {
+                            form("until takes a part of the steps, a step, or drop")
+                        })?,
+                    )
+                }
+                None => (part, Until::End),
+            };
+            if (until == Until::End) == parts.peek().is_some() {
+                return Err(form("every stage but the last says until when"));
+            }
+            let (spec, ramp) = match spec.split_once(" from ") {
+                Some((spec, ramp)) => {
+                    let spec: Spec = spec.parse()?;
+                    let ramp = read_ramp(ramp, &spec).ok_or_else(|| {
+                        form("from takes a parameter of the compressor that is a number, its first value and 'over' a part of the steps or eight steps or more")
+                    })?;
+                    (spec, Some(ramp))
+                }
+                None => (spec.parse()?, None),
+            };
+            stages.push(Stage { spec, ramp, until });
+        }
+        let plan = Self { stages, budget };
+        let follows = |pair: &[Stage]| pair[1].spec.can_follow(&pair[0].spec);
+        if !plan.stages.windows(2).all(follows) {
+            return Err(form("residuals of one compressor mean nothing to another"));
+        }
+        if plan.budget.is_some() && (plan.stages.len() > 1 || plan.stages[0].ramp.is_some()) {
+            return Err(form("a budget goes with one stage"));
+        }
+        Ok(plan)
+    }
+}
+
+/// `KEY=VALUE over PART`, of a parameter that `spec` has and can take.
+fn read_ramp(text: &str, spec: &Spec) -> Option<Ramp> {
+    let (item, part) = text.split_once(" over ")?;
+    let (key, value) = item.trim().split_once('=')?;
+    let (key, from) = (key.trim(), value.trim().parse().ok()?);
+    let over =
+        Length::read(part).filter(|over| !matches!(over, Length::Steps(steps) if *steps < RAMP))?;
+    // Ratios need both ends on one side of zero.
+    let moves = spec.real(key).is_some_and(|to| from > 0.0 && to > 0.0);
+    let fits = moves && spec.clone().with_real(key, from).is_ok();
+    fits.then(|| Ramp { key: key.to_owned(), from, over })
+}
+
+fn until(moment: &str) -> Option<Until> {
+    if moment == "drop" {
+        return Some(Until::Drop);
+    }
+    Length::read(moment).map(Until::After)
+}
+
+/// A size in bytes, with kB, MB or GB for powers of a thousand.
+fn bytes(size: &str) -> Option<u64> {
+    let size = size.trim();
+    let units = [("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("B", 1.0)];
+    let (number, unit) = units
+        .into_iter()
+        .find_map(|(name, unit)| size.strip_suffix(name).map(|number| (number, unit)))?;
+    let bytes = number.trim().parse::<f64>().ok()? * unit;
+    (1.0..1e18).contains(&bytes).then_some(bytes.round() as u64)
+}
+
+impl Length {
+    fn read(text: &str) -> Option<Self> {
+        let text = text.trim();
+        match text.parse() {
+            Ok(steps) => (steps > 0).then_some(Length::Steps(steps)),
+            Err(_) => {
+                let part = text.parse().ok().filter(|part| *part > 0.0 && *part < 1.0);
+                part.map(Length::Part)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Stage { spec, ramp, until }) in self.stages.iter().enumerate() {
+            if at > 0 {
+                f.write_str(" then ")?;
+            }
+            write!(f, "{spec}")?;
+            if let Some(Ramp { key, from, over }) = ramp {
+                write!(f, " from {key}={from} over {over}")?;
+            }
+            match until {
+                Until::After(length) => write!(f, " until {length}")?,
+                Until::Drop => f.write_str(" until drop")?,
+                Until::End => {}
+            }
+        }
+        match self.budget {
+            Some(bytes) if bytes.is_multiple_of(1_000_000) => {
+                write!(f, " within {}MB", bytes / 1_000_000)
+            }
+            Some(bytes) if bytes.is_multiple_of(1000) => write!(f, " within {}kB", bytes / 1000),
+            Some(bytes) => write!(f, " within {bytes}B"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Length::Part(part) => write!(f, "{part}"),
+            Length::Steps(steps) => write!(f, "{steps}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::plan;
+    use super::*;
+
+    #[test]
+    fn plans_go_through_text_and_back() {
+        for text in [
+            "3lc",
+            "topk:ratio=0.1,every=10 until 0.5 then topk",
+            "topk until drop then topk:ratio=0.001 until 0.9 then topk:ratio=0.5",
+            "topk within 2MB",
+            "topk within 1500B",
+            "none until 0.1 then topk",
+            "topk:ratio=0.001 from ratio=0.25 over 0.05",
+            "fp16 until 0.1 then 3lc from s=1.5 over 0.2 until drop then 3lc:s=1.9",
+            "none until 100 then topk:ratio=0.001 from ratio=0.25 over 80",
+        ] {
+            assert_eq!(plan(text).to_string(), text);
+        }
+        assert!(plan("none until 100 then topk").is_absolute() && plan("3lc").is_absolute());
+        for text in ["none until 0.1 then topk", "3lc from s=1.5 over 0.2", "topk within 2MB"] {
+            assert!(!plan(text).is_absolute());
+        }
+        assert_eq!(plan("topk within 2000 kB"), plan("topk within 2MB"));
+        assert_eq!(plan("3lc"), Plan::from("3lc".parse::<Spec>().unwrap()));
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused() {
+        for (text, says) in [
+            ("topk then topk", "until when"),
+            ("topk until 0.5", "until when"),
+            ("topk until 1.5 then topk", "part of the steps"),
+            ("topk until 0.5 then 3lc", "mean nothing to another"),
+            ("topk within 3 sheep", "not like 500kB"),
+            ("topk until 0.5 then topk within 2MB", "one stage"),
+            ("5lc until 0.5 then 5lc", "unknown compressor"),
+        ] {
+            let error = text.parse::<Plan>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}
