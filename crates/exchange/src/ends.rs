@@ -40,18 +40,23 @@ impl Ends {
         self.carried.clear();
     }
 
-    /// Appends the messages for all values to `fused`.
+    /// Replaces `fused` by the messages for all values.
     pub(crate) fn encode(
         &mut self,
         round: Round<'_>,
         values: &[f32],
         fused: &mut Vec<u8>,
     ) -> Result<(), ExchangeError> {
+        fused.clear();
+        // The larger buffer is where a large message is made, and where it stays.
+        if fused.capacity() > self.message.capacity() {
+            std::mem::swap(fused, &mut self.message);
+        }
         for (index, tensor) in round.tensors.iter().enumerate() {
             let (route, values) = (self.routes[index], &values[round.ranges[index].clone()]);
             self.sender.encode(tensor, route, round.step, values, &mut self.message)?;
             self.carried.note(index, 0, &self.sender, &self.message);
-            fused::append(&self.message, fused);
+            fused::take(&mut self.message, fused);
         }
         Ok(())
     }

@@ -11,6 +11,19 @@ pub(crate) fn append(message: &[u8], fused: &mut Vec<u8>) {
     fused.extend_from_slice(message);
 }
 
+/// Appends one tensor's message, of which nothing is left. The first of a step is not copied: its buffer becomes that of
+/// them all, so that a group of one large tensor takes one buffer of its size, not two.
+pub(crate) fn take(message: &mut Vec<u8>, fused: &mut Vec<u8>) {
+    if !fused.is_empty() {
+        append(message, fused);
+    } else {
+        varint::write(message.len() as u64, fused);
+        message.splice(..0, fused.drain(..));
+        std::mem::swap(message, fused);
+    }
+    message.clear();
+}
+
 /// Reads the next tensor's message of `peer` from byte `at` on, and moves `at` behind it.
 pub(crate) fn next<'a>(
     peer: usize,
@@ -51,6 +64,21 @@ fn refuse(peer: usize, operation: Operation<'_>, what: String) -> ExchangeError 
 mod tests {
     use super::*;
     use crate::Phase;
+
+    #[test]
+    fn taking_writes_what_appending_does_in_one_buffer() {
+        let (mut message, mut taken, mut appended) = (vec![9; 1000], Vec::new(), Vec::new());
+        append(&message, &mut appended);
+        message.reserve_exact(8);
+        let buffer = message.as_ptr();
+        take(&mut message, &mut taken);
+        assert_eq!(taken.as_ptr(), buffer);
+        assert!(message.is_empty() && message.capacity() < 1000);
+        append(b"abc", &mut appended);
+        message.extend(b"abc");
+        take(&mut message, &mut taken);
+        assert_eq!(taken, appended);
+    }
 
     #[test]
     fn messages_are_read_as_written_and_truncation_is_refused() {

@@ -2,8 +2,8 @@
 //! of byte tensors.
 //!
 //! A message is the header of twelve bytes and the payload. Receivers do not know lengths beforehand; they post a
-//! buffer of [`EAGER`] bytes, into which most messages fit whole, and the rest of a longer one is a second send,
-//! of a length that the header has told. A header whose first byte is 0 is the notice that a rank has given up.
+//! buffer of [`PART`] bytes, into which most messages fit whole, and a longer one comes in parts of this length, of
+//! which the header has told. A header whose first byte is 0 is the notice that a rank has given up.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use pyo3::prelude::*;
 
 use crate::buffer::Bytes;
 
-/// The most bytes of a message, header included, that travel in its first send.
-const EAGER: usize = 1 << 20;
+/// The most bytes of a message, header included, that travel in one send.
+const PART: usize = 1 << 20;
 
 /// One rank's end of the group.
 pub(crate) struct Channel {
@@ -31,7 +31,7 @@ pub(crate) struct Channel {
 impl Channel {
     /// Wraps the package's object, which has `rank`, `size` and the methods used here.
     pub(crate) fn new(channel: &Bound<'_, PyAny>, deadline: Duration) -> PyResult<Self> {
-        channel.setattr("eager", EAGER)?;
+        channel.setattr("part", PART)?;
         Ok(Self {
             rank: channel.getattr("rank")?.extract()?,
             size: channel.getattr("size")?.extract()?,
@@ -65,6 +65,7 @@ impl Channel {
         called.unwrap_or_else(|| Err(ExchangeError::Config("the interpreter is ending".into())))
     }
 
+    /// A part of a message, of at most `len` bytes.
     fn receive(
         &self,
         from: usize,
@@ -173,8 +174,8 @@ impl Transport for Channel {
                 from.len()
             )));
         };
-        let eager = self.receive(peer, EAGER, until, during)?;
-        let (head, rest) = eager.get().split_at(HEADER_BYTES);
+        let first = self.receive(peer, PART, until, during)?;
+        let (head, rest) = first.get().split_at(HEADER_BYTES);
         let head: [u8; HEADER_BYTES] = head.try_into().expect("it was cut to this length");
         self.traffic.bytes_down += HEADER_BYTES as u64;
         self.traffic.messages_down += 1;
@@ -190,10 +191,12 @@ impl Transport for Channel {
         let length = header.length as usize;
         self.traffic.bytes_down += length as u64;
         into.clear();
+        // No more than that: twice the length of a large message is a lot.
+        into.reserve_exact(length);
         into.extend_from_slice(&rest[..length.min(rest.len())]);
-        if length > rest.len() {
-            let tail = self.receive(peer, length - rest.len(), until, during)?;
-            into.extend_from_slice(tail.get());
+        while into.len() < length {
+            let part = self.receive(peer, PART.min(length - into.len()), until, during)?;
+            into.extend_from_slice(part.get());
         }
         Ok((peer, header))
     }

@@ -1,16 +1,18 @@
-"""Every registered compressor in the hook, beside the same computation done by hand."""
+"""Every registered compressor in the hook, beside its twins: the Rust exchange alone, and the computation done by hand."""
 
 import numpy
 import torch
 from torch import nn
 
 import gradwire
+from gradwire._arrays import buffer
+from gradwire.torch import _setup
 from models import Net, build, data, flat, train
 from world import ranks
 
 STEPS = 25
 # Methods that tell the gradient from the residual, keep more than a residual, or that ranks carry out together: frames
-# made by hand know nothing of that. They are held to falling losses alone.
+# made by hand know nothing of that.
 OWN_MEMORY = {
     "adacomp", "adaptive", "dgc", "gradiveq", "gradzip", "local-selection", "powersgd", "sgc", "signsgd", "signum",
     "sketched-sgd", "variance",
@@ -27,6 +29,34 @@ def all_of_them(rank, size, specs):
         losses = train(model, optimizer, rank, range(STEPS))
         found[spec] = (losses, flat(model))
         del model, handle
+    return found
+
+
+def without_a_hook(rank, size, specs):
+    """The same training by the Rust exchange alone: no DDP, no buckets, all gradients of a step in one call."""
+    found = {}
+    for spec in specs:
+        torch.manual_seed(1)
+        net = Net()
+        names = [name for name, _ in net.named_parameters()]
+        exchange = _setup.exchange(net.named_parameters(), spec, None, exchange="all-gather")
+        group = exchange.group(names)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        losses = []
+        for step in range(STEPS):
+            x, labels = data(rank, step)
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(x), labels)
+            loss.backward()
+            losses.append(loss.item())
+            gradients = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
+            exchange.average(group, step, buffer(gradients), lambda: None)
+            exchange.wait()
+            means = gradients.split([p.numel() for p in net.parameters()])
+            for parameter, mean in zip(net.parameters(), means):
+                parameter.grad = mean.reshape(parameter.shape)
+            optimizer.step()
+        found[spec] = losses
     return found
 
 
@@ -67,9 +97,12 @@ def by_hand(spec, size):
 def test_every_compressor_learns_what_its_messages_say():
     specs = [entry["id"] for entry in gradwire.list()]
     found = ranks(2, all_of_them, specs, timeout=240)
+    twins = ranks(2, without_a_hook, specs, timeout=240)
     for spec in specs:
         (losses, parameters), (others, same) = found[0][spec], found[1][spec]
         assert (parameters == same).all(), f"{spec}: replicas differ"
+        for ours, twin in zip((losses, others), twins):
+            numpy.testing.assert_allclose(ours, twin[spec], rtol=2e-3, err_msg=spec)
         if spec not in OWN_MEMORY:
             for ours, expected in zip((losses, others), by_hand(spec, 2)):
                 numpy.testing.assert_allclose(ours, expected, rtol=2e-3, err_msg=spec)

@@ -11,9 +11,11 @@ use gradwire_bits::kernels;
 /// The most columns of a factor.
 pub const MAX_RANK: usize = 32;
 
-/// Rows and columns of a tensor as a matrix; `None` for fewer than two dimensions.
+/// Rows and columns of a tensor as a matrix; `None` for fewer than two dimensions, and without elements: where one
+/// dimension is 0 the others may be so large that their product overflows.
 pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
     match shape {
+        _ if shape.contains(&0) => None,
         [rows, rest @ ..] if !rest.is_empty() => Some([*rows, rest.iter().product()]),
         _ => None,
     }
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn the_first_dimension_is_the_rows() {
         assert_eq!(dimensions(&[4, 3, 2]), Some([4, 6]));
-        assert_eq!(dimensions(&[4, 0]), Some([4, 0]));
+        assert_eq!((dimensions(&[4, 0]), dimensions(&[0, usize::MAX, 2])), (None, None));
         assert_eq!((dimensions(&[4]), dimensions(&[])), (None, None));
     }
 

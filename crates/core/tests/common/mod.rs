@@ -71,7 +71,7 @@ pub(crate) const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 100_000];
 pub(crate) fn shapes(elements: usize) -> Vec<Vec<usize>> {
     let mut shapes = vec![vec![elements]];
     match elements {
-        0 => shapes.push(vec![3, 0]),
+        0 => shapes.extend([vec![3, 0], vec![0, usize::MAX, 2]]),
         1023 => shapes.push(vec![33, 31]),
         100_000 => shapes.push(vec![100, 10, 100]),
         _ => {}

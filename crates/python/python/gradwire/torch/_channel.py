@@ -32,19 +32,18 @@ class _Outgoing:
 class Channel:
     """Posts sends and receives of bytes for the Rust side, which keeps the order of calls.
 
-    A message longer than ``eager`` travels in two parts: the receiver learns the length of the second from the
+    A message longer than ``part`` travels in parts of this length, and the receiver learns the length of all from the
     first. Tensors are reused from message to message.
     """
 
     def __init__(self, group: Any) -> None:
         self.rank: int = group.rank()
         self.size: int = group.size()
-        self.eager = 1 << 20
+        self.part = 1 << 20
         self._group = group
         self._outgoing: Dict[Any, _Outgoing] = {}
         self._posting = _Outgoing()
-        self._first = torch.empty(0, dtype=torch.uint8)
-        self._rest = torch.empty(0, dtype=torch.uint8)
+        self._incoming = torch.empty(0, dtype=torch.uint8)
         self._notices: List[Tuple[torch.Tensor, Any]] = []
 
     def outgoing(self, to: Sequence[int], length: int) -> int:
@@ -52,9 +51,8 @@ class Channel:
         ``settle`` for each of them before."""
         message = self._slot(to)
         if message.bytes.numel() < length:
-            message.bytes = torch.empty(length + length // 4, dtype=torch.uint8)
-        head, tail = message.bytes[: min(length, self.eager)], message.bytes[self.eager : length]
-        message.parts = [head, tail] if length > self.eager else [head]
+            message.bytes = torch.empty(length + length // 8, dtype=torch.uint8)
+        message.parts = list(message.bytes[:length].split(self.part))
         self._posting = message
         return message.bytes.data_ptr()
 
@@ -78,17 +76,12 @@ class Channel:
         self._posting.works[peer] = works
 
     def receive(self, peer: int, length: int, seconds: float) -> int:
-        """Waits for at most ``length`` bytes of a rank; their address, good until the next call."""
-        if length == self.eager:
-            if self._first.numel() < length:
-                self._first = torch.empty(length, dtype=torch.uint8)
-            into = self._first
-        else:
-            if self._rest.numel() < length:
-                self._rest = torch.empty(length + length // 4, dtype=torch.uint8)
-            into = self._rest[:length]
-        self._group.recv([into], peer, 0).wait(timedelta(seconds=seconds))
-        return into.data_ptr()
+        """Waits for a part of a rank's message, of at most ``length`` bytes; its address, good until the next call."""
+        if self._incoming.numel() < length:
+            self._incoming = torch.empty(length, dtype=torch.uint8)
+        # A tensor of the channel's and not the caller's memory: a late part of a receive that timed out harms nobody.
+        self._group.recv([self._incoming[:length]], peer, 0).wait(timedelta(seconds=seconds))
+        return self._incoming.data_ptr()
 
     def notify(self, notice: bytes, culprit: int) -> None:
         """Sends bytes to all ranks but one, and leaves it to chance whether they arrive."""
