@@ -8,7 +8,7 @@ use gradwire_testbed::experiment::Experiment;
 use gradwire_train::models::ModelKind;
 use gradwire_train::optim::OptimizerKind;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Payload, Split};
+use gradwire_train::run::{Payload, Split, Straggler};
 use gradwire_train::schedule::LearningRate;
 
 use crate::failure::Failure;
@@ -81,6 +81,9 @@ pub(crate) struct Settings {
     /// gradient is shared exactly (SVRG) [default: 0, plain gradients]
     #[arg(long, value_name = "STEPS")]
     svrg: Option<u64>,
+    /// Hold a worker up in every step, to see what backup workers are worth: its number and seconds, such as 3=0.2
+    #[arg(long, value_name = "WORKER=SECONDS")]
+    straggler: Option<Straggler>,
     /// Scale a worker's gradient down to this norm where it is longer [default: 5 for text, else any
     /// norm will do]
     #[arg(long, value_name = "NORM")]
@@ -147,6 +150,9 @@ impl Settings {
         set(&mut experiment.svrg, self.svrg);
         experiment.diagnose |= self.diagnose;
         set(&mut experiment.deadline_s, self.deadline_s);
+        if self.straggler.is_some() {
+            experiment.straggler = self.straggler;
+        }
         if self.clip.is_some() {
             experiment.clip = self.clip;
         }

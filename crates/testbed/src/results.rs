@@ -57,7 +57,7 @@ fn rounded(value: f64, digits: usize) -> f64 {
 }
 
 /// The measured values of a step.
-fn values(step: &mut StepRecord) -> [&mut f64; 9] {
+fn values(step: &mut StepRecord) -> [&mut f64; 10] {
     let StepRecord {
         step: _,
         loss,
@@ -71,8 +71,9 @@ fn values(step: &mut StepRecord) -> [&mut f64; 9] {
         decompress,
         update,
         wire,
+        wall,
     } = step;
-    [loss, learning_rate, bytes_up, bytes_down, compute, compress, decompress, update, wire]
+    [loss, learning_rate, bytes_up, bytes_down, compute, compress, decompress, update, wire, wall]
 }
 
 /// Writes all of `runs` to `path`, which then holds these and no others.

@@ -130,6 +130,11 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
             clip(run.clip.map(|norm| norm.to_string())),
         ),
         ("svrg", config.svrg.to_string(), run.svrg.to_string()),
+        (
+            "straggler",
+            config.straggler.map(|one| one.to_string()).unwrap_or_default(),
+            run.straggler.clone().unwrap_or_default(),
+        ),
         ("l1", config.l1.to_string(), (run.l1 as f32).to_string()),
         (
             "rules",

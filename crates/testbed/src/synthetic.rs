@@ -20,6 +20,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             decompress: 0.002,
             update: 0.0005,
             wire: 0.003,
+            wall: 0.02,
         })
         .collect();
     let evaluation = |step: u64, quality: f64| Evaluation {
@@ -55,6 +56,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         weight_decay: 1e-4,
         l1: 0.0,
         svrg: 0,
+        straggler: None,
         rules: Vec::new(),
         learning_rate: "cosine:from=0.1,to=0.001".to_owned(),
         augment: false,

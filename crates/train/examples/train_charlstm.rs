@@ -53,6 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         evaluate_at_most: 5000,
         deadline: Duration::from_secs(600),
         check_every: 100,
+        straggler: None,
         diagnose_every: 0,
     };
     let record = run(&config, &Progress, &RunOptions::default())?;

@@ -49,6 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             evaluate_at_most: 1000,
             deadline: Duration::from_secs(60),
             check_every: 100,
+            straggler: None,
             diagnose_every: 0,
         };
         println!("{compressor}");

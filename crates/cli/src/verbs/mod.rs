@@ -8,4 +8,5 @@ pub(crate) mod decompress;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod reproduce;
+mod studies;
 pub(crate) mod train;

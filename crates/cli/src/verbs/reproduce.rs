@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use gradwire_testbed::engine::Threads;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::latency::{self, Latency};
-use gradwire_testbed::plot::Figure;
 use gradwire_testbed::reproduce::{
-    COMPRESSOR, Reproduction, adacomp, files, grace, paper_table, part_of,
+    COMPRESSOR, Reproduction, adacomp, files, paper_table, part_of,
 };
 use gradwire_testbed::results;
 use gradwire_testbed::runner::{Outcome, run_all};
@@ -20,6 +18,7 @@ use crate::failure::Failure;
 use crate::progress::Bars;
 use crate::settings::{Settings, command_line};
 use crate::verbs::compare::conclude;
+use crate::verbs::studies;
 use crate::{interrupt, output};
 
 /// Run a paper's table again; print its figures and the measured ones side by side.
@@ -57,8 +56,9 @@ fn fraction(text: &str) -> Result<f64, String> {
 impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let Some(name) = &self.name else { return list() };
-        if name == latency::ID {
-            return self.latency();
+        if let Some(study) = studies::find(name) {
+            let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results").join(name));
+            return study(&self.settings, &out);
         }
         let mut which = Reproduction::find(name)?;
         if let Some(row) = &self.row {
@@ -127,49 +127,14 @@ impl Reproduce {
     }
 }
 
-impl Reproduce {
-    /// Times compressors alone, which needs no runs.
-    fn latency(&self) -> Result<(), Failure> {
-        interrupt::listen();
-        let specs = grace::specs();
-        let mut all = Vec::new();
-        for elements in latency::ELEMENTS {
-            for spec in &specs {
-                if interrupt::asked() {
-                    return Err(Failure::Interrupted(format!(
-                        "{} measurements are done",
-                        all.len()
-                    )));
-                }
-                output::note(format!("{spec}, {elements} elements"));
-                all.push(Latency::measure(spec, elements, latency::REPETITIONS)?);
-            }
-        }
-        let (grid, chart) = (latency::grid(&all), latency::chart(&all));
-        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results").join(latency::ID));
-        let text = format!(
-            "# {}: {}\n\n{}.\n\nMedian of {} repetitions [least–greatest], on one core.\n\n{}\n![{}](latency.svg)\n\n## To \
-             repeat it\n\n```\n{}\n```\n",
-            latency::ID,
-            latency::SUMMARY,
-            grace::CITATION,
-            latency::REPETITIONS,
-            grid.markdown(),
-            chart.title,
-            command_line()
-        );
-        write_atomic(&out.join("README.md"), text.as_bytes())?;
-        write_atomic(&out.join("latency.svg"), chart.svg_file().as_bytes())?;
-        output::line(grid.terminal())
-    }
-}
-
 fn list() -> Result<(), Failure> {
     let mut grid = Grid::new(["name", "what it is"]);
     for one in Reproduction::ALL {
         grid.push(vec![one.id().to_owned(), one.summary().to_owned()]);
     }
-    grid.push(vec![latency::ID.to_owned(), latency::SUMMARY.to_owned()]);
+    for (name, summary) in studies::NAMES {
+        grid.push(vec![name.to_owned(), summary.to_owned()]);
+    }
     output::line(grid.left_aligned().terminal())
 }
 

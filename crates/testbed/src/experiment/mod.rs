@@ -12,7 +12,7 @@ use gradwire_exchange::{Policy, Rule, Strategy};
 use gradwire_train::models::{ModelKind, Task};
 use gradwire_train::optim::OptimizerKind;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Payload, Split};
+use gradwire_train::run::{Payload, Split, Straggler};
 use gradwire_train::schedule::LearningRate;
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,9 @@ pub struct Experiment {
     /// Steps between snapshots of variance-reduced gradients; 0 for plain ones.
     #[serde(skip_serializing_if = "is_zero")]
     pub svrg: u64,
+    /// A worker and the seconds that it is held up in every step, such as `3=0.2`.
+    #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<Straggler>,
     /// The most that the norm of a worker's gradient may be; longer ones are scaled down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f32>,
@@ -138,6 +141,7 @@ impl Default for Experiment {
             weight_decay: 1e-4,
             l1: 0.0,
             svrg: 0,
+            straggler: None,
             clip: None,
             augment: None,
             rules: Vec::new(),
@@ -233,7 +237,7 @@ impl Experiment {
 /// Seconds that a rank waits for another: no step of the models here takes nearly as long.
 const DEADLINE: f64 = 300.0;
 /// A value this crate itself writes as text.
-fn known<T: FromStr<Err: Display>>(text: &str) -> T {
+pub(crate) fn known<T: FromStr<Err: Display>>(text: &str) -> T {
     text.parse().unwrap_or_else(|error: T::Err| panic!("'{text}': {error}"))
 }
 

@@ -71,6 +71,7 @@ impl Experiment {
                 weight_decay: self.weight_decay,
                 l1: self.l1,
                 svrg: self.svrg,
+                straggler: self.straggler,
                 clip: self.clip,
                 learning_rate: self.learning_rate.clone(),
                 augment: self.augment.unwrap_or_else(|| in_colour(data)),

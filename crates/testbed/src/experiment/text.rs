@@ -40,3 +40,27 @@ pub(super) mod list {
         texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
     }
 }
+
+/// A value that may be missing.
+pub(super) mod option {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in crate::experiment) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_some(&value.as_ref().map(T::to_string))
+    }
+
+    pub(in crate::experiment) fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+    }
+}

@@ -13,7 +13,7 @@ use gradwire_train::plan::Plan;
 
 use crate::TestbedError;
 use crate::experiment::Experiment;
-use crate::latency;
+use crate::{exchange_scaling, latency, measured};
 
 pub use report::{Files, files, paper_table};
 pub use tables::{COMPRESSOR, table_1, table_2};
@@ -97,7 +97,10 @@ impl Reproduction {
     /// If there is none; the error names those there are.
     pub fn find(id: &str) -> Result<Self, TestbedError> {
         Self::ALL.into_iter().find(|one| one.id() == id).ok_or_else(|| {
-            let known = [&Self::ALL.map(Self::id)[..], &[latency::ID]].concat().join(", ");
+            let known =
+                [&Self::ALL.map(Self::id)[..], &[latency::ID, measured::ID, exchange_scaling::ID]]
+                    .concat()
+                    .join(", ");
             TestbedError::Config(format!("unknown reproduction '{id}'; known ones: {known}"))
         })
     }

@@ -77,8 +77,41 @@ pub struct RunConfig {
     pub deadline: Duration,
     /// Compare a digest of the parameters across ranks every so many steps; 0: never.
     pub check_every: u64,
+    /// A worker that is held up in every step, to see what that does to the others.
+    pub straggler: Option<Straggler>,
     /// Steps between looks at the first worker's gradients and residuals; 0: none.
     pub diagnose_every: u64,
+}
+
+/// A worker that takes longer than its work does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Straggler {
+    /// Its rank.
+    pub worker: usize,
+    /// What it waits at the end of its part of each step.
+    pub delay: Duration,
+}
+
+impl fmt::Display for Straggler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.worker, self.delay.as_secs_f64())
+    }
+}
+
+impl FromStr for Straggler {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = || {
+            let (worker, seconds) = text.split_once('=')?;
+            let seconds = seconds.parse().ok()?;
+            let delay = Duration::try_from_secs_f64(seconds).ok()?;
+            Some(Self { worker: worker.parse().ok()?, delay })
+        };
+        read().ok_or_else(|| {
+            format!("'{text}' is not a worker and the seconds it waits, such as 3=0.2")
+        })
+    }
 }
 
 /// What workers send each other.

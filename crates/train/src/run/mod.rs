@@ -49,7 +49,7 @@ use gradwire_exchange::Link;
 
 use crate::data::{Content, Dataset};
 
-pub use config::{Payload, RunConfig};
+pub use config::{Payload, RunConfig, Straggler};
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;
 pub(crate) use learner::Learner;

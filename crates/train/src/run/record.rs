@@ -83,6 +83,10 @@ pub struct StepRecord {
     pub update: f64,
     /// Sending and waiting.
     pub wire: f64,
+    /// From the beginning of the step to its end, on a wall clock; 0 in records that do not say. Where workers wait for each
+    /// other at every step, all of them measure the same.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub wall: f64,
 }
 
 /// How many elements a worker sent.
@@ -195,6 +199,9 @@ pub struct RunRecord {
     /// Steps between snapshots of variance-reduced gradients; 0 for plain ones.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub svrg: u64,
+    /// The worker that was held up, and by how much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<String>,
     /// Compressors of certain tensors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
@@ -268,6 +275,10 @@ fn gradients() -> String {
 
 fn shared() -> String {
     "shared".to_owned()
+}
+
+fn is_nothing(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 fn is_zero(number: &u64) -> bool {

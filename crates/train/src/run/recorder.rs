@@ -23,6 +23,7 @@ pub(super) struct Sample {
     pub(super) decompress: f64,
     pub(super) update: f64,
     pub(super) wire: f64,
+    pub(super) wall: f64,
 }
 
 /// Collects samples until a step is complete, in whatever order workers get there.
@@ -93,6 +94,7 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
         decompress: work(|sample| sample.decompress),
         update: work(|sample| sample.update),
         wire: over(taken.len(), |sample| sample.wire),
+        wall: over(taken.len(), |sample| sample.wall),
     }
 }
 

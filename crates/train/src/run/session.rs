@@ -377,6 +377,7 @@ impl Run<'_> {
             weight_decay: decimal(config.weight_decay),
             l1: decimal(config.l1),
             svrg: config.svrg,
+            straggler: config.straggler.map(|straggler| straggler.to_string()),
             rules: config.rules.iter().map(Rule::to_string).collect(),
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,

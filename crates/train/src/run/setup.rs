@@ -44,6 +44,13 @@ pub(super) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     if config.clip.is_some_and(|norm| !(norm > 0.0 && norm.is_finite())) {
         return refuse("the bound on the gradient's norm must be a positive number");
     }
+    if let Some(straggler) = config.straggler.filter(|one| one.worker >= config.workers) {
+        return Err(TrainError::Config(format!(
+            "worker {} is to be held up, and there are workers 0 to {}; name one of those",
+            straggler.worker,
+            config.workers - 1
+        )));
+    }
     svrg::check(config)?;
     check_data(config)
 }

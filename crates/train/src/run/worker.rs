@@ -1,7 +1,7 @@
 //! One worker: its replica, its share of the data, its end of the exchange.
 
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use gradwire::State;
@@ -97,6 +97,7 @@ impl Worker<'_> {
             self.follow_stop(step)?;
             let end = rounds.end(step);
             let takes_part = shares.takes_part(self.rank, end - 1);
+            let start = Instant::now();
             let mut sample = self.sample(step);
             if takes_part {
                 self.compute(&mut sample)?;
@@ -109,6 +110,7 @@ impl Worker<'_> {
                     next = rounds.end(next.min(config.steps - 1));
                 }
             }
+            sample.wall = start.elapsed().as_secs_f64();
             step = next;
             match self.shared.company {
                 Company::Apart if self.rank > 0 => self.unsent.push((sample, step)),
@@ -183,6 +185,11 @@ impl Worker<'_> {
             self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
         }
         drop(permit);
+        if let Some(straggler) = self.shared.config.straggler
+            && straggler.worker == self.rank
+        {
+            std::thread::sleep(straggler.delay);
+        }
         Ok(())
     }
 

@@ -50,6 +50,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         evaluate_at_most: 100,
         deadline: Duration::from_secs(60),
         check_every: 4,
+        straggler: None,
         diagnose_every: 0,
     }
 }

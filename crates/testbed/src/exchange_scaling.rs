@@ -1,0 +1,271 @@
+//! Bytes and time of exchanges by the number of workers, and where one strategy overtakes another.
+//!
+//! Runs of a few steps, in which every strategy exchanges the same model. Bytes are what the transport counted; beside
+//! them stands what the formulas of `docs/exchanges.md` make of b, the bytes of one worker's messages. Time is the
+//! processor time of compressing and decompressing, and what the link model makes of the bytes.
+
+use gradwire_exchange::{HEADER_BYTES, Link, Strategy};
+use gradwire_train::plan::Plan;
+use gradwire_train::run::RunRecord;
+
+use crate::TestbedError;
+use crate::experiment::{Experiment, known};
+use crate::format::{bandwidth, significant};
+use crate::plot::{Chart, Point, Scale, Series};
+use crate::summary::step_seconds;
+use crate::table::Grid;
+
+/// The study's name on the command line.
+pub const ID: &str = "exchange-scaling";
+/// What it is, in a line.
+pub const SUMMARY: &str = "bytes and time of all-gather, scatter-reduce and sparse all-reduce with 2 to 16 workers, beside the \
+     formulas; under mpirun with as many as there are processes";
+
+/// Numbers of workers.
+const WORKERS: [usize; 7] = [2, 3, 4, 6, 8, 12, 16];
+/// What is exchanged how.
+const EXCHANGES: [(&str, &[&str]); 4] = [
+    ("all-reduce", &["none"]),
+    ("all-gather", &["3lc", "topk:ratio=0.01"]),
+    ("scatter-reduce", &["3lc", "topk:ratio=0.01"]),
+    ("sparse-all-reduce", &["topk:ratio=0.01"]),
+];
+
+/// The set-up where no other is given: four steps of a network with 1.9 million parameters on generated digits.
+pub fn experiment() -> Experiment {
+    Experiment {
+        model: known("mlp:1024-1024"),
+        steps: 4,
+        batch: 4,
+        evaluations: 1,
+        evaluate_at_most: 1,
+        links_mbit: vec![100.0, 1_000.0],
+        ..Experiment::default()
+    }
+}
+
+/// The experiments it consists of; with a number of workers, those that have as many.
+pub fn variants(experiment: &Experiment, workers: Option<usize>) -> Vec<Experiment> {
+    let all = workers.map_or(WORKERS.to_vec(), |one| vec![one]);
+    let variant = |workers, (exchange, specs): (&str, &[&str])| Experiment {
+        workers,
+        exchange: known(exchange),
+        compressors: specs.iter().map(|spec| known::<Plan>(spec)).collect(),
+        ..experiment.clone()
+    };
+    all.iter().flat_map(|&workers| EXCHANGES.map(|exchange| variant(workers, exchange))).collect()
+}
+
+/// What a worker sends in a step, as the runs counted it.
+fn bytes(run: &RunRecord) -> f64 {
+    run.bytes_up / run.steps.max(1) as f64
+}
+
+/// What the formulas make of messages of `b` bytes; `None` where they need to know how messages overlap.
+fn formula(run: &RunRecord, b: f64) -> Option<f64> {
+    let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
+    match run.strategy.parse::<Strategy>().ok()? {
+        Strategy::AllGather => Some((n - 1.0) * (header + b)),
+        Strategy::AllReduce | Strategy::ScatterReduce => {
+            Some(2.0 * (n - 1.0) * header + 2.0 * b * (n - 1.0) / n)
+        }
+        _ => None,
+    }
+}
+
+/// The bytes of one worker's messages: what it sends to the only other one, by all-gather or in the two halves of an
+/// all-reduce; from the run with the fewest workers.
+fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
+    let of = |run: &&RunRecord| run.compressor == compressor && formula(run, 0.0).is_some();
+    let least =
+        runs.iter().filter(of).min_by_key(|run| (run.workers, run.strategy != "all-gather"))?;
+    // Each formula is a line in b.
+    let (at_0, at_1) = (formula(least, 0.0)?, formula(least, 1.0)?);
+    Some((bytes(least) - at_0) / (at_1 - at_0))
+}
+
+/// Seconds of a step that are the exchange's.
+fn seconds(run: &RunRecord, link: Link) -> Result<f64, TestbedError> {
+    let idle: RunRecord = RunRecord {
+        trace: run
+            .trace
+            .iter()
+            .map(|step| gradwire_train::run::StepRecord { update: 0.0, ..*step })
+            .collect(),
+        ..run.clone()
+    };
+    step_seconds(&idle, 0.0, link)
+}
+
+/// Every run: bytes beside the formula, and time over each link.
+///
+/// # Errors
+/// If a run is of a strategy that this version does not know.
+pub fn grid(runs: &[RunRecord], links: &[Link]) -> Result<Grid, TestbedError> {
+    let mut head = vec!["exchange", "compressor", "workers", "sent", "by the formula", "off"]
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+    head.extend(links.iter().map(|link| bandwidth(link.bits_per_second)));
+    let mut grid = Grid::new(head);
+    for run in runs {
+        let expected = message(runs, &run.compressor).and_then(|b| formula(run, b));
+        let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));
+        let mut cells = vec![
+            run.strategy.clone(),
+            run.compressor.clone(),
+            run.workers.to_string(),
+            kilobytes(bytes(run)),
+            expected.map_or_else(String::new, kilobytes),
+            expected.map_or_else(String::new, |expected| {
+                format!("{:+.1} %", 100.0 * (bytes(run) / expected - 1.0))
+            }),
+        ];
+        for &link in links {
+            cells.push(format!("{} ms", significant(1e3 * seconds(run, link)?)));
+        }
+        grid.push(cells);
+    }
+    Ok(grid)
+}
+
+/// A chart of bytes, and one of time for each link, with the names of their files.
+///
+/// # Errors
+/// As for [`grid`].
+pub fn charts(runs: &[RunRecord], links: &[Link]) -> Result<Vec<(String, Chart)>, TestbedError> {
+    let mut charts = vec![(
+        "bytes.svg".to_owned(),
+        chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| Ok(bytes(run) / 1e3))?,
+    )];
+    for &link in links {
+        let rate = bandwidth(link.bits_per_second);
+        let name = format!("time-{}.svg", rate.replace([' ', '/'], "-").to_lowercase());
+        let title = format!("Exchange at {rate}");
+        charts.push((name, chart(title, "ms a step", runs, |run| Ok(1e3 * seconds(run, link)?))?));
+    }
+    Ok(charts)
+}
+
+fn chart(
+    title: String,
+    unit: &str,
+    runs: &[RunRecord],
+    value: impl Fn(&RunRecord) -> Result<f64, TestbedError>,
+) -> Result<Chart, TestbedError> {
+    let mut series: Vec<Series> = Vec::new();
+    for run in runs {
+        let label = format!("{}, {}", run.strategy, run.compressor);
+        let point = Point::new(run.workers as f64, value(run)?);
+        match series.iter_mut().find(|one| one.label == label) {
+            Some(one) => one.points.push(point),
+            None => {
+                let colour = series.len();
+                series.push(Series { label, points: vec![point], colour, dashed: false });
+            }
+        }
+    }
+    series.iter_mut().for_each(|one| one.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+    let (x, y) = (("workers".to_owned(), Scale::Log), (unit.to_owned(), Scale::Log));
+    Ok(Chart { title, x, y, series })
+}
+
+/// Where scatter-reduce begins to take less time than all-gather, by compressor and link.
+///
+/// # Errors
+/// As for [`grid`].
+pub fn crossings(runs: &[RunRecord], links: &[Link]) -> Result<Vec<String>, TestbedError> {
+    let mut lines = Vec::new();
+    let gathered = runs.iter().filter(|run| run.strategy == "all-gather");
+    let mut compressors: Vec<&str> = gathered.map(|run| run.compressor.as_str()).collect();
+    compressors.sort_unstable();
+    compressors.dedup();
+    for compressor in compressors {
+        for &link in links {
+            let at = crossing(runs, compressor, link)?;
+            let rate = bandwidth(link.bits_per_second);
+            lines.push(match at {
+                Some(workers) => format!(
+                    "`{compressor}` at {rate}: scatter-reduce takes less time than all-gather from {workers} workers on"
+                ),
+                None => format!("`{compressor}` at {rate}: all-gather takes less time throughout"),
+            });
+        }
+    }
+    Ok(lines)
+}
+
+/// The least number of workers from which on scatter-reduce is ahead.
+fn crossing(
+    runs: &[RunRecord],
+    compressor: &str,
+    link: Link,
+) -> Result<Option<usize>, TestbedError> {
+    let mut ahead = Vec::new();
+    for gathered in runs.iter().filter(|r| r.compressor == compressor && r.strategy == "all-gather")
+    {
+        let same = |run: &&RunRecord| {
+            (run.workers, run.compressor.as_str(), run.strategy.as_str())
+                == (gathered.workers, compressor, "scatter-reduce")
+        };
+        if let Some(scattered) = runs.iter().find(same) {
+            ahead.push((gathered.workers, seconds(scattered, link)? < seconds(gathered, link)?));
+        }
+    }
+    ahead.sort_unstable();
+    let behind = ahead.iter().rposition(|(_, ahead)| !ahead).map_or(0, |at| at + 1);
+    Ok(ahead.get(behind).map(|(workers, _)| *workers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    /// A run whose workers sent `bytes` a step.
+    fn run(strategy: &str, workers: usize, bytes: f64) -> RunRecord {
+        let mut run = synthetic::run("3lc", 1);
+        (run.strategy, run.workers) = (strategy.to_owned(), workers);
+        run.bytes_up = bytes * run.steps as f64;
+        run.bytes_down = run.bytes_up;
+        run
+    }
+
+    #[test]
+    fn bytes_stand_beside_the_formulas() {
+        // Messages of 988 bytes, and a header of 12.
+        let runs = [
+            run("all-gather", 2, 1000.0),
+            run("all-gather", 4, 3000.0),
+            run("scatter-reduce", 4, 2.0 * 3.0 * 12.0 + 1.5 * 988.0 * 1.01),
+        ];
+        assert_eq!(message(&runs, "3lc"), Some(988.0));
+        assert_eq!(formula(&runs[1], 988.0), Some(3000.0));
+        let text = grid(&runs, &[Link::mbit(100.0)]).unwrap().markdown();
+        assert!(text.contains("+0.0 %") && text.contains("+1.0 %"), "{text}");
+    }
+
+    #[test]
+    fn crossings_are_where_one_stays_ahead() {
+        let mut runs = Vec::new();
+        for (workers, gathered, scattered) in
+            [(2, 1.0, 2.0), (4, 3.0, 2.5), (8, 7.0, 9.0), (12, 11.0, 3.0), (16, 15.0, 3.0)]
+        {
+            runs.push(run("all-gather", workers, 1e6 * gathered));
+            runs.push(run("scatter-reduce", workers, 1e6 * scattered));
+        }
+        let link = Link::mbit(1.0);
+        assert_eq!(crossing(&runs, "3lc", link).unwrap(), Some(12));
+        assert!(crossings(&runs, &[link]).unwrap()[0].contains("from 12 workers on"));
+        assert_eq!(crossing(&runs[..6], "3lc", link).unwrap(), None);
+        assert_eq!(charts(&runs, &[link]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn every_strategy_runs_with_every_number_of_workers() {
+        let all = variants(&experiment(), None);
+        assert_eq!(all.len(), WORKERS.len() * EXCHANGES.len());
+        assert!(all.iter().all(|one| one.check().is_ok()));
+        assert!(variants(&experiment(), Some(3)).iter().all(|one| one.workers == 3));
+    }
+}

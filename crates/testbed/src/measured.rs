@@ -1,0 +1,171 @@
+//! Steps over real links beside what the link model makes of them, and beside Table 1 of the 3LC paper (Lim et al. 2019).
+//!
+//! The runs are of an MPI job whose ranks hang on throttled links, as `benchmarks/mpi-links` starts it; here
+//! their records are compared. What a step took is the median over the run, its first step left out.
+
+use gradwire_exchange::Link;
+use gradwire_train::run::RunRecord;
+
+use crate::TestbedError;
+use crate::format::{bandwidth, significant, times};
+use crate::reproduce::paper::{LINKS_MBIT, TABLE_1};
+use crate::summary::{compute_seconds, step_seconds};
+use crate::table::Grid;
+
+/// The comparison's name on the command line.
+pub const ID: &str = "3lc-links";
+/// What it is, in a line.
+pub const SUMMARY: &str = "what steps took over throttled links, beside the link model and Table 1 of the 3LC paper; collects the \
+     runs of benchmarks/mpi-links";
+
+/// The part of a modelled step from which on the link is its bottleneck.
+const BOTTLENECK: f64 = 0.5;
+
+/// What a step of one run took, and should have taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// The compressor's spec.
+    pub compressor: String,
+    /// The link that the ranks hang on.
+    pub link: Link,
+    /// Seconds, on a wall clock.
+    pub seconds: f64,
+    /// Seconds, by the link model.
+    pub modelled: f64,
+    /// The part of the modelled seconds that bytes spend on the link.
+    pub wire: f64,
+}
+
+impl Measured {
+    /// The steps of a run over `link`, with `compute` seconds of forward and backward passes in each.
+    ///
+    /// # Errors
+    /// If its record has no times on a wall clock, or is of a strategy that this version does not know.
+    pub fn of(run: &RunRecord, compute: f64, link: Link) -> Result<Self, TestbedError> {
+        let mut walls: Vec<f64> = run.trace.iter().skip(1).map(|step| step.wall).collect();
+        walls.sort_by(f64::total_cmp);
+        let seconds = walls.get(walls.len() / 2).copied().filter(|&wall| wall > 0.0);
+        let seconds = seconds.ok_or_else(|| {
+            TestbedError::Config(format!(
+                "the run of '{}' does not say how long its steps took; repeat it, with three steps or more",
+                run.compressor
+            ))
+        })?;
+        let modelled = step_seconds(run, compute, link)?;
+        let unbounded = Link { bits_per_second: f64::INFINITY, ..link };
+        let wire = 1.0 - step_seconds(run, compute, unbounded)? / modelled;
+        Ok(Self { compressor: run.compressor.clone(), link, seconds, modelled, wire })
+    }
+
+    /// How far the model is off, as a part of what was measured.
+    pub fn error(&self) -> f64 {
+        self.modelled / self.seconds - 1.0
+    }
+
+    /// Whether the link is what a step waits for.
+    pub fn is_bound_by_link(&self) -> bool {
+        self.wire >= BOTTLENECK
+    }
+}
+
+/// The steps of all `runs` over links of so many megabits per second.
+///
+/// # Errors
+/// As for [`Measured::of`].
+pub fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
+    let compute = compute_seconds(runs);
+    runs.iter().map(|run| Measured::of(run, compute, Link::mbit(mbit))).collect()
+}
+
+/// Measured and modelled steps over one link; speed-ups over `none`, where there is a run of it.
+pub fn grid(steps: &[Measured]) -> Grid {
+    let mut grid = Grid::new([
+        "compressor",
+        "measured",
+        "modelled",
+        "error",
+        "of it on the link",
+        "speed-up measured",
+        "modelled",
+        "3LC paper",
+    ]);
+    let none = steps.iter().find(|one| one.compressor == "none");
+    for one in steps {
+        let speedup = |seconds: fn(&Measured) -> f64| {
+            none.map_or_else(String::new, |none| times(seconds(none) / seconds(one)))
+        };
+        grid.push(vec![
+            one.compressor.clone(),
+            format!("{} ms", significant(1e3 * one.seconds)),
+            format!("{} ms", significant(1e3 * one.modelled)),
+            format!("{:+.0} %", 100.0 * one.error()),
+            format!("{:.0} %", 100.0 * one.wire),
+            speedup(|one| one.seconds),
+            speedup(|one| one.modelled),
+            paper(one).map_or_else(String::new, times),
+        ]);
+    }
+    grid
+}
+
+/// What the paper measured.
+fn paper(one: &Measured) -> Option<f64> {
+    let at = LINKS_MBIT.iter().position(|mbit| mbit * 1e6 == one.link.bits_per_second)?;
+    TABLE_1.iter().find(|design| design.compressor == one.compressor).map(|row| row.speedup[at])
+}
+
+/// How well the model did where the link is the bottleneck, in a line; `None` where it is nowhere.
+pub fn verdict(steps: &[Measured]) -> Option<String> {
+    let bound: Vec<f64> =
+        steps.iter().filter(|one| one.is_bound_by_link()).map(Measured::error).collect();
+    let worst = bound.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
+    Some(format!(
+        "At {} the link takes half of a step or more of {} compressors; the model is off by at most {:+.0} % there.",
+        bandwidth(steps[0].link.bits_per_second),
+        bound.len(),
+        100.0 * worst
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    fn run(compressor: &str, walls: &[f64]) -> RunRecord {
+        let mut run = synthetic::run(compressor, 1);
+        let step = run.trace[0];
+        run.trace =
+            walls.iter().map(|&wall| gradwire_train::run::StepRecord { wall, ..step }).collect();
+        run
+    }
+
+    #[test]
+    fn the_first_step_does_not_count_and_the_median_does() {
+        let runs = [run("none", &[9.0, 2.0, 1.0, 1.5]), run("3lc", &[9.0, 0.5, 0.25, 0.125])];
+        let found = all(&runs, 1e-3).unwrap();
+        assert_eq!((found[0].seconds, found[1].seconds), (1.5, 0.25));
+        // The bytes of a step of `none` at 1 kbit/s: 192 seconds but for the computation.
+        assert!((found[0].modelled - 192.0).abs() < 0.1);
+        assert!(found[0].wire > 0.999 && found[0].is_bound_by_link());
+        assert!((found[0].error() - 127.0).abs() < 0.1);
+        assert!(verdict(&found).unwrap().contains("2 compressors"));
+        let fast = all(&runs, 1e9).unwrap();
+        assert!(!fast[0].is_bound_by_link() && verdict(&fast).is_none());
+    }
+
+    #[test]
+    fn the_papers_speedups_stand_beside_the_measured_ones() {
+        let runs = [run("none", &[9.0, 1.0, 1.0]), run("3lc", &[9.0, 0.25, 0.25])];
+        let text = grid(&all(&runs, 10.0).unwrap()).markdown();
+        assert!(text.contains("4.00×") && text.contains("15.9×"), "{text}");
+        let other = grid(&all(&runs, 20.0).unwrap()).markdown();
+        assert!(!other.contains("15.9×"), "{other}");
+    }
+
+    #[test]
+    fn records_without_times_are_refused() {
+        let error = all(&[run("3lc", &[0.0, 0.0])], 10.0).unwrap_err().to_string();
+        assert!(error.contains("'3lc'") && error.contains("repeat"), "{error}");
+    }
+}
