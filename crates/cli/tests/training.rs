@@ -188,3 +188,46 @@ fn an_interrupt_stops_cleanly_and_a_checkpoint_is_left() {
     assert!(rest.iter().any(|line| line.contains("interrupted") && line.contains("at.state")));
     assert!(bench.path("at.state").exists());
 }
+
+/// What a shell does in a file system of its own, `disk`, of eight megabytes; `None`, and a word, where the system
+/// allows no such thing.
+#[cfg(target_os = "linux")]
+fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> {
+    std::fs::create_dir(bench.path("disk")).unwrap();
+    let gradwire = env!("CARGO_BIN_EXE_gradwire");
+    let script = format!("mount -t tmpfs -o size=8m small disk || exit 77; {script}");
+    let mut shell = Command::new("unshare");
+    shell.args(["-rm", "sh", "-c", &script, gradwire]).current_dir(bench.path(""));
+    let output = shell.env_remove("GRADWIRE_DATA").output().ok();
+    let output = output.filter(|output| output.status.code() != Some(77));
+    if output.is_none() {
+        println!("skipped: a small disk needs user namespaces (unshare -rm)");
+    }
+    output
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_costs_no_checkpoint_that_was_good() {
+    let bench = Bench::new();
+    bench.images("images");
+    let train = format!("\"$0\" train {TINY} --compressor 3lc --steps 8 --save-every 3");
+    bench.ok(&format!("train {TINY} --compressor 3lc --steps 8 --json whole.json"));
+    // The disk is filled up to the last byte when the checkpoints after 3, 6 and 8 steps are there; the run goes on from
+    // the last but one, which must write again.
+    let script = format!(
+        "{train} --keep 2 --save disk/run.state || exit 1
+         mv disk/run.state.1 disk/run.state && cp disk/run.state before.state || exit 1
+         cat /dev/zero > disk/filler 2> /dev/null
+         {train} --resume disk/run.state --save disk/run.state 2> full.txt && exit 1
+         cmp disk/run.state before.state || exit 1
+         ls disk > names.txt; rm disk/filler
+         {train} --resume disk/run.state --save disk/run.state --json resumed.json"
+    );
+    let Some(output) = on_a_small_disk(&bench, &script) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let error = String::from_utf8(bench.read("full.txt")).unwrap();
+    assert!(error.contains("run.state") && error.contains("No space left"), "{error}");
+    assert_eq!(bench.read("names.txt"), b"filler\nrun.state\n");
+    assert_eq!(rows(&bench, "whole.json")[0]["digest"], rows(&bench, "resumed.json")[0]["digest"]);
+}

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use gradwire_testbed::engine::Threads;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::reproduce::{
-    COMPRESSOR, Reproduction, adacomp, files, paper_table, part_of,
-};
+use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, adacomp, files, paper_table, part_of};
 use gradwire_testbed::results;
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::summarize;

@@ -125,10 +125,29 @@ fn impossible_configurations_are_refused_before_anything_runs() {
         (RunConfig { data: empty(), ..base() }, "one training"),
         (RunConfig { weight_decay: -1.0, ..base() }, "weight decay"),
         (RunConfig { evaluate_every: 1, evaluate_at_most: 0, ..base() }, "at least one image"),
+        (RunConfig { straggler: "2=0.1".parse().ok(), ..base() }, "workers 0 to 1"),
         (config("3lc", "all-reduce"), "scatter-reduce"),
         (config("3lc", "server:servers=7"), "7 servers cannot share 6 tensors"),
     ] {
         let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
         assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn everyone_waits_for_a_straggler() {
+    let held = RunConfig {
+        straggler: Some("1=0.03".parse().unwrap()),
+        steps: 4,
+        ..config("3lc", "all-gather")
+    };
+    let record = train(&held);
+    // Worker 0, which is in no hurry either, brings the mean up to the delay.
+    assert!(record.trace.iter().all(|step| step.wall >= 0.03), "{:?}", record.trace);
+    assert_eq!(record.digest, train(&RunConfig { straggler: None, ..held }).digest);
+    assert_eq!(record.straggler.as_deref(), Some("1=0.03"));
+    for nonsense in ["1", "x=1", "1=-1", "1=inf", "=1"] {
+        let error = nonsense.parse::<Straggler>().unwrap_err();
+        assert!(error.contains(nonsense) && error.contains("3=0.2"), "{error}");
     }
 }
