@@ -1,10 +1,10 @@
 //! Steps over real links beside what the link model makes of them, and beside Table 1 of the 3LC paper (Lim et al. 2019).
 //!
 //! The runs are of an MPI job whose ranks hang on throttled links, as `benchmarks/mpi-links` starts it; here
-//! their records are compared. What a step took is the median over the run, its first step left out.
+//! their records are compared. Steps are means over the run, the first one left out, in time and in bytes.
 
 use gradwire_exchange::Link;
-use gradwire_train::run::RunRecord;
+use gradwire_train::run::{RunRecord, StepRecord};
 
 use crate::TestbedError;
 use crate::format::{bandwidth, significant, times};
@@ -42,15 +42,14 @@ impl Measured {
     /// # Errors
     /// If its record has no times on a wall clock, or is of a strategy that this version does not know.
     pub fn of(run: &RunRecord, compute: f64, link: Link) -> Result<Self, TestbedError> {
-        let mut walls: Vec<f64> = run.trace.iter().skip(1).map(|step| step.wall).collect();
-        walls.sort_by(f64::total_cmp);
-        let seconds = walls.get(walls.len() / 2).copied().filter(|&wall| wall > 0.0);
-        let seconds = seconds.ok_or_else(|| {
-            TestbedError::Config(format!(
-                "the run of '{}' does not say how long its steps took; repeat it, with three steps or more",
+        let run = &without_first(run);
+        let seconds = run.trace.iter().map(|step| step.wall).sum::<f64>() / run.steps as f64;
+        if run.trace.is_empty() || seconds == 0.0 {
+            return Err(TestbedError::Config(format!(
+                "the run of '{}' does not say how long its steps took; repeat it, with two steps or more",
                 run.compressor
-            ))
-        })?;
+            )));
+        }
         let modelled = step_seconds(run, compute, link)?;
         let unbounded = Link { bits_per_second: f64::INFINITY, ..link };
         let wire = 1.0 - step_seconds(run, compute, unbounded)? / modelled;
@@ -65,6 +64,19 @@ impl Measured {
     /// Whether the link is what a step waits for.
     pub fn is_bound_by_link(&self) -> bool {
         self.wire >= BOTTLENECK
+    }
+}
+
+/// The run from its second step on.
+fn without_first(run: &RunRecord) -> RunRecord {
+    let trace = run.trace.get(1..).unwrap_or_default().to_vec();
+    let sum = |bytes: fn(&StepRecord) -> f64| trace.iter().map(bytes).sum();
+    RunRecord {
+        steps: trace.len() as u64,
+        bytes_up: sum(|step| step.bytes_up),
+        bytes_down: sum(|step| step.bytes_down),
+        trace,
+        ..run.clone()
     }
 }
 
@@ -135,14 +147,13 @@ mod tests {
     fn run(compressor: &str, walls: &[f64]) -> RunRecord {
         let mut run = synthetic::run(compressor, 1);
         let step = run.trace[0];
-        run.trace =
-            walls.iter().map(|&wall| gradwire_train::run::StepRecord { wall, ..step }).collect();
+        run.trace = walls.iter().map(|&wall| StepRecord { wall, ..step }).collect();
         run
     }
 
     #[test]
-    fn the_first_step_does_not_count_and_the_median_does() {
-        let runs = [run("none", &[9.0, 2.0, 1.0, 1.5]), run("3lc", &[9.0, 0.5, 0.25, 0.125])];
+    fn the_first_step_does_not_count() {
+        let runs = [run("none", &[9.0, 2.0, 1.0, 1.5]), run("3lc", &[9.0, 0.5, 0.125, 0.125])];
         let found = all(&runs, 1e-3).unwrap();
         assert_eq!((found[0].seconds, found[1].seconds), (1.5, 0.25));
         // The bytes of a step of `none` at 1 kbit/s: 192 seconds but for the computation.
