@@ -59,7 +59,7 @@
 //! themselves and [`Adopt`], which takes their mean.
 //!
 //! A caller that has its own optimizer and learns of gradients one after the other averages them in groups of
-//! tensors: [`Buckets`], and [`Background`] to do so in a thread of their own.
+//! tensors: [`Buckets`], and [`Background`] to do so in a thread of their own. [`Overlapped`] is the exchange made of the two.
 
 mod agreement;
 pub mod all_gather;
@@ -82,6 +82,7 @@ mod launch;
 mod ledger;
 mod link;
 mod optimizer;
+mod overlapped;
 pub mod plan;
 mod policy;
 mod report;
@@ -108,10 +109,11 @@ pub use error::ExchangeError;
 pub use exchange::{Exchange, StepReport};
 pub use hierarchical::Hierarchical;
 pub use kept::reshare;
-pub use launch::{Launched, Servers, launch};
+pub use launch::{Launched, Servers, launch, launch_with};
 pub use ledger::Traffic;
 pub use link::{Link, StepBytes};
 pub use optimizer::{Adopt, Apply, Optimizer};
+pub use overlapped::{Overlapped, fuse};
 pub use policy::Policy;
 pub use rule::{Rule, RuleError};
 pub use scatter_reduce::ScatterReduce;
