@@ -57,7 +57,7 @@ fn rounded(value: f64, digits: usize) -> f64 {
 }
 
 /// The measured values of a step.
-fn values(step: &mut StepRecord) -> [&mut f64; 9] {
+fn values(step: &mut StepRecord) -> [&mut f64; 11] {
     let StepRecord {
         step: _,
         loss,
@@ -71,8 +71,22 @@ fn values(step: &mut StepRecord) -> [&mut f64; 9] {
         decompress,
         update,
         wire,
+        background,
+        waited,
     } = step;
-    [loss, learning_rate, bytes_up, bytes_down, compute, compress, decompress, update, wire]
+    [
+        loss,
+        learning_rate,
+        bytes_up,
+        bytes_down,
+        compute,
+        compress,
+        decompress,
+        update,
+        wire,
+        background,
+        waited,
+    ]
 }
 
 /// Writes all of `runs` to `path`, which then holds these and no others.

@@ -20,6 +20,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             decompress: 0.002,
             update: 0.0005,
             wire: 0.003,
+            ..StepRecord::default()
         })
         .collect();
     let evaluation = |step: u64, quality: f64| Evaluation {
@@ -46,6 +47,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         participation: 1.0,
         dropout: 0.0,
         mask: true,
+        overlap: false,
         rounds: steps,
         sent: Sent::default(),
         workers: 4,

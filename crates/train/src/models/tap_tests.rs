@@ -2,6 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::{Autodiff, Flex};
 use gradwire_exchange::Early;
 
 use super::*;
@@ -94,6 +99,55 @@ fn gradients_come_part_by_part_and_all_but_the_last_part_early() {
 fn the_layers_of_lenet5_come_from_back_to_front() {
     let order = model("lenet5", [1, 16, 16]).order();
     assert_eq!(order, [[6, 7], [4, 5], [2, 3], [0, 1]]);
+}
+
+/// Three layers, of which the first is followed by a step of back-propagation that says when it runs.
+#[derive(Debug)]
+struct Marked([layers::Linear; 3], Arc<Heard>);
+
+/// In the place of a tensor: back-propagation has come to the first layer.
+const FIRST: usize = usize::MAX;
+
+#[derive(Debug)]
+struct Mark;
+
+impl Backward<Flex, 1> for Mark {
+    type State = Arc<Heard>;
+
+    fn backward(self, ops: Ops<Arc<Heard>, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        ops.state.hand_over(FIRST, &[]);
+        let gradient = gradients.consume::<Flex>(&ops.node);
+        let [input] = ops.parents;
+        gradients.register::<Flex>(input.expect("the first layer is learned").id, gradient);
+    }
+}
+
+impl Network for Marked {
+    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
+        let Self([first, second, third], heard) = self;
+        let mut x = first.forward(pass, images.flatten::<2>(1, 3));
+        if let Ok(tracked) = x.clone().try_into_primitive::<Autodiff<Flex>>() {
+            let (values, input) = tracked.into_parts();
+            let mark = Mark.prepare::<NoCheckpointing>([input]).compute_bound().stateful();
+            let OpsKind::Tracked(mark) = mark else { panic!("the first layer is learned") };
+            x = Tensor::from_primitive::<Autodiff<Flex>>(mark.finish(heard.clone(), values));
+        }
+        let x = second.forward(pass, pass.tap(x));
+        third.forward(pass, pass.tap(x))
+    }
+}
+
+#[test]
+fn gradients_are_handed_over_before_back_propagation_comes_to_the_layers_before() {
+    let shape = ImageShape { channels: 1, height: 1, width: 5, classes: 5 };
+    let (mut layout, heard) = (layers::Layout::default(), Arc::new(Heard::default()));
+    let layers = ["a", "b", "c"]
+        .map(|name| layers::Linear::new(&mut layout, name, [5, 5], layers::Next::Linear));
+    let network = Box::new(Marked(layers, heard.clone()));
+    let mut model = Model::with_network(shape, layout, network);
+    step(&mut model, Some(heard.clone()));
+    let order: Vec<usize> = heard.0.lock().unwrap().iter().map(|(at, _)| *at).collect();
+    assert_eq!(order, [4, 5, 2, 3, FIRST]);
 }
 
 /// A network that uses its first layer again behind a tap, and another only there.

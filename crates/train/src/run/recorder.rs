@@ -23,6 +23,8 @@ pub(super) struct Sample {
     pub(super) decompress: f64,
     pub(super) update: f64,
     pub(super) wire: f64,
+    pub(super) background: f64,
+    pub(super) waited: f64,
 }
 
 /// Collects samples until a step is complete, in whatever order workers get there.
@@ -93,6 +95,8 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
         decompress: work(|sample| sample.decompress),
         update: work(|sample| sample.update),
         wire: over(taken.len(), |sample| sample.wire),
+        background: over(taken.len(), |sample| sample.background),
+        waited: over(taken.len(), |sample| sample.waited),
     }
 }
 

@@ -5,7 +5,7 @@ use gradwire_exchange::{HEADER_BYTES, Policy, Shares, Strategy};
 
 use super::learner::check_data;
 use super::rounds::Rounds;
-use super::{Payload, RunConfig, Split, TrainError, svrg};
+use super::{Payload, RunConfig, Split, TrainError, overlap, svrg};
 use crate::data::Content;
 use crate::plan::Course;
 
@@ -45,6 +45,7 @@ pub(super) fn validate(config: &RunConfig) -> Result<(), TrainError> {
         return refuse("the bound on the gradient's norm must be a positive number");
     }
     svrg::check(config)?;
+    overlap::check(config)?;
     check_data(config)
 }
 
@@ -83,6 +84,7 @@ pub(super) fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, Tra
 pub(super) fn policy_of(
     config: &RunConfig,
     tensors: &[gradwire::Tensor],
+    groups: Option<&[Vec<usize>]>,
 ) -> Result<(Policy, Rounds), TrainError> {
     if config.compressor.has_budget() && !config.rules.is_empty() {
         let reason =
@@ -105,7 +107,7 @@ pub(super) fn policy_of(
         compressed: &elements(compressed),
         raw: &elements(raw),
         sends: sends(config),
-        headers: headers(config.strategy, tensors.len(), config.workers),
+        headers: headers(config.strategy, tensors.len(), config.workers, groups),
     });
     let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
     if phases.len() > 1 && config.backups() > 0 {
@@ -118,7 +120,9 @@ pub(super) fn policy_of(
     let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
     // Updates and weights are taken as they are: what servers send back loses nothing.
     let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
-    Ok((Policy { push, later: phases.collect(), pull, ..policy }, rounds))
+    let policy = Policy { push, later: phases.collect(), pull, ..policy };
+    overlap::check_plan(config, &policy, &rounds)?;
+    Ok((policy, rounds))
 }
 
 /// How often a worker sends its messages in a round, on average.
@@ -135,18 +139,27 @@ fn sends(config: &RunConfig) -> f64 {
     }
 }
 
-/// Bytes of the headers around a worker's messages for so many tensors.
-fn headers(strategy: Strategy, tensors: usize, workers: usize) -> usize {
+/// Bytes of the headers around a worker's messages for so many tensors, which leave together or in groups.
+fn headers(
+    strategy: Strategy,
+    tensors: usize,
+    workers: usize,
+    groups: Option<&[Vec<usize>]>,
+) -> usize {
     /// The most that a slice takes of its own: an element, and a message around it.
     const SLICE_BYTES: usize = 24;
+    let messages = groups.map_or(1, <[_]>::len);
     match strategy {
-        // Cuts make further slices.
-        Strategy::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
+        // Cuts make further slices, of each tensor where they leave in groups.
+        Strategy::ScatterReduce => {
+            let cut = groups.map_or(1, |_| tensors);
+            messages * HEADER_BYTES + cut * (workers - 1) * SLICE_BYTES
+        }
         // One for each tensor, and one with the learning rate for each server.
         Strategy::ParameterServer { servers, .. } => {
             tensors * HEADER_BYTES + servers * (HEADER_BYTES + 12)
         }
-        _ => HEADER_BYTES,
+        _ => messages * HEADER_BYTES,
     }
 }
 
