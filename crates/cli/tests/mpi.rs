@@ -76,7 +76,13 @@ fn processes_have_the_bits_of_threads() {
     let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = Bench::new();
     bench.images("images");
-    for exchange in ["all-gather", "server:servers=1", "scatter-reduce"] {
+    for exchange in [
+        "all-gather",
+        "all-gather --overlap on",
+        "server:servers=1",
+        "scatter-reduce",
+        "scatter-reduce --overlap on",
+    ] {
         let line = SETTINGS.replace("all-gather", exchange) + " --steps 12";
         let here = bench.ok(&format!("{line} --workers 2"));
         let processes = if exchange.starts_with("server") { 3 } else { 2 };
@@ -139,7 +145,9 @@ fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
     let whole = bench.ok(&format!("{line} --workers 3"));
     for moment in 1..=10u64 {
         let state = format!("{moment}.state");
-        let saving = format!("{line} --save {state} --save-every 7 --keep 2");
+        // Gradients that leave early are the same bits.
+        let overlap = if moment % 3 == 0 { "--overlap on" } else { "" };
+        let saving = format!("{line} {overlap} --save {state} --save-every 7 --keep 2");
         let mut child = job(&bench, mpi, 3, &saving).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         // Evaluated every other step; saved every seventh.

@@ -1,9 +1,10 @@
 //! Exchanging while gradients are still being computed: what goes with it, and which tensors travel together.
 
-use gradwire_exchange::{Policy, Strategy, fuse};
+use gradwire_exchange::{End, ExchangeError, Overlapped, Policy, Strategy, Transport, fuse};
 
 use super::learner::Learner;
 use super::rounds::Rounds;
+use super::session::Parts;
 use super::{Payload, RunConfig, TrainError};
 use crate::models::Task;
 
@@ -15,9 +16,15 @@ pub(super) fn check(config: &RunConfig) -> Result<(), TrainError> {
     if !config.overlap {
         return Ok(());
     }
+    let mut obstacles = obstacles(config).into_iter();
+    obstacles.find(|(stands, _)| *stands).map_or(Ok(()), |(_, what)| refuse(&what))
+}
+
+/// What stands in the way, each with the remedy.
+fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
     let by_groups = [Strategy::AllReduce, Strategy::AllGather, Strategy::ScatterReduce];
     let task = config.model.task();
-    let obstacles = [
+    [
         (
             !matches!(task, Task::Images | Task::Masks),
             format!("{} knows its gradients all at once; take a model of images", config.model),
@@ -39,6 +46,10 @@ pub(super) fn check(config: &RunConfig) -> Result<(), TrainError> {
                 .to_owned(),
         ),
         (
+            config.compressor.has_budget(),
+            "a budget is kept by sending less often; give a compressor and its ratio".to_owned(),
+        ),
+        (
             config.clip.is_some(),
             "the norm of a gradient is known when all of it is; leave clip off".to_owned(),
         ),
@@ -48,8 +59,7 @@ pub(super) fn check(config: &RunConfig) -> Result<(), TrainError> {
             "variance reduction takes two backward passes for a gradient; leave svrg at 0"
                 .to_owned(),
         ),
-    ];
-    obstacles.into_iter().find(|(stands, _)| *stands).map_or(Ok(()), |(_, what)| refuse(&what))
+    ]
 }
 
 /// The same of what a plan of compressors came to.
@@ -81,6 +91,22 @@ pub(super) fn check_plan(
 fn refuse<R>(what: &str) -> Result<R, TrainError> {
     let begins = "with overlap gradients leave one after the other while others are computed";
     Err(TrainError::Config(format!("{begins}, and {what}, or leave overlap off")))
+}
+
+impl Parts<'_> {
+    /// This rank's end of the exchange.
+    pub(super) fn join(
+        &self,
+        config: &RunConfig,
+        transport: Box<dyn Transport>,
+    ) -> Result<End, ExchangeError> {
+        let (setup, optimizer) = (self.setup(config), || self.optimizer(config));
+        match &self.groups {
+            None => End::join(transport, &setup, optimizer),
+            Some(groups) => Overlapped::new(transport, &setup, groups.clone(), optimizer())
+                .map(|exchange| End::Worker(Box::new(exchange))),
+        }
+    }
 }
 
 /// The groups in which a learner's tensors travel; `None` where all leave together.

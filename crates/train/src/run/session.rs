@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{
-    Adopt, Apply, End, Exchange, ExchangeError, Optimizer, Overlapped, Policy, Rule, Servers,
-    Setup, Shares, Transport, digest, in_process, launch_with,
+    Adopt, Apply, Exchange, Optimizer, Policy, Rule, Servers, Setup, Shares, digest, in_process,
+    launch_with,
 };
 
 use super::cause::{Cause, message};
@@ -104,7 +104,7 @@ pub(super) struct Parts<'a> {
     policy: Policy,
     rounds: Rounds,
     /// Tensors that travel together, where they do not all.
-    groups: Option<Vec<Vec<usize>>>,
+    pub(super) groups: Option<Vec<Vec<usize>>>,
 }
 
 /// A worker of this process in the making.
@@ -134,20 +134,6 @@ impl Parts<'_> {
             Payload::Gradients => config.optimizer.build(&self.tensors, config.weight_decay),
             Payload::Updates => Box::new(Apply),
             Payload::Weights => Box::new(Adopt),
-        }
-    }
-
-    /// This rank's end of the exchange.
-    pub(super) fn join(
-        &self,
-        config: &RunConfig,
-        transport: Box<dyn Transport>,
-    ) -> Result<End, ExchangeError> {
-        let (setup, optimizer) = (self.setup(config), || self.optimizer(config));
-        match &self.groups {
-            None => End::join(transport, &setup, optimizer),
-            Some(groups) => Overlapped::new(transport, &setup, groups.clone(), optimizer())
-                .map(|exchange| End::Worker(Box::new(exchange))),
         }
     }
 
@@ -181,7 +167,7 @@ impl<'a> Run<'a> {
         let parameters = self.parameters(&mut learners)?;
         let tensors = learners[0].tensors().to_vec();
         let groups = overlap::groups(config, &learners[0]);
-        let (policy, rounds) = policy_of(config, &tensors, groups.as_deref())?;
+        let (policy, rounds) = policy_of(config, &tensors)?;
         Ok(Parts { learners, tensors, parameters, shares, policy, rounds, groups })
     }
 }

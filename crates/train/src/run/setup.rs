@@ -84,7 +84,6 @@ pub(super) fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, Tra
 pub(super) fn policy_of(
     config: &RunConfig,
     tensors: &[gradwire::Tensor],
-    groups: Option<&[Vec<usize>]>,
 ) -> Result<(Policy, Rounds), TrainError> {
     if config.compressor.has_budget() && !config.rules.is_empty() {
         let reason =
@@ -107,7 +106,7 @@ pub(super) fn policy_of(
         compressed: &elements(compressed),
         raw: &elements(raw),
         sends: sends(config),
-        headers: headers(config.strategy, tensors.len(), config.workers, groups),
+        headers: headers(config.strategy, tensors.len(), config.workers),
     });
     let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
     if phases.len() > 1 && config.backups() > 0 {
@@ -139,27 +138,18 @@ fn sends(config: &RunConfig) -> f64 {
     }
 }
 
-/// Bytes of the headers around a worker's messages for so many tensors, which leave together or in groups.
-fn headers(
-    strategy: Strategy,
-    tensors: usize,
-    workers: usize,
-    groups: Option<&[Vec<usize>]>,
-) -> usize {
+/// Bytes of the headers around a worker's messages for so many tensors.
+fn headers(strategy: Strategy, tensors: usize, workers: usize) -> usize {
     /// The most that a slice takes of its own: an element, and a message around it.
     const SLICE_BYTES: usize = 24;
-    let messages = groups.map_or(1, <[_]>::len);
     match strategy {
-        // Cuts make further slices, of each tensor where they leave in groups.
-        Strategy::ScatterReduce => {
-            let cut = groups.map_or(1, |_| tensors);
-            messages * HEADER_BYTES + cut * (workers - 1) * SLICE_BYTES
-        }
+        // Cuts make further slices.
+        Strategy::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
         // One for each tensor, and one with the learning rate for each server.
         Strategy::ParameterServer { servers, .. } => {
             tensors * HEADER_BYTES + servers * (HEADER_BYTES + 12)
         }
-        _ => messages * HEADER_BYTES,
+        _ => HEADER_BYTES,
     }
 }
 
