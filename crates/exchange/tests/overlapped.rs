@@ -23,8 +23,17 @@ fn groups() -> Vec<Vec<usize>> {
     vec![vec![4], vec![3, 2], vec![0, 1]]
 }
 
-/// What every worker holds after some steps, having sent and received so much in each.
-fn ends(run: &Run, hands: Hands) -> Vec<(Vec<Vec<u32>>, Vec<Vec<u32>>, usize)> {
+/// What a worker is left with, in bits.
+#[derive(Debug, PartialEq)]
+struct End {
+    parameters: Vec<Vec<u32>>,
+    /// What messages carried last and what they left out.
+    sent: Vec<Vec<u32>>,
+    bytes: usize,
+}
+
+/// What every worker is left with after some steps.
+fn ends(run: &Run, hands: Hands) -> Vec<End> {
     let (results, _) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let (mut sent, mut bytes) = (Vec::new(), 0);
@@ -41,7 +50,7 @@ fn ends(run: &Run, hands: Hands) -> Vec<(Vec<Vec<u32>>, Vec<Vec<u32>>, usize)> {
             exchange.residual(index, &mut |piece| sent.push(bits(&[piece.to_vec()]).concat()));
         }
         exchange.check(STEPS, &parameters).unwrap();
-        (bits(&parameters), sent, bytes)
+        End { parameters: bits(&parameters), sent, bytes }
     });
     results.into_iter().map(Result::unwrap).collect()
 }
@@ -81,7 +90,7 @@ fn slices_of_each_tensor_do_not_depend_on_who_is_early() {
         let mut run = Run::new(strategy("scatter-reduce"), 3, &text.parse().unwrap(), &SIZES);
         run.groups = Some(groups());
         let late = ends(&run, HANDS[0]);
-        assert!(late.iter().all(|end| end.0 == late[0].0), "{text}");
+        assert!(late.iter().all(|end| end.parameters == late[0].parameters), "{text}");
         for hands in HANDS {
             assert!(ends(&run, hands) == late, "{text}");
         }
