@@ -108,8 +108,14 @@ fn more_servers_than_processes_are_refused() {
     assert!(errors.contains("2 processes were started"), "{errors}");
 }
 
-/// The process of the job that has this rank.
-fn process_of(rank: usize) -> Option<u32> {
+/// The process that started this one.
+fn parent_of(process: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+}
+
+/// The process of a job that has this rank. Others may run jobs here, too, with the same ranks.
+fn process_of(job: &Child, rank: usize) -> Option<u32> {
     let wanted = [format!("OMPI_COMM_WORLD_RANK={rank}"), format!("PMI_RANK={rank}")];
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let process: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -118,7 +124,10 @@ fn process_of(rank: usize) -> Option<u32> {
         let has = |wanted: &String| {
             environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes())
         };
-        wanted.iter().any(has).then_some(process)
+        let own = || {
+            std::iter::successors(Some(process), |&one| parent_of(one)).any(|one| one == job.id())
+        };
+        (wanted.iter().any(has) && own()).then_some(process)
     })
 }
 
@@ -159,7 +168,7 @@ fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
         });
         assert!(begun, "{reached} was never reached: {said:?}");
         std::thread::sleep(Duration::from_millis(3 * moment));
-        let victim = process_of(1).expect("rank 1 is running");
+        let victim = process_of(&child, 1).expect("rank 1 is running");
         let killed = Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap();
         assert!(killed.success());
         // Both others say which rank is gone.
