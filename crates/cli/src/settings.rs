@@ -54,6 +54,10 @@ pub(crate) struct Settings {
     /// With updates: forget the momentum of what has been sent [default: on]
     #[arg(long, value_name = "on|off")]
     mask: Option<Switch>,
+    /// Exchange gradients of the last layers while those of the first are still being computed; reports say how much of
+    /// the exchange that hid [default: off]
+    #[arg(long, value_name = "on|off")]
+    overlap: Option<Switch>,
     /// Training steps [default: 600]
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
     pub(crate) steps: Option<u64>,
@@ -141,6 +145,9 @@ impl Settings {
         set(&mut experiment.dropout, self.dropout);
         if let Some(switch) = self.mask {
             experiment.mask = matches!(switch, Switch::On);
+        }
+        if let Some(switch) = self.overlap {
+            experiment.overlap = matches!(switch, Switch::On);
         }
         set(&mut experiment.batch, self.batch);
         set(&mut experiment.optimizer, self.optimizer);

@@ -49,6 +49,23 @@ fn compare_writes_a_report_and_rows() {
 }
 
 #[test]
+fn overlap_changes_no_bit_and_says_what_it_hid() {
+    let bench = Bench::new();
+    bench.images("images");
+    let line = format!("train {TINY} --steps 4 --exchange all-gather");
+    let (plain, early) = (bench.ok(&line), bench.ok(&format!("{line} --overlap on --out run")));
+    let digest = |printed: &str| printed.lines().last().unwrap().to_owned();
+    assert!(digest(&plain).contains("Digest") && digest(&plain) == digest(&early));
+    assert!(!plain.contains("hidden"), "{plain}");
+    assert!(early.contains("hidden") && early.contains(" % of communication"), "{early}");
+    let run: Value = serde_json::from_slice(&bench.read("run")).unwrap();
+    assert_eq!(run["overlap"], true);
+    assert!(run["trace"][0]["background"].as_f64().unwrap() > 0.0);
+    let refused = bench.refused(&format!("{line} --overlap on --clip 1"));
+    assert!(refused.contains("leave clip off, or leave overlap off"), "{refused}");
+}
+
+#[test]
 fn compare_needs_no_data() {
     let bench = Bench::new();
     bench.ok("compare --model mlp --steps 2 --workers 1 --compressor none --json rows.json");

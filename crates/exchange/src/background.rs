@@ -1,7 +1,7 @@
 //! A thread that averages groups of tensors while the caller computes the next.
 
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use crate::{Buckets, ExchangeError};
 
@@ -10,9 +10,10 @@ type Job = Box<dyn FnOnce(&mut Buckets) + Send>;
 /// Works with [`Buckets`] in a thread of its own, one job after the other in the order in which they came.
 ///
 /// Every rank submits the same averages in the same order, so ranks stay in step however far their callers
-/// are. Dropping it lets the jobs submitted so far end, and does not wait for them.
+/// are. Dropping it lets the jobs submitted so far end, and does not wait for them; [`join`](Self::join) does.
 pub struct Background {
     jobs: mpsc::Sender<Job>,
+    thread: JoinHandle<()>,
 }
 
 impl Background {
@@ -23,10 +24,10 @@ impl Background {
     pub fn new(name: &str, mut buckets: Buckets) -> Result<Self, ExchangeError> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let work = move || queue.into_iter().for_each(|job| job(&mut buckets));
-        thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
             ExchangeError::Config(format!("a thread for the exchange cannot start: {error}"))
         })?;
-        Ok(Self { jobs })
+        Ok(Self { jobs, thread })
     }
 
     /// Hands over a job and returns at once; results leave through what the job captures. False if the thread has
@@ -46,5 +47,12 @@ impl Background {
             let _ = answer.send(question(buckets));
         });
         answered.recv().ok()
+    }
+
+    /// Waits until all jobs are done and the transport is dropped.
+    pub fn join(self) {
+        drop(self.jobs);
+        // A job that panicked has been noticed by whoever waited for it.
+        let _ = self.thread.join();
     }
 }

@@ -1,12 +1,13 @@
 //! One rank's end of a strategy.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 
 use gradwire::{State, Tensor};
 
-use crate::{ExchangeError, Traffic};
+use crate::{Early, ExchangeError, Traffic};
 
 /// What a trainer needs of a strategy: gradients in, the same new parameters on every rank out.
 ///
@@ -16,6 +17,13 @@ use crate::{ExchangeError, Traffic};
 pub trait Exchange: Send {
     /// The tensors of the model, in the order of `gradients` and `parameters`.
     fn tensors(&self) -> &[Tensor];
+
+    /// Who takes gradients of this step as soon as they are known, where exchanging may begin before all are: the next call
+    /// is [`step`](Self::step) for it, with all gradients. `None` where there is nothing to gain.
+    fn early(&mut self, step: u64) -> Option<Arc<dyn Early>> {
+        let _ = step;
+        None
+    }
 
     /// Exchanges one step's gradients and updates `parameters` in place.
     ///
@@ -120,6 +128,11 @@ pub struct StepReport {
     pub wire: Duration,
     /// Processor time spent in the optimizer.
     pub update: Duration,
+    /// Time in which a thread of this rank's own encoded, sent, waited for others and decoded; 0 where the exchange works
+    /// in its caller's.
+    pub background: Duration,
+    /// Of it, what the caller waited for in [`step`](Exchange::step); the rest was hidden.
+    pub waited: Duration,
     /// Bytes this rank sent and received, as counted by the transport.
     pub traffic: Traffic,
     /// Exchanges after this one that are in the parameters already, done without this late rank:

@@ -3,7 +3,7 @@
 use std::panic;
 use std::thread::{self, JoinHandle};
 
-use crate::{End, Exchange, ExchangeError, Optimizer, ServerReport, Setup, in_process};
+use crate::{End, Exchange, ExchangeError, Optimizer, ServerReport, Setup, Transport, in_process};
 
 /// The ends of a run whose ranks are threads.
 pub struct Launched {
@@ -42,6 +42,18 @@ pub fn launch(
     options: in_process::Options,
     optimizer: impl Fn() -> Box<dyn Optimizer> + Sync,
 ) -> Result<Launched, ExchangeError> {
+    launch_with(setup, options, |transport| End::join(transport, setup, &optimizer))
+}
+
+/// The same with ends that `join` makes, each of its rank's transport.
+///
+/// # Errors
+/// `Config` if the setup cannot work; those of `join`.
+pub fn launch_with(
+    setup: &Setup<'_>,
+    options: in_process::Options,
+    join: impl Fn(Box<dyn Transport>) -> Result<End, ExchangeError> + Sync,
+) -> Result<Launched, ExchangeError> {
     setup.validate()?;
     let transports = in_process::connect(setup.strategy.ranks(setup.workers), options);
     // The ends shake hands while they are made, so they are made side by side.
@@ -49,8 +61,8 @@ pub fn launch(
         let makers: Vec<_> = transports
             .into_iter()
             .map(|transport| {
-                let optimizer = &optimizer;
-                scope.spawn(move || End::join(Box::new(transport), setup, optimizer))
+                let join = &join;
+                scope.spawn(move || join(Box::new(transport)))
             })
             .collect();
         let made = makers.into_iter().map(|maker| maker.join());

@@ -59,7 +59,7 @@
 //! themselves and [`Adopt`], which takes their mean.
 //!
 //! A caller that has its own optimizer and learns of gradients one after the other averages them in groups of
-//! tensors: [`Buckets`], and [`Background`] to do so in a thread of their own.
+//! tensors: [`Buckets`], and [`Background`] to do so in a thread of their own. [`Overlapped`] is the exchange made of the two.
 
 mod agreement;
 pub mod all_gather;
@@ -69,6 +69,7 @@ mod buckets;
 mod codec;
 mod collective;
 mod digest;
+mod early;
 mod elements;
 mod end;
 mod ends;
@@ -81,6 +82,7 @@ mod launch;
 mod ledger;
 mod link;
 mod optimizer;
+mod overlapped;
 pub mod plan;
 mod policy;
 mod report;
@@ -100,16 +102,18 @@ pub use background::Background;
 pub use buckets::{Buckets, Model, OnNonFinite, Outcome};
 pub use collective::{Average, Collective, Round};
 pub use digest::digest;
+pub use early::Early;
 pub use end::End;
 pub use ends::Ends;
 pub use error::ExchangeError;
 pub use exchange::{Exchange, StepReport};
 pub use hierarchical::Hierarchical;
 pub use kept::reshare;
-pub use launch::{Launched, Servers, launch};
+pub use launch::{Launched, Servers, launch, launch_with};
 pub use ledger::Traffic;
 pub use link::{Link, StepBytes};
 pub use optimizer::{Adopt, Apply, Optimizer};
+pub use overlapped::{Overlapped, fuse};
 pub use policy::Policy;
 pub use rule::{Rule, RuleError};
 pub use scatter_reduce::ScatterReduce;

@@ -154,7 +154,7 @@ impl Setup<'_> {
     }
 
     /// The compressors of pushes: of every phase, and of rules.
-    fn pushes(&self) -> impl Iterator<Item = &Spec> {
+    pub(crate) fn pushes(&self) -> impl Iterator<Item = &Spec> {
         let later = self.policy.later.iter().map(|(_, spec)| spec);
         let rules = self.policy.rules.iter().map(|rule| &rule.spec);
         std::iter::once(&self.policy.push).chain(later).chain(rules)
@@ -221,6 +221,15 @@ impl Setup<'_> {
 
     /// Validates, and compares this rank's setup with that of all others.
     pub(crate) fn join(&self, transport: &mut dyn Transport) -> Result<(), ExchangeError> {
+        self.join_as(transport, "")
+    }
+
+    /// The same with further facts that must be equal, a fact a line.
+    pub(crate) fn join_as(
+        &self,
+        transport: &mut dyn Transport,
+        facts: &str,
+    ) -> Result<(), ExchangeError> {
         self.validate()?;
         let ranks = self.strategy.ranks(self.workers);
         if transport.size() != ranks {
@@ -232,7 +241,7 @@ impl Setup<'_> {
             ));
         }
         let digest = digest(self.initial);
-        let description = format!("{}initial parameters {digest:016x}\n", self.describe());
+        let description = format!("{}initial parameters {digest:016x}\n{facts}", self.describe());
         agreement::on_configuration(transport, &description)
     }
 

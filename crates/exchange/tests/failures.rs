@@ -9,9 +9,15 @@ use common::{RATE, Run, Sgd, gradients, lossless, strategy};
 use gradwire::{Error, State, StateError};
 use gradwire_exchange::{Exchange, ExchangeError, Optimizer, launch};
 
-const STRATEGIES: [&str; 6] = [
+/// How an exchange that begins early is told from a plain one.
+const OVERLAPPED: &str = " overlapped";
+
+const STRATEGIES: [&str; 9] = [
     "all-reduce",
+    "all-reduce overlapped",
     "all-gather",
+    "all-gather overlapped",
+    "scatter-reduce overlapped",
     "scatter-reduce",
     "sparse-all-reduce",
     "hierarchical",
@@ -19,7 +25,10 @@ const STRATEGIES: [&str; 6] = [
 ];
 
 fn run(name: &str) -> Run {
-    Run::new(strategy(name), 3, &lossless(name), &[40, 0, 1000])
+    let plain = name.strip_suffix(OVERLAPPED).unwrap_or(name);
+    let mut run = Run::new(strategy(plain), 3, &lossless(plain), &[40, 0, 1000]);
+    run.groups = name.ends_with(OVERLAPPED).then(|| vec![vec![2], vec![0, 1]]);
+    run
 }
 
 fn steps(
@@ -31,9 +40,17 @@ fn steps(
     let mut parameters = run.initial.clone();
     for step in 0..steps {
         let gradients = gradients(&run.tensors, rank, step);
+        early(exchange, step, &gradients);
         exchange.step(step, RATE, &gradients, &mut parameters)?;
     }
     Ok(())
+}
+
+/// Hands over the last gradient early, where that is possible.
+fn early(exchange: &mut dyn Exchange, step: u64, gradients: &[Vec<f32>]) {
+    if let Some(early) = exchange.early(step) {
+        early.hand_over(2, &gradients[2]);
+    }
 }
 
 fn assert_names(error: &ExchangeError, rank: usize, name: &str) {
@@ -51,8 +68,9 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
         let run = run(name);
         let (results, servers) = run.workers(|rank, exchange| {
             steps(&run, rank, exchange, 2)?;
-            assert!(rank != 1, "this rank dies in the middle of its run");
             let gradients = gradients(&run.tensors, rank, 2);
+            early(exchange, 2, &gradients);
+            assert!(rank != 1, "this rank dies in the middle of its run");
             exchange.step(2, RATE, &gradients, &mut run.initial.clone()).map(|_| ())
         });
         for (rank, result) in results.into_iter().enumerate() {
@@ -77,6 +95,7 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
             if rank == 2 {
                 gradients[0][7] = f32::NAN;
             }
+            early(exchange, 1, &gradients);
             exchange.step(1, RATE, &gradients, &mut run.initial.clone()).map(|_| ())
         });
         for (rank, result) in results.into_iter().enumerate() {

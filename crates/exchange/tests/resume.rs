@@ -21,6 +21,9 @@ fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) 
         }
         for step in steps.clone() {
             let gradients = gradients(&run.tensors, rank, step);
+            if let Some(early) = exchange.early(step) {
+                early.hand_over(3, &gradients[3]);
+            }
             exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
         }
         let mut state = State::new();
@@ -34,6 +37,9 @@ fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) 
 #[test]
 fn a_resumed_run_is_bit_identical() {
     for name in [
+        "all-reduce overlapped",
+        "all-gather overlapped",
+        "scatter-reduce overlapped",
         "all-reduce",
         "all-gather",
         "scatter-reduce",
@@ -52,9 +58,11 @@ fn a_resumed_run_is_bit_identical() {
             "powersgd",
             "gradiveq:slice=8,keep=2,refresh=4",
         ] {
-            let mut run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
+            let plain = name.trim_end_matches(" overlapped");
+            let mut run = Run::new(strategy(plain), 3, &text.parse().unwrap(), &SIZES);
+            run.groups = (plain != name).then(|| vec![vec![3], vec![2, 1, 0]]);
             run.momentum = true;
-            if !suits(name, &run.policy.push) {
+            if !suits(plain, &run.policy.push) {
                 continue;
             }
             let whole = continued(&run, 0..6, None);
@@ -85,4 +93,31 @@ fn another_configuration_is_refused() {
             assert!(error.to_string().contains("saved with"), "{error}");
         }
     }
+}
+
+#[test]
+fn a_run_goes_on_with_groups_or_without_but_for_slices() {
+    for (name, text) in
+        [("all-gather", "3lc"), ("all-gather", "onebit"), ("all-reduce", "powersgd")]
+    {
+        let mut run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
+        run.momentum = true;
+        let groups = Some(vec![vec![3, 2], vec![1, 0]]);
+        let whole = continued(&run, 0..4, None);
+        for first in [None, groups.clone()] {
+            run.groups = first;
+            let half = continued(&run, 0..2, None);
+            run.groups = if run.groups.is_none() { groups.clone() } else { None };
+            let rest = continued(&run, 2..4, Some(&half));
+            assert!(bits(&rest[1].0) == bits(&whole[1].0), "{name}, {text}: {:?}", run.groups);
+        }
+    }
+    let mut run = Run::new(strategy("scatter-reduce"), 3, &"3lc".parse().unwrap(), &SIZES);
+    let saved = continued(&run, 0..1, None);
+    run.groups = Some(vec![vec![0, 1, 2, 3]]);
+    let (results, _) =
+        run.workers(|_, exchange| exchange.restore(&State::from_bytes(&saved[0].1).unwrap()));
+    let error = results.into_iter().next().unwrap().unwrap().unwrap_err().to_string();
+    assert!(error.contains("saved with exchange = scatter-reduce with 3 workers"), "{error}");
+    assert!(error.contains("of each tensor with 3 workers"), "{error}");
 }

@@ -151,7 +151,7 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
     seeds.sort_unstable();
     seeds.dedup();
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
-    vec![
+    let mut facts = vec![
         ("parameters", format!("{} in {} tensors", run.parameters, run.tensors)),
         ("compressed", format!("{} parameters", run.compressed_parameters)),
         ("workers", run.workers.to_string()),
@@ -165,7 +165,11 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
         ("crop and flip", if run.augment { "yes" } else { "no" }.to_owned()),
         ("seeds", seeds.join(", ")),
         ("time it took", seconds(runs.iter().map(|run| run.seconds).sum())),
-    ]
+    ];
+    if run.overlap {
+        facts.push(("overlap", "gradients travel while others are computed".to_owned()));
+    }
+    facts
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ fn rounded(value: f64, digits: usize) -> f64 {
 }
 
 /// The measured values of a step.
-fn values(step: &mut StepRecord) -> [&mut f64; 10] {
+fn values(step: &mut StepRecord) -> [&mut f64; 12] {
     let StepRecord {
         step: _,
         loss,
@@ -72,8 +72,23 @@ fn values(step: &mut StepRecord) -> [&mut f64; 10] {
         update,
         wire,
         wall,
+        background,
+        waited,
     } = step;
-    [loss, learning_rate, bytes_up, bytes_down, compute, compress, decompress, update, wire, wall]
+    [
+        loss,
+        learning_rate,
+        bytes_up,
+        bytes_down,
+        compute,
+        compress,
+        decompress,
+        update,
+        wire,
+        wall,
+        background,
+        waited,
+    ]
 }
 
 /// Writes all of `runs` to `path`, which then holds these and no others.

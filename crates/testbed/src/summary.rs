@@ -92,6 +92,8 @@ pub struct Row {
     pub decompress: f64,
     /// Measured seconds a step in the optimizer.
     pub update: f64,
+    /// The part of the time that exchanging took in which workers computed on; `None` without overlap.
+    pub hidden: Option<f64>,
     /// Step time and speed-up by link, in the order of [`Summary::links`].
     pub on_links: Vec<OnLink>,
 }
@@ -213,6 +215,7 @@ fn row(runs: &[&RunRecord], compute: f64, links: &[Link]) -> Result<Row, Testbed
         compress: over_steps(|s| s.compress),
         decompress: over_steps(|s| s.decompress),
         update: over_steps(|s| s.update),
+        hidden: mean(runs.iter().filter_map(|run| run.hidden())),
         on_links,
     })
 }

@@ -21,6 +21,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             update: 0.0005,
             wire: 0.003,
             wall: 0.02,
+            ..StepRecord::default()
         })
         .collect();
     let evaluation = |step: u64, quality: f64| Evaluation {
@@ -47,6 +48,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         participation: 1.0,
         dropout: 0.0,
         mask: true,
+        overlap: false,
         rounds: steps,
         sent: Sent::default(),
         workers: 4,

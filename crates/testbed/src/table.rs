@@ -138,9 +138,11 @@ pub fn traffic(summary: &Summary) -> Grid {
 /// Time a step of each compressor: measured parts, then modelled step time and speed-up by link.
 pub fn time(summary: &Summary) -> Grid {
     let measured = ["compressor", "compute", "compress", "decompress"].map(str::to_owned);
+    let overlaps = overlaps(summary);
+    let hidden = overlaps.then(|| HIDDEN.to_owned());
     let links =
         summary.links.iter().map(|link| format!("{}, modelled", bandwidth(link.bits_per_second)));
-    let mut grid = Grid::new(measured.into_iter().chain(links));
+    let mut grid = Grid::new(measured.into_iter().chain(hidden).chain(links));
     for row in &summary.rows {
         let mut cells = vec![
             row.compressor.clone(),
@@ -148,10 +150,23 @@ pub fn time(summary: &Summary) -> Grid {
             seconds(row.compress),
             seconds(row.decompress),
         ];
+        cells.extend(overlaps.then(|| hidden_part(row)));
         cells.extend((0..summary.links.len()).map(|at| on_link(row, at)));
         grid.push(cells);
     }
     grid
+}
+
+/// How much of its communication a run hid.
+const HIDDEN: &str = "hidden";
+
+/// Whether some run exchanged while it computed.
+fn overlaps(summary: &Summary) -> bool {
+    summary.rows.iter().any(|row| row.hidden.is_some())
+}
+
+fn hidden_part(row: &Row) -> String {
+    row.hidden.map_or("–".to_owned(), |part| format!("{:.0} % of communication", 100.0 * part))
 }
 
 fn on_link(row: &Row, at: usize) -> String {
@@ -209,6 +224,13 @@ pub fn notes(summary: &Summary) -> Vec<String> {
          not overlap."
             .to_owned(),
     ];
+    if overlaps(summary) {
+        notes.push(
+            "Hidden: of the time in which gradients were encoded, sent, waited for and decoded, the part in which \
+             workers computed on; measured, on the machine and the network of the run."
+                .to_owned(),
+        );
+    }
     if summary.rows.iter().any(|row| row.quality.count > 1) {
         notes.push(
             "Quality is mean ± standard deviation over seeds, with the least and the greatest."
@@ -220,6 +242,8 @@ pub fn notes(summary: &Summary) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use gradwire_train::run::RunRecord;
+
     use super::*;
     use crate::summary::{default_links, summarize};
     use crate::synthetic;
@@ -264,5 +288,22 @@ mod tests {
         let time = time(&summary);
         assert_eq!((time.head.len(), time.head[4].as_str()), (8, "10 Mbit/s, modelled"));
         assert!(time.rows[0][4].ends_with("(1.00×)"));
+    }
+
+    #[test]
+    fn what_was_hidden_is_shown_where_there_was_overlap() {
+        let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
+        let heads = |runs: &[RunRecord]| time(&summarize(runs, &default_links()).unwrap());
+        assert!(!heads(&runs).head.contains(&HIDDEN.to_owned()));
+        // Of twice 10 and 30 milliseconds each waits for a quarter.
+        for (at, step) in runs[1].trace.iter_mut().enumerate() {
+            step.background = if at % 2 == 0 { 0.010 } else { 0.030 };
+            step.waited = step.background / 4.0;
+        }
+        let time = heads(&runs);
+        assert_eq!((time.head.len(), time.head[4].as_str()), (9, "hidden"));
+        assert_eq!([&time.rows[0][4], &time.rows[1][4]], ["–", "75 % of communication"]);
+        let notes = notes(&summarize(&runs, &default_links()).unwrap());
+        assert!(notes.iter().any(|note| note.starts_with("Hidden:")));
     }
 }

@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             participation: 1.0,
             dropout: 0.0,
             mask: false,
+            overlap: false,
             strategy: "server".parse()?,
             workers: 4,
             steps: 400,

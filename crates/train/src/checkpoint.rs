@@ -22,7 +22,7 @@
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{Rule, reshare};
+use gradwire_exchange::{Overlapped, Rule, reshare};
 use serde::{Deserialize, Serialize};
 
 use crate::kept;
@@ -58,7 +58,7 @@ pub(crate) struct Checkpoint {
     state: State,
     /// Workers of the run that wrote it.
     saved_by: usize,
-    /// Workers of this one, and their exchange.
+    /// Workers of this one, and what states of their exchange say they are of.
     workers: usize,
     exchange: String,
 }
@@ -91,7 +91,7 @@ impl Checkpoint {
             state,
             saved_by: saved_by.ok_or_else(damaged)?,
             workers: config.workers,
-            exchange: config.strategy.to_string(),
+            exchange: exchange_of(config),
         })
     }
 
@@ -120,8 +120,17 @@ impl Checkpoint {
         }
         let all: Vec<State> = (0..self.saved_by).map(saved).collect();
         let mut state = reshare(&all, rank, self.workers);
-        state.set_setting("exchange", format!("{} with {} workers", self.exchange, self.workers));
+        state.set_setting("exchange", self.exchange.as_str());
         state
+    }
+}
+
+/// What a state of a run's exchange says it is of.
+fn exchange_of(config: &RunConfig) -> String {
+    let (strategy, workers) = (config.strategy, config.workers);
+    match config.overlap {
+        true => Overlapped::saved_as(strategy, workers),
+        false => format!("{strategy} with {workers} workers"),
     }
 }
 
@@ -159,6 +168,7 @@ pub(crate) fn write(
 /// What must be equal on all ranks of a run, a fact a line.
 pub(crate) fn facts(config: &RunConfig) -> String {
     let own = [
+        ("overlap", config.overlap.to_string()),
         ("evaluate every", config.evaluate_every.to_string()),
         ("evaluate at most", config.evaluate_at_most.to_string()),
         ("check every", config.check_every.to_string()),

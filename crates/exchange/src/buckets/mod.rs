@@ -5,6 +5,7 @@
 //! groups: when tensors are grouped anew, residuals follow them by name, bit for bit, and the averages stay
 //! what they would have been in the old groups.
 
+mod beside;
 mod states;
 
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ use crate::{
 /// What all ranks agree on.
 #[derive(Debug, Clone)]
 pub struct Model {
-    /// How ranks average; a parameter server is no such way.
+    /// How ranks average: all-reduce, all-gather or scatter-reduce.
     pub strategy: Strategy,
     /// What travels compressed.
     pub policy: Policy,
@@ -107,7 +108,8 @@ impl Buckets {
     /// # Errors
     /// `Config` if the configuration cannot work, with the reason and the remedy.
     pub fn new(transport: Box<dyn Transport>, model: Model) -> Result<Self, ExchangeError> {
-        if model.strategy.servers() > 0 {
+        let by_groups = [Strategy::AllReduce, Strategy::AllGather, Strategy::ScatterReduce];
+        if !by_groups.contains(&model.strategy) {
             return Err(ExchangeError::Config(format!(
                 "groups of tensors are averaged by all-reduce, all-gather or scatter-reduce, not by '{}'",
                 model.strategy

@@ -9,8 +9,7 @@ use crate::kept::{self, Entry};
 impl Buckets {
     /// Everything a resumed run needs of this rank.
     pub fn save(&self) -> State {
-        let mut state = self.loose.clone();
-        self.groups.iter().flatten().for_each(|group| group.average.save(&mut state));
+        let mut state = self.kept();
         state.set_setting("strategy", self.model.strategy.to_string());
         state.set_number("workers", self.transport.size() as u64);
         state.set_number("rank", self.transport.rank() as u64);
@@ -63,7 +62,7 @@ impl Buckets {
     }
 
     /// Refuses what is kept for tensors that this model does not have.
-    fn check(&self, state: &State) -> Result<(), StateError> {
+    pub(super) fn check(&self, state: &State) -> Result<(), StateError> {
         for (text, values) in state.floats_under("") {
             let Some(entry) = Entry::read(text) else { continue };
             let Some(&at) = self.by_name.get(entry.name) else {

@@ -10,8 +10,8 @@ use std::thread;
 use gradwire::registry::{Aggregation, Family, REGISTRY};
 use gradwire::{Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
-    Exchange, ExchangeError, Optimizer, Policy, ServerReport, Setup, Shares, StepReport, Strategy,
-    in_process, launch,
+    End, Exchange, ExchangeError, Optimizer, Overlapped, Policy, ServerReport, Setup, Shares,
+    StepReport, Strategy, in_process, launch_with,
 };
 
 /// The sizes at which packing and cutting have their edges.
@@ -155,6 +155,8 @@ pub struct Run {
     pub options: in_process::Options,
     pub momentum: bool,
     pub shares: Shares,
+    /// Groups that an exchange that begins early is made of.
+    pub groups: Option<Vec<Vec<usize>>>,
 }
 
 impl Run {
@@ -171,6 +173,7 @@ impl Run {
             options: in_process::Options::default(),
             momentum: false,
             shares: Shares::equal(workers),
+            groups: None,
         }
     }
 
@@ -191,7 +194,13 @@ impl Run {
         &self,
         work: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
     ) -> (Vec<thread::Result<R>>, Result<Vec<ServerReport>, ExchangeError>) {
-        let launched = launch(&self.setup(), self.options, || self.optimizer()).unwrap();
+        let setup = self.setup();
+        let join = |transport| match &self.groups {
+            None => End::join(transport, &setup, || self.optimizer()),
+            Some(groups) => Overlapped::new(transport, &setup, groups.clone(), self.optimizer())
+                .map(|exchange| End::Worker(Box::new(exchange))),
+        };
+        let launched = launch_with(&setup, self.options, join).unwrap();
         let results = thread::scope(|scope| {
             let threads: Vec<_> = launched
                 .workers

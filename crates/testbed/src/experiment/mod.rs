@@ -43,6 +43,9 @@ pub struct Experiment {
     pub dropout: f64,
     /// Whether workers with optimizers of their own forget the momentum of what they have sent.
     pub mask: bool,
+    /// Whether gradients of the last layers are exchanged while those of the first are still being computed.
+    #[serde(skip_serializing_if = "is_off")]
+    pub overlap: bool,
     /// How workers exchange tensors.
     #[serde(with = "text")]
     pub exchange: Strategy,
@@ -111,6 +114,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_off(switch: &bool) -> bool {
+    !switch
+}
+
 impl Default for Experiment {
     fn default() -> Self {
         let specs = [
@@ -131,6 +138,7 @@ impl Default for Experiment {
             participation: 1.0,
             dropout: 0.0,
             mask: true,
+            overlap: false,
             exchange: Strategy::default(),
             workers: 4,
             steps: 600,
@@ -257,6 +265,7 @@ mod tests {
         let mut experiment = Experiment::default();
         assert_eq!(read(&experiment.to_toml()).unwrap(), experiment);
         experiment.epochs = Some(1.5);
+        experiment.overlap = true;
         experiment.augment = Some(false);
         experiment.clip = Some(2.5);
         experiment.seeds = vec![1, 2];

@@ -63,6 +63,7 @@ impl Experiment {
                 participation: self.participation,
                 dropout: self.dropout,
                 mask: self.mask,
+                overlap: self.overlap,
                 strategy: self.exchange,
                 workers: self.workers,
                 steps,

@@ -80,9 +80,10 @@ impl Network for AlexNet {
             if [0, 1, 4].contains(&at) {
                 x = max_pool(x, 3, 2);
             }
+            x = pass.tap(x);
         }
         let x = x.flatten::<2>(1, 3);
-        let x = self.hidden.iter().fold(x, |x, layer| relu(layer.forward(pass, x)));
+        let x = self.hidden.iter().fold(x, |x, layer| pass.tap(relu(layer.forward(pass, x))));
         self.last.forward(pass, x)
     }
 }

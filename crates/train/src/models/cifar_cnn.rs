@@ -45,7 +45,7 @@ impl CifarCnn {
 impl Network for CifarCnn {
     fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
         // A rectifier behind the pooling is the same, on a quarter of the values.
-        let layer = |x, conv: &Conv| relu(max_pool(conv.forward(pass, x), 2, 2));
+        let layer = |x, conv: &Conv| pass.tap(relu(max_pool(conv.forward(pass, x), 2, 2)));
         let x = self.convs.iter().fold(images, layer);
         self.fc.forward(pass, x.flatten::<2>(1, 3))
     }

@@ -100,7 +100,7 @@ fn resnet(config: ResNetConfig) -> Model {
     narrow(shape, |layout, shape| ImageNetResNet::new(layout, config, shape))
 }
 
-fn all() -> [(&'static str, Model); 7] {
+pub(super) fn all() -> [(&'static str, Model); 7] {
     [
         ("densenet40", densenet()),
         ("resnet9", resnet9()),

@@ -78,14 +78,15 @@ impl DenseNet {
 
 impl Network for DenseNet {
     fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        let mut x = self.conv.forward(pass, images);
+        let mut x = pass.tap(self.conv.forward(pass, images));
         for (at, block) in self.blocks.iter().enumerate() {
             for layer in block {
                 let new = layer.forward(pass, x.clone());
-                x = Tensor::cat(vec![x, new], 1);
+                x = pass.tap(Tensor::cat(vec![x, new], 1));
             }
             if let Some(transition) = self.transitions.get(at) {
                 x = mean_pool(transition.forward(pass, x), 2);
+                x = pass.tap(x);
             }
         }
         let x = relu(self.norm.forward(pass, x));

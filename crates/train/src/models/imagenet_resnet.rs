@@ -81,8 +81,11 @@ impl ImageNetResNet {
 impl Network for ImageNetResNet {
     fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
         let x = relu(self.first.forward(pass, images));
-        let x = max_pool_padded(x, 3, 2, 1);
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(pass, x));
+        let mut x = pass.tap(max_pool_padded(x, 3, 2, 1));
+        for block in &self.blocks {
+            x = block.forward(pass, x);
+            x = pass.tap(x);
+        }
         self.fc.forward(pass, global_mean(x))
     }
 }

@@ -9,6 +9,7 @@ use burn::tensor::module::{avg_pool2d, batch_norm, batch_norm_train, linear, max
 use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
 use super::conv::conv;
+use super::tap::Watch;
 
 /// Added to a variance before its square root is taken.
 const EPSILON: f64 = 1e-5;
@@ -80,6 +81,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) layout: &'a Layout,
     /// What batch normalisation does.
     pub(crate) norm: Norm<'a>,
+    /// Who follows it.
+    pub(crate) watch: Watch,
 }
 
 /// Where batch normalisation takes its statistics from.
@@ -125,13 +128,31 @@ pub(crate) fn floats(data: &burn::tensor::TensorData) -> &[f32] {
 }
 
 impl Pass<'_> {
+    /// A parameter, for the operation that takes it.
     pub(crate) fn take<const D: usize>(&self, at: usize) -> Tensor<D> {
         let shape: [usize; D] = self.layout.parameters[at]
             .tensor
             .shape()
             .try_into()
             .expect("a layer takes its parameters in the rank it declared them in");
-        self.parameters[at].clone().reshape(shape)
+        self.take_as(at, shape)
+    }
+
+    /// The same in another shape, where the operation takes it so.
+    pub(crate) fn take_as<const D: usize>(&self, at: usize, shape: [usize; D]) -> Tensor<D> {
+        let taken = self.parameters[at].clone().reshape(shape);
+        self.watch.took(at, &taken);
+        taken
+    }
+
+    /// The same tensor, on which all depends that later parameters are taken for: when back-propagation comes here, their
+    /// gradients are known.
+    pub(crate) fn tap<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        self.watch.tap(x)
+    }
+
+    fn elements(&self, at: usize) -> usize {
+        self.layout.parameters[at].tensor.elements()
     }
 }
 
@@ -199,11 +220,7 @@ impl Conv {
     pub(crate) fn forward(&self, pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
         let maps = conv(x, pass.take(self.weight), self.stride, self.padding);
         match self.bias {
-            Some(bias) => {
-                let bias: Tensor<1> = pass.take(bias);
-                let channels = bias.dims()[0];
-                maps + bias.reshape([1, channels, 1, 1])
-            }
+            Some(bias) => maps + pass.take_as(bias, [1, pass.elements(bias), 1, 1]),
             None => maps,
         }
     }
@@ -254,7 +271,11 @@ impl Linear {
 
     /// `[batch, from]` in, `[batch, to]` out.
     pub(crate) fn forward(&self, pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
-        linear(x, pass.take(self.weight), self.bias.map(|bias| pass.take(bias)))
+        let products = linear(x, pass.take(self.weight), None);
+        match self.bias {
+            Some(bias) => products + pass.take_as(bias, [1, pass.elements(bias)]),
+            None => products,
+        }
     }
 }
 

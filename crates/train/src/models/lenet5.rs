@@ -56,9 +56,9 @@ impl Network for LeNet5 {
     fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
         // A rectifier behind the pooling is the same, on a quarter of the values.
         let next = |x| if self.rectified { relu(x) } else { x };
-        let x = next(max_pool(self.conv1.forward(pass, images), 2, 2));
-        let x = next(max_pool(self.conv2.forward(pass, x), 2, 2));
-        let x = relu(self.fc1.forward(pass, x.flatten::<2>(1, 3)));
+        let x = pass.tap(next(max_pool(self.conv1.forward(pass, images), 2, 2)));
+        let x = pass.tap(next(max_pool(self.conv2.forward(pass, x), 2, 2)));
+        let x = pass.tap(relu(self.fc1.forward(pass, x.flatten::<2>(1, 3))));
         self.fc2.forward(pass, x)
     }
 }

@@ -100,7 +100,7 @@ impl Network for Mlp {
         for (at, layer) in self.layers.iter().enumerate() {
             x = layer.forward(pass, x);
             if at + 1 < self.layers.len() {
-                x = if self.tanh { tanh(x) } else { relu(x) };
+                x = pass.tap(if self.tanh { tanh(x) } else { relu(x) });
             }
         }
         x

@@ -25,6 +25,9 @@ mod ncf_tests;
 mod resnet;
 mod resnet9;
 
+mod tap;
+#[cfg(test)]
+mod tap_tests;
 #[cfg(test)]
 mod tests;
 mod unet;

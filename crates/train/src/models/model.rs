@@ -1,11 +1,15 @@
 //! A model at work: initial parameters, gradients, evaluation.
 
+use std::sync::Arc;
+
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use gradwire::{Rng, State, StateError};
+use gradwire_exchange::Early;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Init, Layout, Norm, Parameter, Pass, Statistics, floats};
+use super::tap::Watch;
 use super::{ImageShape, ModelError, ModelKind, Network};
 
 /// The stream of random words that initial parameters are drawn from.
@@ -108,6 +112,19 @@ impl Model {
         labels: &[u16],
         gradients: &mut [Vec<f32>],
     ) -> f64 {
+        self.add_gradients_early(parameters, images, labels, gradients, None)
+    }
+
+    /// The same; `early` is told each gradient as soon as it is known, as far as it is before the last. The bits are the
+    /// same, but for zeros, of which it hears with their signs.
+    pub fn add_gradients_early(
+        &mut self,
+        parameters: &[Vec<f32>],
+        images: &[f32],
+        labels: &[u16],
+        gradients: &mut [Vec<f32>],
+        early: Option<&Arc<dyn Early>>,
+    ) -> f64 {
         let device = self.device.clone().autodiff();
         let leaves: Vec<Tensor<1>> = parameters
             .iter()
@@ -117,6 +134,7 @@ impl Model {
             parameters: &leaves,
             layout: &self.layout,
             norm: Norm::Batch(&mut self.statistics),
+            watch: early.map_or(Watch::Nobody, |early| Watch::early(early, leaves.len())),
         };
         let images = batch(self.shape, images, &device);
         let scores = self.network.forward(&mut pass, images);
@@ -152,8 +170,7 @@ impl Model {
             .iter()
             .map(|values| Tensor::from_floats(values.as_slice(), &self.device))
             .collect();
-        let mut pass =
-            Pass { parameters: &parameters, layout: &self.layout, norm: Norm::Running(statistics) };
+        let mut pass = self.scoring(&parameters, statistics);
         let images = batch(self.shape, images, &self.device);
         let scores = log_softmax(self.network.forward(&mut pass, images), 1).into_data();
         let mut score = Score::default();
@@ -166,6 +183,30 @@ impl Model {
             score.loss -= f64::from(row[label]);
         }
         score
+    }
+
+    /// A pass of a batch that is not learned from.
+    fn scoring<'a>(
+        &'a self,
+        parameters: &'a [Tensor<1>],
+        statistics: &'a [Statistics],
+    ) -> Pass<'a> {
+        let norm = Norm::Running(statistics);
+        Pass { parameters, layout: &self.layout, norm, watch: Watch::Nobody }
+    }
+
+    /// Parameters whose gradients become known together, in the order in which they do: from the loss to the images.
+    /// Takes as long as scoring one image.
+    pub fn order(&self) -> Vec<Vec<usize>> {
+        let zeros = |tensor: &gradwire::Tensor| vec![0.0; tensor.elements()];
+        let flat = |values: Vec<f32>| Tensor::from_floats(values.as_slice(), &self.device);
+        let parameters: Vec<Tensor<1>> = self.tensors.iter().map(zeros).map(flat).collect();
+        let mut pass = self.scoring(&parameters, &self.statistics);
+        pass.watch = Watch::order();
+        let image = batch(self.shape, &vec![0.0; self.shape.elements()], &self.device);
+        self.network.forward(&mut pass, image);
+        let Watch::Order(parts) = pass.watch else { return Vec::new() };
+        parts.into_inner().into_iter().rev().filter(|part| !part.is_empty()).collect()
     }
 
     /// The running statistics of batch normalisation.

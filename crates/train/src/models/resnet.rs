@@ -59,9 +59,11 @@ impl ResNet {
 impl Network for ResNet {
     fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
         let x = self.conv.forward(pass, images);
-        let mut x = relu(self.norm.forward(pass, x));
+        let x = relu(self.norm.forward(pass, x));
+        let mut x = pass.tap(x);
         for block in &self.blocks {
             x = block.forward(pass, x);
+            x = pass.tap(x);
         }
         self.fc.forward(pass, global_mean(x))
     }

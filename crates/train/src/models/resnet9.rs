@@ -69,11 +69,12 @@ impl Network for ResNet9 {
         let [layer1, layer2, layer3] = &self.layers;
         let [residual1, residual3] = &self.residuals;
         let x = self.first.forward(pass, images);
-        let x = max_pool(layer1.forward(pass, x), 2, 2);
-        let x = around(residual1, pass, x);
-        let x = max_pool(layer2.forward(pass, x), 2, 2);
-        let x = max_pool(layer3.forward(pass, x), 2, 2);
-        let x = around(residual3, pass, x);
+        let x = layer1.forward(pass, pass.tap(x));
+        let x = around(residual1, pass, pass.tap(max_pool(x, 2, 2)));
+        let x = layer2.forward(pass, pass.tap(x));
+        let x = layer3.forward(pass, pass.tap(max_pool(x, 2, 2)));
+        let x = around(residual3, pass, pass.tap(max_pool(x, 2, 2)));
+        let x = pass.tap(x);
         let [batch, channels, height, width] = x.dims();
         let x = x.reshape([batch, channels, height * width]).max_dim(2).flatten::<2>(1, 2);
         self.fc.forward(pass, x) * SCALE

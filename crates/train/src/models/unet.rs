@@ -77,15 +77,15 @@ impl Network for UNet {
         let mut x = images;
         for pair in &self.down {
             let maps = pair.forward(pass, x);
-            x = max_pool(maps.clone(), 2, 2);
+            x = pass.tap(max_pool(maps.clone(), 2, 2));
             beside.push(maps);
         }
         for ((pair, doubling), beside) in self.up.iter().zip(beside.into_iter().rev()) {
             x = pair.forward(pass, x);
             x = relu(doubling.forward(pass, x));
-            x = Tensor::cat(vec![x, beside], 1);
+            x = pass.tap(Tensor::cat(vec![x, beside], 1));
         }
-        x = self.out.forward(pass, x);
+        x = pass.tap(self.out.forward(pass, x));
         let scores = self.last.forward(pass, x);
         let [batch, _, height, width] = scores.dims();
         let scores = scores.reshape([batch * height * width, 1]);

@@ -7,7 +7,7 @@ use crate::optim::OptimizerKind;
 
 const GREY: ImageShape = ImageShape { channels: 1, height: 32, width: 16, classes: 2 };
 
-fn narrow() -> Model {
+pub(super) fn narrow() -> Model {
     let mut layout = Layout::default();
     let network = UNet::new(&mut layout, 2, GREY).unwrap();
     Model::with_network(GREY, layout, Box::new(network))

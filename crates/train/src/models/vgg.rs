@@ -93,12 +93,12 @@ impl Network for Vgg {
         let mut x = images;
         for stage in &self.stages {
             for conv in stage {
-                x = relu(conv.forward(pass, x));
+                x = pass.tap(relu(conv.forward(pass, x)));
             }
             x = max_pool(x, 2, 2);
         }
         let x = x.flatten::<2>(1, 3);
-        let x = self.hidden.iter().fold(x, |x, layer| relu(layer.forward(pass, x)));
+        let x = self.hidden.iter().fold(x, |x, layer| pass.tap(relu(layer.forward(pass, x))));
         self.last.forward(pass, x)
     }
 }

@@ -34,6 +34,8 @@ pub struct RunConfig {
     pub dropout: f64,
     /// Whether a worker with an optimizer of its own forgets the momentum of what it has sent.
     pub mask: bool,
+    /// Whether gradients of the last layers are exchanged while those of the first are still being computed.
+    pub overlap: bool,
     /// How compressed tensors are exchanged.
     pub strategy: Strategy,
     /// Number of workers.

@@ -1,8 +1,10 @@
 //! What a worker learns: a model, and its share of the data the model is for.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gradwire::{State, StateError, Tensor};
+use gradwire_exchange::Early;
 
 use super::batches::{Batches, Slice, plain_batch};
 use super::exam::Subject;
@@ -146,6 +148,21 @@ impl<'a> Learner<'a> {
         self.add_gradients_of(step, 0..self.divisible(), parameters, gradients)
     }
 
+    /// The same; of images, `early` gets gradients as soon as they are known.
+    pub(super) fn add_gradients_early(
+        &mut self,
+        step: u64,
+        parameters: &[Vec<f32>],
+        gradients: &mut [Vec<f32>],
+        early: Option<&Arc<dyn Early>>,
+    ) -> f64 {
+        let all = 0..self.divisible();
+        match self {
+            Self::Images(images) => images.add_gradients(all, parameters, gradients, early),
+            Self::Text(_) | Self::Ratings(_) => self.add_gradients(step, parameters, gradients),
+        }
+    }
+
     /// The same of some examples of the batch, as if there were no others.
     pub(super) fn add_gradients_of(
         &mut self,
@@ -155,15 +172,7 @@ impl<'a> Learner<'a> {
         gradients: &mut [Vec<f32>],
     ) -> f64 {
         match self {
-            Self::Images(learner) => {
-                let ImageLearner { model, batches, .. } = &mut **learner;
-                let (images, labels) = batches.batch();
-                // A label an image, or one a pixel.
-                let [size, each] = [images.len(), labels.len()].map(|all| all / batches.len());
-                let images = &images[examples.start * size..examples.end * size];
-                let labels = &labels[examples.start * each..examples.end * each];
-                model.add_gradients(parameters, images, labels, gradients)
-            }
+            Self::Images(images) => images.add_gradients(examples, parameters, gradients, None),
             Self::Ratings(learner) => {
                 let RatingLearner { model, batches, .. } = &mut **learner;
                 let (Pairs { users, items }, taken) = batches.batch();
@@ -182,6 +191,14 @@ impl<'a> Learner<'a> {
                 let dropout = Some(dropout);
                 model.add_gradients(parameters, batches.chunk(), dropout, memory, gradients)
             }
+        }
+    }
+
+    /// Tensors whose gradients become known together, in the order in which they do.
+    pub(super) fn order(&self) -> Vec<Vec<usize>> {
+        match self {
+            Self::Images(images) => images.model.order(),
+            Self::Text(_) | Self::Ratings(_) => vec![(0..self.tensors().len()).collect()],
         }
     }
 
@@ -317,6 +334,24 @@ impl<'a> Learner<'a> {
             }
             Self::Ratings(_) => Ok(()),
         }
+    }
+}
+
+impl ImageLearner<'_> {
+    /// Adds the gradient of some examples of the batch laid out.
+    fn add_gradients(
+        &mut self,
+        examples: Range<usize>,
+        parameters: &[Vec<f32>],
+        gradients: &mut [Vec<f32>],
+        early: Option<&Arc<dyn Early>>,
+    ) -> f64 {
+        let (images, labels) = self.batches.batch();
+        // A label an image, or one a pixel.
+        let [size, each] = [images.len(), labels.len()].map(|all| all / self.batches.len());
+        let images = &images[examples.start * size..examples.end * size];
+        let labels = &labels[examples.start * each..examples.end * each];
+        self.model.add_gradients_early(parameters, images, labels, gradients, early)
     }
 }
 

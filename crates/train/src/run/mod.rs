@@ -17,6 +17,9 @@ mod learner;
 mod local;
 mod meeting;
 mod order;
+mod overlap;
+#[cfg(test)]
+mod overlap_tests;
 mod parts;
 mod rating_batches;
 #[cfg(test)]

@@ -87,6 +87,12 @@ pub struct StepRecord {
     /// other at every step, all of them measure the same.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub wall: f64,
+    /// Time in which a worker's own thread did all that, from encoding to decoding; 0 without overlap.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub background: f64,
+    /// Of it, what the worker waited for behind its backward pass; the rest was hidden.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub waited: f64,
 }
 
 /// How many elements a worker sent.
@@ -180,6 +186,9 @@ pub struct RunRecord {
     /// Whether workers forgot the momentum of what they had sent.
     #[serde(default)]
     pub mask: bool,
+    /// Whether gradients of the last layers were exchanged while those of the first were still being computed.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub overlap: bool,
     /// Exchanges; 0 in records that do not say.
     #[serde(default)]
     pub rounds: u64,
@@ -285,6 +294,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_off(switch: &bool) -> bool {
+    !switch
+}
+
 fn one() -> f64 {
     1.0
 }
@@ -322,6 +335,13 @@ impl RunRecord {
             value_bits: ((sparse + dense) * bits + raw * 32.0) / all,
             receivers: strategy.receivers(self.workers),
         })
+    }
+
+    /// The part of the time that exchanging took in which workers computed on, 0 to 1; `None` without overlap.
+    pub fn hidden(&self) -> Option<f64> {
+        let sum = |time: fn(&StepRecord) -> f64| self.trace.iter().map(time).sum::<f64>();
+        let (background, waited) = (sum(|step| step.background), sum(|step| step.waited));
+        (background > 0.0).then(|| (1.0 - waited / background).max(0.0))
     }
 
     /// Bits per parameter and step that a worker sent and received, averaged over both directions

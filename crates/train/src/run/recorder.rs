@@ -24,6 +24,8 @@ pub(super) struct Sample {
     pub(super) update: f64,
     pub(super) wire: f64,
     pub(super) wall: f64,
+    pub(super) background: f64,
+    pub(super) waited: f64,
 }
 
 /// Collects samples until a step is complete, in whatever order workers get there.
@@ -95,6 +97,8 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
         update: work(|sample| sample.update),
         wire: over(taken.len(), |sample| sample.wire),
         wall: over(taken.len(), |sample| sample.wall),
+        background: over(taken.len(), |sample| sample.background),
+        waited: over(taken.len(), |sample| sample.waited),
     }
 }
 

@@ -56,8 +56,7 @@ pub fn run_rank(
     // A server has a model's tensors, and learns nothing.
     let own = if rank < config.workers { rank } else { 0 };
     let mut parts = run.parts(own..own + 1)?;
-    let end = End::join(transport, &parts.setup(config), || parts.optimizer(config));
-    let exchange = match end.map_err(failed)? {
+    let exchange = match parts.join(config, transport).map_err(failed)? {
         End::Worker(exchange) => exchange,
         End::Server(server) => return server.run().map(|_| None).map_err(TrainError::Servers),
     };

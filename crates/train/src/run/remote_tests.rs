@@ -56,6 +56,11 @@ fn first(all: Vec<Result<Option<RunRecord>, TrainError>>) -> RunRecord {
     records.swap_remove(0).unwrap()
 }
 
+/// What the first of all ranks has on record.
+pub(super) fn together(config: &RunConfig) -> RunRecord {
+    first(ranks(config, &RunOptions::default(), &looks_away))
+}
+
 #[test]
 fn processes_have_the_bits_of_threads() {
     for (compressor, exchange) in [
@@ -66,7 +71,7 @@ fn processes_have_the_bits_of_threads() {
     ] {
         let config = config(compressor, exchange);
         let here = run(&config, &(), &RunOptions::default()).unwrap();
-        let apart = first(ranks(&config, &RunOptions::default(), &looks_away));
+        let apart = together(&config);
         assert_eq!(apart.digest, here.digest, "{compressor} over {exchange}");
         assert_eq!(apart.evaluations, here.evaluations);
         assert_eq!((apart.bytes_up, apart.bytes_down), (here.bytes_up, here.bytes_down));
@@ -128,12 +133,20 @@ fn a_run_stopped_apart_goes_on_here_and_the_other_way_round() {
 #[test]
 fn ranks_of_different_configurations_are_told_what_differs() {
     let base = config("3lc", "all-gather");
-    let other = RunConfig { batch: 5, ..base.clone() };
+    differ(&base, &RunConfig { batch: 5, ..base.clone() }, ["batch 5", "batch 4"]);
+    differ(&base, &RunConfig { overlap: true, ..base.clone() }, ["overlap true", "overlap false"]);
+    let transport = in_process::connect(2, in_process::Options::default()).remove(0);
+    let error = run_rank(&base, &(), &RunOptions::default(), Box::new(transport)).unwrap_err();
+    assert!(error.to_string().contains("3 ranks, and 2 were started"), "{error}");
+}
+
+/// The last of three ranks is of another configuration: all are told by these words.
+fn differ(base: &RunConfig, other: &RunConfig, parts: [&str; 2]) {
     let errors: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> = in_process::connect(3, in_process::Options::default())
             .into_iter()
             .map(|transport| {
-                let config = if transport.rank() == 2 { &other } else { &base };
+                let config = if transport.rank() == 2 { other } else { base };
                 scope.spawn(move || {
                     let options = RunOptions::default();
                     run_rank(config, &(), &options, Box::new(transport)).unwrap_err().to_string()
@@ -143,12 +156,9 @@ fn ranks_of_different_configurations_are_told_what_differs() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for error in errors {
-        assert!(error.contains("batch 5") && error.contains("batch 4"), "{error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         assert!(error.contains("rank 2"), "{error}");
     }
-    let transport = in_process::connect(2, in_process::Options::default()).remove(0);
-    let error = run_rank(&base, &(), &RunOptions::default(), Box::new(transport)).unwrap_err();
-    assert!(error.to_string().contains("3 ranks, and 2 were started"), "{error}");
 }
 
 #[test]

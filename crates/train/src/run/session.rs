@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{
     Adopt, Apply, Exchange, Optimizer, Policy, Rule, Servers, Setup, Shares, digest, in_process,
-    launch,
+    launch_with,
 };
 
 use super::cause::{Cause, message};
@@ -26,7 +26,9 @@ use super::rounds::Rounds;
 use super::setup::{policy_of, shards_of, shares_of, validate, warning};
 use super::svrg::Svrg;
 use super::worker::{Event, Failure, Shared, Worker};
-use super::{Evaluation, Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, TrainError};
+use super::{
+    Evaluation, Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, TrainError, overlap,
+};
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::models::Score;
 
@@ -54,8 +56,9 @@ pub(super) fn run(
     let run = Run { config, observer, options, checkpoint, start: Instant::now() };
     let mut parts = run.parts(0..config.workers)?;
     let transport = in_process::Options { deadline: parts.deadline(config), link: options.link };
-    let launched = launch(&parts.setup(config), transport, || parts.optimizer(config))
-        .map_err(TrainError::Servers)?;
+    let join = |transport| parts.join(config, transport);
+    let launched =
+        launch_with(&parts.setup(config), transport, join).map_err(TrainError::Servers)?;
     let learners = std::mem::take(&mut parts.learners);
     let ends = learners.into_iter().zip(launched.workers).enumerate();
     let members = ends
@@ -100,6 +103,8 @@ pub(super) struct Parts<'a> {
     shares: Shares,
     policy: Policy,
     rounds: Rounds,
+    /// Tensors that travel together, where they do not all.
+    pub(super) groups: Option<Vec<Vec<usize>>>,
 }
 
 /// A worker of this process in the making.
@@ -161,8 +166,9 @@ impl<'a> Run<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         let parameters = self.parameters(&mut learners)?;
         let tensors = learners[0].tensors().to_vec();
+        let groups = overlap::groups(config, &learners[0]);
         let (policy, rounds) = policy_of(config, &tensors)?;
-        Ok(Parts { learners, tensors, parameters, shares, policy, rounds })
+        Ok(Parts { learners, tensors, parameters, shares, policy, rounds, groups })
     }
 }
 
@@ -369,6 +375,7 @@ impl Run<'_> {
             participation: config.participation,
             dropout: config.dropout,
             mask: config.mask,
+            overlap: config.overlap,
             rounds: rounds.count(),
             workers: config.workers,
             steps: config.steps,

@@ -5,7 +5,7 @@ use gradwire_exchange::{HEADER_BYTES, Policy, Shares, Strategy};
 
 use super::learner::check_data;
 use super::rounds::Rounds;
-use super::{Payload, RunConfig, Split, TrainError, svrg};
+use super::{Payload, RunConfig, Split, TrainError, overlap, svrg};
 use crate::data::Content;
 use crate::plan::Course;
 
@@ -52,6 +52,7 @@ pub(super) fn validate(config: &RunConfig) -> Result<(), TrainError> {
         )));
     }
     svrg::check(config)?;
+    overlap::check(config)?;
     check_data(config)
 }
 
@@ -125,7 +126,9 @@ pub(super) fn policy_of(
     let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
     // Updates and weights are taken as they are: what servers send back loses nothing.
     let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
-    Ok((Policy { push, later: phases.collect(), pull, ..policy }, rounds))
+    let policy = Policy { push, later: phases.collect(), pull, ..policy };
+    overlap::check_plan(config, &policy, &rounds)?;
+    Ok((policy, rounds))
 }
 
 /// How often a worker sends its messages in a round, on average.

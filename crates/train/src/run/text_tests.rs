@@ -41,6 +41,7 @@ pub(super) fn config(compressor: &str) -> RunConfig {
         participation: 1.0,
         dropout: 0.0,
         mask: true,
+        overlap: false,
         strategy: "server".parse().unwrap(),
         workers: 2,
         steps: 10,

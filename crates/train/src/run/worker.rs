@@ -154,6 +154,7 @@ impl Worker<'_> {
         if self.svrg.is_some() {
             self.renew_snapshot(sample)?;
         }
+        let early = self.exchange.early(sample.step);
         let permit = self.shared.gate.enter();
         self.learner.prepare(sample.step);
         let start = ThreadTime::now();
@@ -162,7 +163,9 @@ impl Worker<'_> {
         let add = |sum: &mut [Vec<f32>]| match (parts.as_mut(), svrg) {
             (Some(parts), _) => parts.add_gradients(learner, sample.step, parameters, sum),
             (_, Some(svrg)) => svrg.add_gradients(learner, sample.step, parameters, sum),
-            (None, None) => learner.add_gradients(sample.step, parameters, sum),
+            (None, None) => {
+                learner.add_gradients_early(sample.step, parameters, sum, early.as_ref())
+            }
         };
         let (loss, factor) = self.clip.bounded(&mut self.gradients, add);
         parts.iter_mut().for_each(|parts| parts.scale(factor));
@@ -343,6 +346,8 @@ impl Sample {
         self.decompress = seconds(report.decompress);
         self.update += seconds(report.update);
         self.wire = seconds(report.wire);
+        self.background = seconds(report.background);
+        self.waited = seconds(report.waited);
     }
 
     /// Counts the elements of a tensor that travelled, and the bits that equation 5 gives their

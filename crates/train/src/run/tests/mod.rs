@@ -21,7 +21,7 @@ fn digits() -> Arc<Dataset> {
     Arc::clone(digits.get_or_insert_with(|| Arc::new(embedded_sized(1, 600, 150))))
 }
 
-fn config(compressor: &str, exchange: &str) -> RunConfig {
+pub(super) fn config(compressor: &str, exchange: &str) -> RunConfig {
     RunConfig {
         model: "mlp".parse().unwrap(),
         data: digits(),
@@ -31,6 +31,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         participation: 1.0,
         dropout: 0.0,
         mask: true,
+        overlap: false,
         strategy: exchange.parse().unwrap(),
         workers: 2,
         steps: 12,
