@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
+/// The largest magnitude on an axis.
+const MOST: f64 = 1e12;
+
 /// How values are laid out along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
@@ -50,9 +53,10 @@ impl Axis {
 }
 
 impl Scale {
-    /// Whether a value has a place on an axis of this scale.
+    /// Whether a value has a place on an axis of this scale. What has grown beyond all bounds, such as the perplexity of a
+    /// run that diverged, has none: beside it all others would be one.
     pub(crate) fn shows(self, value: f64) -> bool {
-        value.is_finite() && (self == Scale::Linear || value > 0.0)
+        value.abs() <= MOST && (self == Scale::Linear || value > 0.0)
     }
 }
 
@@ -132,9 +136,10 @@ mod tests {
     #[test]
     fn an_axis_of_nothing_or_of_one_value_is_still_an_axis() {
         for scale in [Scale::Linear, Scale::Log] {
-            for values in [vec![], vec![5.0], vec![f64::NAN], vec![0.0, -1.0]] {
+            let beyond = vec![2.0, f64::MAX, f64::INFINITY];
+            for values in [vec![], vec![5.0], vec![f64::NAN], vec![0.0, -1.0], beyond] {
                 let axis = Axis::around(scale, values.iter().copied());
-                assert!(axis.low < axis.high, "{scale:?} {values:?}");
+                assert!(axis.low < axis.high && axis.high < 1e13, "{scale:?} {values:?}");
                 assert!(!axis.ticks(8).is_empty() || axis.high - axis.low < 1.0);
             }
         }
