@@ -85,7 +85,8 @@ pub(crate) struct Settings {
     /// gradient is shared exactly (SVRG) [default: 0, plain gradients]
     #[arg(long, value_name = "STEPS")]
     svrg: Option<u64>,
-    /// Hold a worker up in every step, to see what backup workers are worth: its number and seconds, such as 3=0.2
+    /// Hold a worker up in every step: its number and seconds, such as 3=0.2. How long runs took is in the rows of
+    /// --json
     #[arg(long, value_name = "WORKER=SECONDS")]
     straggler: Option<Straggler>,
     /// Scale a worker's gradient down to this norm where it is longer [default: 5 for text, else any

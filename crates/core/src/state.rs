@@ -55,6 +55,13 @@ impl State {
         self.floats.retain(|name, _| wanted(name));
     }
 
+    /// Drops everything whose names a caller does not want.
+    pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) {
+        self.floats.retain(|name, _| wanted(name));
+        self.numbers.retain(|name, _| wanted(name));
+        self.settings.retain(|name, _| wanted(name));
+    }
+
     /// Sets a number.
     pub fn set_number(&mut self, name: &str, value: u64) {
         self.numbers.insert(name.to_owned(), value);

@@ -41,11 +41,15 @@ fn every_row_that_was_measured_is_shown() {
     let page = page::page(&[
         row("3lc", 1000, 20.0),
         row("3lc", 2000, 10.04),
-        row("3lc:s=1.75", 2000, 0.126),
+        row("3lc:s=1.75", 2000, 12.6),
+        row("sketchml", 2000, 0.126),
         row("none", 2000, 30.0),
     ]);
     assert!(page.contains("| `3lc` | 1.600 | 20.0 | 10.0 | 40.0 | 20.1 |\n"), "{page}");
-    assert!(page.contains("| `3lc:s=1.75` | 1.600 | – | 0.13 | – | 0.25 |\n"), "{page}");
+    assert!(page.contains("| `3lc:s=1.75` | 1.600 | – | 12.6 | – | 25.2 |\n"), "{page}");
+    assert!(page.contains("| `sketchml` | 1.600 | – | 0.13 | – | 0.25 |\n"), "{page}");
+    assert!(page.contains("`sketchml` takes in less than 1 GB/s: every element"), "{page}");
+    assert!(!page.contains("`atomo` takes in"), "{page}");
     assert!(page.contains("| `topk` | – | – | – | – | – |\n"), "{page}");
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gradwire::{State, StateError, Tensor};
 
-use crate::exchange::worked;
+use crate::exchange::{timed, worked};
 use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     Strategy, Traffic, Transport, agreement, digest, report,
 };
 
-/// How a collective strategy averages gradients.
+/// How a collective strategy averages gradients. Only this crate's strategies do: nobody else makes [`Ends`].
 pub trait Average: Send {
     /// One rank's end.
     fn new(setup: &Setup<'_>, rank: usize) -> Self
@@ -168,6 +168,8 @@ impl<A: Average> Exchange for Collective<A> {
         let result =
             self.average.average(&mut *self.transport, round, &mut self.values, &mut report);
         or_abort(&mut *self.transport, result)?;
+        let flushed = timed(&mut report.wire, || self.transport.flush());
+        or_abort(&mut *self.transport, flushed)?;
         let mut update = Duration::ZERO;
         worked(&mut update, || {
             self.values.iter_mut().zip(&self.shift).for_each(|(mean, shift)| *mean += shift);

@@ -47,11 +47,11 @@ impl Ends {
         values: &[f32],
         fused: &mut Vec<u8>,
     ) -> Result<(), ExchangeError> {
-        fused.clear();
         // The larger buffer is where a large message is made, and where it stays.
         if fused.capacity() > self.message.capacity() {
             std::mem::swap(fused, &mut self.message);
         }
+        fused.clear();
         for (index, tensor) in round.tensors.iter().enumerate() {
             let (route, values) = (self.routes[index], &values[round.ranges[index].clone()]);
             self.sender.encode(tensor, route, round.step, values, &mut self.message)?;

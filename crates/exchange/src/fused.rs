@@ -18,6 +18,7 @@ pub(crate) fn take(message: &mut Vec<u8>, fused: &mut Vec<u8>) {
         append(message, fused);
     } else {
         varint::write(message.len() as u64, fused);
+        message.reserve_exact(fused.len());
         message.splice(..0, fused.drain(..));
         std::mem::swap(message, fused);
     }
@@ -69,11 +70,8 @@ mod tests {
     fn taking_writes_what_appending_does_in_one_buffer() {
         let (mut message, mut taken, mut appended) = (vec![9; 1000], Vec::new(), Vec::new());
         append(&message, &mut appended);
-        message.reserve_exact(8);
-        let buffer = message.as_ptr();
         take(&mut message, &mut taken);
-        assert_eq!(taken.as_ptr(), buffer);
-        assert!(message.is_empty() && message.capacity() < 1000);
+        assert!(taken.capacity() < 1100 && message.capacity() < 100);
         append(b"abc", &mut appended);
         message.extend(b"abc");
         take(&mut message, &mut taken);

@@ -44,7 +44,8 @@ impl Link {
     ///
     /// - all-gather: one phase.
     /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
-    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two.
+    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two; the bytes are
+    ///   to be the mean over all workers, of messages of one length.
     /// - hierarchical: three phases, two within one node. The bytes are to be a leader's, which has the most.
     /// - parameter server: the servers' links carry what all `workers` send and receive, and push
     ///   and pull run in opposite directions at the same time, but a tensor is pulled only after it
@@ -64,8 +65,13 @@ impl Link {
                 self.seconds(busiest) + 2 * self.latency
             }
             Strategy::SparseAllReduce => {
-                let folds = if workers.is_power_of_two() { 0 } else { 2 };
-                self.seconds(busiest) + (workers.ilog2() + folds) * self.latency
+                let doublings = workers.ilog2();
+                let folded = workers - (1 << doublings);
+                let phases = doublings + if folded == 0 { 0 } else { 2 };
+                // The folds are on few links, the doublings on those of a power of two; the bytes are a mean over all.
+                let messages = (workers - folded) * doublings as usize + 2 * folded;
+                let uneven = (workers * phases as usize) as f64 / messages as f64;
+                self.seconds(busiest * uneven) + phases * self.latency
             }
             Strategy::Hierarchical { node: 1 } => self.seconds(busiest) + self.latency,
             Strategy::Hierarchical { node } if node >= workers => {
@@ -116,6 +122,12 @@ mod tests {
         assert_eq!(link.step_time(Strategy::AllReduce, 4, step), ms(3010));
         assert_eq!(link.step_time(Strategy::ScatterReduce, 4, step), ms(3010));
         assert_eq!(link.step_time(Strategy::AllReduce, 1, bytes(0.0, 0.0, 1.0)), Duration::ZERO);
+        // Two doublings of 1 MB; with a fifth worker 1 MB before and behind them, of 10 MB in all.
+        let sparse = |workers, mean| {
+            link.step_time(Strategy::SparseAllReduce, workers, bytes(mean, mean, 1.0))
+        };
+        assert_eq!(sparse(4, 2e6), ms(2010));
+        assert_eq!(sparse(5, 10e6 / 5.0), ms(4020));
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub(crate) struct Transfer {
     /// The request; none once it is complete.
     request: Option<ffi::MPI_Request>,
     bytes: Vec<u8>,
+    /// Who is at the other end.
+    peer: usize,
 }
 
 // SAFETY: a request belongs to the process, not to a thread; MPI was initialized for calls from any
@@ -77,8 +79,8 @@ impl Transfer {
     ///
     /// # Panics
     /// If they are more than [`MOST_BYTES`].
-    pub(crate) fn send(to: usize, tag: Tag, bytes: Vec<u8>) -> Result<Self, Fault> {
-        let (to, length) = (to as c_int, count(bytes.len()));
+    pub(crate) fn send(peer: usize, tag: Tag, bytes: Vec<u8>) -> Result<Self, Fault> {
+        let (to, length) = (peer as c_int, count(bytes.len()));
         let mut request = MaybeUninit::uninit();
         // SAFETY: the buffer has `length` initialized bytes, and stays where it is until the request
         // is complete: `Transfer` gives it out or frees it only then, and nobody writes to it.
@@ -94,7 +96,12 @@ impl Transfer {
             )
         })?;
         // SAFETY: the call succeeded, so it has written the request.
-        Ok(Self { request: Some(unsafe { request.assume_init() }), bytes })
+        Ok(Self { request: Some(unsafe { request.assume_init() }), bytes, peer })
+    }
+
+    /// The rank at the other end.
+    pub(crate) fn peer(&self) -> usize {
+        self.peer
     }
 
     /// Whether the transfer is complete. Lets MPI go on with it.
@@ -181,7 +188,7 @@ impl Arrival {
             )
         })?;
         // SAFETY: the call succeeded, so it has written the request.
-        Ok(Transfer { request: Some(unsafe { request.assume_init() }), bytes })
+        Ok(Transfer { request: Some(unsafe { request.assume_init() }), bytes, peer: self.from })
     }
 }
 

@@ -199,6 +199,11 @@ impl Links {
         }
     }
 
+    /// The receiver of something that is not out yet.
+    pub(crate) fn waits_for(&self) -> Option<usize> {
+        self.outgoing.front().map(Transfer::peer)
+    }
+
     /// Takes back the buffers of what is out. What failed is as good as out: its receiver is gone.
     fn reap(&mut self) {
         for _ in 0..self.outgoing.len() {

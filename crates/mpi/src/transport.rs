@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gradwire_exchange::{ExchangeError, HEADER_BYTES, Header, Operation, Traffic, Transport};
+use gradwire_exchange::{
+    ExchangeError, HEADER_BYTES, Header, Operation, Phase, Traffic, Transport,
+};
 
 use crate::call::{Arrival, Fault, MOST_BYTES};
 use crate::links::Links;
@@ -189,6 +191,23 @@ impl Transport for Mpi {
         }
     }
 
+    /// MPI goes on with what it sends only while it is called: without this the rest of a long message would wait
+    /// for the next step, and its receiver with it.
+    fn flush(&mut self) -> Result<(), ExchangeError> {
+        let (until, deadline) = (Instant::now() + self.deadline, self.deadline);
+        let end = |links: &Links| if links.culprit().is_some() { Instant::now() } else { until };
+        let links = self.links_mut();
+        if links.settle(end, |_| true) {
+            return Ok(());
+        }
+        let operation = Operation::whole(Phase::Barrier, 0);
+        let peer = links.waits_for().unwrap_or(links.rank);
+        Err(match links.culprit() {
+            Some(culprit) => lost(culprit, operation),
+            None => ExchangeError::Deadline { peer, operation: operation.to_string(), deadline },
+        })
+    }
+
     fn abort(&mut self, culprit: usize) {
         self.links_mut().abort(culprit);
     }
@@ -231,8 +250,6 @@ fn failed(peer: usize, during: Operation<'_>, fault: Fault) -> ExchangeError {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_exchange::Phase;
-
     use super::*;
 
     #[test]

@@ -55,6 +55,10 @@ impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let Some(name) = &self.name else { return list() };
         if let Some(study) = studies::find(name) {
+            if self.row.is_some() || !self.fractions.is_empty() || !self.seeds.is_empty() {
+                let reason = format!("{name} has no rows, fractions or seeds to choose from");
+                return Err(Failure::Input(reason));
+            }
             let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results").join(name));
             return study(&self.settings, &out);
         }

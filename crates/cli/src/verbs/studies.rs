@@ -73,12 +73,22 @@ fn collect_links(_: &Settings, out: &Path) -> Result<(), Failure> {
             out.display()
         )));
     }
-    let mut text = format!("{}.\n", paper::CITATION);
-    for (mbit, folder) in links {
-        let runs = results::read(&folder.join("runs.jsonl"))?;
+    let mut text = format!(
+        "{}.\n\nThe paper's speed-ups are of another set-up: {}.\n",
+        paper::CITATION,
+        paper::SETUP
+    );
+    for (mbit, runs) in links {
+        let runs = results::read(&runs)?;
         let steps = measured::all(&runs, mbit)?;
         let grid = measured::grid(&steps);
-        text.push_str(&format!("\n## {mbit} Mbit/s\n\n{}", grid.markdown()));
+        let what = runs.first().map_or_else(String::new, |run| {
+            format!(
+                "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
+                run.model, run.data, run.workers, run.strategy, run.batch, run.steps
+            )
+        });
+        text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", grid.markdown()));
         output::line(format!("{mbit} Mbit/s"))?;
         output::line(grid.terminal())?;
         if let Some(verdict) = measured::verdict(&steps) {
@@ -93,11 +103,15 @@ fn collect_links(_: &Settings, out: &Path) -> Result<(), Failure> {
 fn links_in(out: &Path) -> Result<Vec<(f64, PathBuf)>, Failure> {
     let failed = |error| Failure::Input(format!("{}: {error}", out.display()));
     let mut links = Vec::new();
+    if !out.exists() {
+        return Ok(links);
+    }
     for entry in fs::read_dir(out).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let mbit = entry.file_name().to_str().and_then(|name| name.parse::<f64>().ok());
-        if let Some(mbit) = mbit.filter(|mbit| mbit.is_finite() && *mbit > 0.0) {
-            links.push((mbit, entry.path()));
+        let runs = entry.path().join("runs.jsonl");
+        if let Some(mbit) = mbit.filter(|mbit| mbit.is_finite() && *mbit > 0.0 && runs.exists()) {
+            links.push((mbit, runs));
         }
     }
     links.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -109,7 +123,8 @@ fn scale_exchanges(settings: &Settings, out: &Path) -> Result<(), Failure> {
     let experiment = settings.experiment(exchange_scaling::experiment())?;
     experiment.check()?;
     let data = experiment.load_data()?;
-    let variants = exchange_scaling::variants(&experiment, engine::processes());
+    let workers = settings.workers.or_else(engine::processes);
+    let variants = exchange_scaling::variants(&experiment, workers);
     let runs: Vec<Vec<RunConfig>> = variants.iter().map(|variant| variant.runs(&data)).collect();
     let started = engine::start(&runs.concat())?;
     interrupt::listen();
@@ -127,15 +142,23 @@ fn scale_exchanges(settings: &Settings, out: &Path) -> Result<(), Failure> {
         outcome.add(one?);
     }
     // Also those of other jobs, which had more or fewer processes.
-    let all = results::read(&kept)?;
+    let mut all = results::read(&kept)?;
+    let first = &runs[0][0];
+    all.retain(|run| {
+        (run.steps, run.seed, &run.model) == (first.steps, first.seed, &first.model.to_string())
+            && run.data_checksum == first.data.checksum
+    });
     if started.reports && !all.is_empty() {
+        write_atomic(&out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
         let links = experiment.links();
         let grid = exchange_scaling::grid(&all, &links)?;
         let crossings = exchange_scaling::crossings(&all, &links)?;
         let lines: String = crossings.iter().map(|line| format!("- {line}\n")).collect();
         let text = format!(
-            "{} with {} parameters. Time: the processor time of compressing and decompressing, and the link model's for \
-             the bytes.\n\n{}\n{lines}",
+            "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
+             workers; with more, gradients differ, and a scatter-reduce compresses slices, each with a scale of its own. Time: \
+             the processor time of compressing and decompressing, and the link model's for the bytes; without the first \
+             step.\n\n{}\n{lines}",
             all[0].model,
             all[0].parameters,
             grid.markdown(),

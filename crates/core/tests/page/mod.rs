@@ -42,6 +42,20 @@ const FAMILIES: [(Family, &str, &str); 5] = [
     (Family::LowRank, "Low rank", "Products of thin matrices."),
 ];
 
+/// What holds methods below a gigabyte of input a second: they ask for it.
+const SLOW: [(&str, &str); 4] = [
+    (
+        "sketched-sgd",
+        "every element is added at random places of every row of a sketch, and looked up there",
+    ),
+    (
+        "sketchml",
+        "every element that is not zero is looked up in tables whose entries depend on it, in every row of a sketch",
+    ),
+    ("atomo", "every matrix is decomposed into its singular values and vectors"),
+    ("gradiveq", "every element is multiplied `keep` times in each of two projections"),
+];
+
 const HEAD: &str = "\
 # The compressors
 
@@ -77,6 +91,7 @@ pub(crate) fn page(rows: &[Row]) -> String {
             page.push('\n');
         }
         measured(&entries, rows, &mut page);
+        slow(&entries, rows, &mut page);
     }
     closing(&mut page);
     page
@@ -151,6 +166,24 @@ fn measured(entries: &[&Entry], rows: &[Row], page: &mut String) {
             specs.push(entry.id);
         }
         specs.into_iter().for_each(|spec| measured_row(spec, rows, &sizes, page));
+    }
+}
+
+/// Why methods that were measured below 1 GB/s are.
+///
+/// # Panics
+/// If no reason is known for one: make it faster, or say why.
+fn slow(entries: &[&Entry], rows: &[Row], page: &mut String) {
+    for entry in entries {
+        let is_of = |row: &&Row| row.compressor.split(':').next() == Some(entry.id);
+        if rows.iter().filter(is_of).all(|row| row.compress_gbps >= 1.0) {
+            continue;
+        }
+        let reason = SLOW.iter().find(|(id, _)| *id == entry.id).map(|(_, reason)| reason);
+        let reason = reason.unwrap_or_else(|| {
+            panic!("'{}' is slower than 1 GB/s, and nothing says why", entry.id)
+        });
+        write!(page, "\n`{}` takes in less than 1 GB/s: {reason}.\n", entry.id).unwrap();
     }
 }
 

@@ -70,7 +70,9 @@ impl Buckets {
     /// # Errors
     /// `State` if it is of another model or configuration; nothing has changed then.
     pub(crate) fn keep(&mut self, state: State) -> Result<(), ExchangeError> {
-        let state = kept::of_tensors(state, |_| true);
+        let mut state = kept::of_tensors(state, |_| true);
+        // What else the trainer has saved is its own, and must not come back in what is saved next.
+        state.retain(|name| ["push/", "reduce/"].iter().any(|own| name.starts_with(own)));
         self.check(&state)?;
         self.loose = state;
         // Groups are formed anew, from what was kept.

@@ -24,11 +24,11 @@ pub fn fuse(parts: &[Vec<usize>], tensors: &[Tensor], least: usize) -> Vec<Vec<u
 pub(super) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<(), ExchangeError> {
     let mut all = groups.concat();
     all.sort_unstable();
-    if all.into_iter().eq(0..tensors) {
+    if all.into_iter().eq(0..tensors) && !groups.iter().any(Vec::is_empty) {
         return Ok(());
     }
     Err(ExchangeError::Config(format!(
-        "groups of tensors must have each of the model's {tensors} once; these are {groups:?}"
+        "groups of one tensor or more must have each of the model's {tensors} once; these are {groups:?}"
     )))
 }
 
@@ -54,7 +54,8 @@ mod tests {
     #[test]
     fn every_tensor_is_in_one_group() {
         assert!(check(&[vec![2, 0], vec![1]], 3).is_ok());
-        for bad in [vec![vec![0, 1]], vec![vec![0, 1], vec![1, 2]], vec![vec![0, 1, 2, 3]]] {
+        let empty = vec![vec![0, 1, 2], vec![]];
+        for bad in [vec![vec![0, 1]], vec![vec![0, 1], vec![1, 2]], vec![vec![0, 1, 2, 3]], empty] {
             assert!(check(&bad, 3).unwrap_err().to_string().contains("the model's 3 once"));
         }
     }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,6 +48,8 @@ pub(super) struct Line {
     places: Vec<Place>,
     /// The step in progress.
     step: Option<u64>,
+    /// Whether nothing more is to be sent.
+    stopped: Arc<AtomicBool>,
     /// The first group that has not left.
     next: usize,
 }
@@ -113,7 +116,25 @@ impl Line {
                 missing: members.len(),
             });
         }
-        Self { background: Some(background), done, groups: all, places, step: None, next: 0 }
+        Self {
+            background: Some(background),
+            done,
+            groups: all,
+            places,
+            step: None,
+            stopped: Arc::new(AtomicBool::new(false)),
+            next: 0,
+        }
+    }
+
+    /// The step in progress, if that is another and some of its groups have left.
+    pub(super) fn other_than(&self, step: u64) -> Option<u64> {
+        self.step.filter(|&other| other != step && self.next > 0)
+    }
+
+    /// Sends nothing more but what is on its way.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
     /// Begins a step, for which nothing has come yet.
@@ -167,10 +188,15 @@ impl Line {
         let step = self.step.unwrap_or_default();
         while let Some(group) = self.groups.get_mut(self.next).filter(|group| group.missing == 0) {
             let (names, values) = (Arc::clone(&group.names), std::mem::take(&mut group.values));
-            let done = self.done.clone();
+            let (done, stopped) = (self.done.clone(), Arc::clone(&self.stopped));
+            let last = self.next + 1 == self.groups.len();
             let job = move |buckets: &mut Buckets| {
+                let averaged = match stopped.load(Ordering::Relaxed) {
+                    true => Done::gone(),
+                    false => average(buckets, &names, step, values, last),
+                };
                 // Who does not wait any more has failed.
-                let _ = done.send(average(buckets, &names, step, values));
+                let _ = done.send(averaged);
             };
             if !self.background.as_ref().is_some_and(|background| background.submit(job)) {
                 let _ = self.done.send(Done::gone());
@@ -198,12 +224,21 @@ pub(super) fn gone() -> ExchangeError {
 }
 
 /// Averages a group, in the background.
-fn average(buckets: &mut Buckets, names: &[String], step: u64, mut values: Vec<f32>) -> Done {
+fn average(
+    buckets: &mut Buckets,
+    names: &[String],
+    step: u64,
+    mut values: Vec<f32>,
+    last: bool,
+) -> Done {
     let start = Instant::now();
     let mut carried = Vec::with_capacity(names.len());
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let group = buckets.group_of(names)?;
         buckets.average(group, step, &mut values)?;
+        if last {
+            buckets.flush()?;
+        }
         buckets.carried(group, |positions, bytes| {
             carried.push(Carried { positions: positions.map(<[u32]>::to_vec), bytes });
         });

@@ -10,6 +10,8 @@
 //! those of [`Collective`](crate::Collective) to the bit, but for scatter-reduce, which cuts each tensor by itself here.
 //! Bytes are the same but for headers, of which every group has its own.
 //!
+//! After an error parameters may have taken some groups' part of a step and not others'.
+//!
 //! What is hidden is the time that the thread works while the trainer computes. It takes a core: where all are busy with other
 //! ranks, only waiting for the link can be hidden. The thread holds gradients and means a second time.
 
@@ -147,7 +149,12 @@ impl Exchange for Overlapped {
     }
 
     fn early(&mut self, step: u64) -> Option<Arc<dyn Early>> {
-        self.hands.lock().begin(step);
+        let mut line = self.hands.lock();
+        if line.other_than(step).is_some() {
+            return None;
+        }
+        line.begin(step);
+        drop(line);
         Some(self.hands.clone())
     }
 
@@ -160,7 +167,14 @@ impl Exchange for Overlapped {
     ) -> Result<StepReport, ExchangeError> {
         check_lengths(&self.tensors, gradients)?;
         check_lengths(&self.tensors, parameters)?;
-        self.hands.lock().complete(step, gradients);
+        let mut line = self.hands.lock();
+        if let Some(other) = line.other_than(step) {
+            return Err(ExchangeError::Config(format!(
+                "step {step} while step {other} is in progress; end that first"
+            )));
+        }
+        line.complete(step, gradients);
+        drop(line);
         let mut report = StepReport::default();
         let (mut waited, mut background, mut update) = Default::default();
         for group in 0..self.groups.len() {
@@ -220,10 +234,14 @@ impl Exchange for Overlapped {
     }
 }
 
-/// Waits until the thread has left the others: whoever brought the transport may need it back. A rank that panics stops them.
+/// Waits until the thread has left the others: whoever brought the transport may need it back. What has not begun by then is
+/// not sent. A rank that panics stops the others.
 impl Drop for Overlapped {
     fn drop(&mut self) {
-        let Some(background) = self.hands.lock().background.take() else { return };
+        let mut line = self.hands.lock();
+        line.stop();
+        let Some(background) = line.background.take() else { return };
+        drop(line);
         if thread::panicking() {
             background.submit(Buckets::abort);
         }

@@ -65,8 +65,8 @@ pub trait Transport: Send {
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header), ExchangeError>;
 
-    /// Waits until what was sent has left for good, so that this rank may end. Nothing to do where the engine sees
-    /// to it.
+    /// Waits until what was sent has left for good, so that this rank may compute for a while, or end. Nothing to do
+    /// where the engine sees to it.
     ///
     /// # Errors
     /// `PeerLost` or `Deadline`.

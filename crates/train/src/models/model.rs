@@ -206,7 +206,16 @@ impl Model {
         let image = batch(self.shape, &vec![0.0; self.shape.elements()], &self.device);
         self.network.forward(&mut pass, image);
         let Watch::Order(parts) = pass.watch else { return Vec::new() };
-        parts.into_inner().into_iter().rev().filter(|part| !part.is_empty()).collect()
+        let mut parts: Vec<Vec<usize>> = parts.into_inner();
+        parts.reverse();
+        // One that is taken twice is known with the last of them, from the loss on; one that is never taken, at the end.
+        let mut seen = vec![false; self.tensors.len()];
+        for part in parts.iter_mut().rev() {
+            part.retain(|&at| !std::mem::replace(&mut seen[at], true));
+        }
+        parts.push((0..seen.len()).filter(|&at| !seen[at]).collect());
+        parts.retain(|part| !part.is_empty());
+        parts
     }
 
     /// The running statistics of batch normalisation.

@@ -11,7 +11,7 @@
 //! twice is left to the end. Where nobody listens a tap is the tensor itself.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
@@ -109,20 +109,24 @@ impl Ear {
     fn behind(self, before: usize, x: Tracked) -> Tracked {
         let (values, input) = x.into_parts();
         match Tap.prepare::<NoCheckpointing>([input]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish((self, before), values),
+            OpsKind::Tracked(prepared) => {
+                // The engine keeps what a step holds on to: a pass that is given up must not be held.
+                prepared.finish((self.early, Arc::downgrade(&self.taken), before), values)
+            }
             OpsKind::UnTracked(prepared) => prepared.finish(values),
         }
     }
+}
 
+impl Taken {
     /// Hands over the gradients of all but the first `before` tensors taken.
-    fn hand_over(&self, before: usize, gradients: &Gradients) {
-        let mut taken = self.lock();
-        let Taken { uses, tensors } = &mut *taken;
+    fn hand_over(&mut self, early: &dyn Early, before: usize, gradients: &Gradients) {
+        let Self { uses, tensors } = self;
         let known = tensors.split_off(before.min(tensors.len()));
         for (at, tensor) in known.into_iter().filter(|(at, _)| uses[*at] == 1) {
             if let Some(found) = gradients.get::<Flex>(&tensor) {
                 let found = found.to_contiguous();
-                self.early.hand_over(at, found.as_slice().expect("a contiguous tensor of f32"));
+                early.hand_over(at, found.as_slice().expect("a contiguous tensor of f32"));
             }
         }
     }
@@ -132,12 +136,15 @@ impl Ear {
 struct Tap;
 
 impl Backward<Flex, 1> for Tap {
-    type State = (Ear, usize);
+    type State = (Arc<dyn Early>, Weak<Mutex<Taken>>, usize);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = gradients.consume::<Flex>(&ops.node);
-        let (ear, before) = ops.state;
-        ear.hand_over(before, gradients);
+        let (early, taken, before) = ops.state;
+        if let Some(taken) = taken.upgrade() {
+            let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+            taken.hand_over(&*early, before, gradients);
+        }
         if let [Some(input)] = ops.parents {
             gradients.register::<Flex>(input.id, gradient);
         }

@@ -90,6 +90,13 @@ impl Variance {
         r * r > self.alpha * v
     }
 
+    /// Which of up to 64 elements are sent, from the lowest bit on.
+    fn sent(&self, block: &[f32], squares: &[f32], least: f64) -> u64 {
+        let is_sent = |(&r, &v): (&f32, &f32)| self.decides(r, v) & (f64::from(r.abs()) >= least);
+        let bit = |sent: u64, (at, pair)| sent | u64::from(is_sent(pair)) << at;
+        block.iter().zip(squares).enumerate().fold(0, bit)
+    }
+
     /// The exponent of M; `None` if nothing is to be sent.
     fn largest(&self, source: &mut Source<'_>) -> Option<i32> {
         let mut largest = 0f32;
@@ -115,15 +122,20 @@ impl Compressor for Variance {
         positions.clear();
         nibbles.clear();
         let top = largest.unwrap_or(i32::MAX);
+        // The nearest power of two of less is out of reach.
+        let least = 1.5 * f64::exp2(f64::from(top) - f64::from(POWERS));
         source.take_blocks_with_kept(|offset, block, squares| {
-            for (at, (r, v)) in block.iter_mut().zip(squares).enumerate() {
-                let below = if self.decides(*r, *v) { (top - nearest(*r)).max(0) } else { POWERS };
-                if below < POWERS {
-                    positions.push((offset + at) as u32);
-                    nibbles.push(below as u8 | u8::from(*r < 0.0) << 3);
-                    (*r, *v) = (0.0, 0.0);
-                } else {
-                    *v *= self.zeta;
+            let chunks = block.chunks_mut(64).zip(squares.chunks_mut(64));
+            for (chunk, (block, squares)) in chunks.enumerate() {
+                let mut sent = self.sent(block, squares, least);
+                squares.iter_mut().for_each(|v| *v *= self.zeta);
+                while sent != 0 {
+                    let at = sent.trailing_zeros() as usize;
+                    sent &= sent - 1;
+                    let r = std::mem::take(&mut block[at]);
+                    squares[at] = 0.0;
+                    positions.push((offset + 64 * chunk + at) as u32);
+                    nibbles.push((top - nearest(r)).max(0) as u8 | u8::from(r < 0.0) << 3);
                 }
             }
         });
