@@ -53,9 +53,10 @@ fn time_compressors(_: &Settings, out: &Path) -> Result<(), Failure> {
     }
     let grid = latency::grid(&all);
     let text = format!(
-        "{}.\n\nMedian of {} repetitions [least–greatest], on one core.\n\n{}",
+        "{}.\n\nMedian of {} repetitions [least–greatest], fewer where they would take more than {} seconds, on one core.\n\n{}",
         grace::CITATION,
         latency::REPETITIONS,
+        latency::ENOUGH,
         grid.markdown(),
     );
     let charts = [("latency.svg".to_owned(), latency::chart(&all))];
