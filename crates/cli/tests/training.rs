@@ -240,13 +240,13 @@ fn an_interrupt_stops_cleanly_and_a_checkpoint_is_left() {
     assert!(bench.path("at.state").exists());
 }
 
-/// What a shell does in a file system of its own, `disk`, of eight megabytes; `None`, and a word, where the system
+/// What a shell does in a file system of its own, `disk`, of 64 megabytes; `None`, and a word, where the system
 /// allows no such thing.
 #[cfg(target_os = "linux")]
 fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> {
     std::fs::create_dir(bench.path("disk")).unwrap();
     let shell = |script: &str| {
-        let script = format!("mount -t tmpfs -o size=8m small disk || exit 1; {script}");
+        let script = format!("mount -t tmpfs -o size=64m small disk || exit 1; {script}");
         let mut shell = Command::new("unshare");
         shell.args(["-rm", "sh", "-c", &script, env!("CARGO_BIN_EXE_gradwire")]);
         shell.current_dir(bench.path("")).env_remove("GRADWIRE_DATA").output().ok()
