@@ -3,11 +3,13 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{RATE, Run, Sgd, bits, gradients, specs, strategy, suits};
+use gradwire::State;
 use gradwire_exchange::{
     Exchange, ExchangeError, Header, Operation, Overlapped, Phase, Shares, Traffic, Transport,
     in_process,
@@ -121,11 +123,53 @@ fn what_comes_late_twice_or_wrong_is_ignored() {
     }
 }
 
+#[test]
+fn a_step_of_which_groups_have_left_must_end_before_another() {
+    let mut run = Run::new(strategy("all-gather"), 1, &"none".parse().unwrap(), &SIZES);
+    run.groups = Some(groups());
+    let (results, _) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        let gradients = gradients(&run.tensors, rank, 0);
+        // Nothing has left yet: another step may begin.
+        exchange.early(0).unwrap();
+        let early = exchange.early(1).unwrap();
+        early.hand_over(4, &gradients[4]);
+        assert!(exchange.early(2).is_none());
+        let error = exchange.step(2, RATE, &gradients, &mut parameters).unwrap_err().to_string();
+        assert!(error.contains("step 2 while step 1 is in progress"), "{error}");
+        exchange.step(1, RATE, &gradients, &mut parameters).unwrap();
+        exchange.early(2).unwrap();
+    });
+    results.into_iter().for_each(|result| result.unwrap());
+}
+
+#[test]
+fn what_others_have_saved_does_not_come_back() {
+    for groups in [None, Some(groups())] {
+        let mut run = Run::new(strategy("all-gather"), 1, &"3lc".parse().unwrap(), &SIZES);
+        run.groups = groups;
+        let (results, _) = run.workers(|rank, exchange| {
+            let (mut saved, mut again) = (State::new(), State::new());
+            let gradients = gradients(&run.tensors, rank, 0);
+            exchange.step(0, RATE, &gradients, &mut run.initial.clone()).unwrap();
+            exchange.save(&mut saved).unwrap();
+            let own = saved.clone();
+            saved.set_number("a trainer's", 7);
+            saved.set_setting("a trainer's", "own".to_owned());
+            exchange.restore(&saved).unwrap();
+            exchange.save(&mut again).unwrap();
+            assert_eq!(again, own);
+        });
+        results.into_iter().for_each(|result| result.unwrap());
+    }
+}
+
 /// A transport that says when it sends, or breaks then.
 struct Telling {
     inner: in_process::InProcess,
     breaks: bool,
     sends: mpsc::Sender<(Phase, usize)>,
+    flushes: Arc<AtomicUsize>,
 }
 
 impl Transport for Telling {
@@ -166,6 +210,11 @@ impl Transport for Telling {
         self.inner.recv_any(from, during, until, into)
     }
 
+    fn flush(&mut self) -> Result<(), ExchangeError> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.inner.flush()
+    }
+
     fn abort(&mut self, culprit: usize) {
         self.inner.abort(culprit);
     }
@@ -178,7 +227,9 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
     let work = |transport: in_process::InProcess| {
         let rank = transport.rank();
         let (sends, sent) = mpsc::channel();
-        let transport = Box::new(Telling { inner: transport, breaks: false, sends });
+        let flushes = Arc::new(AtomicUsize::new(0));
+        let flushed = Arc::clone(&flushes);
+        let transport = Box::new(Telling { inner: transport, breaks: false, sends, flushes });
         let mut exchange =
             Overlapped::new(transport, &run.setup(), groups(), Box::new(Sgd)).unwrap();
         let (mut parameters, gradients) = (run.initial.clone(), gradients(&run.tensors, rank, 0));
@@ -200,6 +251,8 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
         let others = [left(), left()];
         order.lock().unwrap().push([first, others[0], others[1]]);
         exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+        // Once, behind the last group, for an engine that sends only while it is called.
+        assert_eq!(flushed.load(Ordering::Relaxed), 1);
         assert!(sent.try_iter().all(|(phase, _)| phase != Phase::Gather));
     };
     thread::scope(|scope| {
@@ -226,7 +279,8 @@ fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
             let run = &run;
             scope.spawn(move || {
                 let rank = inner.rank();
-                let transport = Telling { inner, breaks: rank == 0, sends: mpsc::channel().0 };
+                let (sends, flushes) = (mpsc::channel().0, Arc::default());
+                let transport = Telling { inner, breaks: rank == 0, sends, flushes };
                 let transport = Box::new(transport);
                 let mut exchange =
                     Overlapped::new(transport, &run.setup(), groups(), Box::new(Sgd)).unwrap();
