@@ -172,6 +172,7 @@ fn what_is_used_twice_is_left_to_the_end() {
         ["a", "b"].map(|name| layers::Linear::new(&mut layout, name, [5, 5], layers::Next::Linear)),
     );
     let mut model = Model::with_network(shape, layout, Box::new(network));
+    assert_eq!(model.order(), [[2, 3], [0, 1]]);
     let heard = Arc::new(Heard::default());
     let plain = step(&mut model, None);
     assert!(plain == step(&mut model, Some(heard.clone())));
