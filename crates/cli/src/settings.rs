@@ -21,8 +21,8 @@ pub(crate) struct Settings {
     pub(crate) experiment: Option<PathBuf>,
     /// The model: mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20
     /// (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50, vgg19 for those
-    /// of ImageNet's size; unet for images with masks; charlstm (charlstm:N with N hidden units), wordlstm for
-    /// text; ncf for ratings [default: lenet5]
+    /// of ImageNet's size; unet (unet:N with N channels in its narrowest layer) for images with masks;
+    /// charlstm (charlstm:N with N hidden units), wordlstm for text; ncf for ratings [default: lenet5]
     #[arg(long)]
     model: Option<ModelKind>,
     /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the name of a known data set

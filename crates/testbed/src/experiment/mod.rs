@@ -187,7 +187,7 @@ impl Experiment {
             | ModelKind::Vgg16
             | ModelKind::Vgg19
             | ModelKind::AlexNet
-            | ModelKind::UNet => known("cosine:from=0.01,to=0.0001"),
+            | ModelKind::UNet { .. } => known("cosine:from=0.01,to=0.0001"),
             ModelKind::Ncf => known("0.001"),
         }
     }

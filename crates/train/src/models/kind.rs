@@ -19,8 +19,9 @@ use super::{ImageShape, ModelError, Network, Task};
 /// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
 /// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
 /// `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`, `resnet18`, `resnet50` or
-/// `vgg19` for those of ImageNet's; `unet` for images with masks; `charlstm`, with other than 200 hidden units as
-/// `charlstm:64`, or `wordlstm` for text; `ncf` for ratings.
+/// `vgg19` for those of ImageNet's; `unet`, with other than 16 channels in its narrowest layer as
+/// `unet:4`, for images with masks; `charlstm`, with other than 200 hidden units as `charlstm:64`, or
+/// `wordlstm` for text; `ncf` for ratings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
@@ -56,7 +57,10 @@ pub enum ModelKind {
     /// ImageNet's ResNet of 50 layers.
     ResNet50,
     /// A small U-Net, for images with masks.
-    UNet,
+    UNet {
+        /// What the channels of all its layers are multiples of, those of the narrowest, at least 1.
+        width: usize,
+    },
     /// Two layers of long short-term memory, for characters.
     CharLstm {
         /// Hidden units of each layer, at least 1.
@@ -71,7 +75,7 @@ pub enum ModelKind {
 /// A name that is no model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
+    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
 )]
 pub struct UnknownModel(pub String);
 
@@ -85,7 +89,7 @@ impl ModelKind {
     pub fn task(self) -> Task {
         match self {
             ModelKind::CharLstm { .. } | ModelKind::WordLstm => Task::Text,
-            ModelKind::UNet => Task::Masks,
+            ModelKind::UNet { .. } => Task::Masks,
             ModelKind::Ncf => Task::Ratings,
             _ => Task::Images,
         }
@@ -116,7 +120,7 @@ impl ModelKind {
             ModelKind::AlexNet => Box::new(AlexNet::new(&mut layout, AlexNet::WIDTH, shape)?),
             ModelKind::ResNet18 => Box::new(ImageNetResNet::new(&mut layout, RESNET18, shape)),
             ModelKind::ResNet50 => Box::new(ImageNetResNet::new(&mut layout, RESNET50, shape)),
-            ModelKind::UNet => Box::new(UNet::new(&mut layout, UNet::WIDTH, shape)?),
+            ModelKind::UNet { width } => Box::new(UNet::new(&mut layout, width, shape)?),
             ModelKind::CharLstm { .. } | ModelKind::WordLstm | ModelKind::Ncf => {
                 return Err(self.not_for(Task::Images));
             }
@@ -134,10 +138,11 @@ impl FromStr for ModelKind {
             let fits = (8..=Self::DEEPEST).contains(&depth) && depth % 6 == 2;
             fits.then_some(ModelKind::ResNet { n: depth / 6 })
         };
-        let charlstm = |hidden: &str| {
-            let hidden = hidden.parse().ok().filter(|hidden| (1..=4096).contains(hidden))?;
-            Some(ModelKind::CharLstm { hidden })
+        let within = |size: &str, most: usize| {
+            size.parse().ok().filter(|size| (1..=most).contains(size))
         };
+        let unet = |width: &str| Some(ModelKind::UNet { width: within(width, 256)? });
+        let charlstm = |hidden: &str| Some(ModelKind::CharLstm { hidden: within(hidden, 4096)? });
         let mlp = |hidden: &str| Some(ModelKind::Mlp { hidden: hidden.parse().ok()? });
         match name {
             "mlp" => Ok(ModelKind::Mlp { hidden: Hidden::default() }),
@@ -151,13 +156,14 @@ impl FromStr for ModelKind {
             "alexnet" => Ok(ModelKind::AlexNet),
             "resnet18" => Ok(ModelKind::ResNet18),
             "resnet50" => Ok(ModelKind::ResNet50),
-            "unet" => Ok(ModelKind::UNet),
+            "unet" => Ok(ModelKind::UNet { width: UNet::WIDTH }),
             "charlstm" => Ok(ModelKind::CharLstm { hidden: Self::HIDDEN }),
             "wordlstm" => Ok(ModelKind::WordLstm),
             "ncf" => Ok(ModelKind::Ncf),
             _ => name
                 .strip_prefix("resnet")
                 .and_then(resnet)
+                .or_else(|| name.strip_prefix("unet:").and_then(unet))
                 .or_else(|| name.strip_prefix("charlstm:").and_then(charlstm))
                 .or_else(|| name.strip_prefix("mlp:").and_then(mlp))
                 .ok_or_else(|| UnknownModel(name.to_owned())),
@@ -181,7 +187,8 @@ impl fmt::Display for ModelKind {
             ModelKind::AlexNet => f.write_str("alexnet"),
             ModelKind::ResNet18 => f.write_str("resnet18"),
             ModelKind::ResNet50 => f.write_str("resnet50"),
-            ModelKind::UNet => f.write_str("unet"),
+            ModelKind::UNet { width: UNet::WIDTH } => f.write_str("unet"),
+            ModelKind::UNet { width } => write!(f, "unet:{width}"),
             ModelKind::CharLstm { hidden: Self::HIDDEN } => f.write_str("charlstm"),
             ModelKind::CharLstm { hidden } => write!(f, "charlstm:{hidden}"),
             ModelKind::WordLstm => f.write_str("wordlstm"),

@@ -33,6 +33,13 @@ fn counts_are_those_of_the_survey() {
     let shape = ImageShape { channels: 1, height: 512, width: 512, classes: 2 };
     let model = Model::new(kind, shape).unwrap();
     assert_eq!((model.parameters(), model.tensors().len()), (1_850_305, 46));
+    let narrow: ModelKind = "unet:4".parse().unwrap();
+    assert_eq!(narrow.to_string(), "unet:4");
+    let narrow = Model::new(narrow, shape).unwrap();
+    assert_eq!((narrow.parameters(), narrow.tensors().len()), (116017, 46));
+    for name in ["unet:0", "unet:257", "unet:x", "unet4"] {
+        assert!(name.parse::<ModelKind>().is_err(), "{name}");
+    }
     for bad in [
         ImageShape { height: 500, ..shape },
         ImageShape { width: 8, ..shape },
