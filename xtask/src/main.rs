@@ -1,5 +1,6 @@
 //! Everything a person runs on this repository: `cargo xtask <task>`.
 
+mod fuzz;
 mod mpi;
 mod python;
 mod test;
@@ -13,23 +14,32 @@ usage: cargo xtask <task>
            in Rust and in Python; ends with counts
   python   the tests of the Python package alone
   docs     write docs/compressors.md anew from the registry and the measured rows
+  fuzz     the fuzz targets, each decoder apart, for so many seconds each: cargo xtask fuzz 600 [NAME...]
   corpus   add seeds for the fuzz targets from the golden files
   golden   write the golden files that do not exist yet (those that exist are never changed)
 ";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next()) {
-        (Some("test"), None) => test::run(),
-        (Some("python"), None) => test::run_python(),
-        (Some("docs"), None) => write_by("docs", "GRADWIRE_WRITE_DOCS"),
-        (Some("corpus"), None) => write_by("corpus", "GRADWIRE_WRITE_CORPUS"),
-        (Some("golden"), None) => write_by("golden", "GRADWIRE_WRITE_GOLDEN"),
-        _ => {
-            eprint!("{USAGE}");
-            ExitCode::from(2)
-        }
+    let task = arguments.next().unwrap_or_default();
+    let arguments: Vec<String> = arguments.collect();
+    match (task.as_str(), arguments.as_slice()) {
+        ("test", []) => test::run(),
+        ("python", []) => test::run_python(),
+        ("docs", []) => write_by("docs", "GRADWIRE_WRITE_DOCS"),
+        ("fuzz", [seconds, names @ ..]) => match seconds.parse() {
+            Ok(seconds @ 1..) => fuzz::run(seconds, names),
+            _ => usage(),
+        },
+        ("corpus", []) => write_by("corpus", "GRADWIRE_WRITE_CORPUS"),
+        ("golden", []) => write_by("golden", "GRADWIRE_WRITE_GOLDEN"),
+        _ => usage(),
     }
+}
+
+fn usage() -> ExitCode {
+    eprint!("{USAGE}");
+    ExitCode::from(2)
 }
 
 /// Runs a test of the core crate with leave to write the files it checks.

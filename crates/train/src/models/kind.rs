@@ -138,9 +138,8 @@ impl FromStr for ModelKind {
             let fits = (8..=Self::DEEPEST).contains(&depth) && depth % 6 == 2;
             fits.then_some(ModelKind::ResNet { n: depth / 6 })
         };
-        let within = |size: &str, most: usize| {
-            size.parse().ok().filter(|size| (1..=most).contains(size))
-        };
+        let within =
+            |size: &str, most: usize| size.parse().ok().filter(|size| (1..=most).contains(size));
         let unet = |width: &str| Some(ModelKind::UNet { width: within(width, 256)? });
         let charlstm = |hidden: &str| Some(ModelKind::CharLstm { hidden: within(hidden, 4096)? });
         let mlp = |hidden: &str| Some(ModelKind::Mlp { hidden: hidden.parse().ok()? });

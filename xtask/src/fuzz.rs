@@ -1,0 +1,122 @@
+//! The fuzz targets for a while, every decoder apart.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+/// What is fuzzed in one go: files of frames, state files, or the messages of one compressor.
+#[derive(Clone)]
+struct Job {
+    target: &'static str,
+    name: String,
+}
+
+/// Fuzzes those of these names, or all, for so many seconds each, as many at once as there are cores.
+pub(crate) fn run(seconds: u64, names: &[String]) -> ExitCode {
+    match fuzz(seconds, names) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How many of them found something.
+fn fuzz(seconds: u64, names: &[String]) -> Result<usize, String> {
+    let jobs = chosen(all()?, names)?;
+    for target in ["frames", "states", "messages"] {
+        // A stable compiler has no sanitizers; what decoders do wrong is to panic.
+        let built = cargo_fuzz("build", target).status();
+        if !built.is_ok_and(|status| status.success()) {
+            return Err("the fuzz targets do not build; cargo install cargo-fuzz".to_owned());
+        }
+    }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let (jobs, failed) = (Mutex::new(jobs.into_iter()), Mutex::new(0));
+    let work = || {
+        while let Some(job) = { jobs.lock().expect("no worker panics").next() } {
+            let result = job.run(seconds);
+            println!("{:17} {}", job.name, result.as_ref().unwrap_or_else(|found| found));
+            *failed.lock().expect("no worker panics") += usize::from(result.is_err());
+        }
+    };
+    thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
+    Ok(failed.into_inner().expect("no worker panics"))
+}
+
+/// Every target; of messages one for each compressor, which all have seeds.
+fn all() -> Result<Vec<Job>, String> {
+    let folder = home().join("corpus/messages");
+    let entries =
+        fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut ids: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    ids.sort();
+    let whole = ["frames", "states"].map(|target| Job { target, name: target.to_owned() });
+    let messages = ids.into_iter().map(|name| Job { target: "messages", name });
+    Ok(whole.into_iter().chain(messages).collect())
+}
+
+fn chosen(all: Vec<Job>, names: &[String]) -> Result<Vec<Job>, String> {
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let of_name = |name: &String| {
+        let job = all.iter().find(|job| job.name == *name);
+        job.cloned()
+            .ok_or_else(|| format!("there is no '{name}'; name compressors, frames or states"))
+    };
+    names.iter().map(of_name).collect()
+}
+
+impl Job {
+    /// How many inputs it withstood.
+    ///
+    /// # Errors
+    /// Where to look, if one of them was too much.
+    fn run(&self, seconds: u64) -> Result<String, String> {
+        let found = home().join("target/found").join(&self.name);
+        let log = found.with_extension("log");
+        let failed = |error: std::io::Error| format!("{}: {error}", found.display());
+        fs::create_dir_all(&found).map_err(failed)?;
+        let status = cargo_fuzz("run", self.target)
+            .args([&found, &self.seeds()])
+            .arg("--")
+            .args([format!("-max_total_time={seconds}"), "-print_final_stats=1".to_owned()])
+            .env("GRADWIRE_FUZZ", &self.name)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).map_err(failed)?)
+            .status()
+            .map_err(failed)?;
+        let text = fs::read(&log).map_err(failed)?;
+        let text = String::from_utf8_lossy(&text);
+        let inputs =
+            text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+        match inputs {
+            Some(inputs) if status.success() => {
+                Ok(format!("{} inputs, nothing found", inputs.trim()))
+            }
+            _ => Err(format!("FAILED: {}", log.display())),
+        }
+    }
+
+    fn seeds(&self) -> PathBuf {
+        let corpus = home().join("corpus").join(self.target);
+        if self.target == "messages" { corpus.join(&self.name) } else { corpus }
+    }
+}
+
+fn cargo_fuzz(verb: &str, target: &str) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["fuzz", verb, "--sanitizer", "none", target]).current_dir(home());
+    command
+}
+
+fn home() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
+}
