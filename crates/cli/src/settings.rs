@@ -101,6 +101,9 @@ pub(crate) struct Settings {
     /// (or matrices, convolutions); repeatable, the first that fits counts
     #[arg(long = "rule", value_name = "TENSORS -> SPEC")]
     rules: Vec<Rule>,
+    /// Tensors of one dimension or none (biases, the scales of norms) travel uncompressed [default: on]
+    #[arg(long, value_name = "on|off")]
+    raw_vectors: Option<Switch>,
     /// Tensors with fewer elements travel uncompressed [default: 256]
     #[arg(long, value_name = "N")]
     raw_below: Option<usize>,
@@ -166,6 +169,9 @@ impl Settings {
         }
         if !self.rules.is_empty() {
             experiment.rules = self.rules.clone();
+        }
+        if let Some(switch) = self.raw_vectors {
+            experiment.raw_vectors = matches!(switch, Switch::On);
         }
         set(&mut experiment.raw_below, self.raw_below);
         if !self.raw_names.is_empty() {

@@ -103,7 +103,7 @@ pub enum Value {
 /// What a compressor promises beyond the laws that hold for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guarantees {
-    /// The expectation of the decoded tensor is the tensor.
+    /// With the default parameters, the expectation of the decoded tensor is what was encoded.
     pub unbiased: bool,
     /// Decoding gives back every bit of an `f32` input.
     pub lossless: bool,

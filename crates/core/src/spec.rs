@@ -99,6 +99,16 @@ impl Spec {
         }
     }
 
+    /// The value of a parameter of the compressor's own that is a number, if it has one of this name.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        let at = self.entry.parameters.iter().position(|parameter| parameter.key == key)?;
+        match self.values[at] {
+            Value::Real(value) => Some(value),
+            Value::Whole(value) => Some(value as f64),
+            Value::Choice(_) => None,
+        }
+    }
+
     /// Whether an encoder may pass from `earlier` to this one: what was kept means the same to both, or nothing
     /// was kept.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
@@ -110,11 +120,11 @@ impl Spec {
         !keeps || (self.entry.id == earlier.entry.id && self.memory == earlier.memory)
     }
 
-    /// The same compressor with another value of one of its real parameters.
+    /// The same compressor with another value of one of its parameters that are numbers, rounded for whole ones.
     ///
     /// # Errors
     /// If it has none of this name, or does not take the value.
-    pub fn with_real(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
+    pub fn with_number(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
         let id = self.entry.id;
         let parameters = self.entry.parameters;
         let at = parameters.iter().position(|parameter| parameter.key == key).ok_or_else(|| {
@@ -122,8 +132,12 @@ impl Spec {
             SpecError::UnknownKey { id, key: key.to_owned(), known }
         })?;
         let kind = parameters[at].kind;
-        let allowed = matches!(kind, Kind::Real { .. }).then(|| kind.parse(&value.to_string()));
-        self.values[at] = allowed.flatten().ok_or_else(|| SpecError::BadValue {
+        let allowed = match kind {
+            Kind::Real { .. } => kind.parse(&value.to_string()),
+            Kind::Whole { .. } => kind.parse(&value.round().to_string()),
+            Kind::Choice { .. } => None,
+        };
+        self.values[at] = allowed.ok_or_else(|| SpecError::BadValue {
             id,
             key: key.to_owned(),
             value: value.to_string(),

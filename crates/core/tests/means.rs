@@ -149,5 +149,5 @@ fn unbiased_entries_are_tested_for_it() {
         .filter(|e| e.guarantees.unbiased)
         .map(|e| e.id)
         .collect();
-    assert_eq!(claimed, ["none", "qsgd", "natural", "adaptive", "atomo"]);
+    assert_eq!(claimed, ["none", "qsgd", "lpc-svrg", "natural", "adaptive", "atomo"]);
 }

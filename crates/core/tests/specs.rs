@@ -138,9 +138,15 @@ fn parameters_are_read_and_replaced_by_name() {
         (spec.real("p"), spec.real("ratio"), spec.real("select")),
         (Some(0.001), None, None)
     );
-    let other = spec.clone().with_real("p", 0.25).unwrap().with_every(3);
+    let other = spec.clone().with_number("p", 0.25).unwrap().with_every(3);
     assert_eq!(other.to_string(), "sbc:p=0.25,every=3");
-    let refused = |key, value| spec.clone().with_real(key, value).unwrap_err().to_string();
+    let refused = |key, value| spec.clone().with_number(key, value).unwrap_err().to_string();
+    let levels = "qsgd:s=4".parse::<Spec>().unwrap();
+    assert_eq!(
+        (levels.real("s"), levels.number("s"), spec.number("p")),
+        (None, Some(4.0), Some(0.001))
+    );
+    assert_eq!(levels.with_number("s", 6.6).unwrap().to_string(), "qsgd:s=7");
     assert!(refused("p", 1.0).contains("p=1 is not allowed"));
     assert!(refused("q", 0.5).contains("no parameter 'q'") || refused("q", 0.5).contains("'q'"));
     assert!(refused("select", 0.5).contains("exact or sampled"));

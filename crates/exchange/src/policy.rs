@@ -6,8 +6,8 @@ use crate::Rule;
 
 /// The compressors of a run, and the tensors that bypass them.
 ///
-/// Small tensors (biases, the scales of normalisation layers) gain nothing from compression and
-/// suffer from it; they travel as `none`.
+/// Vectors (biases, the scales of normalisation layers) and small tensors gain nothing from compression
+/// and suffer from it; they travel as `none`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Compresses gradients.
@@ -20,6 +20,8 @@ pub struct Policy {
     /// Compressors of certain tensors in place of these; the first rule that is for a tensor counts, before what
     /// follows.
     pub rules: Vec<Rule>,
+    /// Whether tensors of one dimension or none travel uncompressed.
+    pub raw_vectors: bool,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
     /// Tensors whose name contains one of these words travel uncompressed.
@@ -41,8 +43,8 @@ impl Policy {
     /// Elements below which a tensor travels uncompressed, unless a policy says otherwise.
     pub const RAW_BELOW: usize = 256;
 
-    /// One compressor for everything of [`RAW_BELOW`](Self::RAW_BELOW) elements or more; for the pulls of a
-    /// vote `efsignsgd`, which takes a bit an element too and keeps what signs leave out.
+    /// One compressor for all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more; for the pulls
+    /// of a vote `efsignsgd`, which takes a bit an element too and keeps what signs leave out.
     pub fn new(spec: &Spec) -> Self {
         let votes = spec.entry().aggregation == Aggregation::Vote;
         Self {
@@ -50,6 +52,7 @@ impl Policy {
             later: Vec::new(),
             pull: votes.then(|| "efsignsgd".parse().expect("the registry has 'efsignsgd'")),
             rules: Vec::new(),
+            raw_vectors: true,
             raw_below: Self::RAW_BELOW,
             raw_names: Vec::new(),
         }
@@ -70,10 +73,10 @@ impl Policy {
             return Route::Rule(at);
         }
         let named = |word: &String| tensor.name().contains(word.as_str());
-        match tensor.elements() < self.raw_below || self.raw_names.iter().any(named) {
-            true => Route::Raw,
-            false => Route::Push,
-        }
+        let raw = self.raw_vectors && tensor.shape().len() < 2
+            || tensor.elements() < self.raw_below
+            || self.raw_names.iter().any(named);
+        if raw { Route::Raw } else { Route::Push }
     }
 
     /// The compressor of gradients at a step.
@@ -106,14 +109,22 @@ mod tests {
     }
 
     #[test]
-    fn small_tensors_and_named_ones_are_raw() {
+    fn vectors_small_tensors_and_named_ones_are_raw() {
         let mut policy = Policy::new(&"3lc".parse().unwrap());
         policy.raw_names = vec!["norm".to_owned()];
-        let raw = |name: &str, elements| policy.is_raw(&Tensor::new(name, &[elements]));
-        assert!(raw("fc.bias", 255));
-        assert!(!raw("fc.bias", 256));
-        assert!(raw("norm1.scale", 512));
-        assert!(raw("empty", 0));
+        let raw =
+            |policy: &Policy, name: &str, shape: &[usize]| policy.is_raw(&Tensor::new(name, shape));
+        assert!(raw(&policy, "fc.bias", &[4096]) && raw(&policy, "scale", &[]));
+        assert!(raw(&policy, "fc.weight", &[15, 17]));
+        assert!(!raw(&policy, "fc.weight", &[16, 16]));
+        assert!(raw(&policy, "norm1.scale", &[32, 32]));
+        assert!(raw(&policy, "empty", &[0, 5]));
+        policy.raw_vectors = false;
+        assert!(raw(&policy, "fc.bias", &[255]) && !raw(&policy, "fc.bias", &[256]));
+        // A rule comes first.
+        policy.raw_vectors = true;
+        policy.rules = vec!["vectors -> fp16".parse().unwrap()];
+        assert_eq!(policy.route(&Tensor::new("fc.bias", &[4096])), Route::Rule(0));
     }
 
     #[test]

@@ -250,7 +250,7 @@ impl Setup<'_> {
         let policy = self.policy;
         let mut text = format!(
             "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\nlater {:?}\npull \
-             compressor {}\nrules {:?}\nraw below {}\nraw names {:?}\n",
+             compressor {}\nrules {:?}\nraw vectors {}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
             self.strategy,
             self.workers,
@@ -264,6 +264,7 @@ impl Setup<'_> {
                 .collect::<Vec<_>>(),
             policy.pull(),
             policy.rules.iter().map(Rule::to_string).collect::<Vec<_>>(),
+            policy.raw_vectors,
             policy.raw_below,
             policy.raw_names,
         );

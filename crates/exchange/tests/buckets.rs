@@ -14,7 +14,7 @@ const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
 
 fn model(name: &str, text: &str) -> Model {
     let mut policy = Policy::new(&text.parse().unwrap());
-    policy.raw_below = 10;
+    (policy.raw_vectors, policy.raw_below) = (false, 10);
     Model {
         strategy: strategy(name),
         policy,

@@ -202,6 +202,7 @@ pub fn quality(metric: Metric, quality: &Spread) -> String {
 pub fn difference(metric: Metric, value: f64) -> String {
     match metric {
         Metric::Accuracy | Metric::Iou | Metric::HitRate => points(value),
+        Metric::Perplexity if value.abs() >= 1e300 => "–".to_owned(),
         Metric::Perplexity if value.abs() >= 1e6 => format!("{value:+.1e}"),
         Metric::Perplexity => format!("{value:+.3}"),
     }

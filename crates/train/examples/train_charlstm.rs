@@ -47,6 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         learning_rate: "1".parse()?,
         augment: false,
         seed: 1,
+        raw_vectors: true,
         raw_below: 256,
         raw_names: Vec::new(),
         rules: Vec::new(),

@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             learning_rate: "cosine:from=0.05,to=0.0005".parse()?,
             augment: false,
             seed: 1,
+            raw_vectors: true,
             raw_below: 256,
             raw_names: Vec::new(),
             rules: Vec::new(),

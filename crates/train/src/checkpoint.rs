@@ -179,7 +179,7 @@ pub(crate) fn facts(config: &RunConfig) -> String {
 }
 
 /// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 24] {
+fn settings(config: &RunConfig) -> [(&'static str, String); 25] {
     [
         ("model", config.model.to_string()),
         ("data", config.data.name.clone()),
@@ -203,6 +203,7 @@ fn settings(config: &RunConfig) -> [(&'static str, String); 24] {
         ("augment", config.augment.to_string()),
         ("seed", config.seed.to_string()),
         ("rules", config.rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(", ")),
+        ("raw vectors", config.raw_vectors.to_string()),
         ("raw below", config.raw_below.to_string()),
         ("raw names", config.raw_names.join(" ")),
     ]

@@ -17,6 +17,18 @@ pub(crate) struct List {
     json: bool,
 }
 
+/// What is no compressor, and goes with any.
+const SCHEDULES: [(&str, &str); 2] = [
+    (
+        "local-steps",
+        "exchange what N steps together have changed, as topk:every=10 (federated averaging: none:every=N)",
+    ),
+    (
+        "svrg",
+        "send how gradients differ from those at a snapshot that all share, as --svrg 100 beside lpc-svrg",
+    ),
+];
+
 #[derive(Debug, Serialize)]
 struct Row {
     id: &'static str,
@@ -53,6 +65,8 @@ impl List {
         for preset in PRESETS {
             output::line(format!(" {} = {}:{}", preset.name, preset.id, preset.items))?;
         }
+        output::line("\nSchedules, which go with every compressor:\n")?;
+        SCHEDULES.iter().try_for_each(|(id, use_)| output::line(format!(" {id}: {use_}")))?;
         output::line(
             "\nFormulas, of x̂ that c, the gradient and its residual, decodes to; u is uniform in [0, 1), and \
              [a < b] is 1 where true, else 0:\n",

@@ -96,8 +96,9 @@ impl Reproduce {
             planned += runs.len();
             let is_of = |run: &RunRecord| {
                 let exchange = variant.exchange.to_string();
-                (run.workers, run.batch, &run.strategy)
-                    == (variant.workers, variant.batch, &exchange)
+                let learning_rate = variant.learning_rate.to_string();
+                (run.workers, run.batch, &run.strategy, &run.learning_rate)
+                    == (variant.workers, variant.batch, &exchange, &learning_rate)
             };
             let (mine, others): (Vec<_>, Vec<_>) =
                 all.into_iter().partition(|run| !several || is_of(run));

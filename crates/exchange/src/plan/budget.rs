@@ -32,14 +32,14 @@ impl Plan {
                 (until, within(share).or_else(|| within(spare)).ok_or_else(nothing_fits)?)
             }
         };
-        let mut phases = vec![(0, spec.clone().with_every(every).with_real(key, p)?)];
+        let mut phases = vec![(0, spec.clone().with_every(every).with_number(key, p)?)];
         if let Some(drop) = drop {
             let span = course.steps - drop;
             let left = bits - until.div_ceil(every) as f64 * cost(p);
             let every = delay(span, left / cost(least)).ok_or_else(nothing_fits)?;
             let rounds = span.div_ceil(every) as f64;
             let p = largest(|p| rounds * cost(p) <= left, [least, given]).unwrap_or(least);
-            phases.push((drop, spec.clone().with_every(every).with_real(key, p)?));
+            phases.push((drop, spec.clone().with_every(every).with_number(key, p)?));
         }
         Ok(phases)
     }

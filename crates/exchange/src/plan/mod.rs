@@ -217,12 +217,12 @@ impl Plan {
                  step {steps}"
             )));
         }
-        let to = stage.spec.real(key).unwrap_or(*from);
+        let to = stage.spec.number(key).unwrap_or(*from);
         let on_the_way = (0..RAMP).map(|at| {
             let value = from * (to / from).powf(at as f64 / RAMP as f64);
             // In four digits, which print short.
             let value: f64 = format!("{value:.3e}").parse().unwrap_or(value);
-            Ok((start + span * at / RAMP, stage.spec.clone().with_real(key, value)?))
+            Ok((start + span * at / RAMP, stage.spec.clone().with_number(key, value)?))
         });
         on_the_way.chain(std::iter::once(Ok((start + span, stage.spec.clone())))).collect()
     }
@@ -287,9 +287,18 @@ mod tests {
             (580, "topk:ratio=0.001"),
         ];
         assert_eq!(found, named(&expected));
-        for text in
-            ["topk from p=0.1 over 0.1", "topk from ratio=2 over 0.1", "topk from ratio=0.1 over 1"]
-        {
+        // Whole ones are rounded: 64 over powers of the square root of 2.
+        let found = resolved("qsgd:s=4 from s=64 over 0.008", &[]);
+        let levels: Vec<String> = found.iter().map(|(_, spec)| spec.to_string()).collect();
+        let expected = [64, 45, 32, 23, 16, 11, 8, 6, 4].map(|s| format!("qsgd:s={s}"));
+        assert_eq!(levels, expected);
+        for text in [
+            "topk from p=0.1 over 0.1",
+            "topk from ratio=2 over 0.1",
+            "topk from ratio=0.1 over 1",
+            "powersgd:rank=1 from rank=4 over 0.1",
+            "qsgd from norm=1 over 0.1",
+        ] {
             let error = text.parse::<Plan>().unwrap_err().to_string();
             assert!(error.contains("from takes a parameter"), "{error}");
         }

@@ -69,8 +69,10 @@ fn read_ramp(text: &str, spec: &Spec) -> Option<Ramp> {
     let over =
         Length::read(part).filter(|over| !matches!(over, Length::Steps(steps) if *steps < RAMP))?;
     // Ratios need both ends on one side of zero.
-    let moves = spec.real(key).is_some_and(|to| from > 0.0 && to > 0.0);
-    let fits = moves && spec.clone().with_real(key, from).is_ok();
+    let moves = spec.number(key).is_some_and(|to| from > 0.0 && to > 0.0);
+    // What methods in rounds keep is as large as their whole parameters say.
+    let stays = spec.compressor().rounds().is_some() && spec.real(key).is_none();
+    let fits = moves && !stays && spec.clone().with_number(key, from).is_ok();
     fits.then(|| Ramp { key: key.to_owned(), from, over })
 }
 

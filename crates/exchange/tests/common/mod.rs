@@ -163,7 +163,7 @@ impl Run {
     pub fn new(strategy: Strategy, workers: usize, spec: &Spec, sizes: &[usize]) -> Self {
         let tensors = tensors(sizes);
         let mut policy = Policy::new(spec);
-        policy.raw_below = 5;
+        (policy.raw_vectors, policy.raw_below) = (false, 5);
         Self {
             strategy,
             workers,

@@ -84,6 +84,8 @@ pub struct Experiment {
     /// is for a tensor counts, before what follows.
     #[serde(with = "text::list", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
+    /// Whether tensors of one dimension or none, biases and the scales of norms, travel uncompressed.
+    pub raw_vectors: bool,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
     /// Tensors whose name contains one of these words travel uncompressed.
@@ -153,6 +155,7 @@ impl Default for Experiment {
             clip: None,
             augment: None,
             rules: Vec::new(),
+            raw_vectors: true,
             raw_below: Policy::RAW_BELOW,
             raw_names: Vec::new(),
             seeds: vec![0],

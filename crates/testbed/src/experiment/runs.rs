@@ -78,6 +78,7 @@ impl Experiment {
                 augment: self.augment.unwrap_or_else(|| in_colour(data)),
                 seed,
                 rules: self.rules.clone(),
+                raw_vectors: self.raw_vectors,
                 raw_below: self.raw_below,
                 raw_names: self.raw_names.clone(),
                 evaluate_every: steps.div_ceil(self.evaluations),

@@ -73,6 +73,7 @@ impl Row {
                 exchange: known("all-gather"),
                 workers: 8,
                 weight_decay: 0.0,
+                raw_vectors: false,
                 raw_below: 0,
                 evaluate_at_most: 10_000,
                 links_mbit: vec![10.0, 100.0, 1000.0],

@@ -108,6 +108,7 @@ impl Study {
             weight_decay: 0.0,
             l1: 1e-4,
             augment: Some(false),
+            raw_vectors: false,
             raw_below: 0,
             evaluations: 100,
             evaluate_at_most: 10_000,

@@ -39,7 +39,7 @@ pub enum Reproduction {
 
 impl Reproduction {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Table1,
         Self::Table2,
         Self::SbcTable2(sbc::Row::LeNet),
@@ -54,6 +54,7 @@ impl Reproduction {
         Self::Grace(grace::Study::ALL[0]),
         Self::Grace(grace::Study::ALL[1]),
         Self::Grace(grace::Study::ALL[2]),
+        Self::Grace(grace::Study::ALL[3]),
     ];
 
     /// Its name on the command line.
@@ -118,7 +119,7 @@ impl Reproduction {
             }
             Self::Grace(study) => {
                 let row = row.parse().map_err(TestbedError::Config)?;
-                Ok(Self::Grace(study.with_row(row)))
+                study.with_row(row).map(Self::Grace).map_err(TestbedError::Config)
             }
             _ => Err(TestbedError::Config(format!("{} has no rows to choose from", self.id()))),
         }

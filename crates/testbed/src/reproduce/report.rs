@@ -231,7 +231,11 @@ fn setup(experiment: &Experiment, run: &RunRecord) -> Grid {
     row(
         "uncompressed",
         "batch normalisation",
-        format!("tensors below {} elements", experiment.raw_below),
+        format!(
+            "tensors below {} elements{}",
+            experiment.raw_below,
+            if experiment.raw_vectors { ", vectors" } else { "" }
+        ),
     );
     row("runs", "3 to 5 a design", format!("{} a design", experiment.seeds.len()));
     row("computing", "GTX 980 a worker", "one processor core a worker".to_owned());

@@ -157,6 +157,7 @@ impl Row {
             optimizer: known(figures.optimizer),
             learning_rate: known(figures.learning_rate),
             weight_decay: if self == Self::ResNet32 { 1e-4 } else { 0.0 },
+            raw_vectors: false,
             raw_below: 0,
             evaluate_at_most: 10_000,
             links_mbit: vec![10.0, 100.0, 1000.0],

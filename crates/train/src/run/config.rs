@@ -66,6 +66,8 @@ pub struct RunConfig {
     pub seed: u64,
     /// Compressors of certain tensors; the first rule that is for a tensor counts, before what follows.
     pub rules: Vec<Rule>,
+    /// Whether tensors of one dimension or none, biases and the scales of norms, travel uncompressed.
+    pub raw_vectors: bool,
     /// Tensors with fewer elements travel uncompressed.
     pub raw_below: usize,
     /// Tensors whose name contains one of these words travel uncompressed.

@@ -51,6 +51,7 @@ impl Metric {
         match self {
             Metric::Accuracy | Metric::Iou | Metric::HitRate => format!("{:.2} %", quality * 100.0),
             Metric::Perplexity if quality < 10.0 => format!("{quality:.3}"),
+            Metric::Perplexity if quality == f64::MAX => "diverged".to_owned(),
             Metric::Perplexity if quality >= 1e6 => format!("{quality:.1e}"),
             Metric::Perplexity => format!("{quality:.2}"),
         }

@@ -99,6 +99,7 @@ pub(super) fn policy_of(
     }
     let policy = Policy {
         rules: config.rules.clone(),
+        raw_vectors: config.raw_vectors,
         raw_below: config.raw_below,
         raw_names: config.raw_names.clone(),
         ..Policy::new(config.compressor.first())

@@ -54,6 +54,7 @@ pub(super) fn config(compressor: &str) -> RunConfig {
         learning_rate: "0.5".parse().unwrap(),
         augment: false,
         seed: 5,
+        raw_vectors: true,
         raw_below: 64,
         raw_names: Vec::new(),
         rules: Vec::new(),

@@ -57,7 +57,7 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Yu, Wu, Huang, AISTATS 2019",
     payload: "δ f32, code-words of w bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
+    guarantees: Guarantees { unbiased: true, lossless: false },
     build: |values| {
         let bits = values.whole("w") as u32;
         let words = Alphabet::of(1 << bits, values);

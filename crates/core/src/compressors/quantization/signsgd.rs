@@ -2,7 +2,9 @@
 //!
 //! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the mean of the ranks'
 //! messages: +1 or −1 as most ranks say, weighed by their shares, and 0 on a tie. The learning rate is then
-//! the length of every step, as in methods of the kind of Adam.
+//! the length of every step, as in methods of the kind of Adam. A sum of n shares of 1/n comes out within
+//! n·2⁻²⁵ of the true one, and the narrowest majority is 1/n ahead: what is nearer to 0 than 2⁻¹³ is a tie,
+//! which tells the two apart up to 4095 ranks.
 //!
 //! - **Message**: d bits, least significant first, the last byte padded with zeros.
 //! - **Aggregation**: majority vote. Under scatter-reduce owners send the outcome as signs, where a tie counts
@@ -35,6 +37,9 @@ pub static ENTRY: Entry = Entry {
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |_| Arc::new(SignSgd { memory: None }),
 };
+
+/// Means nearer to 0 than this are ties, but for rounding.
+const TIE: f32 = 1.0 / 8192.0;
 
 /// What a bit stands for.
 const LEVELS: [f32; 2] = [-1.0, 1.0];
@@ -71,7 +76,7 @@ impl Compressor for SignSgd {
 
     fn aggregate(&self, mean: &mut [f32]) {
         for x in mean {
-            *x = if *x == 0.0 { 0.0 } else { 1f32.copysign(*x) };
+            *x = if x.abs() < TIE { 0.0 } else { 1f32.copysign(*x) };
         }
     }
 
@@ -109,9 +114,25 @@ mod tests {
     #[test]
     fn the_majority_decides_and_a_tie_is_nothing() {
         let vote = SignSgd { memory: None };
-        let mut mean = [1.0 / 3.0, -1.0, 0.0, -0.0, 1e-8];
+        let mut mean = [1.0 / 3.0, -1.0, 0.0, -0.0, 1.0 / 4095.0];
         vote.aggregate(&mut mean);
         assert_eq!(mean, [1.0, -1.0, 0.0, 0.0, 1.0]);
+    }
+
+    /// Six shares of a sixth, three of them negative, add up to 0 in some orders and to 3·10⁻⁸ in others.
+    #[test]
+    fn ties_are_ties_in_every_order() {
+        let vote = SignSgd { memory: None };
+        for ranks in 1..=12u32 {
+            let share = 1.0 / ranks as f32;
+            for ballot in 0..1u32 << ranks {
+                let sign = |rank| if ballot >> rank & 1 == 1 { share } else { -share };
+                let mut mean = [(0..ranks).map(sign).sum()];
+                vote.aggregate(&mut mean);
+                let ahead = 2 * ballot.count_ones() as i32 - ranks as i32;
+                assert_eq!(mean[0], ahead.signum() as f32, "{ranks} ranks, {ballot:b}");
+            }
+        }
     }
 
     #[test]

@@ -49,10 +49,9 @@ def exchange(
 
 
 def _rules(rules: Rules) -> List[str]:
-    """The user's rules, and then: norms and biases, which have one dimension, travel as they are."""
     if isinstance(rules, Mapping):
         rules = [f"{tensors} -> {spec}" for tensors, spec in rules.items()]
-    return [*(rules or ()), "vectors -> none"]
+    return list(rules or ())
 
 
 def pack(state: bytes) -> torch.Tensor:

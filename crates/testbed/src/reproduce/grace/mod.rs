@@ -32,6 +32,8 @@ pub const CITATION: &str = "H. Xu, C.-Y. Ho, A. M. Abdelmoniem, A. Dutta, E. H. 
 pub enum Study {
     /// Figures 6, 7 and 12: quality against throughput on several links, and against volume.
     Figure6(Row),
+    /// The same for the methods that the survey trains with plain SGD in image classification.
+    PlainSgd(Row),
     /// Section 5.4: quality with error feedback and without.
     Feedback(Row),
     /// Figures 8 and 10: throughput by the number of workers, beside what it would be if compression took no time.
@@ -44,7 +46,7 @@ pub fn specs() -> Vec<gradwire::Spec> {
 }
 
 /// The survey's methods as far as its evaluation has them, and those of the other papers.
-const METHODS: [(&str, &str); 24] = [
+const METHODS: [(&str, &str); 25] = [
     ("Baseline", "none"),
     ("8-bit", "8bit"),
     ("1-bit SGD", "onebit"),
@@ -59,7 +61,8 @@ const METHODS: [(&str, &str); 24] = [
     ("Top-k(0.01)", "topk"),
     ("Threshold-v(0.01)", "threshold:v=0.01"),
     ("DGC", "dgc"),
-    ("Adaptive(0.01)", "adaptive"),
+    ("Adaptive(0.01)", "dryden"),
+    ("Wangni et al.(0.01)", "adaptive"),
     ("SketchML", "sketchml"),
     ("Qsparse-local-SGD", "qsparse-local"),
     ("3LC", "3lc"),
@@ -71,11 +74,18 @@ const METHODS: [(&str, &str); 24] = [
     ("int8", "int8"),
 ];
 
+/// Those that the survey trains with plain SGD in image classification (section 5.1), behind their baseline.
+const PLAIN_SGD: [&str; 6] = ["none", "powersgd", "randomk", "dgc", "signsgd", "signum"];
+/// The learning rate of signs in image classification (section 5.4).
+const SIGN_RATE: &str = "0.001";
+
 /// Those with a choice of error feedback (section 5.4).
-const FED_BACK: [&str; 12] = [
+const FED_BACK: [&str; 14] = [
+    "signsgd",
+    "signum",
     "topk",
     "randomk",
-    "threshold",
+    "threshold:v=0.01",
     "8bit",
     "natural",
     "qsgd",
@@ -95,13 +105,18 @@ const WORKERS: [usize; 3] = [2, 4, 8];
 
 impl Study {
     /// All of them, each with its first row.
-    pub const ALL: [Self; 3] =
-        [Self::Figure6(Row::ResNet20), Self::Feedback(Row::ResNet20), Self::Figure8(Row::ResNet20)];
+    pub const ALL: [Self; 4] = [
+        Self::Figure6(Row::ResNet20),
+        Self::PlainSgd(Row::ResNet20),
+        Self::Feedback(Row::ResNet20),
+        Self::Figure8(Row::ResNet20),
+    ];
 
     /// Its name on the command line.
     pub fn id(self) -> &'static str {
         match self {
             Self::Figure6(_) => "grace-fig6",
+            Self::PlainSgd(_) => "grace-fig6-sgd",
             Self::Feedback(_) => "grace-feedback",
             Self::Figure8(_) => "grace-fig8",
         }
@@ -114,6 +129,10 @@ impl Study {
                 "quality against throughput by link and against volume in the survey (Figures 6, 7 and 12; --row \
                  resnet20, densenet40, resnet9, vgg16, ncf, lstm or unet)"
             }
+            Self::PlainSgd(_) => {
+                "the same for the methods that the survey trains with plain SGD (--row resnet20, densenet40, resnet9 \
+                 or vgg16)"
+            }
             Self::Feedback(_) => {
                 "quality with error feedback and without it in the survey (section 5.4; the same rows)"
             }
@@ -125,16 +144,26 @@ impl Study {
 
     /// The benchmark.
     pub fn row(self) -> Row {
-        let (Self::Figure6(row) | Self::Feedback(row) | Self::Figure8(row)) = self;
+        let (Self::Figure6(row) | Self::PlainSgd(row) | Self::Feedback(row) | Self::Figure8(row)) =
+            self;
         row
     }
 
     /// The same on another benchmark.
-    pub fn with_row(self, row: Row) -> Self {
+    ///
+    /// # Errors
+    /// If plain SGD is asked for where the survey has none.
+    pub fn with_row(self, row: Row) -> Result<Self, String> {
         match self {
-            Self::Figure6(_) => Self::Figure6(row),
-            Self::Feedback(_) => Self::Feedback(row),
-            Self::Figure8(_) => Self::Figure8(row),
+            Self::Figure6(_) => Ok(Self::Figure6(row)),
+            Self::PlainSgd(_) if row.is_classification() => Ok(Self::PlainSgd(row)),
+            Self::PlainSgd(_) => {
+                let known = Row::ALL.into_iter().filter(|row| row.is_classification());
+                let known: Vec<String> = known.map(|row| row.to_string()).collect();
+                Err(format!("row '{row}' has one optimizer; rows with two: {}", known.join(", ")))
+            }
+            Self::Feedback(_) => Ok(Self::Feedback(row)),
+            Self::Figure8(_) => Ok(Self::Figure8(row)),
         }
     }
 
@@ -142,6 +171,7 @@ impl Study {
     pub fn compressors(self) -> Vec<String> {
         match self {
             Self::Figure6(_) => METHODS.map(|(_, spec)| spec.to_owned()).to_vec(),
+            Self::PlainSgd(_) => PLAIN_SGD.map(str::to_owned).to_vec(),
             Self::Feedback(_) => {
                 let pairs = FED_BACK.iter().flat_map(|id| both(id));
                 std::iter::once("none".to_owned()).chain(pairs).collect()
@@ -164,29 +194,42 @@ impl Study {
                 evaluate_at_most: 1,
                 ..experiment
             },
+            Self::PlainSgd(_) => Experiment { optimizer: known("sgd"), ..experiment },
             _ => experiment,
         }
     }
 
     /// The experiments it consists of. As in the survey, messages that add are reduced on their way and others gathered;
-    /// and the numbers of workers.
+    /// with plain SGD signs have a rate of their own; and the numbers of workers.
     pub fn variants(self, experiment: &Experiment) -> Vec<Experiment> {
         let adds = |compressor: &gradwire_train::plan::Plan| {
             let kind = compressor.first().entry().aggregation;
             matches!(kind, Aggregation::Linear | Aggregation::Rounds)
         };
+        let votes = |compressor: &gradwire_train::plan::Plan| {
+            compressor.first().entry().aggregation == Aggregation::Vote
+        };
         let (reduced, gathered): (Vec<_>, Vec<_>) =
             experiment.compressors.iter().cloned().partition(adds);
+        let (slow, gathered): (Vec<_>, Vec<_>) = gathered
+            .into_iter()
+            .partition(|compressor| matches!(self, Self::PlainSgd(_)) && votes(compressor));
+        let rate = &experiment.learning_rate;
         let workers = match self {
             Self::Figure8(_) => WORKERS.to_vec(),
             _ => vec![experiment.workers],
         };
-        let exchanges = [(Strategy::AllReduce, reduced), (Strategy::AllGather, gathered)];
+        let groups = [
+            (Strategy::AllReduce, reduced, rate.clone()),
+            (Strategy::AllGather, gathered, rate.clone()),
+            (Strategy::AllGather, slow, known(SIGN_RATE)),
+        ];
         let variants = workers.iter().flat_map(|&workers| {
-            exchanges.iter().map(move |(exchange, compressors)| Experiment {
+            groups.iter().map(move |(exchange, compressors, learning_rate)| Experiment {
                 workers,
                 exchange: *exchange,
                 compressors: compressors.clone(),
+                learning_rate: learning_rate.clone(),
                 ..experiment.clone()
             })
         });
@@ -199,7 +242,7 @@ impl Study {
     /// If the wire cannot be measured.
     pub fn table(self, summary: &Summary, runs: &[RunRecord]) -> Result<Grid, TestbedError> {
         match self {
-            Self::Figure6(_) => Ok(methods(summary)),
+            Self::Figure6(_) | Self::PlainSgd(_) => Ok(methods(summary)),
             Self::Feedback(_) => Ok(feedback(summary)),
             Self::Figure8(_) => Ok(scaling(&scaled(runs, link(summary))?)),
         }
@@ -212,7 +255,7 @@ impl Study {
     pub fn charts(self, summary: &Summary, runs: &[RunRecord]) -> Result<Charts, TestbedError> {
         let mut charts: Charts = Vec::new();
         match self {
-            Self::Figure6(_) => {
+            Self::Figure6(_) | Self::PlainSgd(_) => {
                 for (at, link) in summary.links.iter().enumerate() {
                     let name =
                         bandwidth(link.bits_per_second).replace([' ', '/'], "-").to_lowercase();
@@ -259,8 +302,12 @@ impl Study {
             line("length", &format!("{epochs} epochs"), format!("{} steps", run.steps));
         }
         line("batch of a worker", "not said", run.batch.to_string());
+        let optimizer = if matches!(self, Self::PlainSgd(_)) { "sgd" } else { optimizer };
         line("optimizer", optimizer, run.optimizer.clone());
         line("learning rate", "not said", run.learning_rate.clone());
+        if matches!(self, Self::PlainSgd(_)) {
+            line("learning rate of signs", SIGN_RATE, SIGN_RATE.to_owned());
+        }
         line("quality of none", baseline, "see above".to_owned());
         line(
             "exchange",
@@ -282,7 +329,8 @@ fn link(summary: &Summary) -> Link {
 /// A compressor with error feedback and without, as specs print.
 fn both(id: &str) -> [String; 2] {
     ["on", "off"].map(|ef| {
-        let spec: gradwire::Spec = known(&format!("{id}:ef={ef}"));
+        let sign = if id.contains(':') { ',' } else { ':' };
+        let spec: gradwire::Spec = known(&format!("{id}{sign}ef={ef}"));
         spec.to_string()
     })
 }
@@ -310,7 +358,20 @@ mod tests {
         assert_eq!(variants[0].exchange, Strategy::AllReduce);
         assert_eq!(ids(0), ["none", "randomk", "powersgd", "gradzip"]);
         assert_eq!(variants[1].exchange, Strategy::AllGather);
-        assert!(ids(1).contains(&"signsgd") && ids(1).len() == METHODS.len() - 4);
+        assert!(
+            ids(1).contains(&"signsgd")
+                && ids(1).contains(&"dryden")
+                && ids(1).len() == METHODS.len() - 4
+        );
+        let study = Study::PlainSgd(Row::ResNet20);
+        let rates: Vec<String> = study
+            .variants(&study.experiment())
+            .iter()
+            .map(|one| format!("{} {} {}", one.optimizer, one.learning_rate, one.compressors.len()))
+            .collect();
+        let rate = study.experiment().learning_rate;
+        assert_eq!(rates, [format!("sgd {rate} 3"), format!("sgd {rate} 1"), "sgd 0.001 2".into()]);
+        assert!(study.with_row(Row::Ncf).unwrap_err().contains("vgg16"));
         let study = Study::Figure8(Row::Ncf);
         let workers: Vec<usize> =
             study.variants(&study.experiment()).iter().map(|variant| variant.workers).collect();

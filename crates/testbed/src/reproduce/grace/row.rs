@@ -38,6 +38,11 @@ impl Row {
         Self::UNet,
     ];
 
+    /// Whether it tells images apart.
+    pub(super) fn is_classification(self) -> bool {
+        matches!(self, Self::ResNet20 | Self::DenseNet40 | Self::ResNet9 | Self::Vgg16)
+    }
+
     /// Model, data, epochs, optimizer and quality of the baseline, as Table 3 and section 5.1 give them.
     pub(super) fn paper(self) -> [&'static str; 5] {
         match self {
@@ -51,14 +56,15 @@ impl Row {
         }
     }
 
-    /// The survey's experiment: eight workers, and the optimizer it names. It gives neither batches nor learning
-    /// rates.
+    /// The survey's experiment: eight workers, all tensors compressed, and the optimizer it names. It gives neither
+    /// batches nor learning rates.
     pub(super) fn experiment(self) -> Experiment {
         let [model, data, epochs, optimizer, _] = self.paper();
         let experiment = Experiment {
             data: data.to_owned(),
             workers: 8,
             exchange: known("all-gather"),
+            raw_vectors: false,
             links_mbit: vec![100.0, 1_000.0, 10_000.0, 25_000.0],
             ..Experiment::default().suiting(known(model))
         };

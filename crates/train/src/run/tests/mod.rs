@@ -44,6 +44,7 @@ pub(super) fn config(compressor: &str, exchange: &str) -> RunConfig {
         learning_rate: "cosine:from=0.05".parse().unwrap(),
         augment: false,
         seed: 5,
+        raw_vectors: true,
         raw_below: 256,
         raw_names: Vec::new(),
         rules: Vec::new(),

@@ -64,6 +64,7 @@ fn federated_rounds_end_alike_on_every_exchange_and_resume() {
                 dropout: 0.2,
                 optimizer: "adam".parse().unwrap(),
                 learning_rate: "0.001".parse().unwrap(),
+                raw_vectors: false,
                 raw_below: 0,
                 ..updates(compressor, exchange)
             };
