@@ -1,0 +1,50 @@
+//! A majority vote: ties are ties, whatever the order in which shares are added.
+
+mod common;
+
+use common::{RATE, Run, strategy};
+use gradwire::Spec;
+
+/// Each element's votes are half for and half against, from other ranks each.
+fn tied(rank: usize, ranks: usize) -> Vec<f32> {
+    let sign = |element| if (rank + element) % ranks < ranks / 2 { 0.5 } else { -2.0 };
+    (0..64).map(sign).collect()
+}
+
+/// How far a step with these gradients moves each element, in every worker.
+fn moved(exchange: &str, ranks: usize, gradient: impl Fn(usize) -> Vec<f32> + Sync) -> Vec<f32> {
+    let spec: Spec = "signsgd".parse().unwrap();
+    let mut run = Run::new(strategy(exchange), ranks, &spec, &[64]);
+    run.initial = vec![vec![0.0; 64]];
+    let (results, servers) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        exchange.step(0, RATE, &[gradient(rank)], &mut parameters).unwrap();
+        parameters.remove(0)
+    });
+    servers.unwrap();
+    let mut results: Vec<Vec<f32>> = results.into_iter().map(Result::unwrap).collect();
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    results.remove(0)
+}
+
+#[test]
+fn a_tie_moves_nothing() {
+    for ranks in [2, 4, 6, 10, 12, 14] {
+        let tied = |rank| tied(rank, ranks);
+        assert_eq!(moved("all-gather", ranks, tied), [0.0; 64], "{ranks} ranks");
+        assert_eq!(moved("server", ranks, tied), [0.0; 64], "{ranks} ranks");
+        // Owners send signs, of which none stands for a tie.
+        assert_eq!(moved("scatter-reduce", ranks, tied), [-RATE; 64], "{ranks} ranks");
+    }
+}
+
+#[test]
+fn one_vote_decides() {
+    for ranks in [3, 5, 7, 11] {
+        // With an odd number of ranks, the rank that has half of them before it tips the scales.
+        let tipped = |rank| tied(rank, ranks);
+        for exchange in ["all-gather", "scatter-reduce"] {
+            assert_eq!(moved(exchange, ranks, tipped), [RATE; 64], "{exchange}, {ranks} ranks");
+        }
+    }
+}
