@@ -52,6 +52,14 @@ const CONFIGURATIONS: &[&str] = &[
     "adaptive:ratio=0.3,ef=on",
     "terngrad:clip=0",
     "powersgd:rank=12",
+    "3lc:s=1.75",
+    "adaptive:ratio=0.02",
+    "dgc:ratio=0.02,clip=1,warmup=10",
+    "entropy-bits:c=1",
+    "strom:tau=0.125",
+    "strom:tau=2",
+    "threshold:v=0.3",
+    "variance:alpha=0.5",
 ];
 
 /// Small ones of every kind; the first is that of the golden files.
