@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use super::signsgd::SignSgd;
+use crate::memory;
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::{Aggregation, Entry, Family, Memory};
 
@@ -34,7 +35,7 @@ pub static ENTRY: Entry = Entry {
     payload: "d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let decay = values.real("momentum") as f32;
+        let decay = memory::momentum(values.real("momentum"));
         Arc::new(SignSgd { memory: Some(Memory::Average { decay }) })
     },
 };

@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use super::dgc::{Dgc, RATIO, WARMUP};
+use crate::memory;
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::{Aggregation, Entry, Family, Memory};
 
@@ -48,7 +49,7 @@ pub static ENTRY: Entry = Entry {
     build: |values| {
         let memory = Memory::LongTerm {
             epsilon: values.real("epsilon") as f32,
-            alpha: values.real("alpha") as f32,
+            alpha: memory::momentum(values.real("alpha")),
         };
         Arc::new(Dgc::new(values, memory))
     },
