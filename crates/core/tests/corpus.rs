@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use gradwire::frame::Frame;
 use gradwire::registry::REGISTRY;
-use gradwire::{Encoder, Floats, State, Tensor};
+use gradwire::{Decoder, Encoder, Floats, Spec, State, Tensor};
 
 fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
@@ -60,6 +60,26 @@ fn messages() {
             checks::message(entry.id, &input);
         }
     }
+}
+
+#[test]
+fn golden_messages_are_seeds_of_their_own_configuration() {
+    let mut missing = Vec::new();
+    for (name, file) in golden() {
+        let frame = Frame::read(&mut &file[..]).unwrap();
+        let input = checks::input(&frame.spec, frame.message);
+        // A first byte of 0 means the defaults, in the golden files' shape.
+        if input[0] == 0 && frame.spec != Spec::of(frame.spec.entry()) {
+            missing.push(frame.spec.to_string());
+        }
+        assert_eq!((frame.tensor.shape(), input[0] % 8), (&[20, 30][..], 0), "{name}");
+        // Seed, tensor, step and rank are the checks', not the frame's.
+        let (tensor, mut out) = (Tensor::new("t", frame.tensor.shape()), [0.0; 600]);
+        let decoded =
+            Decoder::new(&frame.spec, 11).decode_add(&tensor, 3, 2, &input[1..], 1.0, &mut out);
+        assert!(decoded.is_ok(), "{name}: {decoded:?}");
+    }
+    assert!(missing.is_empty(), "add to CONFIGURATIONS in fuzz/checks.rs: {missing:#?}");
 }
 
 #[test]

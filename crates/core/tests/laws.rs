@@ -47,7 +47,7 @@ fn equal_keys_give_equal_bytes_within_the_bounds() {
 fn what_is_not_sent_is_kept() {
     over_everything(|spec, tensor, gradient, case| {
         let Memory::Residual { beta, gamma } = spec.memory() else { return };
-        // Memories of a method's own have laws of their own, beside it.
+        // Memories of a method's own have laws of their own, in `memories.rs`.
         if spec.compressor().memory().is_some() {
             return;
         }

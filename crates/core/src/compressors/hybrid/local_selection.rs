@@ -32,7 +32,8 @@ pub static ENTRY: Entry = Entry {
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{encode, residual};
+    use crate::compressors::testing::{encode, residual, round_trip};
+    use crate::{Encoder, Floats, Spec, Tensor};
 
     #[test]
     fn one_of_each_bin_worked_by_hand() {
@@ -51,5 +52,41 @@ mod tests {
         let sent = residual("local-selection:fc=9000", &gradient);
         let at: Vec<usize> = (0..10_000).filter(|&at| sent[at] == 0.0).collect();
         assert_eq!(at, [0, 9000]);
+    }
+
+    #[test]
+    fn records_worked_by_hand() {
+        // Maxima 3, 0 and 3: mean 2. Element 1 of its bin, the last and below zero; nothing; element 0, the last.
+        let (spec, gradient) = ("local-selection:fc=2,code=records", [1.0, -3.0, 0.0, 0.0, 3.0]);
+        let expected = [0, 0, 0, 0x40, 0b1100_0001, 0b0111_1111, 0b0100_0000];
+        assert_eq!(encode(spec, &gradient), expected);
+        assert_eq!(round_trip(spec, &gradient), [0.0, -2.0, 0.0, 0.0, 2.0]);
+        assert_eq!(residual(spec, &gradient), [1.0, -1.0, 0.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn what_is_left_counts_in_the_next_bins() {
+        // Of three dimensions: bins of two.
+        let spec: Spec = "local-selection:conv=2,fc=5".parse().unwrap();
+        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[1, 1, 5]));
+        for (gradient, message, left) in [
+            // Mean 2, −3 and 3 are sent.
+            (
+                [1.0, -3.0, 0.0, 0.0, 3.0],
+                [0, 2, 0, 0, 0, 0x40, 0b01, 0b1_0010],
+                [1.0, -1.0, 0.0, 0.0, 1.0],
+            ),
+            // G = (3, −2, 6, 0, 0): maxima 3, 6 and 0, mean 3.
+            (
+                [2.0, -1.0, 6.0, 0.0, -1.0],
+                [0, 2, 0, 0, 0x40, 0x40, 0b00, 0b0_0101],
+                [0.0, -2.0, 3.0, 0.0, 0.0],
+            ),
+        ] {
+            let mut found = Vec::new();
+            encoder.encode(&tensor, 0, Floats::F32(&gradient), &mut found).unwrap();
+            assert_eq!(found, message);
+            assert_eq!(encoder.residual("t").unwrap(), left);
+        }
     }
 }

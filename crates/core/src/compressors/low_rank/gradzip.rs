@@ -135,6 +135,7 @@ impl Rounds for GradZip {
 
 #[cfg(test)]
 mod tests {
+    use crate::compressors::testing::{kept, send, starting_from};
     use crate::{Decoder, Encoder, Floats, Spec, Tensor};
 
     /// What a constant gradient decodes to after some steps.
@@ -178,5 +179,39 @@ mod tests {
     #[test]
     fn vectors_travel_as_they_are() {
         assert_eq!(decoded("gradzip", &[3], &[1.0, -2.0, 1e-40], 1), (12, vec![1.0, -2.0, 1e-40]));
+    }
+
+    #[test]
+    fn a_single_column_worked_by_hand() {
+        // λ = 1 doubles RᵀR = 2: P = C·R / 4 = (1, 1). PᵀP is 2 as well: R = Cᵀ·P / 4.
+        let gradient = [5.0, -1.0, 6.0, 3.0, 1.0, 0.0];
+        let mut encoder = starting_from("gradzip:rank=1,lambda=1", &[1.0, 1.0, 0.0]);
+        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
+        assert_eq!(message, [1.0, 1.0, 2.0, 0.0, 1.5]);
+        assert_eq!(decoded, [2.0, 0.0, 1.5, 2.0, 0.0, 1.5]);
+        assert_eq!(encoder.residual("t").unwrap(), [3.0, -1.0, 4.5, 1.0, 1.0, -1.5]);
+        // R / 2.5 for the next step.
+        assert_eq!(kept(&encoder), [0.8, 0.0, 0.6]);
+    }
+
+    #[test]
+    fn two_columns_worked_by_hand() {
+        // RᵀR = diag(14, 2), its mean is 8 and λ adds 2: columns divide by 16 and by 4. So do those of P, which are
+        // alike: C has 16 and 4 times them as its first and fourth column.
+        let (a, b) = ([1.0, 2.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, 1.0]);
+        let start = [a, b].concat();
+        let matrix = |first: f32, fourth: f32| -> Vec<f32> {
+            (0..5).flat_map(|row| [first * a[row], 0.0, 0.0, fourth * b[row], 0.0]).collect()
+        };
+        let mut encoder = starting_from("gradzip:rank=2,lambda=0.25", &start);
+        let (message, decoded) = send(&mut encoder, &[5, 5], &matrix(16.0, 4.0));
+        // R: 16·14 / 16 of the one, 4·2 / 4 of the other.
+        let r = [14.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
+        assert_eq!(message, [start, r.to_vec()].concat());
+        assert_eq!(decoded, matrix(14.0, 2.0));
+        assert_eq!(encoder.residual("t").unwrap(), matrix(2.0, 2.0));
+        // Scaled as a whole, by √(14² + 2²), so that one column stays seven times the other.
+        let norm = 200f64.sqrt();
+        assert_eq!(kept(&encoder), r.map(|x| (f64::from(x) / norm) as f32));
     }
 }

@@ -131,6 +131,7 @@ fn orthonormal(means: &[f32], factors: Factors, p: &mut Vec<f32>) {
 
 #[cfg(test)]
 mod tests {
+    use crate::compressors::testing::{kept, send, starting_from};
     use crate::{Decoder, Encoder, Floats, Spec, Tensor};
 
     /// Message, decoded message and residual of a matrix.
@@ -204,5 +205,74 @@ mod tests {
         }
         gradient[9] = 0.0;
         close(&decoded, &gradient, 1e-3);
+    }
+
+    #[test]
+    fn a_product_of_vectors_worked_by_hand() {
+        // C = (3, 4)·(3, 0, 4)ᵀ. With Q = (1, 0, 0): P = (9, 12), orthonormal (3/5, 4/5), Q = 5·(3, 0, 4).
+        // As f32 the fifths are rounded, but their products with numbers this small round to whole ones.
+        let gradient = [9.0, 0.0, 12.0, 12.0, 0.0, 16.0];
+        let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
+        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
+        assert_eq!(message, [9.0, 12.0, 15.0, 0.0, 20.0]);
+        assert_eq!(decoded, gradient);
+        assert_eq!(encoder.residual("t").unwrap(), [0.0; 6]);
+        // Q / 25 for the next step.
+        assert_eq!(kept(&encoder), [0.6, 0.0, 0.8]);
+    }
+
+    #[test]
+    fn what_lies_across_the_factor_is_left() {
+        // (4, −3), across P, in the second column, which Q does not see: C = (3, 4)·(3, 4, 0)ᵀ + (4, −3)·(0, 1, 0)ᵀ.
+        let gradient = [9.0, 16.0, 0.0, 12.0, 13.0, 0.0];
+        let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
+        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
+        assert_eq!(message, [9.0, 12.0, 15.0, 20.0, 0.0]);
+        assert_eq!(decoded, [9.0, 12.0, 0.0, 12.0, 16.0, 0.0]);
+        assert_eq!(encoder.residual("t").unwrap(), [0.0, 4.0, 0.0, 0.0, -3.0, 0.0]);
+        assert_eq!(kept(&encoder), [0.6, 0.8, 0.0]);
+    }
+
+    #[test]
+    fn columns_beyond_the_rank_of_the_matrix_are_zero() {
+        // C = (3, 4, 0, 0, 0)·(1, 0, 0, 0)ᵀ; both columns of P lie along (3, 4), and the second counts for nothing.
+        let mut gradient = [0.0; 20];
+        (gradient[0], gradient[4]) = (3.0, 4.0);
+        let start = [1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0];
+        let mut encoder = starting_from("powersgd:rank=2", &start);
+        let (message, decoded) = send(&mut encoder, &[5, 4], &gradient);
+        let p = [3.0, 4.0, 0.0, 0.0, 0.0, 6.0, 8.0, 0.0, 0.0, 0.0];
+        let q = [5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+        assert_eq!(message, [&p[..], &q].concat());
+        assert_eq!(decoded, gradient);
+        assert_eq!(kept(&encoder), [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn two_ranks_worked_by_hand() {
+        // The matrix with something across, and (3, 4)·(−1, 0, 1)ᵀ: P is (9, 12) and (−3, −4), in the mean (3, 4).
+        let gradients = [[9.0, 16.0, 0.0, 12.0, 13.0, 0.0], [-3.0, 0.0, 3.0, -4.0, 0.0, 4.0]];
+        let addends =
+            [[[9.0, 12.0, 0.0], [-3.0, -4.0, 0.0]], [[15.0, 20.0, 0.0], [-5.0, 0.0, 5.0]]];
+        // The second factors' mean, and its product with (3/5, 4/5).
+        let means = [3.0, 4.0, 5.0, 10.0, 2.5];
+        let decoded = [3.0, 6.0, 1.5, 4.0, 8.0, 2.0];
+        let left = [[0.0, 4.0, 0.0, 0.0, -3.0, 0.0], [0.0; 6]];
+        for rank in 0..2 {
+            let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
+            let (tensor, mut addend) = (Tensor::new("t", &[2, 3]), Vec::new());
+            for (round, known) in [(0, 0), (1, 2)] {
+                let floats = Floats::F32(&gradients[rank]);
+                let means = &means[..known];
+                assert!(
+                    encoder.contribute(&tensor, (7, round), floats, means, &mut addend).unwrap()
+                );
+                assert_eq!(addend, addends[round][rank][..2 + round]);
+            }
+            let mut out = [0.0; 6];
+            encoder.conclude(&tensor, 7, &means, &mut out).unwrap();
+            assert_eq!(out, decoded);
+            assert_eq!(encoder.residual("t").unwrap(), left[rank]);
+        }
     }
 }

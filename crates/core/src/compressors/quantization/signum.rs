@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use super::signsgd::SignSgd;
+use crate::memory;
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::{Aggregation, Entry, Family, Memory};
 
@@ -34,7 +35,7 @@ pub static ENTRY: Entry = Entry {
     payload: "d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let decay = values.real("momentum") as f32;
+        let decay = memory::momentum(values.real("momentum"));
         Arc::new(SignSgd { memory: Some(Memory::Average { decay }) })
     },
 };
@@ -54,5 +55,36 @@ mod tests {
             assert_eq!(message, [bits], "step {step}");
         }
         assert!(encoder.residual("t").is_none());
+    }
+
+    #[test]
+    fn a_mean_outlasts_its_first_gradient_until_half_of_it_has_faded() {
+        let spec: Spec = "signum".parse().unwrap();
+        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[1]));
+        // z = 1 after 10, then 2·0.9ⁿ − 1 after n times −1: 0.9⁶ = 0.531 and 0.9⁷ = 0.478.
+        for (step, bits) in (0..9).zip([1, 1, 1, 1, 1, 1, 1, 0, 0]) {
+            let (gradient, mut message) = ([if step == 0 { 10.0 } else { -1.0 }], Vec::new());
+            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
+            assert_eq!(message, [bits], "step {step}");
+        }
+    }
+
+    #[test]
+    fn error_feedback_is_beside_the_mean() {
+        let spec: Spec = "signum:momentum=0.5,ef=on".parse().unwrap();
+        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[2]));
+        for (step, gradient, bits, residual) in [
+            // z = c = (2, −½): signs + and −.
+            (0, [4.0, -1.0], 0b01, [1.0, 0.5]),
+            // z = (1 − 1, −¼ + ½), c = z + (1, ½) = (1, ¾).
+            (1, [-2.0, 1.0], 0b11, [0.0, -0.25]),
+            // z = (0, ⅛ − 5/4), c = z + (0, −¼) = (0, −11/8); the sign of 0 is +.
+            (2, [0.0, -2.5], 0b01, [-1.0, -0.375]),
+        ] {
+            let mut message = Vec::new();
+            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
+            assert_eq!(message, [bits], "step {step}");
+            assert_eq!(encoder.residual("t").unwrap(), residual, "step {step}");
+        }
     }
 }

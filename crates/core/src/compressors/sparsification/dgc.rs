@@ -25,6 +25,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
 use super::topk::TopK;
+use crate::memory;
 use crate::numeric::selection::{among, sampled_threshold};
 use crate::registry::{Ends, Guarantees, Kind, Param, Values};
 use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
@@ -56,7 +57,7 @@ pub static ENTRY: Entry = Entry {
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
         let memory = Memory::Momentum {
-            momentum: values.real("momentum") as f32,
+            momentum: memory::momentum(values.real("momentum")),
             clip: values.real("clip") as f32,
         };
         Arc::new(Dgc::new(values, memory))

@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use super::dgc::{Dgc, RATIO, WARMUP};
+use crate::memory;
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::{Aggregation, Entry, Family, Memory};
 
@@ -48,7 +49,7 @@ pub static ENTRY: Entry = Entry {
     build: |values| {
         let memory = Memory::LongTerm {
             epsilon: values.real("epsilon") as f32,
-            alpha: values.real("alpha") as f32,
+            alpha: memory::momentum(values.real("alpha")),
         };
         Arc::new(Dgc::new(values, memory))
     },
@@ -76,5 +77,35 @@ mod tests {
         let (message, sums) = encode(1, &[0.0, 0.25, 0.0, 0.0]);
         assert_eq!(message, [0, 1, 0, 0, 0x40, 0xc0, 0b1000]);
         assert_eq!(sums, [1.0, 0.5, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn of_equal_sums_the_older_one_is_sent() {
+        let spec: Spec = "sgc:ratio=0.5,epsilon=0.5,alpha=0.25".parse().unwrap();
+        let tensor = Tensor::new("t", &[4]);
+        let mut encoder = Encoder::new(&spec, 1, 0);
+        for (step, gradient, message, sums) in [
+            // u = v = g / 2 = (4, −2, 1, ½).
+            (
+                0,
+                [8.0, -4.0, 2.0, 1.0],
+                &[0, 2, 0, 0, 0x80, 0x40, 0, 0, 0, 0xc0, 0b0011][..],
+                [0.0, 0.0, 1.0, 0.5],
+            ),
+            // u = (1, 0, 2, 1), v = u + ¼·(0, 0, 1, ½) = (1, 0, 2.25, 1.125).
+            (
+                1,
+                [2.0, 0.0, 2.0, 1.0],
+                &[0, 2, 0, 0, 0x10, 0x40, 0, 0, 0x90, 0x3f, 0b1100],
+                [1.0, 0.0, 0.0, 0.0],
+            ),
+            // v = (1.25, 0, 0, 0); zeros are not sent.
+            (2, [0.0; 4], &[0, 1, 0, 0, 0xa0, 0x3f, 0b0001], [0.0; 4]),
+        ] {
+            let mut found = Vec::new();
+            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut found).unwrap();
+            assert_eq!(found, message, "step {step}");
+            assert_eq!(encoder.residual("t").unwrap(), sums, "step {step}");
+        }
     }
 }

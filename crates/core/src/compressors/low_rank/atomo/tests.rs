@@ -1,5 +1,5 @@
 use super::*;
-use crate::compressors::testing::{decode, encode, residual, round_trip};
+use crate::compressors::testing::{decode, encode, f32s, residual, round_trip};
 use crate::{Decoder, Encoder, Floats, Spec, Tensor};
 
 #[test]
@@ -138,6 +138,53 @@ fn a_product_of_vectors_is_one_certain_atom() {
         let room = gradient[39] * 1e-5 + 1e-42;
         assert!(gradient.iter().zip(&out).all(|(x, y)| (x - y).abs() < room), "{scale}");
     }
+}
+
+fn close(a: &[f32], b: &[f32]) {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).for_each(|(x, y)| assert!((x - y).abs() < 1e-5, "{a:?} and {b:?}"));
+}
+
+#[test]
+fn certain_atoms_of_a_diagonal_matrix_worked_by_hand() {
+    // Of s = 2 times 8 the share of 8 + 2 is above 1; one is left for 2 alone. Rows and columns are exchanged.
+    let mut matrix = [0.0; 25];
+    (matrix[7], matrix[15]) = (-8.0, 2.0);
+    let (message, out) = messages("atomo:s=2", &Tensor::new("t", &[5, 5]), &matrix, 0);
+    assert_eq!((&message[..2], message.len()), (&[ATOMS, 2][..], 2 + 2 * 4 * (5 + 5)));
+    for (atom, (row, column, sigma)) in
+        f32s(&message[2..]).chunks(10).zip([(1, 2, -8.0), (3, 0, 2.0)])
+    {
+        // Which of the two vectors has a sign is left to the decomposition.
+        let (left, right) = atom.split_at(5);
+        let sign = right[column].signum();
+        let unit = |at: usize, length: f32| -> Vec<f32> {
+            (0..5).map(|i| if i == at { length } else { 0.0 }).collect()
+        };
+        close(left, &unit(row, sign * sigma));
+        close(right, &unit(column, sign));
+    }
+    close(&out, &matrix);
+}
+
+#[test]
+fn drawn_atoms_of_a_diagonal_matrix_worked_by_hand() {
+    // s = 1: p = ¾ and ¼, so that either is sent as 3 / ¾ = 1 / ¼ = 4. The draws are the upper 24 bits of a word.
+    let matrix = [3.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0];
+    let tensor = Tensor::new("t", &[3, 3]);
+    let mut seen = [0; 4];
+    for step in 0..64 {
+        let mut words = [0; 2];
+        crate::Rng::new(5, tensor.id(), 1, step, 0).fill(&mut words);
+        let sent = [words[0] >> 8 < 3 << 22, words[1] >> 8 < 1 << 22];
+        let (message, out) = messages("atomo:s=1", &tensor, &matrix, step);
+        let count = sent.map(u8::from).iter().sum();
+        assert_eq!((&message[..2], message.len()), (&[ATOMS, count][..], 2 + 24 * count as usize));
+        let [first, second] = sent.map(|sent| if sent { 4.0 } else { 0.0 });
+        close(&out, &[first, 0.0, 0.0, 0.0, second, 0.0, 0.0, 0.0, 0.0]);
+        seen[usize::from(sent[0]) + 2 * usize::from(sent[1])] += 1;
+    }
+    assert!(!seen.contains(&0), "{seen:?}");
 }
 
 #[test]

@@ -1,0 +1,224 @@
+//! The ranges of parameters: what lies outside is refused by name, and what lies inside works up to the ends.
+
+mod common;
+
+use common::*;
+use gradwire::registry::{Ends, Kind, Param, REGISTRY};
+use gradwire::{Floats, Memory, Spec, Tensor};
+
+/// A parameter's values around the ends of its range, as a spec string has them.
+struct Values {
+    outside: Vec<String>,
+    inside: Vec<String>,
+    /// How an error describes the range.
+    words: Vec<String>,
+}
+
+fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
+    values.into_iter().map(|value| value.to_string()).collect()
+}
+
+fn values(kind: Kind) -> Values {
+    match kind {
+        Kind::Real { min, max, ends, .. } => {
+            let (open, least) = match ends {
+                Ends::Both | Ends::Lower => ('[', min),
+                Ends::Upper | Ends::Neither => ('(', min.next_up()),
+            };
+            let (close, most) = match ends {
+                Ends::Both | Ends::Upper => (']', max),
+                Ends::Lower | Ends::Neither => (')', max.next_down()),
+            };
+            let mut outside = texts([least.next_down(), most.next_up(), f64::NAN, f64::INFINITY]);
+            outside.extend(texts(["-inf", "", "0x1p-3", "half", "1..2"]));
+            let words = texts([format!("{open}{min}, {max}{close}")]);
+            Values { outside, inside: texts([least, most]), words }
+        }
+        Kind::Whole { min, max, .. } => {
+            let mut outside = texts([i128::from(min) - 1, i128::from(max) + 1]);
+            outside.extend(texts(["", "1.5", "NaN", "inf", "two", "18446744073709551616"]));
+            let words = texts([format!("from {min} to {max}")]);
+            Values { outside, inside: texts([min, max]), words }
+        }
+        Kind::Choice { options, .. } => {
+            let mut outside = texts(["", "0", "another"]);
+            outside.extend(options.iter().map(|word| format!("{word}s")));
+            Values { outside, inside: texts(options), words: texts(options) }
+        }
+    }
+}
+
+/// Every parameter with a compressor that has it.
+fn parameters() -> impl Iterator<Item = (&'static str, &'static Param)> {
+    let own = REGISTRY
+        .iter()
+        .flat_map(|entry| entry.parameters.iter().map(|parameter| (entry.id, parameter)));
+    own.chain(Spec::common_parameters().iter().map(|parameter| ("3lc", parameter)))
+}
+
+#[test]
+fn values_outside_a_range_are_refused_with_the_key_and_the_range() {
+    for (id, parameter) in parameters() {
+        let Values { outside, words, .. } = values(parameter.kind);
+        for value in outside {
+            let item = format!("{}={value}", parameter.key);
+            let error = format!("{id}:{item}").parse::<Spec>().expect_err(&item).to_string();
+            assert!(error.contains(&format!("'{id}': {item} is not allowed")), "{error}");
+            assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_a_range_are_taken_and_work() {
+    let (tensor, gradient) = (Tensor::new("t", &[33, 31]), gaussian(1023, 5));
+    for (id, parameter) in parameters() {
+        for value in values(parameter.kind).inside {
+            let text = format!("{id}:{}={value}", parameter.key);
+            let spec: Spec = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            let mut encoder = encoder(&spec);
+            for step in 0..3 {
+                let message = encode(&mut encoder, &tensor, step, &gradient).unwrap();
+                assert!(message.len() <= spec.compressor().max_len(1023), "{text}");
+                let decoded = decode(&spec, &tensor, step, &message).unwrap();
+                assert!(decoded.iter().all(|x| x.is_finite()), "{text}");
+            }
+        }
+    }
+}
+
+/// Of each parameter that is a number, what lies just outside the values that have a meaning, and the last that
+/// have one.
+const RANGES: &[(&str, &[&str], &[&str])] = &[
+    // One level up to the norm at least; level + s is a symbol of 16 bits.
+    ("qsgd:s", &["0", "32768"], &["1", "32767"]),
+    ("qsgd:bucket", &["-1", "1073741825"], &["0", "1", "1073741824"]),
+    // One bit leaves no step; λ = 0 would clip everything to nothing, and above 1 there is nothing to clip.
+    ("lpc-svrg:w", &["1", "17"], &["2", "16"]),
+    ("lpc-svrg:lambda", &["0", "-0.5", "1.0001"], &["1e-300", "1"]),
+    ("terngrad:clip", &["-0.1", "1000001"], &["0", "1000000"]),
+    // With δ = 1 no gradient would come into the mean.
+    ("signum:momentum", &["-0.1", "1"], &["0", "0.9999"]),
+    // Exponents are counted from 127: 127 − b is that of a normal number.
+    ("inceptionn:b", &["0", "127"], &["1", "126"]),
+    // At s = 2 even the largest element would round to zero.
+    ("3lc:s", &["0.999", "2"], &["1", "1.999"]),
+    ("entropy-bits:c", &["-1", "16.5"], &["0", "16"]),
+    ("entropy-bits:m", &["0", "13"], &["1", "12"]),
+    ("entropy-bits:f", &["0", "1.01"], &["0.000001", "1"]),
+    ("entropy-bits:bits", &["17"], &["0", "1", "16"]),
+    ("topk:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("randomk:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("threshold:v", &["-0.1", "1e31"], &["0", "1e30"]),
+    ("gradient-dropping:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("dgc:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("dgc:momentum", &["-0.1", "1"], &["0", "0.9999"]),
+    ("dgc:clip", &["-1", "1e31"], &["0", "1e30"]),
+    ("dgc:warmup", &["-1", "1000000001"], &["0", "1000000000"]),
+    ("sgc:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("sgc:epsilon", &["0", "-1", "1000001"], &["0.000001", "1000000"]),
+    ("sgc:alpha", &["-0.1", "1"], &["0", "0.9999"]),
+    ("sgc:warmup", &["-1", "1000000001"], &["0", "1000000000"]),
+    ("adaptive:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("variance:alpha", &["-0.1", "1000001"], &["0", "1000000"]),
+    // With ζ = 0 a variance would be forgotten at once, and above 1 an undecided element would wait for ever.
+    ("variance:zeta", &["0", "1.01"], &["0.001", "1"]),
+    ("sketched-sgd:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("sketched-sgd:rows", &["0", "16"], &["1", "15"]),
+    ("sketched-sgd:width", &["0", "1001"], &["1", "1000"]),
+    ("sketched-sgd:candidates", &["0", "1001"], &["1", "1000"]),
+    // With τ = 0 elements would be sent as nothing.
+    ("strom:tau", &["0", "-1", "1e-31", "1e31"], &["1e-30", "1e30"]),
+    ("sbc:p", &["0", "1"], &["1e-9", "0.999"]),
+    ("dryden:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("adacomp:conv", &["0", "16777217"], &["1", "16777216"]),
+    ("adacomp:fc", &["0", "16777217"], &["1", "16777216"]),
+    ("adacomp:factor", &["0.99", "10.1"], &["1", "10"]),
+    ("local-selection:conv", &["0", "16777217"], &["1", "16777216"]),
+    ("local-selection:fc", &["0", "16777217"], &["1", "16777216"]),
+    ("sketchml:buckets", &["0", "257"], &["1", "256"]),
+    ("sketchml:groups", &["0", "65"], &["1", "64"]),
+    ("sketchml:rows", &["0", "5"], &["1", "4"]),
+    ("sketchml:load", &["0", "65"], &["1", "64"]),
+    ("qsparse-local:ratio", &["0", "1.01"], &["1e-9", "1"]),
+    ("qsparse-local:s", &["0", "32768"], &["1", "32767"]),
+    ("qsparse-local:bucket", &["-1", "1073741825"], &["0", "1", "1073741824"]),
+    ("powersgd:rank", &["0", "33"], &["1", "32"]),
+    ("gradzip:rank", &["0", "33"], &["1", "32"]),
+    // With λ = 0 the inverse of a singular matrix would be asked for.
+    ("gradzip:lambda", &["0", "-0.1", "1.01"], &["1e-300", "1"]),
+    ("atomo:s", &["0", "0.009", "1000000001"], &["0.01", "1000000000"]),
+    // A slice of one element has one component, itself.
+    ("gradiveq:slice", &["1", "4097"], &["2", "4096"]),
+    ("gradiveq:keep", &["0", "4097"], &["1", "4096"]),
+    ("gradiveq:refresh", &["0", "4294967296"], &["1", "4294967295"]),
+    ("3lc:beta", &["-0.1", "1.01"], &["0", "1"]),
+    ("3lc:gamma", &["0", "-1", "1000001"], &["0.000001", "1000000"]),
+    ("3lc:every", &["0", "1000001"], &["1", "1000000"]),
+];
+
+#[test]
+fn ranges_are_those_of_the_methods() {
+    for (parameter, outside, inside) in RANGES {
+        let parse = |value: &&str| format!("{parameter}={value}").parse::<Spec>();
+        for value in *outside {
+            assert!(parse(value).is_err(), "{parameter}={value} is allowed");
+        }
+        for value in *inside {
+            parse(value).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}
+
+#[test]
+fn every_number_has_its_range_tested() {
+    for (id, Param { key, kind, .. }) in parameters() {
+        let name = format!("{id}:{key}");
+        let listed = RANGES.iter().any(|(parameter, ..)| *parameter == name);
+        assert!(listed || matches!(kind, Kind::Choice { .. }), "{name} is not in the table above");
+    }
+}
+
+/// The nearest f32 of 1 − 10⁻⁹ is 1, which none of these ranges holds.
+#[test]
+fn momenta_just_below_one_stay_below_it() {
+    for text in ["signum:momentum", "dgc:momentum", "sgc:alpha"] {
+        let spec: Spec = format!("{text}=0.999999999").parse().unwrap();
+        let (Memory::Average { decay: momentum }
+        | Memory::Momentum { momentum, .. }
+        | Memory::LongTerm { alpha: momentum, .. }) = spec.compressor().memory().unwrap()
+        else {
+            panic!("{text}")
+        };
+        assert!(momentum < 1.0, "{text}");
+    }
+    // z = −(1 − δ): the sign of a mean that gradients reach.
+    let spec: Spec = "signum:momentum=0.999999999".parse().unwrap();
+    let tensor = Tensor::new("t", &[1]);
+    assert_eq!(encode(&mut encoder(&spec), &tensor, 0, &[-1.0]).unwrap(), [0]);
+}
+
+#[test]
+fn slices_of_no_more_elements_than_coefficients_travel_as_they_are() {
+    let (tensor, gradient) = (Tensor::new("t", &[41]), gaussian(41, 6));
+    let raw: Vec<u8> = gradient.iter().flat_map(|x| x.to_le_bytes()).collect();
+    for keep in [8, 9, 4096] {
+        let spec: Spec = format!("gradiveq:slice=8,keep={keep}").parse().unwrap();
+        let mut alone = encoder(&spec);
+        for step in 0..2 {
+            assert_eq!(encode(&mut alone, &tensor, step, &gradient).unwrap(), raw, "{spec}");
+            assert_eq!(alone.residual("t").unwrap(), [0.0; 41]);
+        }
+        assert_eq!(decode(&spec, &tensor, 0, &raw).unwrap(), gradient);
+        // Under all-reduce there is one round, and what it adds up are the elements.
+        let (mut encoder, mut addend) = (encoder(&spec), Vec::new());
+        let floats = Floats::F32(&gradient);
+        assert!(encoder.contribute(&tensor, (0, 0), floats, &[], &mut addend).unwrap());
+        assert_eq!(addend, gradient);
+        let means = addend.clone();
+        assert!(!encoder.contribute(&tensor, (0, 1), floats, &means, &mut addend).unwrap());
+    }
+    // One coefficient for each of five slices, a basis of eight numbers and a rest of one.
+    let spec: Spec = "gradiveq:slice=8,keep=1".parse().unwrap();
+    assert_eq!(encode(&mut encoder(&spec), &tensor, 0, &gradient).unwrap().len(), 4 * (5 + 8 + 1));
+}
