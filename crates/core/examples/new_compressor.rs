@@ -1,24 +1,25 @@
 //! A new compressor in one file, from the building blocks of `gradwire::tools`: one element in so many, the largest,
-//! each in a few bits.
+//! each in a few bits. It has a memory and an aggregation of its own: what was sent comes back as momentum, and an
+//! element is the mean over those ranks that sent it.
 //!
 //! ```text
 //! cargo run --release -p gradwire --example new_compressor
 //! ```
 //!
 //! prints what it sends step by step, after checking that nothing is lost: what has been decoded and what is left add up
-//! to what was given.
+//! to what was given, as long as there is no momentum.
 
 use std::error::Error;
 use std::sync::Arc;
 
-use gradwire::registry::{Guarantees, Kind, Param};
+use gradwire::registry::{Ends, Guarantees, Kind, Param};
 use gradwire::tools::{
     Grid, Rounding, Selection, dequantize, desparsify, give_back, pack, pack_positions, packed_len,
     packed_positions_len, quantize, sparsify, unpack, unpack_positions,
 };
 use gradwire::{
-    Aggregation, Compressor, Context, DecodeError, Decoder, Encoder, Entry, Family, Floats, Rng,
-    Sent, Source, Spec, Tensor, Workspace,
+    Aggregation, Combine, Compressor, Context, DecodeError, Decoder, Encoded, Encoder, Entry,
+    Family, Feedback, Floats, Gathered, Rng, Sent, Source, Spec, Tensor, Workspace,
 };
 
 /// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec strings look names up in.
@@ -40,12 +41,21 @@ static ENTRY: Entry = Entry {
             kind: Kind::Whole { min: 1, max: 127, default: 7 },
             help: "levels on either side of zero",
         },
+        Param {
+            key: "momentum",
+            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.0 },
+            help: "weight with which what was sent comes back",
+        },
     ],
     reference: "this example",
     payload: "positions, step f32, levels",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        Arc::new(FewLevels { one_in: values.whole("one-in") as usize, s: values.whole("s") as u16 })
+        Arc::new(FewLevels {
+            one_in: values.whole("one-in") as usize,
+            s: values.whole("s") as u16,
+            momentum: values.real("momentum") as f32,
+        })
     },
 };
 
@@ -53,6 +63,7 @@ static ENTRY: Entry = Entry {
 struct FewLevels {
     one_in: usize,
     s: u16,
+    momentum: f32,
 }
 
 impl FewLevels {
@@ -124,6 +135,42 @@ impl Compressor for FewLevels {
     fn max_elements(&self, message_len: usize) -> usize {
         // No position takes less than a bit.
         message_len.saturating_mul(8).saturating_mul(self.one_in).min(u32::MAX as usize)
+    }
+
+    fn feedback(&self) -> Option<&dyn Feedback> {
+        Some(self)
+    }
+
+    fn combine(&self) -> Option<&dyn Combine> {
+        Some(self)
+    }
+}
+
+/// The memory: φ is left at m + g.
+impl Feedback for FewLevels {
+    /// ψ = c − g̃ + μ·g̃: an element that is sent every time has a momentum of μ.
+    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>, _: &Context<'_>) {
+        for (element, m) in memory.iter_mut().enumerate() {
+            *m = encoded.left[element] + self.momentum * encoded.decoded(element);
+        }
+    }
+}
+
+/// The aggregation: few ranks send an element, and the others have no say in it. Steps are larger than the mean's.
+impl Combine for FewLevels {
+    fn combine(&self, gathered: &Gathered<'_>, _: &mut Workspace, combined: &mut [f32]) {
+        for (element, combined) in combined.iter_mut().enumerate() {
+            let (mut sum, mut weights) = (0.0, 0.0);
+            for (x, weight) in gathered.column(element).zip(gathered.weights()) {
+                if x != 0.0 {
+                    sum += weight * x;
+                    weights += weight;
+                }
+            }
+            if weights > 0.0 {
+                *combined = sum / weights;
+            }
+        }
     }
 }
 
@@ -210,6 +257,29 @@ mod tests {
             assert!(decoder.decode_add(&tensor, 0, 0, message, 1.0, &mut out).is_err());
             assert_eq!(out, [1.0; 21], "{message:?}");
         }
+    }
+
+    #[test]
+    fn what_was_sent_comes_back() {
+        let spec = Spec::of(&ENTRY).with_real("momentum", 0.5).unwrap();
+        let (mut encoder, tensor) = (Encoder::new(&spec, 0, 0), Tensor::new("t", &[21]));
+        let mut message = Vec::new();
+        encoder.encode(&tensor, 0, Floats::F32(&gradient_by_hand()), &mut message).unwrap();
+        assert_eq!(message, MESSAGE);
+        let mut memory = [0.5; 21];
+        // Half of 7 with nothing left, half of −3 with −0.25 left.
+        (memory[0], memory[20]) = (3.5, -1.75);
+        assert_eq!(encoder.residual("t"), Some(&memory[..]));
+    }
+
+    #[test]
+    fn who_does_not_send_has_no_say() {
+        let rows = [4.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 3.0, 0.0];
+        let mut combined = [9.0; 3];
+        let gathered = Gathered::new(&[0.25, 0.25, 0.5], &rows, 3);
+        Decoder::new(&Spec::of(&ENTRY), 0).aggregate(&gathered, &mut combined);
+        // (4/4 − 2/2) over 3/4, (1/4 + 3/2) over 3/4, nobody.
+        assert_eq!(combined, [0.0, 1.75 / 0.75, 0.0]);
     }
 
     #[test]

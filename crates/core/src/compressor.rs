@@ -7,7 +7,7 @@ use gradwire_bits::huffman::Code;
 
 use crate::numeric::svd::Svd;
 use crate::rounds::{Played, Rounds};
-use crate::{Memory, Rng, Source};
+use crate::{Combine, Feedback, Memory, Rng, Source};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
 ///
@@ -58,6 +58,17 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
+    /// φ and ψ of the method's own, in place of the plain residual and of [`memory`](Self::memory); `None` where
+    /// those serve.
+    ///
+    /// They are error feedback: `ef=off` leaves them out, and compresses the gradient as it is. Where what is sent is
+    /// no gradient any more (averages of scatter-reduce, changes that servers send) the plain residual takes their
+    /// place. The tensor that [`encode`](Self::encode) sees is φ(m, g); its latest gradient, too, is that. A method
+    /// in [rounds](Self::rounds) is not played in rounds with them, and all-reduce refuses it.
+    fn feedback(&self) -> Option<&dyn Feedback> {
+        None
+    }
+
     /// Bits of value that travel with each element sent, where that is one number for all; `None`
     /// where it is not. What a message holds once (a scale, a mean) does not count.
     fn value_bits(&self) -> Option<u32> {
@@ -67,6 +78,12 @@ pub trait Compressor: Debug + Send + Sync {
     /// Makes what a step goes by of the weighted mean of all ranks' messages, in place. Most methods go by the
     /// mean; a vote goes by its sign. Where a server or an owner averages, it does so before anything is sent on.
     fn aggregate(&self, _mean: &mut [f32]) {}
+
+    /// What takes the place of the weighted mean, where that needs the ranks' gradients one by one; `None` where the
+    /// mean serves. [`aggregate`](Self::aggregate) comes after it.
+    fn combine(&self) -> Option<&dyn Combine> {
+        None
+    }
 
     /// Numbers that are kept for a tensor from step to step beside the residual, zeros at first.
     fn kept_len(&self, shape: &[usize]) -> usize {

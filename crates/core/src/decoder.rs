@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::encoder::{check_length, check_size};
-use crate::{Compressor, Context, Error, Spec, Tensor, Workspace};
+use crate::{Compressor, Context, Error, Gathered, Spec, Tensor, Workspace, tools};
 
 /// Decodes messages of one configuration.
 #[derive(Debug)]
@@ -54,6 +54,23 @@ impl Decoder {
         self.compressor
             .decode_add(message, &context, weight, &mut self.workspace, out)
             .map_err(|source| Error::Message { tensor: tensor.name().to_owned(), rank, source })
+    }
+
+    /// Makes what a step goes by of what all ranks' messages for a tensor decode to: by [`Compressor::combine`], or
+    /// else their weighted mean; then by [`Compressor::aggregate`]. It takes the place of what `out` held.
+    ///
+    /// # Panics
+    /// If the length of `out` is not the tensor's.
+    pub fn aggregate(&mut self, gathered: &Gathered<'_>, out: &mut [f32]) {
+        assert_eq!(out.len(), gathered.elements());
+        match self.compressor.combine() {
+            Some(combine) => {
+                out.fill(0.0);
+                combine.combine(gathered, &mut self.workspace, out);
+            }
+            None => tools::aggregate(gathered, out),
+        }
+        self.compressor.aggregate(out);
     }
 
     /// Decodes messages of `spec` from now on.

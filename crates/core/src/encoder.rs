@@ -1,11 +1,13 @@
 //! The sending end: a compressor with the residuals it has accumulated, by tensor name.
 
+mod feedback;
 mod rounds;
 mod state;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use self::feedback::Spare;
 use crate::source::{NonFinite, add_saturating};
 use crate::velocity::{accelerate, clipping};
 use crate::{
@@ -36,6 +38,7 @@ pub struct Encoder {
     scratch: Vec<f32>,
     /// What a residual was multiplied by before an encoding that must be taken off it again.
     stash: Vec<f32>,
+    spare: Spare,
 }
 
 impl Encoder {
@@ -57,6 +60,7 @@ impl Encoder {
             workspace: Workspace::default(),
             scratch: vec![0.0; SCRATCH],
             stash: Vec::new(),
+            spare: Spare::default(),
         }
     }
 
@@ -95,10 +99,10 @@ impl Encoder {
     /// both residual and message are as they were.
     ///
     /// # Errors
-    /// [`Error::NonFinite`] for NaN or infinity in the gradient, or in its sum with the residual;
-    /// [`Error::WrongLength`] for a gradient of another length than the tensor's;
-    /// [`Error::TooLarge`] for a tensor the compressor cannot take; [`Error::State`] where a
-    /// restored residual is of another size.
+    /// [`Error::NonFinite`] for NaN or infinity in the gradient, or in its sum with the residual, or in what a
+    /// method's own [`Feedback`](crate::Feedback) makes of them; [`Error::WrongLength`] for a gradient of another
+    /// length than the tensor's; [`Error::TooLarge`] for a tensor the compressor cannot take; [`Error::State`] where
+    /// a restored residual is of another size.
     pub fn encode(
         &mut self,
         tensor: &Tensor,
@@ -109,7 +113,10 @@ impl Encoder {
         self.check(tensor, gradient)?;
         message.reserve(self.compressor.max_len(tensor.elements()));
         let fresh = !self.residuals.contains_key(tensor.name());
-        let encoded = self.encode_with_memory(tensor, step, gradient, message);
+        let encoded = match self.has_feedback() {
+            true => self.encode_with_feedback(tensor, step, gradient, message),
+            false => self.encode_with_memory(tensor, step, gradient, message),
+        };
         if fresh && encoded.is_err() {
             self.residuals.remove(tensor.name());
             self.velocities.remove(tensor.name());
@@ -266,8 +273,8 @@ impl Encoder {
         &self.workspace.positions
     }
 
-    /// What the messages for a tensor have left out so far; `None` before its first message, or
-    /// without error feedback.
+    /// What the messages for a tensor have left out so far, or the memory of a method with
+    /// [`Feedback`](crate::Feedback) of its own; `None` before its first message, or without error feedback.
     pub fn residual(&self, name: &str) -> Option<&[f32]> {
         self.residuals.get(name).map(Vec::as_slice)
     }

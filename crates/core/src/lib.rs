@@ -22,11 +22,13 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+mod combine;
 mod compressor;
 pub mod compressors;
 mod decoder;
 mod encoder;
 mod error;
+mod feedback;
 mod floats;
 pub mod frame;
 mod memory;
@@ -41,10 +43,12 @@ mod tensor;
 pub mod tools;
 mod velocity;
 
+pub use combine::{Combine, Gathered};
 pub use compressor::{Compressor, Context, Element, Sent, Workspace};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::{Error, SpecError, StateError};
+pub use feedback::{Encoded, Feedback};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;
 pub use memory::Memory;

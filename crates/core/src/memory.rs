@@ -1,6 +1,6 @@
 //! Error-feedback memories: what becomes of the part of a gradient that a message leaves out.
 
-/// The rule by which a residual is kept and fed back.
+/// The rule by which a residual is kept and fed back. Other rules are made by [`Feedback`](crate::Feedback).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Memory {
     /// Nothing is kept: what a message leaves out is lost.

@@ -27,7 +27,7 @@ pub enum Aggregation {
     Linear,
     /// All ranks carry the method out together, in rounds of all-reduce; elsewhere messages are gathered.
     Rounds,
-    /// Messages are gathered and decoded one by one, then averaged.
+    /// Messages are gathered and decoded one by one, then averaged, or combined as the method says.
     Gather,
     /// Messages are votes; the majority decides.
     Vote,

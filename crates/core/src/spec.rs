@@ -68,7 +68,7 @@ impl Spec {
         self.entry
     }
 
-    /// The error-feedback memory.
+    /// The error-feedback memory: the plain one, in whose place a method may have its own.
     pub fn memory(&self) -> Memory {
         self.memory
     }
@@ -313,7 +313,8 @@ impl Given {
             if !on {
                 return Err(SpecError::NoResidual { id, reason: "ef=off keeps none" });
             }
-            if spec.compressor().memory().is_some() {
+            let compressor = spec.compressor();
+            if compressor.memory().is_some() || compressor.feedback().is_some() {
                 return Err(SpecError::NoResidual {
                     id,
                     reason: "its memory has weights of its own",

@@ -3,6 +3,7 @@
 use gradwire::{Decoder, Element, Encoder, Error, Floats, Sent, Spec, State, StateError, Tensor};
 
 use crate::policy::Route;
+use crate::rows::Rows;
 use crate::{Policy, Setup};
 
 /// The compressor of tensors that travel uncompressed.
@@ -290,15 +291,46 @@ impl Receiver {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let (step, rank) = from;
-        if let Some(spec) = self.phases.at(step) {
-            self.compressed.switch(spec);
-        }
+        self.enter(step);
         self.of(route).decode_add(tensor, step, rank as u32, message, weight, out)
     }
 
-    /// Makes what a step goes by of the mean of all ranks' messages.
-    pub(crate) fn aggregate(&mut self, route: Route, mean: &mut [f32]) {
-        self.of(route).compressor().aggregate(mean);
+    /// The same for one of the messages that are averaged: `weight` times what it decodes to is added to the mean, or,
+    /// where the compressor combines ranks, what it decodes to becomes one of `rows`.
+    pub(crate) fn gather(
+        &mut self,
+        (tensor, route): (&Tensor, Route),
+        from: (u64, usize),
+        message: &[u8],
+        weight: f32,
+        (rows, mean): (&mut Rows, &mut [f32]),
+    ) -> Result<(), Error> {
+        self.enter(from.0);
+        match self.of(route).compressor().combine() {
+            None => self.decode_add(tensor, route, from, message, weight, mean),
+            Some(_) => {
+                let row = rows.add(weight, tensor.elements());
+                self.decode_add(tensor, route, from, message, 1.0, row)
+            }
+        }
+    }
+
+    /// Goes on with the compressor of a step.
+    fn enter(&mut self, step: u64) {
+        if let Some(spec) = self.phases.at(step) {
+            self.compressed.switch(spec);
+        }
+    }
+
+    /// Makes what a step goes by of all that was [gathered](Self::gather) for a tensor, in place of its mean. No rows
+    /// are left.
+    pub(crate) fn aggregate(&mut self, route: Route, rows: &mut Rows, mean: &mut [f32]) {
+        let decoder = self.of(route);
+        match rows.is_empty() {
+            true => decoder.compressor().aggregate(mean),
+            false => decoder.aggregate(&rows.gathered(mean.len()), mean),
+        }
+        rows.clear();
     }
 }
 

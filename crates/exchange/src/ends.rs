@@ -4,6 +4,7 @@ use gradwire::{State, Tensor};
 
 use crate::codec::{Carried, Phases, Receiver, Sender, routes};
 use crate::policy::Route;
+use crate::rows::Rows;
 use crate::{ExchangeError, Operation, Phase, Round, Setup, Shares, fused};
 
 /// A rank's compressors, by [`Policy`](crate::Policy), with what they leave out.
@@ -16,6 +17,8 @@ pub struct Ends {
     pub(crate) shares: Shares,
     /// Of each rank, its part in the mean of the round.
     pub(crate) parts: Vec<f32>,
+    /// Of each tensor, what ranks' messages decode to, where its compressor combines them.
+    rows: Vec<Rows>,
     /// The message in hand.
     pub(crate) message: Vec<u8>,
 }
@@ -30,6 +33,7 @@ impl Ends {
             carried: Carried::new(setup.tensors.len()),
             shares: setup.shares.clone(),
             parts: Vec::new(),
+            rows: setup.tensors.iter().map(|_| Rows::default()).collect(),
             message: Vec::new(),
         }
     }
@@ -38,6 +42,7 @@ impl Ends {
     pub(crate) fn begin(&mut self, step: u64) {
         self.shares.of_round(step, &mut self.parts);
         self.carried.clear();
+        self.rows.iter_mut().for_each(Rows::clear);
     }
 
     /// Replaces `fused` by the messages for all values.
@@ -61,7 +66,8 @@ impl Ends {
         Ok(())
     }
 
-    /// Adds `weight` times what a rank's messages decode to to the means; a rank without weight sent nothing.
+    /// Adds `weight` times what a rank's messages decode to to the means, or keeps it for compressors that combine; a
+    /// rank without weight sent nothing.
     pub(crate) fn add(
         &mut self,
         (rank, weight): (usize, f32),
@@ -74,18 +80,19 @@ impl Ends {
             for (index, tensor) in round.tensors.iter().enumerate() {
                 let operation = Operation::tensor(Phase::Gather, index, tensor.name(), round.step);
                 let message = fused::next(rank, fused, &mut at, operation)?;
-                let (route, from) = (self.routes[index], (round.step, rank));
-                let mean = &mut means[round.ranges[index].clone()];
-                self.receiver.decode_add(tensor, route, from, message, weight, mean)?;
+                let (tensor, from) = ((tensor, self.routes[index]), (round.step, rank));
+                let into = (&mut self.rows[index], &mut means[round.ranges[index].clone()]);
+                self.receiver.gather(tensor, from, message, weight, into)?;
             }
         }
         fused::finish(rank, fused, at, Operation::whole(Phase::Gather, round.step))
     }
 
-    /// Makes what a step goes by of the means of all messages.
+    /// Makes what a step goes by of all messages, in place of their means.
     pub(crate) fn aggregate(&mut self, round: Round<'_>, means: &mut [f32]) {
-        for (route, range) in self.routes.iter().zip(round.ranges) {
-            self.receiver.aggregate(*route, &mut means[range.clone()]);
+        let tensors = self.routes.iter().zip(&mut self.rows);
+        for ((route, rows), range) in tensors.zip(round.ranges) {
+            self.receiver.aggregate(*route, rows, &mut means[range.clone()]);
         }
     }
 

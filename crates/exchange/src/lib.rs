@@ -86,6 +86,7 @@ mod overlapped;
 pub mod plan;
 mod policy;
 mod report;
+mod rows;
 mod rule;
 pub mod scatter_reduce;
 pub mod server;

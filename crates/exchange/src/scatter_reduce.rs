@@ -6,7 +6,8 @@
 //! compresses the averages again, with a second residual, and sends them to all. Two phases; with
 //! messages of `b` bytes in all, a rank sends and receives about `2·b·(n − 1)/n` bytes. The owner
 //! too goes on with what it sent, not with its exact mean. A rank that does not take part in a round sends
-//! its average all the same, but nothing of its own.
+//! its average all the same, but nothing of its own. For a compressor that [combines](gradwire::Combine) ranks the
+//! owner holds what every rank's message for a slice decodes to, `n` times the largest.
 
 use std::ops::Range;
 
@@ -15,6 +16,7 @@ use gradwire::{State, Tensor};
 use crate::codec::{Phases, Sender};
 use crate::exchange::{timed, worked};
 use crate::policy::Route;
+use crate::rows::Rows;
 use crate::{
     Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused,
     kept,
@@ -35,6 +37,8 @@ pub struct ScatterReduce {
     gathered: Vec<Vec<u8>>,
     cursors: Vec<usize>,
     mean: Vec<f32>,
+    /// What ranks' messages for a slice decode to, where its compressor combines them.
+    rows: Rows,
 }
 
 /// A tensor, or the part of one between two cuts.
@@ -69,6 +73,7 @@ impl ScatterReduce {
             gathered: vec![Vec::new(); n],
             cursors: vec![0; n],
             mean: Vec::new(),
+            rows: Rows::default(),
         }
     }
 }
@@ -202,6 +207,7 @@ impl ScatterReduce {
             let operation = Operation::tensor(Phase::Scatter, slice.whole, tensor.name(), step);
             self.mean.clear();
             self.mean.resize(tensor.elements(), 0.0);
+            self.rows.clear();
             worked(&mut report.decompress, || {
                 for (from, (fused, &weight)) in self.inbox.iter().zip(&self.ends.parts).enumerate()
                 {
@@ -209,17 +215,16 @@ impl ScatterReduce {
                         continue;
                     }
                     let message = fused::next(from, fused, &mut self.cursors[from], operation)?;
-                    let mean = &mut self.mean;
-                    self.ends.receiver.decode_add(
-                        tensor,
-                        *route,
+                    let into = (&mut self.rows, &mut self.mean[..]);
+                    self.ends.receiver.gather(
+                        (tensor, *route),
                         (step, from),
                         message,
                         weight,
-                        mean,
+                        into,
                     )?;
                 }
-                self.ends.receiver.aggregate(*route, &mut self.mean);
+                self.ends.receiver.aggregate(*route, &mut self.rows, &mut self.mean);
                 Ok::<(), ExchangeError>(())
             })?;
             worked(&mut report.compress, || {

@@ -50,6 +50,7 @@ impl Setup<'_> {
     pub(crate) fn validate_group(&self) -> Result<(), ExchangeError> {
         self.validate_names()?;
         self.validate_phases()?;
+        self.validate_combined()?;
         match self.strategy {
             Strategy::AllReduce => self.validate_linear(),
             Strategy::AllGather | Strategy::ScatterReduce => Ok(()),
@@ -115,7 +116,9 @@ impl Setup<'_> {
         }
         let adds = |spec: &&Spec| {
             let compressor = spec.compressor();
-            compressor.linear().is_some() || compressor.rounds().is_some()
+            // φ and ψ of a method's own know nothing of rounds.
+            let feedback = spec.memory().is_on() && compressor.feedback().is_some();
+            compressor.linear().is_some() || compressor.rounds().is_some() && !feedback
         };
         let Some(spec) = self.pushes().find(|spec| !adds(spec)) else {
             return Ok(());
@@ -132,6 +135,26 @@ impl Setup<'_> {
             spec,
             linear.join(", ")
         ))
+    }
+
+    /// Who combines the ranks' gradients must have them one by one.
+    fn validate_combined(&self) -> Result<(), ExchangeError> {
+        let instead = match self.strategy {
+            Strategy::AllReduce | Strategy::SparseAllReduce => "adds messages on their way",
+            Strategy::Hierarchical { node: 2.. } => "averages the gradients of a node first",
+            Strategy::ParameterServer { pace: Pace::Within(_) | Pace::Alone, .. } => {
+                "applies every push alone"
+            }
+            _ => return Ok(()),
+        };
+        match self.pushes().find(|spec| spec.compressor().combine().is_some()) {
+            None => Ok(()),
+            Some(spec) => refuse(format!(
+                "'{spec}' combines the gradients of all ranks one by one, and '{}' {instead}; use all-gather, \
+                 scatter-reduce or server, or a compressor that takes their mean",
+                self.strategy
+            )),
+        }
     }
 
     /// Sums of sparse messages travel with the positions that messages carried.

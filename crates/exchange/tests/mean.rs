@@ -149,3 +149,20 @@ fn what_others_send_back_has_no_momentum_of_its_own() {
     assert!(state.floats_under("reduce/residual/").count() > 0);
     assert_eq!(state.floats_under("reduce/velocity/").count(), 0);
 }
+
+#[test]
+fn in_a_hierarchy_nodes_vote_not_ranks() {
+    for (name, vote) in [("all-gather", 1.0), ("hierarchical:node=3", -1.0)] {
+        let run = Run::new(strategy(name), 4, &"signsgd".parse().unwrap(), &[5]);
+        let (results, _) = run.workers(|rank, exchange| {
+            let mut parameters = zeros(&run.tensors);
+            // The mean of the first three is −1, though two of them, and the fourth, say +.
+            let gradient = [1.0, 1.0, -5.0, 1.0][rank];
+            exchange.step(0, RATE, &[vec![gradient; 5]], &mut parameters).unwrap();
+            parameters
+        });
+        for end in results {
+            assert_eq!(end.unwrap(), [[-RATE * vote; 5]], "{name}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use common::{RATE, Run, gradients, specs, strategy, suits};
+use common::{RATE, Run, custom, gradients, specs, strategy, suits};
 use gradwire_exchange::{Operation, Phase, Transport, in_process};
 
 thread_local! {
@@ -50,7 +50,8 @@ unsafe impl GlobalAlloc for Counting {
 fn a_step_allocates_nothing() {
     for name in ["all-reduce", "all-gather", "scatter-reduce", "sparse-all-reduce", "hierarchical"]
     {
-        for spec in specs() {
+        let customs = custom::momenta().into_iter().chain([custom::median()]);
+        for spec in specs().into_iter().chain(customs) {
             if !suits(name, &spec) {
                 continue;
             }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{RATE, Run, bits, gradients, strategy, suits};
+use common::{RATE, Run, bits, custom, gradients, strategy, suits};
 use gradwire::State;
 use gradwire_exchange::ExchangeError;
 
@@ -48,7 +48,7 @@ fn a_resumed_run_is_bit_identical() {
         "server",
         "server:servers=2",
     ] {
-        for text in [
+        let registered = [
             "none",
             "3lc",
             "topk:ratio=0.1",
@@ -57,9 +57,11 @@ fn a_resumed_run_is_bit_identical() {
             "onebit",
             "powersgd",
             "gradiveq:slice=8,keep=2,refresh=4",
-        ] {
+        ];
+        let registered = registered.iter().map(|text| text.parse().unwrap());
+        for spec in registered.chain(custom::momenta()) {
             let plain = name.trim_end_matches(" overlapped");
-            let mut run = Run::new(strategy(plain), 3, &text.parse().unwrap(), &SIZES);
+            let mut run = Run::new(strategy(plain), 3, &spec, &SIZES);
             run.groups = (plain != name).then(|| vec![vec![3], vec![2, 1, 0]]);
             run.momentum = true;
             if !suits(plain, &run.policy.push) {
@@ -69,8 +71,8 @@ fn a_resumed_run_is_bit_identical() {
             let half = continued(&run, 0..3, None);
             let resumed = continued(&run, 3..6, Some(&half));
             for rank in 0..3 {
-                assert!(bits(&whole[rank].0) == bits(&resumed[rank].0), "{name}, {text}: {rank}");
-                assert!(whole[rank].1 == resumed[rank].1, "{name}, {text}: state of {rank}");
+                assert!(bits(&whole[rank].0) == bits(&resumed[rank].0), "{name}, {spec}: {rank}");
+                assert!(whole[rank].1 == resumed[rank].1, "{name}, {spec}: state of {rank}");
             }
             assert!(bits(&whole[0].0) != bits(&half[0].0));
         }

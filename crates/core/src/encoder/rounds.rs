@@ -7,9 +7,10 @@ use crate::rounds::{Job, Plan, Rounds};
 use crate::{Context, Error, Floats, Memory, Sent, Source, Tensor};
 
 impl Encoder {
-    /// Whether the method has [rounds](crate::Rounds), which [`contribute`](Self::contribute) plays.
+    /// Whether the method has [rounds](crate::Rounds), which [`contribute`](Self::contribute) plays. One with
+    /// [`Feedback`](crate::Feedback) of its own in force has not.
     pub fn has_rounds(&self) -> bool {
-        self.compressor.rounds().is_some()
+        self.compressor.rounds().is_some() && !self.has_feedback()
     }
 
     /// This rank's addend of a round of a method in [rounds](crate::Rounds), little-endian `f32`, in place of
@@ -32,6 +33,7 @@ impl Encoder {
         means: &[f32],
         addend: &mut Vec<f32>,
     ) -> Result<bool, Error> {
+        assert!(self.has_rounds(), "the method has rounds");
         addend.clear();
         if round == 0 {
             self.check(tensor, gradient)?;

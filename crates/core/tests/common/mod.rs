@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod custom;
+
 use gradwire::registry::REGISTRY;
 use gradwire::{Decoder, Encoder, Error, Floats, Rng, Spec, Tensor};
 

@@ -11,7 +11,7 @@ mod states;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use gradwire::{Aggregation, State, Tensor};
+use gradwire::{Aggregation, Spec, State, Tensor};
 
 use crate::collective::ranges;
 use crate::kept::{self, Entry};
@@ -94,7 +94,10 @@ impl Model {
         let rules = policy.rules.iter().map(|rule| &rule.spec);
         let adds = [Aggregation::Linear, Aggregation::Rounds];
         let mut all = std::iter::once(&policy.push).chain(later).chain(rules);
-        match all.all(|spec| adds.contains(&spec.entry().aggregation)) {
+        let all_reduced = |spec: &Spec| {
+            adds.contains(&spec.entry().aggregation) && spec.compressor().combine().is_none()
+        };
+        match all.all(all_reduced) {
             true => Strategy::AllReduce,
             false if ranks <= 8 => Strategy::AllGather,
             false => Strategy::ScatterReduce,

@@ -11,6 +11,7 @@ use super::slot::{Outcome, Slot};
 use super::{assign, unexpected};
 use crate::codec::{Phases, Receiver, Sender};
 use crate::exchange::worked;
+use crate::rows::Rows;
 use crate::transport::or_abort;
 use crate::{
     ExchangeError, Header, Operation, Optimizer, Phase, Setup, Shares, Strategy, Traffic, Transport,
@@ -41,6 +42,8 @@ pub struct Server {
     sender: Sender,
     receiver: Receiver,
     mean: Vec<f32>,
+    /// What the pushes of a tensor decode to, where its compressor combines them.
+    rows: Rows,
     delta: Vec<f32>,
     message: Vec<u8>,
     report: ServerReport,
@@ -117,6 +120,7 @@ impl Server {
             sender: Sender::again(Phases::of_pulls(setup.policy), setup, rank),
             receiver: Receiver::new(Phases::of_pushes(setup.policy), setup.seed),
             mean: Vec::new(),
+            rows: Rows::default(),
             delta: Vec::new(),
             message: Vec::new(),
             report: ServerReport::default(),
@@ -282,9 +286,10 @@ impl Server {
         }
     }
 
-    /// Averages a tensor's pushes, updates it, and sends its change to all workers.
+    /// Averages or combines a tensor's pushes, updates it, and sends its change to all workers.
     fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<(), ExchangeError> {
-        let Self { slots, receiver, sender, optimizer, mean, delta, report, parts, .. } = self;
+        let Self { slots, receiver, sender, optimizer, mean, rows, delta, report, parts, .. } =
+            self;
         let slot = &mut slots[at];
         // With backup workers the parts of those who came first make up the whole.
         let whole: f32 = match self.backups {
@@ -293,12 +298,13 @@ impl Server {
         };
         mean.clear();
         mean.resize(slot.tensor.elements(), 0.0);
+        rows.clear();
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
-                let weight = parts[worker] / whole;
-                receiver.decode_add(&slot.tensor, slot.route, (step, worker), push, weight, mean)
+                let (tensor, weight) = ((&slot.tensor, slot.route), parts[worker] / whole);
+                receiver.gather(tensor, (step, worker), push, weight, (rows, mean))
             })?;
-            receiver.aggregate(slot.route, mean);
+            receiver.aggregate(slot.route, rows, mean);
             Ok::<(), gradwire::Error>(())
         })?;
         delta.clear();

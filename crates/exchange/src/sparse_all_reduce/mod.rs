@@ -26,6 +26,7 @@ use gradwire::Tensor;
 
 use self::stream::Part;
 use crate::exchange::{timed, worked};
+use crate::rows::Rows;
 use crate::{Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport};
 
 /// Averages by sparse all-reduce; see the [module](self).
@@ -67,7 +68,8 @@ impl Average for SparseAllReduce {
         for (index, tensor) in round.tensors.iter().enumerate() {
             worked(&mut report.decompress, || {
                 self.sum[index].spread(&mut self.mean, tensor.elements());
-                self.ends.receiver.aggregate(self.ends.routes[index], &mut self.mean);
+                let (receiver, route) = (&mut self.ends.receiver, self.ends.routes[index]);
+                receiver.aggregate(route, &mut Rows::default(), &mut self.mean);
                 values[round.ranges[index].clone()].copy_from_slice(&self.mean);
             });
         }

@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod checks;
+#[path = "../../../core/tests/common/custom.rs"]
+pub mod custom;
 pub mod engine;
 
 use std::thread;
@@ -42,6 +44,10 @@ pub fn adds(spec: &Spec) -> bool {
 
 /// Whether a strategy takes a compressor.
 pub fn suits(name: &str, spec: &Spec) -> bool {
+    let alone = ["all-reduce", "sparse-all-reduce", "hierarchical", "server:stale=0"];
+    if alone.contains(&name) && spec.compressor().combine().is_some() {
+        return false;
+    }
     match name {
         "all-reduce" => adds(spec),
         "sparse-all-reduce" => {

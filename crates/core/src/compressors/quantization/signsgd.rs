@@ -11,6 +11,7 @@
 //!   as +1. Servers vote too; the changes of the model that they send back are pulled as `efsignsgd`.
 //! - **Error feedback**: off.
 //! - **Cost**: 4 bytes an element for the check, 4 for the signs.
+//! - **Hierarchies**: nodes vote, not ranks: a node by the sign of its mean gradient, with the weight of all its ranks.
 //!
 //! Reference: Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for Non-Convex
 //! Problems", ICML 2018.
