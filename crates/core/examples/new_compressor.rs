@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_comes_back() {
-        let spec = Spec::of(&ENTRY).with_real("momentum", 0.5).unwrap();
+        let spec = Spec::of(&ENTRY).with_number("momentum", 0.5).unwrap();
         let (mut encoder, tensor) = (Encoder::new(&spec, 0, 0), Tensor::new("t", &[21]));
         let mut message = Vec::new();
         encoder.encode(&tensor, 0, Floats::F32(&gradient_by_hand()), &mut message).unwrap();
