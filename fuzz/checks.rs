@@ -40,6 +40,11 @@ const CONFIGURATIONS: &[&str] = &[
     "gradzip:rank=3,lambda=0.01",
     "gradiveq:slice=16,keep=3",
     "sketched-sgd:ratio=0.01,rows=3",
+    "terngrad:clip=0,code=huffman",
+    "inceptionn:code=huffman",
+    "inceptionn:b=126,code=huffman,ef=on",
+    "variance:alpha=0.5,code=huffman",
+    "sketchml:groups=1,code=huffman",
 ];
 
 /// Small ones of every kind; the first is that of the golden files.
