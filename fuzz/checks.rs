@@ -60,6 +60,11 @@ const CONFIGURATIONS: &[&str] = &[
     "strom:tau=2",
     "threshold:v=0.3",
     "variance:alpha=0.5",
+    "terngrad:clip=0,code=huffman",
+    "inceptionn:code=huffman",
+    "inceptionn:b=126,code=huffman,ef=on",
+    "variance:alpha=0.5,code=huffman",
+    "sketchml:groups=1,code=huffman",
 ];
 
 /// Small ones of every kind; the first is that of the golden files.

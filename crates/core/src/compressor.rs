@@ -184,6 +184,8 @@ pub struct Workspace {
     pub counts: Vec<u32>,
     /// A code for symbols.
     pub code: Code,
+    /// Cells of a histogram, or bits of a set.
+    pub cells: Vec<u32>,
     /// What a rank that plays rounds works with.
     pub rounds: Played,
     /// Weights, or probabilities.

@@ -64,6 +64,11 @@ const GOLDEN: &[Golden] = &[
         spec: "terngrad:clip=0",
         claim: |m| m[4..].iter().any(|&byte| byte != 121),
     },
+    Golden {
+        file: "terngrad-v1-huffman",
+        spec: "terngrad:clip=0,code=huffman",
+        claim: |m| m[5] == 1 && m.len() < 4 + ELEMENTS / 5,
+    },
     Golden { file: "onebit-v1", spec: "onebit", claim: |m| m[3] & 0x80 != 0 && m[7] & 0x80 == 0 },
     Golden { file: "efsignsgd-v1", spec: "efsignsgd", claim: |m| m.len() == 4 + ELEMENTS / 8 },
     Golden { file: "natural-v1", spec: "natural", claim: |m| m.len() == ELEMENTS / 8 + ELEMENTS },
@@ -73,6 +78,11 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m[ELEMENTS / 8] == 1 && m.len() < 450,
     },
     Golden { file: "inceptionn-v1", spec: "inceptionn", claim: |m| (600..1800).contains(&m.len()) },
+    Golden {
+        file: "inceptionn-v1-huffman",
+        spec: "inceptionn:b=126,code=huffman,ef=on",
+        claim: |m| m[0] == 1 && m.len() < 1750,
+    },
     Golden { file: "3lc-v1", spec: "3lc", claim: has_runs },
     Golden { file: "3lc-v1-s1.75", spec: "3lc:s=1.75", claim: has_runs },
     Golden {
@@ -158,6 +168,11 @@ const GOLDEN: &[Golden] = &[
         spec: "sketchml:buckets=16,groups=1,rows=3,load=2,keys=bytes",
         claim: |m| m[0] == 16 && m[66] >= 1 && m[67..100].contains(&0),
     },
+    Golden {
+        file: "sketchml-v1-huffman",
+        spec: "sketchml:groups=1,code=huffman",
+        claim: |m| (20..50).contains(&m[0]),
+    },
     Golden { file: "atomo-v1", spec: "atomo", claim: |m| m[0] == 0 && m[1] >= 1 },
     Golden { file: "atomo-v1-plain", spec: "atomo:s=12", claim: |m| m[0] == 1 },
     Golden {
@@ -182,6 +197,11 @@ const GOLDEN: &[Golden] = &[
         claim: |m| m.len() == 4 * 540,
     },
     Golden { file: "variance-v1", spec: "variance:alpha=0.5", claim: |m| m.len() > 300 },
+    Golden {
+        file: "variance-v1-huffman",
+        spec: "variance:alpha=0.5,code=huffman",
+        claim: |m| m[5] == 1 && m.len() > 250,
+    },
     Golden { file: "signsgd-v1", spec: "signsgd", claim: |m| m.len() == 75 },
     Golden { file: "signum-v1", spec: "signum", claim: |m| m.len() == 75 },
     // 20 rows and 30 columns.

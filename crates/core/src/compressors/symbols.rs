@@ -1,4 +1,4 @@
-//! A symbol for each element, in bits of one number or in Huffman's code.
+//! A symbol for each of so many elements, or bytes, in bits of one number or in Huffman's code.
 //!
 //! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` the symbols follow each other
 //! in w bits each, from the lowest up. With `code=huffman` there is a byte before them: 1 for the
@@ -52,6 +52,17 @@ impl Alphabet {
     /// Appends the symbols in the workspace.
     pub(super) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
         let Workspace { symbols, counts, code, .. } = workspace;
+        self.put(symbols, counts, code, message);
+    }
+
+    /// Appends symbols; the other lists are working memory.
+    pub(super) fn put(
+        self,
+        symbols: &[u16],
+        counts: &mut Vec<u32>,
+        code: &mut Code,
+        message: &mut Vec<u8>,
+    ) {
         if self.huffman && !symbols.is_empty() {
             self.reserve(counts, code);
             counts.resize(self.symbols, 0);
@@ -76,6 +87,18 @@ impl Alphabet {
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
         let Workspace { symbols, counts, code, .. } = workspace;
+        self.take(message, elements, symbols, counts, code)
+    }
+
+    /// Reads so many symbols off the front of a message; the other lists are working memory.
+    pub(super) fn take(
+        self,
+        message: &mut &[u8],
+        elements: usize,
+        symbols: &mut Vec<u16>,
+        counts: &mut Vec<u32>,
+        code: &mut Code,
+    ) -> Result<(), DecodeError> {
         symbols.clear();
         if self.huffman && elements > 0 {
             self.reserve(counts, code);

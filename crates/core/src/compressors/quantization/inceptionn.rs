@@ -11,7 +11,10 @@
 //!
 //! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with
 //!   zeros; then what is left of each element, in order, in 4, 2, 1 or no bytes, the sign highest:
-//!   2·d bits and up.
+//!   2·d bits and up. `code=huffman` sorts by size: the bytes of tags, the values of one byte, the upper bytes of values of two, each of
+//!   these three in [Huffman's code](gradwire_bits::huffman) where that is shorter; then the lower bytes, and values of
+//!   four. Values of a byte of which the sign alone is left have tag 0 there. Tags of four elements share a code word, so that many of
+//!   a kind take little; values of a byte are few different ones (six with b = 10), and upper bytes tell sign and magnitude.
 //! - **Range**: b from 1 to 126; 10 is the paper's. Gradients that are small against 1 need a
 //!   larger b, or vanish: the bound is absolute.
 //! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1, which for b above 7
@@ -20,18 +23,21 @@
 //! - **Error feedback**: off; the survey of Xu et al. (2020) has none for it.
 //! - **Deviations**: tags are together before the values, where the paper has those of eight values
 //!   at a time.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take; values are packed one by one.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take; values are packed one by one, and with `code=huffman` looked up
+//!   one by one.
 //!
 //! Reference: Li, Park, Alian, Yuan, Qu, Pan, Wang, Schwing, Esmaeilzadeh, Kim: "A Network-Centric
 //! Hardware/Algorithm Co-Design to Accelerate Distributed Training of Deep Neural Networks", MICRO
 //! 2018, section V.
+
+mod sorted;
 
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
-use crate::compressors::fields;
+use crate::compressors::{fields, symbols};
 use crate::registry::{Guarantees, Kind, Param};
 use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 
@@ -43,17 +49,24 @@ pub static ENTRY: Entry = Entry {
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: false,
-    parameters: &[Param {
-        key: "b",
-        kind: Kind::Whole { min: 1, max: 126, default: 10 },
-        help: "what is below 2^−b is not sent",
-    }],
+    parameters: &[
+        Param {
+            key: "b",
+            kind: Kind::Whole { min: 1, max: 126, default: 10 },
+            help: "what is below 2^−b is not sent",
+        },
+        Param {
+            help: "tags and values as they are, or sorted by size in Huffman's code",
+            ..symbols::CODE
+        },
+    ],
     reference: "Li et al., MICRO 2018",
     payload: "2-bit tags, values of 4, 2, 1 or no bytes",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
         let b = values.whole("b") as u32;
-        Arc::new(Inceptionn { cuts: Cuts { least: 127 - b, middle: 127 - b / 2 } })
+        let huffman = values.choice(symbols::CODE.key) == "huffman";
+        Arc::new(Inceptionn { cuts: Cuts { least: 127 - b, middle: 127 - b / 2 }, huffman })
     },
 };
 
@@ -66,6 +79,37 @@ const SIZES: [usize; 4] = [0, 1, 2, 4];
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Inceptionn {
     cuts: Cuts,
+    huffman: bool,
+}
+
+/// Tags, four to a byte.
+fn pack_tags(tags: &[u8]) -> impl Iterator<Item = u8> {
+    tags.chunks(TAGS).map(|tags| tags.iter().rev().fold(0, |byte, tag| byte << 2 | tag))
+}
+
+/// Tags from bytes of four, as many as there is room for.
+fn unpack_tags(packed: &[u8], tags: &mut [u8]) {
+    let (fours, rest) = tags.as_chunks_mut::<TAGS>();
+    for (tags, byte) in fours.iter_mut().zip(packed) {
+        *tags = four(*byte);
+    }
+    if let Some(&byte) = packed.get(fours.len()) {
+        rest.copy_from_slice(&four(byte)[..rest.len()]);
+    }
+}
+
+/// The tags of a byte.
+fn four(byte: u8) -> [u8; TAGS] {
+    std::array::from_fn(|at| byte >> (2 * at) & 3)
+}
+
+/// Checks that a last byte of tags has no more than the elements ask for.
+fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
+    let used = elements % TAGS;
+    if used != 0 && packed.last().is_some_and(|last| last >> (2 * used) != 0) {
+        return Err(DecodeError::Corrupt("a padding bit is set"));
+    }
+    Ok(())
 }
 
 /// Appends what is left of values, by their tags.
@@ -128,13 +172,9 @@ fn unpack(values: &mut &[u8], packed: &[u8], tags: &mut [u8], words: &mut [u32])
     }
 }
 
-/// The bytes of the values of so many elements, by tags four to a byte.
-fn values_len(tags: &[u8], elements: usize) -> Result<usize, DecodeError> {
-    let used = elements % TAGS;
-    if used != 0 && tags.last().is_some_and(|last| last >> (2 * used) != 0) {
-        return Err(DecodeError::Corrupt("a padding bit is set"));
-    }
-    Ok(tags.iter().map(|&tags| usize::from(GROUPS[usize::from(tags)].size)).sum())
+/// The bytes of values, by tags four to a byte.
+fn values_len(tags: &[u8]) -> usize {
+    tags.iter().map(|&tags| usize::from(GROUPS[usize::from(tags)].size)).sum()
 }
 
 /// Hands over the tags and values of a block after the other, with its offset, until told to stop.
@@ -163,6 +203,10 @@ impl Compressor for Inceptionn {
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
+        if self.huffman {
+            sorted::encode(self.cuts, source, workspace, message);
+            return Sent::All;
+        }
         let Workspace { bytes, words, .. } = workspace;
         bytes.resize(BLOCK, 0);
         words.resize(BLOCK, 0);
@@ -172,9 +216,7 @@ impl Compressor for Inceptionn {
             let (tags, words) = (&mut bytes[..block.len()], &mut words[..block.len()]);
             kernels::truncate_residual(block, self.cuts, tags, words);
             let packed = &mut message[start + offset / TAGS..];
-            for (packed, tags) in packed.iter_mut().zip(tags.chunks(TAGS)) {
-                *packed = tags.iter().rev().fold(0, |byte, tag| byte << 2 | tag);
-            }
+            packed.iter_mut().zip(pack_tags(tags)).for_each(|(packed, tags)| *packed = tags);
             pack(tags, words, message);
         });
         Sent::All
@@ -188,8 +230,12 @@ impl Compressor for Inceptionn {
         workspace: &mut Workspace,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
+        if self.huffman {
+            return sorted::decode_add(self.cuts, message, weight, workspace, out);
+        }
         let tags = fields::take(&mut message, out.len().div_ceil(TAGS))?;
-        fields::expect_len(message, values_len(tags, out.len())?)?;
+        check_padding(tags, out.len())?;
+        fields::expect_len(message, values_len(tags))?;
         let valid = for_blocks(tags, message, out.len(), workspace, |_, tags, words| {
             kernels::truncated_valid(tags, words, self.cuts)
         });
@@ -204,11 +250,16 @@ impl Compressor for Inceptionn {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        elements.div_ceil(TAGS).saturating_add(elements.saturating_mul(4))
+        let extra = if self.huffman { sorted::EXTRA } else { 0 };
+        (elements.div_ceil(TAGS) + extra).saturating_add(elements.saturating_mul(4))
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        message_len.saturating_mul(TAGS)
+        if self.huffman {
+            sorted::max_elements(message_len)
+        } else {
+            message_len.saturating_mul(TAGS)
+        }
     }
 }
 
@@ -229,6 +280,63 @@ mod tests {
         let left: Vec<f32> = gradient.iter().zip(decoded).map(|(g, d)| g - d).collect();
         assert_eq!(residual("inceptionn:ef=on", &gradient), left);
         assert!(encode("inceptionn", &[]).is_empty());
+    }
+
+    #[test]
+    fn huffman_worked_by_hand() {
+        // As above, by size: tags, 2; the upper bytes 0xe0 and 4; the lower ones, both 0; 1.5. So few do not
+        // pay for lengths.
+        let gradient = [1.5, -0.75, 0.02, 0.0009, 0.031_25];
+        let sorted = [0, 0b0001_1011, 0b10, 0, 2, 0, 0xe0, 4, 0, 0, 0, 0, 0xc0, 0x3f];
+        assert_eq!(encode("inceptionn:code=huffman", &gradient), sorted);
+        assert_eq!(
+            round_trip("inceptionn:code=huffman", &gradient),
+            round_trip("inceptionn", &gradient)
+        );
+        // Of 40 times 0.02 all bytes of tags are 85 and all values 2, which have no streams. Runs of 85, 170, 2
+        // and 253 symbols without a code are 110 000000 1 101010, 110 0000000 1 0101010, 110 0 1 0 and
+        // 110 0000000 1 1011111; between them one bit is 111 10000.
+        let tags = [1, 0b0000_0011, 0b0101_0110, 0b0000_1111, 0b0000_0011, 0b0101_0100, 0b1];
+        let values = [1, 0b1101_0011, 0b1100_0011, 0b0000_0000, 0b1111_1011];
+        let message = encode("inceptionn:code=huffman", &[0.02; 40]);
+        assert_eq!(message, [&tags[..], &values].concat());
+        // 0.002 and its negative are 0 of 2^7.
+        assert_eq!(encode("inceptionn:code=huffman", &[0.002, -0.002, 0.02]), [0, 0b01_0000, 0, 2]);
+        assert!(encode("inceptionn:code=huffman", &[]).is_empty());
+    }
+
+    #[test]
+    fn codes_do_not_change_what_is_decoded() {
+        let gradient: Vec<f32> =
+            (1..30_000).map(|i| (i as f32 / 14_000.0 - 1.07).powi(3)).collect();
+        for b in [1, 2, 6, 10, 15, 40, 126] {
+            let plain = format!("inceptionn:b={b}");
+            let coded = format!("{plain},code=huffman");
+            assert!(round_trip(&coded, &gradient) == round_trip(&plain, &gradient), "{b}");
+            let kept = |spec: &str| residual(&format!("{spec},ef=on"), &gradient);
+            assert!(kept(&coded) == kept(&plain));
+            let [coded, plain] = [coded, plain].map(|spec| encode(&spec, &gradient).len());
+            assert!(coded < plain, "{b}: {coded} and {plain}");
+        }
+    }
+
+    #[test]
+    fn malformed_coded_messages_are_refused() {
+        let mut out = [0.0; 2];
+        let mut result = |bytes: &[u8]| decode("inceptionn:code=huffman", bytes, 1.0, &mut out);
+        let good = [0, 0b0110, 0, 1, 0, 4, 0];
+        for end in 0..good.len() {
+            assert_eq!(result(&good[..end]), Err(DecodeError::Truncated), "{end}");
+        }
+        assert_eq!(result(&[0, 0b0110, 0, 1, 0, 4, 0, 0]), Err(DecodeError::Trailing { extra: 1 }));
+        assert_eq!(result(&[0, 0b1_0000]), Err(DecodeError::Corrupt("a padding bit is set")));
+        assert_eq!(result(&[2, 0]), Err(DecodeError::Corrupt("unknown code of symbols")));
+        let magnitude = DecodeError::Corrupt("a value does not have its tag's magnitude");
+        assert_eq!(result(&[0, 0b0110, 0, 4, 0, 4, 0]), Err(magnitude.clone()));
+        assert_eq!(result(&[0, 0b0110, 0, 1, 0, 3, 255]), Err(magnitude.clone()));
+        assert_eq!(result(&[0, 0b0011, 0, 0, 0x80, 0x7f]), Err(magnitude));
+        assert_eq!(result(&good), Ok(()));
+        assert_eq!(out, [0.031_25, 0.007_812_5]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::ops::Range;
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
 use crate::compressors::fields;
-use crate::{BLOCK, Source, Workspace};
+use crate::{BLOCK, Source};
 
 /// Five times trit 0: the byte of five zeros.
 const ZEROS: u8 = 121;
@@ -66,16 +66,10 @@ impl Fifths {
     }
 
     /// Adds `scale` times the trits to `out`; `fill` yields the bytes in order.
-    pub(super) fn decode_add(
-        &self,
-        workspace: &mut Workspace,
-        scale: f32,
-        out: &mut [f32],
-        mut fill: impl FnMut(&mut [u8]),
-    ) {
-        workspace.bytes.resize(BLOCK, 0);
+    pub(super) fn decode_add(&self, scale: f32, out: &mut [f32], mut fill: impl FnMut(&mut [u8])) {
+        let mut digits = [0; BLOCK];
         for (start, len) in self.blocks() {
-            let digits = &mut workspace.bytes[..len];
+            let digits = &mut digits[..len];
             fill(digits);
             for part in 0..5 {
                 let range = self.range(part, start, len);
@@ -85,17 +79,19 @@ impl Fifths {
     }
 
     /// As [`decode_add`](Self::decode_add), from bytes without coded runs.
-    pub(super) fn decode_add_plain(
-        &self,
-        mut bytes: &[u8],
-        workspace: &mut Workspace,
-        scale: f32,
-        out: &mut [f32],
-    ) {
-        self.decode_add(workspace, scale, out, |digits| {
+    pub(super) fn decode_add_plain(&self, mut bytes: &[u8], scale: f32, out: &mut [f32]) {
+        self.decode_add(scale, out, |digits| {
             let (head, rest) = bytes.split_at(digits.len());
             digits.copy_from_slice(head);
             bytes = rest;
+        });
+    }
+
+    /// As [`decode_add`](Self::decode_add), from bytes with coded runs.
+    pub(super) fn decode_add_runs(&self, coded: &[u8], scale: f32, out: &mut [f32]) {
+        let mut runs = zero_run::Decoder::new(coded);
+        self.decode_add(scale, out, |digits| {
+            runs.fill(digits);
         });
     }
 

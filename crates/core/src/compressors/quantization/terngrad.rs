@@ -5,7 +5,22 @@
 //! which keeps one large element from making all others improbable.
 //!
 //! - **Message**: `M` as f32, then the trits, five to a byte in the [quartic](gradwire_bits::quartic)
-//!   code: 1.6·d + 32 bits.
+//!   code: 1.6·d + 32 bits. With `code=huffman` runs of five zeros are [coded](gradwire_bits::zero_run) as in `3lc`; then
+//!   follow the number of bytes as varint and these bytes in [Huffman's code](gradwire_bits::huffman), where that is
+//!   shorter.
+//! - **Which code**: of independent trits with a share z of zeros, in bits a trit, Huffman's code of the bytes alone
+//!   has a floor of a fifth of a bit, and runs alone leave the other bytes as they are. Both together serve all z; clipping
+//!   at 2.5 deviations gives normal elements two thirds of zeros, none leaves few that are not.
+//!
+//!   | z | entropy | Huffman | runs | runs, then Huffman |
+//!   |---|---|---|---|---|
+//!   | 0.6 | 1.371 | 1.377 | 1.590 | 1.379 |
+//!   | 0.68 | 1.224 | 1.229 | 1.566 | 1.233 |
+//!   | 0.8 | 0.922 | 0.938 | 1.428 | 0.956 |
+//!   | 0.9 | 0.569 | 0.579 | 1.042 | 0.619 |
+//!   | 0.95 | 0.336 | 0.386 | 0.650 | 0.385 |
+//!   | 0.99 | 0.091 | 0.235 | 0.226 | 0.113 |
+//!   | 0.999 | 0.012 | 0.204 | 0.125 | 0.025 |
 //! - **Range**: clip ≥ 0, in standard deviations; 0 is no clipping, which is 3LC's comparator
 //!   "Stoch 3-value + QE". Without clipping the message is unbiased, with variance c·(M − c).
 //! - **Draws**: element i uses word i of the sender's stream for the tensor and step; 24 bits each.
@@ -13,17 +28,18 @@
 //! - **Deviations**: 1.6 bits where the paper's 2 are customary; each sender has its own M, where
 //!   the paper offers to share the largest one between workers; σ is the root mean square deviation
 //!   from the tensor's mean.
-//! - **Cost**: 4 bytes an element for the maximum, 4 for σ if clipping, 4 for the draws.
+//! - **Cost**: 4 bytes an element for the maximum, 4 for σ if clipping, 4 for the draws; with `code=huffman` less than one more.
 //!
 //! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce Communication in
 //! Distributed Deep Learning", NIPS 2017.
 
 use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::{DecodeError, kernels, varint, zero_run};
 
 use super::ternary::Fifths;
 use crate::compressors::fields;
+use crate::compressors::symbols::{self, Alphabet};
 use crate::numeric::moments::Moments;
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
@@ -36,18 +52,30 @@ pub static ENTRY: Entry = Entry {
     family: Family::Quantization,
     aggregation: Aggregation::Gather,
     error_feedback: false,
-    parameters: &[Param {
-        key: "clip",
-        kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Both, default: 2.5 },
-        help: "clip at so many standard deviations; 0 is no clipping",
-    }],
+    parameters: &[
+        Param {
+            key: "clip",
+            kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Both, default: 2.5 },
+            help: "clip at so many standard deviations; 0 is no clipping",
+        },
+        Param {
+            help: "trits five to a byte, or these bytes with runs of zeros coded, in Huffman's code",
+            ..symbols::CODE
+        },
+    ],
     reference: "Wen et al., NIPS 2017",
     payload: "M f32, trits five to a byte",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(TernGrad { clip: values.real("clip") }),
+    build: |values| {
+        let huffman = values.choice(symbols::CODE.key) == "huffman";
+        let coded = huffman.then(|| Alphabet::new(BYTES, true));
+        Arc::new(TernGrad { clip: values.real("clip"), coded })
+    },
 };
 
 const HEADER: usize = 4;
+/// Bytes there are where runs of zeros are coded.
+const BYTES: usize = 256;
 /// The part of a quartic byte that was appended last.
 const LAST_PART: usize = 4;
 
@@ -56,6 +84,8 @@ const LAST_PART: usize = 4;
 pub struct TernGrad {
     /// Standard deviations at which elements are clipped; 0 for no clipping.
     pub clip: f64,
+    /// How bytes with coded runs travel; `None` for bytes as they are.
+    coded: Option<Alphabet>,
 }
 
 impl TernGrad {
@@ -71,6 +101,45 @@ impl TernGrad {
     }
 }
 
+/// Puts the bytes with coded runs that end a message, from `start` on, in a code of their own, behind their number.
+/// There may be `most`, for which room is made.
+fn put_coded(
+    alphabet: Alphabet,
+    start: usize,
+    most: usize,
+    workspace: &mut Workspace,
+    message: &mut Vec<u8>,
+) {
+    let symbols = &mut workspace.symbols;
+    symbols.clear();
+    symbols.reserve(most);
+    symbols.extend(message.drain(start..).map(u16::from));
+    varint::write(symbols.len() as u64, message);
+    alphabet.write(workspace, message);
+}
+
+/// Reads what [`put_coded`] appends, up to so many bytes.
+fn take_coded<'a>(
+    alphabet: Alphabet,
+    mut message: &[u8],
+    most: usize,
+    workspace: &'a mut Workspace,
+) -> Result<&'a [u8], DecodeError> {
+    let count = varint::read(&mut message)?;
+    if count > most as u64 {
+        return Err(DecodeError::Corrupt("there are more bytes than the tensor has"));
+    }
+    workspace.symbols.clear();
+    workspace.symbols.reserve(most);
+    alphabet.read(&mut message, count as usize, workspace)?;
+    fields::expect_len(message, 0)?;
+    let Workspace { symbols, bytes, .. } = workspace;
+    bytes.clear();
+    bytes.reserve(most);
+    bytes.extend(symbols.iter().map(|&symbol| symbol as u8));
+    Ok(bytes)
+}
+
 impl Compressor for TernGrad {
     fn encode(
         &self,
@@ -83,7 +152,7 @@ impl Compressor for TernGrad {
         fields::put_f32(scale, message);
         let rng = context.rng(0);
         let keeps_residual = source.keeps_residual();
-        let Workspace { bytes, words, .. } = workspace;
+        let Workspace { bytes, words, .. } = &mut *workspace;
         words.resize(BLOCK, 0);
         let quantize = |first, piece: &mut [f32], digits: &mut [u8]| {
             let words = &mut words[..piece.len()];
@@ -93,8 +162,19 @@ impl Compressor for TernGrad {
                 kernels::ternary_add(digits, LAST_PART, -scale, piece);
             }
         };
-        Fifths::new(source.len())
-            .encode(source, bytes, quantize, |digits| message.extend_from_slice(digits));
+        let (start, mut runs) = (message.len(), zero_run::Encoder::default());
+        let fifths = Fifths::new(source.len());
+        fifths.encode(source, bytes, quantize, |digits| {
+            if self.coded.is_some() {
+                runs.push(digits, message);
+            } else {
+                message.extend_from_slice(digits);
+            }
+        });
+        if let Some(alphabet) = self.coded {
+            runs.finish(message);
+            put_coded(alphabet, start, fifths.len, workspace, message);
+        }
         Sent::All
     }
 
@@ -108,26 +188,41 @@ impl Compressor for TernGrad {
     ) -> Result<(), DecodeError> {
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        fifths.check_plain(message)?;
+        let Some(alphabet) = self.coded else {
+            fifths.check_plain(message)?;
+            if scale != 0.0 {
+                fifths.decode_add_plain(message, scale, out);
+            }
+            return Ok(());
+        };
+        let coded = take_coded(alphabet, message, fifths.len, workspace)?;
+        fifths.check_runs(coded)?;
         if scale != 0.0 {
-            fifths.decode_add_plain(message, workspace, scale, out);
+            fifths.decode_add_runs(coded, scale, out);
         }
         Ok(())
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        elements.div_ceil(5) + HEADER
+        let bytes = elements.div_ceil(5);
+        let count = varint::len(bytes as u64);
+        HEADER + self.coded.map_or(bytes, |alphabet| count + alphabet.max_len(bytes))
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        message_len.saturating_sub(HEADER).saturating_mul(5)
+        let len = message_len.saturating_sub(HEADER);
+        match self.coded {
+            None => len.saturating_mul(5),
+            // Behind the number of bytes.
+            Some(alphabet) => alphabet.max_elements(len.saturating_sub(1)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual};
+    use crate::compressors::testing::{decode, encode, residual, round_trip};
     use crate::{Rng, Tensor};
 
     #[test]
@@ -166,6 +261,59 @@ mod tests {
         assert!(out == expected);
         let kept = residual("terngrad:clip=0,ef=on", &gradient);
         assert!(kept.iter().zip(&gradient).zip(&out).all(|((m, g), q)| *m == g - q));
+    }
+
+    #[test]
+    fn huffman_worked_by_hand() {
+        // Runs of 14 bytes of five zeros: 255 three times, of which there is no stream. Lengths: a run of
+        // 255 symbols without a code is 110 0000000 1 1111111, and one bit 111 10000.
+        let zeros = [0.0; 5 * 42];
+        let expected = [0, 0, 0, 0, 3, 0, 255, 255, 255];
+        assert_eq!(encode("terngrad:code=huffman", &zeros), expected);
+        let zeros = vec![0.0; 5 * 14 * 9];
+        let expected = [0, 0, 0, 0, 9, 1, 0b0000_0011, 0b1111_1100, 0b0011_1111, 0];
+        let message = encode("terngrad:code=huffman", &zeros);
+        assert_eq!(message, expected);
+        // Too few for lengths to pay: a byte of 2 0 1 2 0, and two of five zeros.
+        let mut gradient = [0.0; 15];
+        [gradient[0], gradient[3], gradient[9], gradient[12]] = [0.5, -0.5, 0.5, -0.5];
+        let expected = [0, 0, 0, 0x3f, 2, 0, 162 + 9 + 6, 243];
+        assert_eq!(encode("terngrad:clip=0,code=huffman", &gradient), expected);
+        assert_eq!(encode("terngrad:code=huffman", &[]), [0; 5]);
+    }
+
+    #[test]
+    fn codes_do_not_change_what_is_decoded() {
+        let gradient: Vec<f32> =
+            (0..30_011).map(|i| ((i % 1009) as f32 / 504.0 - 1.0).powi(9)).collect();
+        for clip in ["0", "2.5"] {
+            let plain = format!("terngrad:clip={clip}");
+            let coded = format!("{plain},code=huffman");
+            assert!(round_trip(&coded, &gradient) == round_trip(&plain, &gradient));
+            let kept = |spec: &str| residual(&format!("{spec},ef=on"), &gradient);
+            assert!(kept(&coded) == kept(&plain));
+            let [coded, plain] = [coded, plain].map(|spec| encode(&spec, &gradient).len());
+            assert!(coded < 3 * plain / 4, "{clip}: {coded} and {plain}");
+        }
+    }
+
+    #[test]
+    fn malformed_coded_messages_are_refused() {
+        let mut out = [1.0; 20];
+        let mut result = |coded: &[u8]| {
+            let message = [&[0, 0, 0, 0x3f], coded].concat();
+            decode("terngrad:code=huffman", &message, 1.0, &mut out)
+        };
+        let more = DecodeError::Corrupt("there are more bytes than the tensor has");
+        assert_eq!(result(&[5, 0, 121, 121, 121, 121, 121]), Err(more));
+        assert_eq!(result(&[1, 0, 244]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[1, 0, 246]), Err(DecodeError::Trailing { extra: 1 }));
+        assert_eq!(result(&[1, 0, 245, 0]), Err(DecodeError::Trailing { extra: 1 }));
+        assert!(matches!(result(&[1, 2, 245]), Err(DecodeError::Corrupt(_))));
+        assert_eq!(result(&[1, 0]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[]), Err(DecodeError::Truncated));
+        assert_eq!(result(&[2, 0, 244, 121]), Ok(()));
+        assert_eq!(out, [1.0; 20]);
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Compressor for ThreeLc {
         mut message: &[u8],
         _: &Context<'_>,
         weight: f32,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let scale = weight * fields::take_scale(&mut message)?;
@@ -117,12 +117,9 @@ impl Compressor for ThreeLc {
             return Ok(());
         }
         if self.zero_runs {
-            let mut runs = zero_run::Decoder::new(message);
-            fifths.decode_add(workspace, scale, out, |digits| {
-                runs.fill(digits);
-            });
+            fifths.decode_add_runs(message, scale, out);
         } else {
-            fifths.decode_add_plain(message, workspace, scale, out);
+            fifths.decode_add_plain(message, scale, out);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@
 //!
 //! - **Message**: a byte that names the code of the positions, the count as varint; unless it is 0, the exponent of M
 //!   as i16, half a byte an element (3 bits of power, then the sign; the first in the low half), and the positions in the
-//!   shortest code.
+//!   shortest code. `code=huffman` puts the half bytes in [Huffman's code](gradwire_bits::huffman) where that is shorter.
 //! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
 //! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance would be
 //!   sent at once. v is kept beside r. Without error feedback r is the latest gradient.
@@ -30,6 +30,7 @@ use gradwire_bits::{DecodeError, varint};
 
 use super::positions::{self, Code, MOST_ELEMENTS};
 use crate::compressors::fields;
+use crate::compressors::symbols::{self, Alphabet};
 use crate::registry::{Ends, Guarantees, Kind, Param};
 use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
 
@@ -52,12 +53,17 @@ pub static ENTRY: Entry = Entry {
             kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.999 },
             help: "what a variance is multiplied by while its element waits",
         },
+        symbols::CODE,
     ],
     reference: "Tsuzuku et al., ICLR workshop 2018",
     payload: "code u8, count varint, [exponent i16, count × 4 bits, positions]",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        Arc::new(Variance { alpha: values.real("alpha") as f32, zeta: values.real("zeta") as f32 })
+        Arc::new(Variance {
+            alpha: values.real("alpha") as f32,
+            zeta: values.real("zeta") as f32,
+            levels: Alphabet::of(LEVELS, values),
+        })
     },
 };
 
@@ -68,8 +74,11 @@ pub struct Variance {
     pub alpha: f32,
     /// What the variance of a waiting element is multiplied by.
     pub zeta: f32,
+    levels: Alphabet,
 }
 
+/// Signs and powers of two.
+const LEVELS: usize = 16;
 /// Powers of two below the largest that 3 bits can say.
 const POWERS: i32 = 8;
 /// Exponents that `f32` has, down to the least subnormal number.
@@ -118,9 +127,11 @@ impl Compressor for Variance {
     ) -> Sent {
         let elements = source.len();
         let largest = self.largest(source);
-        let Workspace { positions, bytes: nibbles, .. } = workspace;
+        let Workspace { positions, symbols, .. } = &mut *workspace;
         positions.clear();
-        nibbles.clear();
+        symbols.clear();
+        // All may be sent; so that none allocates later.
+        symbols.reserve(elements);
         let top = largest.unwrap_or(i32::MAX);
         // The nearest power of two of less is out of reach.
         let least = 1.5 * f64::exp2(f64::from(top) - f64::from(POWERS));
@@ -135,7 +146,7 @@ impl Compressor for Variance {
                     let r = std::mem::take(&mut block[at]);
                     squares[at] = 0.0;
                     positions.push((offset + 64 * chunk + at) as u32);
-                    nibbles.push((top - nearest(r)).max(0) as u8 | u8::from(r < 0.0) << 3);
+                    symbols.push((top - nearest(r)).max(0) as u16 | u16::from(r < 0.0) << 3);
                 }
             }
         });
@@ -143,10 +154,8 @@ impl Compressor for Variance {
         positions::put_header(code, positions.len(), message);
         if let Some(largest) = largest {
             message.extend((largest as i16).to_le_bytes());
-            let pairs =
-                nibbles.chunks(2).map(|pair| pair[0] | pair.get(1).map_or(0, |high| high << 4));
-            message.extend(pairs);
-            code.encode(positions, elements, message);
+            self.levels.write(workspace, message);
+            code.encode(&workspace.positions, elements, message);
         }
         Sent::Positions
     }
@@ -172,14 +181,14 @@ impl Compressor for Variance {
         if !EXPONENTS.contains(&exponent) {
             return Err(DecodeError::Corrupt("the exponent is none of binary32"));
         }
-        let nibbles = fields::take(&mut message, count.div_ceil(2))?;
-        if !count.is_multiple_of(2) && nibbles[count / 2] >> 4 != 0 {
-            return Err(DecodeError::Corrupt("a padding bit is set"));
-        }
-        code.decode(message, count, out.len(), &mut workspace.positions)?;
+        workspace.symbols.clear();
+        workspace.symbols.reserve(out.len());
+        self.levels.read(&mut message, count, workspace)?;
+        let Workspace { positions, symbols, .. } = workspace;
+        code.decode(message, count, out.len(), positions)?;
         let values = values(exponent, weight);
-        for (at, &position) in workspace.positions.iter().enumerate() {
-            out[position as usize] += values[usize::from(nibbles[at / 2] >> (4 * (at % 2)) & 15)];
+        for (&position, &symbol) in positions.iter().zip(&*symbols) {
+            out[position as usize] += values[usize::from(symbol)];
         }
         Ok(())
     }
@@ -197,12 +206,12 @@ impl Compressor for Variance {
     }
 
     fn value_bits(&self) -> Option<u32> {
-        Some(4)
+        self.levels.value_bits()
     }
 
     fn max_len(&self, elements: usize) -> usize {
         let positions = Code::shortest_max_len(elements, elements);
-        1 + varint::len(elements as u64) + 2 + elements.div_ceil(2) + positions
+        1 + varint::len(elements as u64) + 2 + self.levels.max_len(elements) + positions
     }
 
     fn max_elements(&self, _: usize) -> usize {
@@ -211,11 +220,11 @@ impl Compressor for Variance {
     }
 }
 
-/// What each half byte stands for, times the weight.
-fn values(exponent: i32, weight: f32) -> [f32; 16] {
-    std::array::from_fn(|nibble| {
-        let magnitude = f64::exp2(f64::from(exponent - (nibble as i32 & 7))) as f32;
-        weight * if nibble < 8 { magnitude } else { -magnitude }
+/// What each symbol stands for, times the weight.
+fn values(exponent: i32, weight: f32) -> [f32; LEVELS] {
+    std::array::from_fn(|symbol| {
+        let magnitude = f64::exp2(f64::from(exponent - (symbol as i32 & 7))) as f32;
+        weight * if symbol < 8 { magnitude } else { -magnitude }
     })
 }
 
@@ -228,6 +237,14 @@ mod tests {
     fn encoder() -> (Encoder, Tensor) {
         let spec: Spec = "variance:alpha=2,zeta=0.5".parse().unwrap();
         (Encoder::new(&spec, 1, 0), Tensor::new("t", &[4]))
+    }
+
+    /// The message of a gradient of which all is sent.
+    fn all(spec: &str, gradient: &[f32]) -> Vec<u8> {
+        let tensor = Tensor::new("t", &[gradient.len()]);
+        let mut encoder = Encoder::new(&spec.parse().unwrap(), 1, 0);
+        encoder.observe(&tensor, &vec![0.0; gradient.len()]).unwrap();
+        step(&mut encoder, &tensor, gradient)
     }
 
     fn step(encoder: &mut Encoder, tensor: &Tensor, gradient: &[f32]) -> Vec<u8> {
@@ -270,6 +287,24 @@ mod tests {
         let gradient = [1.0, 1.0 / 128.0, -1.0 / 256.0, 0.0];
         assert_eq!(step(&mut encoder, &tensor, &gradient), [0, 2, 0, 0, 0x70, 0b0011]);
         assert_eq!(encoder.residual("t").unwrap(), [0.0, 0.0, -1.0 / 256.0, 0.0]);
+    }
+
+    #[test]
+    fn huffman_worked_by_hand() {
+        // 22 ones, −1 and ½ are symbols 0, 8 and 1. Lengths 1 and 2, six without a code, 2, seven without:
+        // 111 10000, 101, 110 001 01, 0, 110 001 11. Codes 0, 10 for ½, 11 for −1.
+        let mut gradient = [1.0; 24];
+        (gradient[1], gradient[5]) = (-1.0, 0.5);
+        let lengths = [0b0000_1111, 0b0001_1101, 0b0011_0101, 0b1110];
+        let stream = [0b0100_0110, 0, 0, 0];
+        let expected = [&[0, 24, 0, 0, 1], &lengths[..], &stream, &[0xff; 3]].concat();
+        assert_eq!(all("variance:code=huffman", &gradient), expected);
+        let mut out = [0.0; 24];
+        decode("variance:code=huffman", &expected, 1.0, &mut out).unwrap();
+        assert_eq!(out, gradient);
+        // Few elements do not pay for the lengths.
+        let short = [0, 2, 0, 0, 0, 0x80, 0b11];
+        assert_eq!(all("variance:code=huffman", &[1.0, -1.0]), short);
     }
 
     #[test]

@@ -7,7 +7,10 @@
 //! Keys come in pieces of up to 4096, each with bins of its own, so that these stay in the first-level
 //! cache.
 
-use gradwire_bits::{BitReader, BitWriter, DecodeError, kernels};
+use gradwire_bits::huffman::Code;
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::compressors::symbols::Alphabet;
 
 /// The most rows.
 pub(super) const MOST_ROWS: usize = 4;
@@ -23,10 +26,19 @@ pub(super) struct MinMax {
     pub(super) rows: usize,
     /// Keys for each bin of a row, at least 1.
     pub(super) load: usize,
+    /// Whether bins travel in Huffman's code.
+    pub(super) huffman: bool,
 }
 
 /// The bins of the keys of a piece, row by row.
 struct Hashes([[u16; PIECE]; MOST_ROWS]);
+
+/// The bins of a sketch, and working memory.
+pub(super) struct Memory<'a> {
+    pub(super) bins: &'a mut Vec<u16>,
+    pub(super) counts: &'a mut Vec<u32>,
+    pub(super) code: &'a mut Code,
+}
 
 impl MinMax {
     /// Bins in a row of a piece.
@@ -34,71 +46,91 @@ impl MinMax {
         keys.div_ceil(self.load)
     }
 
+    /// Bins in all rows of all pieces.
+    pub(super) fn bins(self, keys: usize) -> usize {
+        let whole = keys / PIECE * self.columns(PIECE);
+        self.rows * (whole + self.columns(keys % PIECE))
+    }
+
+    /// How bins up to `top` travel; none do where all are 0.
+    fn alphabet(self, top: u8) -> Option<Alphabet> {
+        (top > 0).then(|| Alphabet::new(usize::from(top) + 1, self.huffman))
+    }
+
     /// Appends the sketch of the `numbers` of so many `keys`, none above `top`, and leaves what it
     /// answers in their place.
-    pub(super) fn write(self, keys: &[u32], numbers: &mut [u16], top: u16, message: &mut Vec<u8>) {
+    pub(super) fn write(
+        self,
+        keys: &[u32],
+        numbers: &mut [u8],
+        top: u8,
+        memory: Memory<'_>,
+        message: &mut Vec<u8>,
+    ) {
+        let Memory { bins: all, counts, code } = memory;
         let mut hashes = Hashes([[0; PIECE]; MOST_ROWS]);
-        let mut bins = [0; MOST_ROWS * PIECE];
-        let mut writer = BitWriter::new(message);
+        all.clear();
         for (keys, numbers) in keys.chunks(PIECE).zip(numbers.chunks_mut(PIECE)) {
             let columns = self.columns(keys.len());
-            let bins = &mut bins[..self.rows * columns];
-            bins.fill(top);
+            let start = all.len();
+            all.resize(start + self.rows * columns, u16::from(top));
+            let bins = &mut all[start..];
             self.hash(keys, columns, &mut hashes);
             for (row, bins) in bins.chunks_mut(columns).enumerate() {
                 for (&number, &at) in numbers.iter().zip(&hashes.0[row]) {
                     let bin = &mut bins[usize::from(at)];
-                    *bin = number.min(*bin);
+                    *bin = u16::from(number).min(*bin);
                 }
             }
             self.ask(bins, columns, &hashes, numbers);
-            bins.iter().for_each(|&bin| writer.put(u64::from(bin), width(top)));
         }
-        writer.finish();
+        if let Some(alphabet) = self.alphabet(top) {
+            alphabet.put(all, counts, code, message);
+        }
     }
 
-    /// Appends what the sketch at the front of `message` answers for each key.
+    /// Fills in what the sketch at the front of `message` answers for each key.
     pub(super) fn read(
         self,
         message: &mut &[u8],
         keys: &[u32],
-        top: u16,
-        numbers: &mut Vec<u16>,
+        top: u8,
+        memory: Memory<'_>,
+        numbers: &mut Vec<u8>,
     ) -> Result<(), DecodeError> {
+        let Memory { bins: all, counts, code } = memory;
         let mut hashes = Hashes([[0; PIECE]; MOST_ROWS]);
-        let mut bins = [0; MOST_ROWS * PIECE];
-        let mut reader = BitReader::new(message);
-        for keys in keys.chunks(PIECE) {
+        all.clear();
+        all.resize(self.bins(keys.len()), 0);
+        if let Some(alphabet) = self.alphabet(top) {
+            alphabet.take(message, all.len(), all, counts, code)?;
+        }
+        numbers.clear();
+        numbers.resize(keys.len(), 0);
+        let mut rest = &mut all[..];
+        for (keys, numbers) in keys.chunks(PIECE).zip(numbers.chunks_mut(PIECE)) {
             let columns = self.columns(keys.len());
-            let bins = &mut bins[..self.rows * columns];
-            for bin in bins.iter_mut() {
-                *bin = (reader.peek() & ((1 << width(top)) - 1)) as u16;
-                reader.skip(width(top));
-            }
-            reader.check()?;
-            if bins.iter().any(|&bin| bin > top) {
-                return Err(DecodeError::Corrupt("a bin is above the last bucket of its group"));
-            }
+            let (bins, next) = rest.split_at_mut(self.rows * columns);
+            rest = next;
             self.hash(keys, columns, &mut hashes);
-            let start = numbers.len();
-            numbers.resize(start + keys.len(), 0);
-            self.ask(bins, columns, &hashes, &mut numbers[start..]);
+            self.ask(bins, columns, &hashes, numbers);
             for (row, bins) in bins.chunks_mut(columns).enumerate() {
                 hashes.0[row][..keys.len()].iter().for_each(|&at| bins[usize::from(at)] |= MET);
             }
-            if bins.iter().any(|&bin| bin & MET == 0 && bin != top) {
+            if bins.iter().any(|&bin| bin & MET == 0 && bin != u16::from(top)) {
                 return Err(DecodeError::Corrupt("a bin without keys is not the last bucket"));
             }
         }
-        *message = &message[reader.finish()?..];
         Ok(())
     }
 
     /// The most bytes of the sketches of up to `keys` keys in so many lists.
-    pub(super) fn max_len(self, keys: usize, lists: usize, top: u16) -> usize {
+    pub(super) fn max_len(self, keys: usize, lists: usize, top: u8) -> usize {
         let pieces = keys.div_ceil(PIECE) + lists;
         let bins = self.rows.saturating_mul(self.columns(keys) + pieces);
-        bins.saturating_mul(width(top) as usize).div_ceil(8) + lists
+        // Each list has padding, and a byte before its code.
+        let each = 1 + usize::from(self.huffman);
+        self.alphabet(top).map_or(0, |alphabet| alphabet.max_len(bins) + each * lists)
     }
 
     fn hash(self, keys: &[u32], columns: usize, hashes: &mut Hashes) {
@@ -108,19 +140,14 @@ impl MinMax {
         }
     }
 
-    fn ask(self, bins: &[u16], columns: usize, hashes: &Hashes, numbers: &mut [u16]) {
+    fn ask(self, bins: &[u16], columns: usize, hashes: &Hashes, numbers: &mut [u8]) {
         numbers.fill(0);
         for (row, bins) in bins.chunks(columns).enumerate() {
             for (number, &at) in numbers.iter_mut().zip(&hashes.0[row]) {
-                *number = bins[usize::from(at)].max(*number);
+                *number = (bins[usize::from(at)] as u8).max(*number);
             }
         }
     }
-}
-
-/// The bits of a number up to `top`.
-fn width(top: u16) -> u32 {
-    u16::BITS - top.leading_zeros()
 }
 
 #[cfg(test)]
@@ -131,27 +158,47 @@ mod tests {
         (0..count).map(|at| 7 * at + at % 5).collect()
     }
 
+    fn sketch(rows: usize, load: usize) -> MinMax {
+        MinMax { rows, load, huffman: false }
+    }
+
+    fn write(sketch: MinMax, keys: &[u32], numbers: &mut [u8], top: u8) -> Vec<u8> {
+        let (mut bins, mut counts, mut code, mut message) = Default::default();
+        let memory = Memory { bins: &mut bins, counts: &mut counts, code: &mut code };
+        sketch.write(keys, numbers, top, memory, &mut message);
+        message
+    }
+
+    fn read(
+        sketch: MinMax,
+        message: &mut &[u8],
+        keys: &[u32],
+        top: u8,
+    ) -> Result<Vec<u8>, DecodeError> {
+        let (mut bins, mut counts, mut code, mut numbers) = Default::default();
+        let memory = Memory { bins: &mut bins, counts: &mut counts, code: &mut code };
+        sketch.read(message, keys, top, memory, &mut numbers).map(|()| numbers)
+    }
+
     #[test]
     fn a_bin_for_all_keys_holds_the_least() {
         // Two rows of one bin: 3 of 3 bits each.
-        let sketch = MinMax { rows: 2, load: 5 };
-        let (mut message, mut numbers) = (vec![9], [5, 3, 6, 7]);
-        sketch.write(&[1, 8, 90, 91], &mut numbers, 7, &mut message);
-        assert_eq!((message, numbers), (vec![9, 0b011_011], [3; 4]));
+        let mut numbers = [5, 3, 6, 7];
+        let message = write(sketch(2, 5), &[1, 8, 90, 91], &mut numbers, 7);
+        assert_eq!((message, numbers), (vec![0b011_011], [3; 4]));
     }
 
     #[test]
     fn two_keys_in_two_bins_worked_by_hand() {
         // Key 0 hashes to 0 in every row with seed 0, key 1 to 23827 of 65536: bin 0 of 2 as well. The
         // second bin is met by none, and holds the largest number.
-        let sketch = MinMax { rows: 1, load: 1 };
-        let (mut message, mut numbers) = (vec![], [2, 1]);
-        sketch.write(&[0, 1], &mut numbers, 3, &mut message);
+        let mut numbers = [2, 1];
+        let message = write(sketch(1, 1), &[0, 1], &mut numbers, 3);
         assert_eq!((message, numbers), (vec![0b11_01], [1, 1]));
     }
 
     /// By maps from row and bin, without pieces' bounds or packing.
-    fn naive(sketch: MinMax, keys: &[u32], numbers: &[u16]) -> Vec<u16> {
+    fn naive(sketch: MinMax, keys: &[u32], numbers: &[u8]) -> Vec<u8> {
         let mut answers = Vec::new();
         for (keys, numbers) in keys.chunks(PIECE).zip(numbers.chunks(PIECE)) {
             let columns = keys.len().div_ceil(sketch.load) as u16;
@@ -163,7 +210,7 @@ mod tests {
             let mut least = std::collections::HashMap::new();
             for (&key, &number) in keys.iter().zip(numbers) {
                 for row in 0..sketch.rows {
-                    let entry = least.entry(bin(row, key)).or_insert(u16::MAX);
+                    let entry = least.entry(bin(row, key)).or_insert(u8::MAX);
                     *entry = number.min(*entry);
                 }
             }
@@ -175,38 +222,39 @@ mod tests {
 
     #[test]
     fn answers_are_those_of_the_definition_and_never_larger() {
-        for (rows, load) in [(1, 1), (2, 5), (4, 2), (3, 64)] {
-            let sketch = MinMax { rows, load };
+        let shapes = [(1, 1), (2, 5), (4, 2), (3, 64)];
+        for ((rows, load), huffman) in shapes.into_iter().flat_map(|s| [(s, false), (s, true)]) {
+            let sketch = MinMax { rows, load, huffman };
             for count in [0, 1, 5, 4096, 10_000] {
                 let keys = keys(count);
-                let given: Vec<u16> = keys.iter().map(|key| (key * 37 % 32) as u16).collect();
-                let (mut message, mut numbers) = (vec![], given.clone());
-                sketch.write(&keys, &mut numbers, 31, &mut message);
+                let given: Vec<u8> = keys.iter().map(|key| (key * 37 % 32) as u8).collect();
+                let mut numbers = given.clone();
+                let message = write(sketch, &keys, &mut numbers, 31);
                 assert_eq!(numbers, naive(sketch, &keys, &given));
                 assert!(numbers.iter().zip(&given).all(|(answer, given)| answer <= given));
                 assert!(message.len() <= sketch.max_len(keys.len(), 1, 31));
-                let (mut rest, mut read) = (&[&message[..], &[77]].concat()[..], vec![]);
-                sketch.read(&mut rest, &keys, 31, &mut read).unwrap();
-                assert_eq!((rest, read), (&[77][..], numbers));
+                let mut rest = &[&message[..], &[77]].concat()[..];
+                let answers = read(sketch, &mut rest, &keys, 31).unwrap();
+                assert_eq!((rest, answers), (&[77][..], numbers));
             }
         }
     }
 
     #[test]
     fn one_bucket_takes_no_bits() {
-        let (mut message, mut numbers) = (vec![], [0, 0]);
-        MinMax { rows: 2, load: 5 }.write(&[3, 4], &mut numbers, 0, &mut message);
-        assert!(message.is_empty());
+        for huffman in [false, true] {
+            let sketch = MinMax { rows: 2, load: 5, huffman };
+            assert!(write(sketch, &[3, 4], &mut [0, 0], 0).is_empty());
+            assert_eq!(read(sketch, &mut &[][..], &[3, 4], 0), Ok(vec![0, 0]));
+        }
     }
 
     #[test]
     fn malformed_sketches_are_refused() {
-        let sketch = MinMax { rows: 1, load: 1 };
-        let read = |bytes: &[u8], top| {
-            sketch.read(&mut &bytes[..], &[0, 1], top, &mut Vec::new()).unwrap_err()
-        };
+        let read =
+            |bytes: &[u8], top| read(sketch(1, 1), &mut &bytes[..], &[0, 1], top).unwrap_err();
         assert_eq!(read(&[], 3), DecodeError::Truncated);
-        let above = DecodeError::Corrupt("a bin is above the last bucket of its group");
+        let above = DecodeError::Corrupt("a symbol is not of the alphabet");
         assert_eq!(read(&[0b11_01], 2), above);
         let unmet = DecodeError::Corrupt("a bin without keys is not the last bucket");
         assert_eq!(read(&[0b10_01], 3), unmet);

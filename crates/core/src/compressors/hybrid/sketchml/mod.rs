@@ -14,11 +14,12 @@
 //!   With `keys=entropy` positions are a byte that names their code (0 bitmap, 1 Rice, 2 raw), their
 //!   number as varint and the shortest code; `keys=bytes` is the paper's: their number and the
 //!   distances between them in one to four bytes each, with 2 bits that say how many. A sketch is cut
-//!   in pieces of up to 4096 elements; bins have as many bits as the places of a group. An empty
-//!   tensor has an empty message.
+//!   in pieces of up to 4096 elements; bins have as many bits as the places of a group. `code=huffman` puts the
+//!   bins of a group in [Huffman's code](gradwire_bits::huffman) where that is shorter: places are even, but the least of
+//!   five is not, and 4.1 bits tell what takes five. An empty tensor has an empty message.
 //! - **Dense tensors**: the method is made for gradients with few elements that are not zero. It takes those
 //!   without zeros, too, but then has to tell which element is of which group: about 7.5 bits an element, 5.5
-//!   of them positions, and 12 with `keys=bytes`. With `groups=1` it is 5.2 bits, and a coarser result.
+//!   of them positions (7.1 with `code=huffman`), and 12 with `keys=bytes`. With `groups=1` it is 5.2 bits, and a coarser result.
 //! - **Range**: up to 2³² − 1 elements. Elements that share their upper 16 bits share a bucket.
 //! - **Error feedback**: on; elements keep what the receiver does not see of them.
 //! - **Deviations**: quantiles come from a histogram of the elements' upper 16 bits, which is exact up to its
@@ -41,12 +42,12 @@ use std::sync::Arc;
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, bitmap, varint};
 
-use crate::compressors::fields;
 use crate::compressors::sparsification::positions::{self, Code, MOST_ELEMENTS};
+use crate::compressors::{fields, symbols};
 use crate::registry::{Guarantees, Kind, Param, Values};
 use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 use buckets::{Buckets, MOST};
-use minmax::{MOST_ROWS, MinMax};
+use minmax::{MOST_ROWS, Memory, MinMax};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -82,6 +83,7 @@ pub static ENTRY: Entry = Entry {
             kind: Kind::Choice { options: &["entropy", "bytes"], default: 0 },
             help: "positions in their shortest code, or as distances in one to four bytes",
         },
+        Param { help: "bins in bits of one number, or in Huffman's code", ..symbols::CODE },
     ],
     reference: "Jiang et al., SIGMOD 2018",
     payload: "a side: count varint, means f32, groups of positions and bins",
@@ -109,12 +111,12 @@ struct Group {
 
 impl Group {
     /// The place of the last bucket.
-    fn top(self) -> u16 {
-        self.size as u16 - 1
+    fn top(self) -> u8 {
+        (self.size - 1) as u8
     }
 
     /// What an element of a bucket is sent as.
-    fn value(self, place: u16, means: &[f32; 2 * MOST]) -> f32 {
+    fn value(self, place: u8, means: &[f32; 2 * MOST]) -> f32 {
         let mean = means[self.first + usize::from(place)];
         if self.first < MOST { mean } else { -mean }
     }
@@ -126,9 +128,22 @@ impl SketchMl {
         Self {
             buckets: whole("buckets"),
             groups: whole("groups"),
-            sketch: MinMax { rows: whole("rows"), load: whole("load") },
+            sketch: MinMax {
+                rows: whole("rows"),
+                load: whole("load"),
+                huffman: values.choice(symbols::CODE.key) == "huffman",
+            },
             bytes: values.choice("keys") == "bytes",
         }
+    }
+
+    /// Makes room for a group of all elements, so that none allocates later.
+    fn reserve(&self, elements: usize, workspace: &mut Workspace) {
+        let Workspace { bytes: places, symbols: bins, .. } = workspace;
+        places.clear();
+        places.reserve(elements);
+        bins.clear();
+        bins.reserve(self.sketch.bins(elements));
     }
 
     /// The groups of a side with so many buckets.
@@ -177,11 +192,9 @@ impl SketchMl {
 
 /// Takes what is not zero out of the tensor.
 fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
-    let Workspace { positions, values, words, others, symbols, .. } = workspace;
+    let Workspace { positions, values, words, others, .. } = workspace;
     positions.clear();
     values.clear();
-    symbols.clear();
-    symbols.reserve(source.len());
     // So much that the kernel never grows them: it writes whole registers past the end.
     positions.reserve(source.len() + BLOCK);
     values.reserve(source.len() + BLOCK);
@@ -208,8 +221,10 @@ impl Compressor for SketchMl {
             return Sent::Positions;
         }
         gather(source, workspace);
-        let Workspace { positions, values, words, others, counts, symbols, .. } = workspace;
-        let buckets = Buckets::new(values, self.buckets, counts);
+        self.reserve(elements, workspace);
+        let Workspace { positions, values, words, others, cells, .. } = workspace;
+        let Workspace { bytes: places, symbols: bins, counts, code, .. } = workspace;
+        let buckets = Buckets::new(values, self.buckets, cells);
         let means = buckets.means(values);
 
         // Elements in the order of their groups: where the next of each bucket's group goes.
@@ -237,11 +252,12 @@ impl Compressor for SketchMl {
                 start = range.end;
                 let (keys, values) = (&words[range.clone()], &others[range]);
                 self.put_keys(keys, elements, message);
-                symbols.clear();
-                symbols.extend(values.iter().map(|&x| (buckets.of(x) - group.first) as u16));
-                self.sketch.write(keys, symbols, group.top(), message);
+                places.clear();
+                places.extend(values.iter().map(|&x| (buckets.of(x) - group.first) as u8));
+                let memory = Memory { bins, counts, code };
+                self.sketch.write(keys, places, group.top(), memory, message);
                 if let Some(left) = &mut left {
-                    for ((&key, &value), &place) in keys.iter().zip(values).zip(&*symbols) {
+                    for ((&key, &value), &place) in keys.iter().zip(values).zip(&*places) {
                         left[key as usize] = value - group.value(place, &means);
                     }
                 }
@@ -262,14 +278,14 @@ impl Compressor for SketchMl {
         if elements == 0 {
             return fields::expect_len(message, 0);
         }
-        let Workspace { positions, values, words: keys, counts: seen, symbols, .. } = workspace;
+        self.reserve(elements, workspace);
+        let Workspace { positions, values, words: keys, cells: seen, .. } = workspace;
+        let Workspace { bytes: places, symbols: bins, counts, code, .. } = workspace;
         positions.clear();
         values.clear();
         // A group may have all elements.
         keys.clear();
         keys.reserve(elements);
-        symbols.clear();
-        symbols.reserve(elements);
         seen.clear();
         seen.resize(elements.div_ceil(32), 0);
         let mut means = [0.0; 2 * MOST];
@@ -288,10 +304,10 @@ impl Compressor for SketchMl {
                     }
                     *word |= bit;
                 }
-                symbols.clear();
-                self.sketch.read(&mut message, keys, group.top(), symbols)?;
+                let memory = Memory { bins, counts, code };
+                self.sketch.read(&mut message, keys, group.top(), memory, places)?;
                 positions.extend_from_slice(keys);
-                values.extend(symbols.iter().map(|&place| weight * group.value(place, &means)));
+                values.extend(places.iter().map(|&place| weight * group.value(place, &means)));
             }
         }
         fields::expect_len(message, 0)?;
@@ -311,7 +327,7 @@ impl Compressor for SketchMl {
             // The shortest code is no longer than any other.
             elements.saturating_mul(4).min(lists.saturating_mul(bitmap::len(elements)))
         };
-        let top = (self.buckets.div_ceil(self.groups) - 1) as u16;
+        let top = (self.buckets.div_ceil(self.groups) - 1) as u8;
         (heads + self.sketch.max_len(elements, lists, top)).saturating_add(keys)
     }
 

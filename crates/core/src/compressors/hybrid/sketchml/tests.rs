@@ -93,6 +93,27 @@ fn entropy_coded_keys_are_shorter_than_bytes() {
 }
 
 #[test]
+fn coded_bins_are_shorter_and_answer_the_same() {
+    let gradient = noise(100_000);
+    for plain in ["sketchml:rows=1", "sketchml:groups=1", "sketchml:groups=64"] {
+        let coded = format!("{plain},code=huffman");
+        assert!(round_trip(&coded, &gradient) == round_trip(plain, &gradient));
+        assert!(residual(&coded, &gradient) == residual(plain, &gradient));
+        assert!(encode(&coded, &gradient).len() < encode(plain, &gradient).len(), "{plain}");
+    }
+    // The least of Poisson's 5 of 32 even numbers has 4.1 bits, two fifths of a bin an element.
+    let [fixed, coded] =
+        ["sketchml", "sketchml:code=huffman"].map(|spec| 8 * encode(spec, &gradient).len());
+    let saved = (fixed - coded) as f64 / 66_667.0;
+    assert!((0.30..0.38).contains(&saved), "{saved}");
+    // Two bins of 0 are too few for lengths to pay: a byte says so, one has both.
+    let nine = [2.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0, 2.0, 1.0];
+    let message = encode("sketchml:groups=1,load=64,keys=bytes,code=huffman", &nine);
+    assert_eq!(message[message.len() - 3..], [0, 0, 0]);
+    assert_eq!(message.len(), 1 + encode("sketchml:groups=1,load=64,keys=bytes", &nine).len());
+}
+
+#[test]
 fn malformed_messages_are_refused() {
     let good = [1, 0, 0, 0, 0x40, 0, 2, 0b1_0010, 1, 0, 0, 0x80, 0x40, 0, 1, 0b100];
     let refused = |at: usize, byte: u8| {
@@ -116,8 +137,8 @@ fn malformed_messages_are_refused() {
 fn groups_cover_the_buckets() {
     let spec: Spec = "sketchml:groups=8".parse().unwrap();
     assert!(spec.compressor().max_elements(0) == 0 && Tensor::new("t", &[1]).elements() == 1);
-    let sketch =
-        SketchMl { buckets: 256, groups: 8, sketch: MinMax { rows: 2, load: 5 }, bytes: false };
+    let sketch = MinMax { rows: 2, load: 5, huffman: false };
+    let sketch = SketchMl { buckets: 256, groups: 8, sketch, bytes: false };
     let sizes = |buckets| sketch.groups(1, buckets).map(|group| group.size).collect::<Vec<_>>();
     assert_eq!(sizes(256), [32; 8]);
     assert_eq!(sizes(9), [2, 2, 2, 2, 1]);

@@ -1,0 +1,222 @@
+//! The coded form: values sorted by their size, so that each kind has a code of its own.
+//!
+//! Bytes of tags, values of one byte, and the upper bytes of values of two travel as symbols of 256; then
+//! come the lower bytes, then values of four.
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Cuts};
+
+use super::{TAGS, check_padding, pack_tags, unpack_tags};
+use crate::compressors::fields;
+use crate::compressors::symbols::Alphabet;
+use crate::{BLOCK, Source, Workspace};
+
+/// Bytes there are.
+const BYTES: usize = 256;
+/// Tags that are looked at together.
+const STRETCH: usize = 32;
+
+/// The code of bytes.
+fn bytes() -> Alphabet {
+    Alphabet::new(BYTES, true)
+}
+
+/// The most bytes beyond those of the other form: one before each code.
+pub(super) const EXTRA: usize = 3;
+
+/// The most elements that so many bytes hold.
+pub(super) fn max_elements(len: usize) -> usize {
+    bytes().max_elements(len)
+}
+
+/// Appends the tensor.
+pub(super) fn encode(
+    cuts: Cuts,
+    source: &mut Source<'_>,
+    workspace: &mut Workspace,
+    message: &mut Vec<u8>,
+) {
+    sort(cuts, source, workspace);
+    bytes().write(workspace, message);
+    let Workspace { bytes: narrow, symbols, .. } = &mut *workspace;
+    symbols.clear();
+    symbols.extend(narrow.iter().map(|&value| u16::from(value)));
+    bytes().write(workspace, message);
+    let Workspace { words: wide, symbols, .. } = &mut *workspace;
+    symbols.clear();
+    symbols.extend(wide.iter().map(|value| (value >> 8) as u16));
+    bytes().write(workspace, message);
+    message.extend(workspace.words.iter().map(|&value| value as u8));
+    workspace.values.chunks(BLOCK).for_each(|whole| fields::put_f32s(whole, message));
+}
+
+/// Takes the tensor apart: packed tags become the workspace's symbols, values of a byte its bytes, those of two its
+/// words, and those of four its values.
+fn sort(cuts: Cuts, source: &mut Source<'_>, workspace: &mut Workspace) {
+    let Workspace { symbols, bytes: narrow, words: wide, values: whole, .. } = workspace;
+    let elements = source.len();
+    start(symbols, elements);
+    start(narrow, elements);
+    start(wide, elements);
+    start(whole, elements);
+    let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
+    source.take_blocks(|_, block| {
+        let (tags, words) = (&mut tags[..block.len()], &mut words[..block.len()]);
+        kernels::truncate_residual(block, cuts, tags, words);
+        drop_signs(tags, words);
+        symbols.extend(pack_tags(tags).map(u16::from));
+        select(1, tags, words, |word| word as u8, narrow);
+        select(2, tags, words, |word| word, wide);
+        select(3, tags, words, f32::from_bits, whole);
+    });
+}
+
+/// Gives values of a byte of which the sign alone is left, which are zeros, the tag of nothing.
+fn drop_signs(tags: &mut [u8], words: &[u32]) {
+    for (tag, &word) in tags.iter_mut().zip(words) {
+        *tag &= !u8::from((*tag == 1) & (word & 0x7f == 0));
+    }
+}
+
+/// Empties a list, and makes room for all elements, so that none allocates later.
+fn start<T>(list: &mut Vec<T>, elements: usize) {
+    list.clear();
+    list.reserve(elements);
+}
+
+/// Appends the values with this tag.
+fn select<T: Copy + Default>(
+    tag: u8,
+    tags: &[u8],
+    words: &[u32],
+    value: impl Fn(u32) -> T,
+    out: &mut Vec<T>,
+) {
+    let mut at = out.len();
+    out.resize(at + tags.len(), T::default());
+    for (&found, &word) in tags.iter().zip(words) {
+        // The next value overwrites what is of another tag, because a branch on tags would be a guess.
+        out[at] = value(word);
+        at += usize::from(found == tag);
+    }
+    out.truncate(at);
+}
+
+/// Adds what [`encode`] appends.
+pub(super) fn decode_add(
+    cuts: Cuts,
+    message: &[u8],
+    weight: f32,
+    workspace: &mut Workspace,
+    out: &mut [f32],
+) -> Result<(), DecodeError> {
+    let packed = read(message, out.len(), workspace)?;
+    let Workspace { bytes, words: wide, values: whole, .. } = workspace;
+    let (packed, mut narrow) = bytes.split_at(packed);
+    let (mut wide, mut whole) = (&wide[..], &whole[..]);
+    let valid = valid(1, narrow, u32::from, cuts)
+        && valid(2, wide, |value| value, cuts)
+        && valid(3, whole, f32::to_bits, cuts);
+    if !valid {
+        return Err(DecodeError::Corrupt("a value does not have its tag's magnitude"));
+    }
+    let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
+    for (packed, out) in packed.chunks(BLOCK / TAGS).zip(out.chunks_mut(BLOCK)) {
+        let (tags, words) = (&mut tags[..out.len()], &mut words[..out.len()]);
+        unpack_tags(packed, tags);
+        words.fill(0);
+        spread(1, &mut narrow, u32::from, tags, words);
+        spread(2, &mut wide, |value| value, tags, words);
+        spread(3, &mut whole, f32::to_bits, tags, words);
+        kernels::truncated_add(tags, words, weight, out);
+    }
+    Ok(())
+}
+
+/// Reads the message into the workspace: packed tags, whose number it returns, and values of a byte behind them become its
+/// bytes, values of two its words, and those of four its values.
+fn read(
+    mut message: &[u8],
+    elements: usize,
+    workspace: &mut Workspace,
+) -> Result<usize, DecodeError> {
+    let packed = elements.div_ceil(TAGS);
+    start(&mut workspace.symbols, elements);
+    start(&mut workspace.bytes, packed + elements);
+    start(&mut workspace.words, elements);
+    start(&mut workspace.values, elements);
+    bytes().read(&mut message, packed, workspace)?;
+    take_bytes(workspace);
+    check_padding(&workspace.bytes, elements)?;
+    let [narrow, wide, whole] = counts(&workspace.bytes);
+    bytes().read(&mut message, narrow, workspace)?;
+    take_bytes(workspace);
+    bytes().read(&mut message, wide, workspace)?;
+    let lower = fields::take(&mut message, wide)?;
+    fields::expect_len(message, 4 * whole)?;
+    let Workspace { symbols, words, values, .. } = workspace;
+    let pairs = symbols.iter().zip(lower);
+    words.extend(pairs.map(|(&upper, &lower)| u32::from(upper) << 8 | u32::from(lower)));
+    values.resize(whole, 0.0);
+    fields::read_f32s(message, values);
+    Ok(packed)
+}
+
+/// Appends the symbols to the bytes.
+fn take_bytes(workspace: &mut Workspace) {
+    let Workspace { bytes, symbols, .. } = workspace;
+    bytes.extend(symbols.iter().map(|&symbol| symbol as u8));
+}
+
+/// How many tags are 1, 2 and 3.
+fn counts(packed: &[u8]) -> [usize; 3] {
+    const LOW: u64 = 0x5555_5555_5555_5555;
+    let (words, rest) = packed.as_chunks();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let mut counts = [0; 3];
+    for &word in words.iter().chain([&last]) {
+        let word = u64::from_le_bytes(word);
+        let (low, high) = (word & LOW, word >> 1 & LOW);
+        counts[0] += (low & !high).count_ones() as usize;
+        counts[1] += (high & !low).count_ones() as usize;
+        counts[2] += (low & high).count_ones() as usize;
+    }
+    counts
+}
+
+/// Whether all of these are values with this tag.
+fn valid<T: Copy>(tag: u8, values: &[T], word: impl Fn(T) -> u32, cuts: Cuts) -> bool {
+    let (tags, mut words) = ([tag; BLOCK], [0; BLOCK]);
+    values.chunks(BLOCK).all(|values| {
+        let words = &mut words[..values.len()];
+        words.iter_mut().zip(values).for_each(|(out, &value)| *out = word(value));
+        kernels::truncated_valid(&tags, words, cuts)
+    })
+}
+
+/// Splits values with this tag off the front, and puts them where they belong. There are as many as
+/// tags ask for.
+fn spread<T: Copy>(
+    tag: u8,
+    values: &mut &[T],
+    word: impl Fn(T) -> u32,
+    tags: &[u8],
+    words: &mut [u32],
+) {
+    let Some(last) = values.len().checked_sub(1) else { return };
+    let mut at = 0;
+    // Where a tag is rare, most stretches are without it.
+    for (tags, words) in tags.chunks(STRETCH).zip(words.chunks_mut(STRETCH)) {
+        if !tags.iter().fold(false, |any, &found| any | (found == tag)) {
+            continue;
+        }
+        for (&found, out) in tags.iter().zip(words) {
+            let is_next = found == tag;
+            // Behind the last value there is none to look at.
+            *out |= word(values[at.min(last)]) & u32::from(is_next).wrapping_neg();
+            at += usize::from(is_next);
+        }
+    }
+    *values = &values[at..];
+}
