@@ -135,7 +135,7 @@ mod tests {
             .map(|(&[factor, term], row)| {
                 let hash = factor.wrapping_mul(element).wrapping_add(term) >> 32;
                 let sign = if hash % 2 == 0 { 1.0 } else { -1.0 };
-                sign * row[(hash * sketch.columns as u64 >> 32) as usize]
+                sign * row[((hash * sketch.columns as u64) >> 32) as usize]
             })
             .collect();
         found.sort_by(f32::total_cmp);
