@@ -30,7 +30,8 @@ pub trait Rounds: Debug + Send + Sync {
     fn contribute(&self, round: usize, means: &[f32], job: &mut Job<'_>, addend: &mut Vec<f32>);
 
     /// Takes what this rank's addends carried from the corrected gradient, and keeps what the next step
-    /// starts from. Called with the whole transcript, after it was decoded.
+    /// starts from. Called with the whole transcript, right after it was decoded, or on a rank on its own right after
+    /// the last addend: what either left in the workspace is still there.
     fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent;
 
     /// Adds `weight` times what a transcript decodes to to `out`; nothing, if it is refused.

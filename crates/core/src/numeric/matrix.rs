@@ -8,6 +8,8 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use gradwire_bits::kernels;
 
+use crate::BLOCK;
+
 /// The most columns of a factor.
 pub const MAX_RANK: usize = 32;
 
@@ -51,21 +53,39 @@ fn extend(out: &mut Vec<f32>, by: usize) -> &mut [f32] {
     &mut out[start..]
 }
 
-/// Hands over the rows of `P·Qᵀ`, with the offset of each in the matrix. `row` is working memory.
-pub fn rows_of_product(
+/// Elements of a product that are made together, from the start of a cache line on: a vector that lies across two takes
+/// as long as two.
+#[repr(align(64))]
+struct Tile([f32; BLOCK]);
+
+/// Hands over `P·Qᵀ`, a few rows or a part of one at a time, with its offset in the matrix.
+///
+/// What is made together stays in the first-level cache, and so does the column of `Q` that is added to it. Each
+/// product and sum takes 12 bytes to and from there: with 64 columns 768 bytes and 128 operations an element, in 2.7 ns
+/// on a Zen 5 whose rows have 512 elements, of which calls, one a row and column, take almost half. Sums kept in
+/// registers would move a sixteenth of the bytes.
+pub fn tiles_of_product(
     p: &[f32],
     q: &[f32],
     [rows, columns]: [usize; 2],
-    row: &mut Vec<f32>,
     mut take: impl FnMut(usize, &[f32]),
 ) {
-    row.resize(columns, 0.0);
-    for at in 0..rows {
-        row.fill(0.0);
-        for (p, q) in p.chunks_exact(rows).zip(q.chunks_exact(columns.max(1))) {
-            kernels::add_scaled(row, q, p[at]);
+    let mut tile = Tile([0.0; BLOCK]);
+    let width = columns.clamp(1, BLOCK);
+    let together = BLOCK / width;
+    for first in (0..rows).step_by(together) {
+        let count = together.min(rows - first);
+        for start in (0..columns).step_by(width) {
+            let width = width.min(columns - start);
+            let tile = &mut tile.0[..count * width];
+            tile.fill(0.0);
+            for (p, q) in p.chunks_exact(rows).zip(q.chunks_exact(columns)) {
+                for (row, &p) in tile.chunks_exact_mut(width).zip(&p[first..]) {
+                    kernels::add_scaled(row, &q[start..], p);
+                }
+            }
+            take(first * columns + start, tile);
         }
-        take(at * columns, row);
     }
 }
 
@@ -176,11 +196,30 @@ mod tests {
         out.clear();
         transposed_times(&C, [3, 2], &[1.0, 1.0, 1.0], 1, &mut out);
         assert_eq!(out, [9.0, 12.0]);
-        let (mut row, mut seen) = (Vec::new(), Vec::new());
-        rows_of_product(&[1.0, 2.0], &[3.0, 4.0, 5.0], [2, 3], &mut row, |at, row| {
-            seen.push((at, row.to_vec()));
+        let mut seen = Vec::new();
+        tiles_of_product(&[1.0, 2.0], &[3.0, 4.0, 5.0], [2, 3], |at, tile| {
+            seen.push((at, tile.to_vec()));
         });
-        assert_eq!(seen, [(0, vec![3.0, 4.0, 5.0]), (3, vec![6.0, 8.0, 10.0])]);
+        assert_eq!(seen, [(0, vec![3.0, 4.0, 5.0, 6.0, 8.0, 10.0])]);
+    }
+
+    #[test]
+    fn tiles_make_up_the_product() {
+        // Several rows in a tile and tiles of fewer, rows longer than a tile.
+        for [rows, columns] in [[9, 1000], [3, 2 * BLOCK + 5], [2 * BLOCK + 1, 1]] {
+            let p: Vec<f32> = (0..2 * rows).map(|i| (i % 7) as f32).collect();
+            let q: Vec<f32> = (0..2 * columns).map(|i| (i % 11) as f32 - 5.0).collect();
+            let mut product = Vec::new();
+            tiles_of_product(&p, &q, [rows, columns], |at, tile| {
+                assert_eq!(at, product.len());
+                product.extend_from_slice(tile);
+            });
+            assert_eq!(product.len(), rows * columns);
+            for (at, &x) in product.iter().enumerate() {
+                let (i, j) = (at / columns, at % columns);
+                assert_eq!(x, p[i] * q[j] + p[rows + i] * q[columns + j]);
+            }
+        }
     }
 
     #[test]

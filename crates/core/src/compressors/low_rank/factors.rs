@@ -5,9 +5,9 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::numeric::matrix::{abs_max, dimensions, rows_of_product};
+use crate::Context;
+use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product};
 use crate::rounds::{Plan, zero_beyond};
-use crate::{Context, Workspace};
 
 /// How a tensor travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,22 +56,16 @@ impl Factors {
     }
 
     /// Subtracts the product from the gradient.
-    pub(super) fn subtract(&self, p: &[f32], q: &[f32], from: &mut [f32], row: &mut Vec<f32>) {
-        rows_of_product(p, q, self.dimensions, row, |at, row| {
-            kernels::add_scaled(&mut from[at..at + row.len()], row, -1.0);
+    pub(super) fn subtract(&self, p: &[f32], q: &[f32], from: &mut [f32]) {
+        tiles_of_product(p, q, self.dimensions, |at, tile| {
+            kernels::add_scaled(&mut from[at..at + tile.len()], tile, -1.0);
         });
     }
 
     /// Adds `weight` times the product.
-    pub(super) fn add(
-        &self,
-        (p, q): (&[f32], &[f32]),
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) {
-        rows_of_product(p, q, self.dimensions, &mut workspace.others, |at, row| {
-            kernels::add_scaled(&mut out[at..at + row.len()], row, weight);
+    pub(super) fn add(&self, p: &[f32], q: &[f32], weight: f32, out: &mut [f32]) {
+        tiles_of_product(p, q, self.dimensions, |at, tile| {
+            kernels::add_scaled(&mut out[at..at + tile.len()], tile, weight);
         });
     }
 }

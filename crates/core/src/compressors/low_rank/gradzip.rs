@@ -85,7 +85,7 @@ impl Rounds for GradZip {
             return rounds::contribute_raw(job, addend);
         };
         let ([rows, columns], start) = (factors.dimensions, addend.len());
-        let Workspace { values, others: row, .. } = &mut *job.workspace;
+        let values = &mut job.workspace.values;
         values.clear();
         if round == 0 {
             factors::revive(job.kept, columns, job.context);
@@ -100,7 +100,7 @@ impl Rounds for GradZip {
         transposed_times(job.corrected, factors.dimensions, values, self.rank, addend);
         let own = &mut addend[start..];
         factors.keep_in_range(p, own);
-        factors.subtract(p, own, job.corrected, row);
+        factors.subtract(p, own, job.corrected);
     }
 
     fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
@@ -116,7 +116,7 @@ impl Rounds for GradZip {
         means: &[f32],
         plan: &Plan<'_>,
         weight: f32,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let Some(factors) = Factors::of(plan.context.shape, self.rank) else {
@@ -124,7 +124,7 @@ impl Rounds for GradZip {
         };
         let (p, r) = factors.split(means);
         factors.check(p, r)?;
-        factors.add((p, r), weight, workspace, out);
+        factors.add(p, r, weight, out);
         Ok(())
     }
 

@@ -79,12 +79,12 @@ impl Rounds for PowerSgd {
             times(job.corrected, factors.dimensions, job.kept, self.rank, addend);
             return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
         }
-        let Workspace { values: p, others: row, .. } = &mut *job.workspace;
+        let p = &mut job.workspace.values;
         orthonormal(means, factors, p);
         transposed_times(job.corrected, factors.dimensions, p, self.rank, addend);
         let own = &mut addend[start..];
         factors.keep_in_range(p, own);
-        factors.subtract(p, own, job.corrected, row);
+        factors.subtract(p, own, job.corrected);
     }
 
     fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
@@ -111,7 +111,7 @@ impl Rounds for PowerSgd {
         orthonormal(first, factors, &mut p);
         let decoded = factors.check(&p, q);
         if decoded.is_ok() {
-            factors.add((&p, q), weight, workspace, out);
+            factors.add(&p, q, weight, out);
         }
         workspace.values = p;
         decoded
