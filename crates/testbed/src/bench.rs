@@ -69,8 +69,20 @@ pub struct Measurement {
 
 /// Every registered compressor with its defaults, and options that take another path.
 pub fn default_specs() -> Vec<Spec> {
-    let variants =
-        ["terngrad:clip=0", "3lc:s=1.75", "topk:ratio=0.05,select=sampled,positions=bitmap"];
+    let variants = [
+        "8bit:code=huffman",
+        "qsgd:code=huffman",
+        "qsgd:code=elias",
+        "lpc-svrg:code=huffman",
+        "natural:code=huffman",
+        "terngrad:clip=0",
+        "terngrad:code=huffman",
+        "inceptionn:code=huffman",
+        "3lc:s=1.75",
+        "topk:ratio=0.05,select=sampled,positions=bitmap",
+        "variance:code=huffman",
+        "sketchml:code=huffman",
+    ];
     let mut specs: Vec<Spec> = Vec::new();
     for entry in REGISTRY {
         specs.push(Spec::of(entry));

@@ -1,0 +1,142 @@
+//! Products of thin matrices.
+
+use core::ops::Range;
+
+use super::add_scaled;
+
+/// Columns of a matrix, one behind the other, of which each is looked at from its element `first` on.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns<'a> {
+    /// The numbers.
+    pub values: &'a [f32],
+    /// How many a column has, at least one.
+    pub len: usize,
+    /// Where to look.
+    pub first: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn each(self) -> impl Iterator<Item = &'a [f32]> {
+        self.values.chunks_exact(self.len).map(move |column| &column[self.first..])
+    }
+}
+
+/// Replaces `out`, rows of `width` numbers, by as many of `P·Qᵀ`. Products are added up in order of the columns, and
+/// multiplied before they are added.
+///
+/// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vectors are read for sixteen products.
+///
+/// # Panics
+/// If a column has fewer numbers than `out` has rows, or elements in a row.
+pub fn product(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) {
+    let rows = out.len().checked_div(width).unwrap_or(0);
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::has_avx512() {
+        let (high, wide) = (rows / 4 * 4, width / 64 * 64);
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::tiles(out, width, p, q) };
+        product_plain(out, width, (high..rows, 0..width), p, q);
+        return product_plain(out, width, (0..high, wide..width), p, q);
+    }
+    product_plain(out, width, (0..rows, 0..width), p, q);
+}
+
+/// The part of the product in some rows and columns.
+fn product_plain(
+    out: &mut [f32],
+    width: usize,
+    (rows, columns): (Range<usize>, Range<usize>),
+    p: Columns<'_>,
+    q: Columns<'_>,
+) {
+    if rows.is_empty() || columns.is_empty() {
+        return;
+    }
+    let out = &mut out[rows.start * width..rows.end * width];
+    out.chunks_exact_mut(width).for_each(|row| row[columns.clone()].fill(0.0));
+    for (p, q) in p.each().zip(q.each()) {
+        for (row, &p) in out.chunks_exact_mut(width).zip(&p[rows.clone()]) {
+            add_scaled(&mut row[columns.clone()], &q[columns.clone()], p);
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx512 {
+    use super::Columns;
+    use core::arch::x86_64::*;
+
+    /// The part of the product in whole tiles.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn tiles(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) {
+        for start in (0..width / 64 * 64).step_by(64) {
+            for (at, rows) in out.chunks_exact_mut((4 * width).max(1)).enumerate() {
+                let p = Columns { first: p.first + 4 * at, ..p };
+                tile(rows, width, start, p, Columns { first: q.first + start, ..q });
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn tile(rows: &mut [f32], width: usize, start: usize, p: Columns<'_>, q: Columns<'_>) {
+        let mut sums = [[_mm512_setzero_ps(); 4]; 4];
+        for (p, q) in p.each().zip(q.each()) {
+            let (p, (q, _)) = (&p[..4], q[..64].as_chunks::<16>());
+            // SAFETY: each chunk holds the sixteen floats that are read.
+            let q: [__m512; 4] =
+                core::array::from_fn(|i| unsafe { _mm512_loadu_ps(q[i].as_ptr()) });
+            for i in 0..4 {
+                let p = _mm512_set1_ps(p[i]);
+                for j in 0..4 {
+                    sums[i][j] = _mm512_add_ps(sums[i][j], _mm512_mul_ps(p, q[j]));
+                }
+            }
+        }
+        for (row, sums) in rows.chunks_exact_mut(width).zip(sums) {
+            let (lanes, _) = row[start..start + 64].as_chunks_mut::<16>();
+            for (lanes, sum) in lanes.iter_mut().zip(sums) {
+                // SAFETY: the chunk holds the sixteen floats that are written.
+                unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), sum) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{same, values};
+    use alloc::vec;
+
+    #[test]
+    fn entries_equal_their_twins() {
+        let all = values(5000);
+        for rows in [0, 1, 3, 4, 5, 9] {
+            for width in [1, 63, 64, 65, 200] {
+                for rank in [0, 1, 2, 7] {
+                    let p = Columns { values: &all[..rank * (rows + 3)], len: rows + 3, first: 2 };
+                    let q = Columns {
+                        values: &all[7..][..rank * (width + 1)],
+                        len: width + 1,
+                        first: 1,
+                    };
+                    let (mut a, mut b) = (vec![1.0; rows * width], vec![2.0; rows * width]);
+                    product(&mut a, width, p, q);
+                    product_plain(&mut b, width, (0..rows, 0..width), p, q);
+                    assert!(same(&a, &b), "{rows}, {width}, {rank}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_product_by_hand() {
+        // (1, 2)·(3, 4, 5)ᵀ + (1, −1)·(1, 0, 2)ᵀ.
+        let p = Columns { values: &[1.0, 2.0, 1.0, -1.0], len: 2, first: 0 };
+        let q = Columns { values: &[3.0, 4.0, 5.0, 1.0, 0.0, 2.0], len: 3, first: 0 };
+        let mut out = [9.0; 6];
+        product(&mut out, 3, p, q);
+        assert_eq!(out, [4.0, 4.0, 7.0, 5.0, 8.0, 8.0]);
+    }
+}
