@@ -43,7 +43,7 @@ const FAMILIES: [(Family, &str, &str); 5] = [
 ];
 
 /// What holds methods below a gigabyte of input a second: they ask for it.
-const SLOW: [(&str, &str); 4] = [
+const SLOW: [(&str, &str); 3] = [
     (
         "sketched-sgd",
         "every element is added at random places of every row of a sketch, and looked up there",
@@ -53,7 +53,6 @@ const SLOW: [(&str, &str); 4] = [
         "every element that is not zero is looked up in tables whose entries depend on it, in every row of a sketch",
     ),
     ("atomo", "every matrix is decomposed into its singular values and vectors"),
-    ("gradiveq", "every element is multiplied `keep` times in each of two projections"),
 ];
 
 const HEAD: &str = "\
