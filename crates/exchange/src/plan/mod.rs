@@ -12,7 +12,7 @@
 //!
 //! The stages of one plan are of one compressor with different parameters, and residuals are carried over; but
 //! for stages that keep nothing, which any other may follow. Parameters move as in the warm-up of Lin et al. ("Deep
-//! gradient compression", 2018, section 3.3), from sparsity 75 % to 99.9 %.
+//! gradient compression", 2018, section 3.3), from sparsity 75 % to 99.9 %; whole ones are rounded.
 //!
 //! A budget follows what Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018,
 //! section III) saw: communication delay serves better while the learning rate is high, gradient
