@@ -32,7 +32,7 @@ fn fuzz(seconds: u64, names: &[String]) -> Result<usize, String> {
         // A stable compiler has no sanitizers; what decoders do wrong is to panic.
         let built = cargo_fuzz("build", target).status();
         if !built.is_ok_and(|status| status.success()) {
-            return Err("the fuzz targets do not build; cargo install cargo-fuzz".to_owned());
+            return Err("the fuzz targets do not build; they need cargo install cargo-fuzz and a C++ compiler".to_owned());
         }
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);

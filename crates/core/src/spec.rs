@@ -117,7 +117,14 @@ impl Spec {
             || compressor.memory().is_some()
             || compressor.rounds().is_some()
             || compressor.keeps_squares();
-        !keeps || (self.entry.id == earlier.entry.id && self.memory == earlier.memory)
+        // Numbers kept are as many as parameters such as a rank say; of a large matrix they tell.
+        let kept = |compressor: &dyn Compressor| compressor.kept_len(&[1 << 14, 1 << 14]);
+        let same = || {
+            self.entry.id == earlier.entry.id
+                && self.memory == earlier.memory
+                && kept(&*self.compressor()) == kept(&*compressor)
+        };
+        !keeps || same()
     }
 
     /// The same compressor with another value of one of its parameters that are numbers, rounded for whole ones.

@@ -114,12 +114,6 @@ impl Setup<'_> {
                  all-gather, scatter-reduce or server",
             );
         }
-        let adds = |spec: &&Spec| {
-            let compressor = spec.compressor();
-            // φ and ψ of a method's own know nothing of rounds.
-            let feedback = spec.memory().is_on() && compressor.feedback().is_some();
-            compressor.linear().is_some() || compressor.rounds().is_some() && !feedback
-        };
         let Some(spec) = self.pushes().find(|spec| !adds(spec)) else {
             return Ok(());
         };
@@ -296,6 +290,14 @@ impl Setup<'_> {
         }
         text
     }
+}
+
+/// Whether messages add on their way, or all ranks make one in rounds.
+pub(crate) fn adds(spec: &Spec) -> bool {
+    let compressor = spec.compressor();
+    // φ and ψ of a method's own know nothing of rounds.
+    let feedback = spec.memory().is_on() && compressor.feedback().is_some();
+    compressor.linear().is_some() || compressor.rounds().is_some() && !feedback
 }
 
 /// Refuses buffers that are not the tensors'.

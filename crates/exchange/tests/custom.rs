@@ -157,6 +157,11 @@ fn a_median_is_refused_where_nobody_has_all_gradients() {
         }
     }
     assert_eq!(Model::suitable(&Policy::new(&median()), 3), Strategy::AllGather);
+    for (_, spec) in plain() {
+        assert_eq!(Model::suitable(&Policy::new(&spec), 3), Strategy::AllGather, "{spec}");
+    }
+    let without = "powersgd".parse().unwrap();
+    assert_eq!(Model::suitable(&Policy::new(&without), 3), Strategy::AllReduce);
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Progress {
 #[pymethods]
 impl Exchange {
     #[new]
-    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_below, raw_names, skip, deadline, steps))]
+    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         channel: &Bound<'_, PyAny>,
@@ -131,6 +131,7 @@ impl Exchange {
         rules: Vec<String>,
         exchange: &str,
         seed: u64,
+        raw_vectors: bool,
         raw_below: usize,
         raw_names: Vec<String>,
         skip: bool,
@@ -145,6 +146,7 @@ impl Exchange {
         policy.rules = rules
             .collect::<Result<_, gradwire_exchange::RuleError>>()
             .map_err(|error| Failure::config(error.to_string()))?;
+        policy.raw_vectors = raw_vectors;
         (policy.raw_below, policy.raw_names) = (raw_below, raw_names);
         let strategy = match exchange {
             "auto" => Model::suitable(&policy, channel.size()),

@@ -76,6 +76,10 @@ def test_ranks_started_differently_are_told_both_ways():
     for options, says in [
         ([("3lc", {}), ("topk", {})], ("compressor 3lc", "compressor topk")),
         ([("3lc", {"raw_below": 10}), ("3lc", {"raw_below": 20})], ("raw below 10", "raw below 20")),
+        (
+            [("3lc", {"raw_vectors": True}), ("3lc", {"raw_vectors": False})],
+            ("raw vectors true", "raw vectors false"),
+        ),
         ([("3lc", {"rules": {"*": "fp16"}}), ("3lc", {})], ("* -> fp16", "rank 1")),
     ]:
         for result in outcomes(2, differently, options):

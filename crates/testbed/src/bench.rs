@@ -322,4 +322,26 @@ mod tests {
             }
         }
     }
+
+    /// Of many elements the entropy is that of the method's symbols: a fair sign, one of a hundred positions.
+    #[test]
+    fn entropies_are_those_of_the_symbols() {
+        let effort = Effort { repetitions: 1, time: Duration::ZERO };
+        let entropy =
+            |text: &str| measure(&text.parse().unwrap(), 100_000, effort).unwrap().entropy_bits;
+        let near = |found: f64, expected: f64, within: f64| {
+            assert!((found - expected).abs() < within, "{found} is not {expected}");
+        };
+        near(entropy("signsgd"), 1.0, 0.001);
+        let positions = |p: f64| -p * p.log2() - (1.0 - p) * (1.0 - p).log2();
+        near(entropy("topk"), positions(0.01) + 0.32, 0.001);
+        near(entropy("sbc"), positions(0.01), 0.001);
+        // Levels of a normal variate with a step of 1/127 of the norm of 512: 0.178 of its deviation.
+        let steps = (127f64 / 512f64.sqrt()).recip();
+        near(
+            entropy("qsgd"),
+            (2.0 * std::f64::consts::PI * std::f64::consts::E).log2() / 2.0 - steps.log2(),
+            0.05,
+        );
+    }
 }

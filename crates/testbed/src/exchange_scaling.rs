@@ -41,6 +41,7 @@ pub fn experiment() -> Experiment {
         evaluations: 1,
         evaluate_at_most: 1,
         links_mbit: vec![100.0, 1_000.0],
+        raw_vectors: false,
         ..Experiment::default()
     }
 }

@@ -141,6 +141,12 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
             config.rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(", "),
             run.rules.join(", "),
         ),
+        ("raw vectors", config.raw_vectors.to_string(), run.raw_vectors.to_string()),
+        (
+            "raw below",
+            config.raw_below.to_string(),
+            run.raw_below.unwrap_or(config.raw_below).to_string(),
+        ),
         ("overlap", config.overlap.to_string(), run.overlap.to_string()),
         ("momentum masking", config.mask.to_string(), run.mask.to_string()),
         ("weight decay", config.weight_decay.to_string(), (run.weight_decay as f32).to_string()),

@@ -60,6 +60,8 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         svrg: 0,
         straggler: None,
         rules: Vec::new(),
+        raw_vectors: true,
+        raw_below: Some(256),
         learning_rate: "cosine:from=0.1,to=0.001".to_owned(),
         augment: false,
         seed,

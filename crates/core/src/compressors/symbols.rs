@@ -66,7 +66,10 @@ impl Alphabet {
         if self.huffman && !symbols.is_empty() {
             self.reserve(counts, code);
             counts.resize(self.symbols, 0);
-            symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
+            for &symbol in symbols {
+                let count = &mut counts[usize::from(symbol)];
+                *count = count.saturating_add(1);
+            }
             code.fit(counts, huffman::limit(self.symbols));
             let bytes = code.packed_bits().div_ceil(8) + code.len_bits(counts).div_ceil(8);
             if (bytes as usize) < fixed::len(symbols.len(), self.width()) {

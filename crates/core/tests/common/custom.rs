@@ -197,7 +197,7 @@ pub(crate) fn plain() -> Vec<(&'static str, Spec)> {
         entry("onebit", |_| fed("onebit", Plain)),
         entry("sbc:p=0.1", |_| fed("sbc:p=0.1", Plain)),
         entry("qsgd:ef=on", |_| fed("qsgd", Plain)),
-        entry("powersgd", |_| fed("powersgd", Plain)),
+        Entry { aggregation: Aggregation::Rounds, ..entry("powersgd", |_| fed("powersgd", Plain)) },
     ];
     ENTRIES.iter().map(|entry| (entry.id, Spec::of(entry))).collect()
 }

@@ -11,10 +11,11 @@ mod states;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use gradwire::{Aggregation, Spec, State, Tensor};
+use gradwire::{State, Tensor};
 
 use crate::collective::ranges;
 use crate::kept::{self, Entry};
+use crate::setup::adds;
 use crate::transport::or_abort;
 use crate::{
     AllGather, AllReduce, Average, ExchangeError, Operation, Phase, Policy, Round, ScatterReduce,
@@ -92,12 +93,8 @@ impl Model {
     pub fn suitable(policy: &Policy, ranks: usize) -> Strategy {
         let later = policy.later.iter().map(|(_, spec)| spec);
         let rules = policy.rules.iter().map(|rule| &rule.spec);
-        let adds = [Aggregation::Linear, Aggregation::Rounds];
         let mut all = std::iter::once(&policy.push).chain(later).chain(rules);
-        let all_reduced = |spec: &Spec| {
-            adds.contains(&spec.entry().aggregation) && spec.compressor().combine().is_none()
-        };
-        match all.all(all_reduced) {
+        match all.all(|spec| adds(spec) && spec.compressor().combine().is_none()) {
             true => Strategy::AllReduce,
             false if ranks <= 8 => Strategy::AllGather,
             false => Strategy::ScatterReduce,

@@ -220,8 +220,9 @@ impl Plan {
         let to = stage.spec.number(key).unwrap_or(*from);
         let on_the_way = (0..RAMP).map(|at| {
             let value = from * (to / from).powf(at as f64 / RAMP as f64);
-            // In four digits, which print short.
+            // In four digits, which print short, but not beyond the ends.
             let value: f64 = format!("{value:.3e}").parse().unwrap_or(value);
+            let value = if at == 0 { *from } else { value.clamp(from.min(to), from.max(to)) };
             Ok((start + span * at / RAMP, stage.spec.clone().with_number(key, value)?))
         });
         on_the_way.chain(std::iter::once(Ok((start + span, stage.spec.clone())))).collect()
@@ -292,11 +293,24 @@ mod tests {
         let levels: Vec<String> = found.iter().map(|(_, spec)| spec.to_string()).collect();
         let expected = [64, 45, 32, 23, 16, 11, 8, 6, 4].map(|s| format!("qsgd:s={s}"));
         assert_eq!(levels, expected);
+        // The first value is the one that was asked for, where four digits would be beyond the range.
+        for (text, first) in [
+            ("qsgd:s=4 from s=32767 over 0.1", "qsgd:s=32767"),
+            ("sbc from p=0.99996 over 0.1", "sbc:p=0.99996"),
+            ("lpc-svrg:lambda=0.99999 from lambda=0.5 over 0.1", "lpc-svrg:lambda=0.5"),
+        ] {
+            assert_eq!(resolved(text, &[])[0], (0, first.to_owned()));
+        }
+        let error = "powersgd:rank=1 from rank=4 over 0.1".parse::<Plan>().unwrap_err().to_string();
+        assert!(error.contains("as large as it says"), "{error}");
+        let error =
+            "powersgd:rank=4 until 9 then powersgd:rank=1".parse::<Plan>().unwrap_err().to_string();
+        assert!(error.contains("mean nothing to another"), "{error}");
+        assert!("sketched-sgd:rows=5 from rows=3 over 0.1".parse::<Plan>().is_ok());
         for text in [
             "topk from p=0.1 over 0.1",
             "topk from ratio=2 over 0.1",
             "topk from ratio=0.1 over 1",
-            "powersgd:rank=1 from rank=4 over 0.1",
             "qsgd from norm=1 over 0.1",
         ] {
             let error = text.parse::<Plan>().unwrap_err().to_string();

@@ -43,6 +43,12 @@ impl FromStr for Plan {
                     let ramp = read_ramp(ramp, &spec).ok_or_else(|| {
                         form("from takes a parameter of the compressor that is a number, its first value and 'over' a part of the steps or eight steps or more")
                     })?;
+                    let first = spec.clone().with_number(&ramp.key, ramp.from)?;
+                    if !spec.can_follow(&first) {
+                        return Err(form(
+                            "what the compressor keeps from step to step is as large as it says; give it from the start",
+                        ));
+                    }
                     (spec, Some(ramp))
                 }
                 None => (spec.parse()?, None),
@@ -52,7 +58,9 @@ impl FromStr for Plan {
         let plan = Self { stages, budget };
         let follows = |pair: &[Stage]| pair[1].spec.can_follow(&pair[0].spec);
         if !plan.stages.windows(2).all(follows) {
-            return Err(form("residuals of one compressor mean nothing to another"));
+            return Err(form(
+                "residuals, factors and sums that one compressor keeps mean nothing to another, or to the same of another rank",
+            ));
         }
         if plan.budget.is_some() && (plan.stages.len() > 1 || plan.stages[0].ramp.is_some()) {
             return Err(form("a budget goes with one stage"));
@@ -70,9 +78,7 @@ fn read_ramp(text: &str, spec: &Spec) -> Option<Ramp> {
         Length::read(part).filter(|over| !matches!(over, Length::Steps(steps) if *steps < RAMP))?;
     // Ratios need both ends on one side of zero.
     let moves = spec.number(key).is_some_and(|to| from > 0.0 && to > 0.0);
-    // What methods in rounds keep is as large as their whole parameters say.
-    let stays = spec.compressor().rounds().is_some() && spec.real(key).is_none();
-    let fits = moves && !stays && spec.clone().with_number(key, from).is_ok();
+    let fits = moves && spec.clone().with_number(key, from).is_ok();
     fits.then(|| Ramp { key: key.to_owned(), from, over })
 }
 

@@ -45,6 +45,7 @@ class Exchange:
         rules: Sequence[str],
         exchange: str,
         seed: int,
+        raw_vectors: bool,
         raw_below: int,
         raw_names: Sequence[str],
         skip: bool,

@@ -188,6 +188,7 @@ impl Reproduction {
         let generated = Experiment {
             compressors: self.compressors(steps),
             links_mbit: paper::LINKS_MBIT.to_vec(),
+            raw_vectors: false,
             steps,
             ..Experiment::default()
         };
@@ -232,6 +233,14 @@ mod tests {
         }
         let error = Reproduction::find("3lc-table9").unwrap_err().to_string();
         assert!(error.contains("3lc-table1"), "{error}");
+    }
+
+    #[test]
+    fn vectors_are_compressed_as_in_the_papers() {
+        for one in Reproduction::ALL {
+            assert!(!one.experiment().raw_vectors, "{}", one.id());
+        }
+        assert!(!exchange_scaling::experiment().raw_vectors);
     }
 
     #[test]

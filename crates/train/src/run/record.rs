@@ -215,6 +215,12 @@ pub struct RunRecord {
     /// Compressors of certain tensors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
+    /// Whether tensors of one dimension or none travelled uncompressed.
+    #[serde(default)]
+    pub raw_vectors: bool,
+    /// Tensors with fewer elements travelled uncompressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_below: Option<usize>,
     /// The learning-rate schedule.
     pub learning_rate: String,
     /// Whether training images were cropped and flipped.

@@ -386,6 +386,8 @@ impl Run<'_> {
             svrg: config.svrg,
             straggler: config.straggler.map(|straggler| straggler.to_string()),
             rules: config.rules.iter().map(Rule::to_string).collect(),
+            raw_vectors: config.raw_vectors,
+            raw_below: Some(config.raw_below),
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,
             seed: config.seed,

@@ -29,6 +29,7 @@ def register(
     deadline: float = 300.0,
     on_nonfinite: str = "error",
     scaler: Optional[Any] = None,
+    raw_vectors: bool = True,
     raw_below: int = 256,
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
@@ -38,7 +39,8 @@ def register(
     ``compressor`` is a spec string (``"3lc:s=1.75"``), a plan (``"none until 100 then topk"``) or an object with
     ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` gives tensors compressors of
     their own, by name, size or kind: ``{"*.bias": "none", ">=100000": "powersgd:rank=2"}``; tensors of one dimension
-    (norms, biases) and of fewer than ``raw_below`` elements travel as they are unless a rule says otherwise.
+    (norms, biases; with ``raw_vectors``) and of fewer than ``raw_below`` elements travel as they are unless a rule
+    says otherwise.
     ``exchange`` is ``all-gather``, ``scatter-reduce``, ``all-reduce`` or ``auto``. A rank that does not answer within
     ``deadline`` seconds ends the run.
 
@@ -56,6 +58,7 @@ def register(
         deadline=deadline,
         on_nonfinite=on_nonfinite,
         scaler=scaler,
+        raw_vectors=raw_vectors,
         raw_below=raw_below,
         raw_names=raw_names,
         total_steps=total_steps,

@@ -222,7 +222,7 @@ impl Study {
         let groups = [
             (Strategy::AllReduce, reduced, rate.clone()),
             (Strategy::AllGather, gathered, rate.clone()),
-            (Strategy::AllGather, slow, known(SIGN_RATE)),
+            (Strategy::AllGather, slow, known(&self.sign_rate(&rate.to_string()))),
         ];
         let variants = workers.iter().flat_map(|&workers| {
             groups.iter().map(move |(exchange, compressors, learning_rate)| Experiment {
@@ -234,6 +234,12 @@ impl Study {
             })
         });
         variants.filter(|variant| !variant.compressors.is_empty()).collect()
+    }
+
+    /// The learning rate of signs with plain SGD, where others have this one: the survey's, unless another was asked for.
+    fn sign_rate(self, others: &str) -> String {
+        let usual = self.row().experiment().learning_rate.to_string();
+        if others == usual { SIGN_RATE } else { others }.to_owned()
     }
 
     /// The table that goes with its figures.
@@ -306,7 +312,7 @@ impl Study {
         line("optimizer", optimizer, run.optimizer.clone());
         line("learning rate", "not said", run.learning_rate.clone());
         if matches!(self, Self::PlainSgd(_)) {
-            line("learning rate of signs", SIGN_RATE, SIGN_RATE.to_owned());
+            line("learning rate of signs", SIGN_RATE, self.sign_rate(&run.learning_rate));
         }
         line("quality of none", baseline, "see above".to_owned());
         line(
@@ -371,6 +377,7 @@ mod tests {
             .collect();
         let rate = study.experiment().learning_rate;
         assert_eq!(rates, [format!("sgd {rate} 3"), format!("sgd {rate} 1"), "sgd 0.001 2".into()]);
+        assert_eq!(study.sign_rate("0.01"), "0.01");
         assert!(study.with_row(Row::Ncf).unwrap_err().contains("vgg16"));
         let study = Study::Figure8(Row::Ncf);
         let workers: Vec<usize> =

@@ -56,7 +56,7 @@ impl Row {
         }
     }
 
-    /// The survey's experiment: eight workers, all tensors compressed, and the optimizer it names. It gives neither
+    /// The survey's experiment: eight workers, vectors compressed too, and the optimizer it names. It gives neither
     /// batches nor learning rates.
     pub(super) fn experiment(self) -> Experiment {
         let [model, data, epochs, optimizer, _] = self.paper();
