@@ -51,7 +51,8 @@ impl Metric {
         match self {
             Metric::Accuracy | Metric::Iou | Metric::HitRate => format!("{:.2} %", quality * 100.0),
             Metric::Perplexity if quality < 10.0 => format!("{quality:.3}"),
-            Metric::Perplexity if quality == f64::MAX => "diverged".to_owned(),
+            // A loss so great that its exponential is infinite; records keep six digits of what stands for it.
+            Metric::Perplexity if quality >= 1e300 => "diverged".to_owned(),
             Metric::Perplexity if quality >= 1e6 => format!("{quality:.1e}"),
             Metric::Perplexity => format!("{quality:.2}"),
         }
