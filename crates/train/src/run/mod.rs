@@ -17,6 +17,7 @@ mod learner;
 mod local;
 mod meeting;
 mod order;
+mod outcome;
 mod overlap;
 #[cfg(test)]
 mod overlap_tests;

@@ -9,28 +9,25 @@ use std::time::{Duration, Instant};
 
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{
-    Adopt, Apply, Exchange, Optimizer, Policy, Rule, Servers, Setup, Shares, digest, in_process,
-    launch_with,
+    Adopt, Apply, Exchange, Optimizer, Policy, Servers, Setup, Shares, in_process, launch_with,
 };
 
 use super::cause::{Cause, message};
 use super::clip::Clip;
 use super::company::Company;
-use super::diagnosis::{Diagnoser, Growth, Layer};
+use super::diagnosis::{Diagnoser, Growth};
 use super::gate::Gate;
 use super::learner::Learner;
 use super::local::Local;
+use super::outcome::evaluation;
 use super::parts::Parts as MicroBatches;
 use super::recorder::Recorder;
 use super::rounds::Rounds;
 use super::setup::{policy_of, shards_of, shares_of, validate, warning};
 use super::svrg::Svrg;
 use super::worker::{Event, Failure, Shared, Worker};
-use super::{
-    Evaluation, Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, TrainError, overlap,
-};
+use super::{Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, TrainError, overlap};
 use crate::checkpoint::{self, Checkpoint, Record};
-use crate::models::Score;
 
 /// Back-propagation through a deep network recurses.
 const STACK_BYTES: usize = 16 << 20;
@@ -98,11 +95,11 @@ pub(super) struct Run<'a> {
 pub(super) struct Parts<'a> {
     /// Those of the workers in this process.
     pub(super) learners: Vec<Learner<'a>>,
-    tensors: Vec<Tensor>,
+    pub(super) tensors: Vec<Tensor>,
     parameters: Vec<Vec<f32>>,
     shares: Shares,
-    policy: Policy,
-    rounds: Rounds,
+    pub(super) policy: Policy,
+    pub(super) rounds: Rounds,
     /// Tensors that travel together, where they do not all.
     pub(super) groups: Option<Vec<Vec<usize>>>,
 }
@@ -326,12 +323,12 @@ impl Run<'_> {
         })
     }
 
-    fn seconds(&self) -> f64 {
+    pub(super) fn seconds(&self) -> f64 {
         let before = self.checkpoint.as_ref().map_or(0.0, |checkpoint| checkpoint.record.seconds);
         before + self.start.elapsed().as_secs_f64()
     }
 
-    fn metric(&self) -> Metric {
+    pub(super) fn metric(&self) -> Metric {
         Metric::of(&self.config.data)
     }
 
@@ -347,83 +344,6 @@ impl Run<'_> {
                 TrainError::Config("the run was cancelled without a reason".to_owned())
             }
         }
-    }
-
-    pub(super) fn record(
-        &self,
-        recorder: Recorder,
-        parts: &Parts<'_>,
-        parameters: &[Vec<f32>],
-    ) -> RunRecord {
-        let config = self.config;
-        let Parts { policy, tensors, rounds, .. } = parts;
-        let compressed = tensors.iter().filter(|tensor| !policy.is_raw(tensor));
-        let sum = |value: fn(&super::StepRecord) -> f64| recorder.trace.iter().map(value).sum();
-        RunRecord {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            model: config.model.to_string(),
-            parameters: tensors.iter().map(Tensor::elements).sum(),
-            tensors: tensors.len(),
-            largest_tensor: tensors.iter().map(Tensor::elements).max().unwrap_or(0),
-            compressed_parameters: compressed.map(Tensor::elements).sum(),
-            data: config.data.name.clone(),
-            data_checksum: config.data.checksum.clone(),
-            compressor: config.compressor.to_string(),
-            strategy: config.strategy.to_string(),
-            send: config.send.to_string(),
-            split: config.split.to_string(),
-            participation: config.participation,
-            dropout: config.dropout,
-            mask: config.mask,
-            overlap: config.overlap,
-            rounds: rounds.count(),
-            workers: config.workers,
-            steps: config.steps,
-            batch: config.batch,
-            optimizer: config.optimizer.to_string(),
-            weight_decay: decimal(config.weight_decay),
-            l1: decimal(config.l1),
-            svrg: config.svrg,
-            straggler: config.straggler.map(|straggler| straggler.to_string()),
-            rules: config.rules.iter().map(Rule::to_string).collect(),
-            raw_vectors: config.raw_vectors,
-            raw_below: Some(config.raw_below),
-            learning_rate: config.learning_rate.to_string(),
-            augment: config.augment,
-            seed: config.seed,
-            clip: config.clip.map(decimal),
-            metric: self.metric(),
-            quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
-            bytes_up: sum(|record| record.bytes_up),
-            bytes_down: sum(|record| record.bytes_down),
-            sent: recorder.trace.iter().map(|step| step.sent).sum(),
-            digest: format!("{:016x}", digest(parameters)),
-            seconds: self.seconds(),
-            trace: recorder.trace,
-            evaluations: recorder.evaluations,
-            layers: match recorder.diagnoses.is_empty() {
-                true => Vec::new(),
-                false => tensors.iter().map(Layer::of).collect(),
-            },
-            diagnoses: recorder.diagnoses,
-        }
-    }
-}
-
-fn evaluation(step: u64, metric: Metric, score: Score) -> Evaluation {
-    let examples = score.examples as f64;
-    Evaluation {
-        step,
-        metric,
-        quality: match metric {
-            Metric::Accuracy | Metric::HitRate => score.correct as f64 / examples,
-            Metric::Iou if score.either == 0 => 1.0,
-            Metric::Iou => score.both as f64 / score.either as f64,
-            // An infinite number could not be written as JSON.
-            Metric::Perplexity => (score.loss / examples).exp().min(f64::MAX),
-        },
-        loss: score.loss / examples,
-        examples: score.examples,
     }
 }
 
@@ -493,9 +413,4 @@ fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause)
     cause.note(failure);
     worker.shared.company.abandon_meeting();
     Vec::new()
-}
-
-/// The `f64` that prints as the `f32` does: 0.0001 and not 0.00009999999747378752.
-fn decimal(x: f32) -> f64 {
-    x.to_string().parse().unwrap_or(f64::from(x))
 }
