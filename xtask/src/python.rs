@@ -54,7 +54,7 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
         return false;
     }
     let mut tests = Command::new(&python);
-    tests.args(["-m", "pytest", "-rs", "--color=no", "crates/python/tests"]);
+    tests.args(["-m", "pytest", "-rfEs", "--color=no", "crates/python/tests"]);
     reads(&mut tests, counts)
 }
 
@@ -80,8 +80,11 @@ fn install(folder: &Path) -> Result<(), String> {
     let packages =
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", REQUIREMENTS];
     if !runs(Command::new(python).args(packages)) {
+        // What was unpacked is gigabytes, and of no use.
+        let _ = fs::remove_dir_all(folder);
         return Err(format!(
-            "the packages of {REQUIREMENTS} cannot be installed; is there a way to PyPI?"
+            "the packages of {REQUIREMENTS} cannot be installed, for the reason pip gives above; they need a way to \
+             PyPI, and 9 GB of disk while they are unpacked"
         ));
     }
     let stamp = fs::copy(REQUIREMENTS, folder.join("requirements.txt"));

@@ -18,30 +18,20 @@ const STEPS: &[Step] = &[
         name: "lints",
         arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
     },
-    Step {
-        name: "tests",
-        arguments: &["test", "--workspace", "--no-fail-fast", "--", "--show-output"],
-    },
+    Step { name: "tests", arguments: &["test", "--workspace", "--no-fail-fast"] },
     Step {
         name: "codes without the standard library",
-        arguments: &[
-            "test",
-            "-p",
-            "gradwire-bits",
-            "--no-default-features",
-            "--lib",
-            "--",
-            "--show-output",
-        ],
+        arguments: &["test", "-p", "gradwire-bits", "--no-default-features", "--lib"],
     },
 ];
 
-/// What the test runner's closing lines add up to, and the tests that found no data.
+/// What the test runner's closing lines add up to, the tests that failed and those that found no data.
 #[derive(Default)]
 pub(crate) struct Counts {
     passed: u64,
     failed: u64,
     ignored: u64,
+    failures: Vec<String>,
     skipped: Vec<String>,
 }
 
@@ -53,7 +43,15 @@ impl Counts {
             self.failed += count_before(rest, " failed");
             self.ignored += count_before(rest, " ignored");
         }
-        if let Some(reason) = line.trim().strip_prefix("skipped: ") {
+        if let Some(name) =
+            line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
+        {
+            self.failures.push(name.to_owned());
+        }
+        // On one thread the runner has begun its line about the test by then.
+        if let Some((before, reason)) = line.split_once("skipped: ")
+            && (before.is_empty() || before.starts_with("test "))
+        {
             self.skipped.push(reason.to_owned());
         }
     }
@@ -64,6 +62,9 @@ impl Counts {
         if bare.contains(" in ") && (bare.contains(" passed") || bare.contains(" failed")) {
             self.passed += count_before(bare, " passed");
             self.failed += count_before(bare, " failed") + count_before(bare, " error");
+        }
+        if let Some(failure) = line.strip_prefix("FAILED ").or(line.strip_prefix("ERROR ")) {
+            self.failures.push(failure.to_owned());
         }
         if let Some((_, reason)) =
             line.strip_prefix("SKIPPED").and_then(|rest| rest.split_once(": "))
@@ -112,8 +113,11 @@ fn run_package(counts: &mut Counts, broken: &mut Vec<&'static str>) {
     eprintln!("== Python package: {:.0} s", start.elapsed().as_secs_f64());
 }
 
-/// Prints counts and what is broken; skipped tests are, where all should run.
+/// Prints counts, what failed and what is broken; skipped tests are, where all should run.
 fn sum_up(counts: &Counts, broken: &[&str]) -> ExitCode {
+    for failure in &counts.failures {
+        println!("failed: {failure}");
+    }
     for reason in &counts.skipped {
         println!("skipped: {reason}");
     }
@@ -201,11 +205,19 @@ mod tests {
         counts
             .read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         counts.read("test reads_mnist ... ok");
+        counts.read("test tests::closes - should panic ... FAILED");
         counts.read("skipped: no MNIST under GRADWIRE_DATA");
+        counts.read("test reads_ptb ... skipped: no PTB under GRADWIRE_DATA");
         assert_eq!((counts.passed, counts.failed, counts.ignored), (15, 2, 1));
-        assert_eq!(counts.skipped, ["no MNIST under GRADWIRE_DATA"]);
+        assert_eq!(counts.skipped, ["no MNIST under GRADWIRE_DATA", "no PTB under GRADWIRE_DATA"]);
         counts.read_pytest("=== 1 failed, 40 passed, 2 skipped in 36.02s (0:00:36) ===");
         counts.read_pytest("SKIPPED [1] crates/python/tests/test_examples.py:9: no flwr here");
-        assert_eq!((counts.passed, counts.failed, counts.skipped.len()), (55, 3, 2));
+        counts.read_pytest("FAILED crates/python/tests/test_hook.py::test_seed - assert 1 == 2");
+        assert_eq!((counts.passed, counts.failed, counts.skipped.len()), (55, 3, 3));
+        let failures = [
+            "tests::closes - should panic",
+            "crates/python/tests/test_hook.py::test_seed - assert 1 == 2",
+        ];
+        assert_eq!(counts.failures, failures);
     }
 }

@@ -26,7 +26,7 @@ fn mpi(go_on: bool) -> Option<Mpi> {
             Some(Mpi { open, go_on })
         }
         Err(_) => {
-            println!("skipped: training under MPI needs mpirun");
+            support::skipped("training under MPI needs mpirun");
             None
         }
     }
@@ -57,6 +57,8 @@ fn job(bench: &Bench, mpi: Mpi, processes: usize, line: &str) -> Command {
     if let Some(folder) = gradwire.get_current_dir() {
         command.current_dir(folder);
     }
+    // A launcher that is killed leaves its files behind.
+    command.env("TMPDIR", bench.path(""));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

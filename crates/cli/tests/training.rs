@@ -252,7 +252,7 @@ fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> 
         shell.current_dir(bench.path("")).env_remove("GRADWIRE_DATA").output().ok()
     };
     if !shell("true").is_some_and(|output| output.status.success()) {
-        println!("skipped: a small disk needs user namespaces (unshare -rm)");
+        support::skipped("a small disk needs user namespaces (unshare -rm)");
         return None;
     }
     shell(script)

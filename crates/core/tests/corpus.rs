@@ -42,6 +42,17 @@ fn write(folder: &str, name: &str, input: &[u8]) {
     fs::write(folder.join(name), input).unwrap();
 }
 
+/// Names the input under test when its check panics.
+struct Named<'a>(&'a str);
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the input that fails: {}", self.0);
+        }
+    }
+}
+
 #[test]
 fn messages() {
     if may_write() {
@@ -56,7 +67,8 @@ fn messages() {
         let inputs = files(&corpus().join("messages").join(entry.id));
         assert!(!inputs.is_empty(), "{} has no corpus; run cargo xtask corpus", entry.id);
         for (name, input) in inputs {
-            println!("{}/{name}", entry.id);
+            let name = format!("{}/{name}", entry.id);
+            let _named = Named(&name);
             checks::message(entry.id, &input);
         }
     }
@@ -85,7 +97,7 @@ fn golden_messages_are_seeds_of_their_own_configuration() {
 #[test]
 fn frames() {
     for (name, input) in golden().into_iter().chain(files(&corpus().join("frames"))) {
-        println!("{name}");
+        let _named = Named(&name);
         checks::frames(&input);
     }
 }
@@ -105,7 +117,7 @@ fn states() {
     let inputs = files(&corpus().join("states"));
     assert!(!inputs.is_empty(), "there is no corpus; run cargo xtask corpus");
     for (name, input) in inputs {
-        println!("{name}");
+        let _named = Named(&name);
         checks::state(&input);
     }
 }
