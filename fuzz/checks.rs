@@ -1,5 +1,5 @@
-//! What must hold of any bytes: checked by the fuzz targets as they invent them, and by `crates/core/tests/corpus.rs` over
-//! those that were kept.
+//! What must hold of any bytes: checked by the fuzz targets as they invent them, and by `crates/core/tests/corpus.rs`
+//! over those that were kept.
 
 use std::sync::OnceLock;
 

@@ -25,8 +25,8 @@ pub(crate) struct Settings {
     /// charlstm (charlstm:N with N hidden units), wordlstm for text; ncf for ratings [default: lenet5]
     #[arg(long)]
     model: Option<ModelKind>,
-    /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the name of a known data set
-    /// [default: digits, which is generated]
+    /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the name of a known data
+    /// set [default: digits, which is generated]
     #[arg(long, value_name = "DIR|NAME")]
     data: Option<String>,
     /// Number of workers [default: 4; under mpirun, the processes that are no servers]

@@ -265,8 +265,8 @@ fn a_full_disk_costs_no_checkpoint_that_was_good() {
     bench.images("images");
     let train = format!("\"$0\" train {TINY} --compressor 3lc --steps 8 --save-every 3");
     bench.ok(&format!("train {TINY} --compressor 3lc --steps 8 --json whole.json"));
-    // The disk is filled up to the last byte when the checkpoints after 3, 6 and 8 steps are there; the run goes on from
-    // the last but one, which must write again.
+    // The disk is filled up to the last byte when the checkpoints after 3, 6 and 8 steps are there; the run goes on
+    // from the last but one, which must write again.
     let script = format!(
         "{train} --keep 2 --save disk/run.state || exit 1
          mv disk/run.state.1 disk/run.state && cp disk/run.state before.state || exit 1

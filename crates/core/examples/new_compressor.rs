@@ -6,8 +6,8 @@
 //! cargo run --release -p gradwire --example new_compressor
 //! ```
 //!
-//! prints what it sends step by step, after checking that nothing is lost: what has been decoded and what is left add up
-//! to what was given, as long as there is no momentum.
+//! prints what it sends step by step, after checking that nothing is lost: what has been decoded and what is left add
+//! up to what was given, as long as there is no momentum.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -19,8 +19,8 @@ use crate::tools::{memory_compensate, memory_update};
 /// rule that is not elementwise differs there.
 ///
 /// Cost: beside the memory three buffers of the largest tensor's size, of an encoder and not of a tensor, one more for
-/// 16-bit gradients and one for what the method keeps beside it; about 50 bytes of memory traffic an element more than the plain residual, which needs
-/// no buffer.
+/// 16-bit gradients and one for what the method keeps beside it; about 50 bytes of memory traffic an element more than
+/// the plain residual, which needs no buffer.
 pub trait Feedback: Debug + Send + Sync {
     /// φ: writes what is compressed, all of it. All three have the tensor's length, and the gradient is finite;
     /// elements that come out as NaN or infinite make the encoding an error that changes nothing.

@@ -1,8 +1,8 @@
 //! The corpora of the fuzz targets, replayed.
 //!
 //! What a fuzzer found worth keeping, `fuzz/corpus`, goes through the checks of `fuzz/checks.rs` at every test.
-//! `cargo xtask corpus`, or `GRADWIRE_WRITE_CORPUS=1`, adds seeds from the golden files, which are replayed as frames as
-//! well.
+//! `cargo xtask corpus`, or `GRADWIRE_WRITE_CORPUS=1`, adds seeds from the golden files, which are replayed as frames
+//! as well.
 
 #[path = "../../../fuzz/checks.rs"]
 mod checks;

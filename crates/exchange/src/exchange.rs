@@ -18,8 +18,8 @@ pub trait Exchange: Send {
     /// The tensors of the model, in the order of `gradients` and `parameters`.
     fn tensors(&self) -> &[Tensor];
 
-    /// Who takes gradients of this step as soon as they are known, where exchanging may begin before all are: the next call
-    /// is [`step`](Self::step) for it, with all gradients. `None` where there is nothing to gain.
+    /// Who takes gradients of this step as soon as they are known, where exchanging may begin before all are: the next
+    /// call is [`step`](Self::step) for it, with all gradients. `None` where there is nothing to gain.
     fn early(&mut self, step: u64) -> Option<Arc<dyn Early>> {
         let _ = step;
         None
@@ -128,8 +128,8 @@ pub struct StepReport {
     pub wire: Duration,
     /// Processor time spent in the optimizer.
     pub update: Duration,
-    /// Time in which a thread of this rank's own encoded, sent, waited for others and decoded; 0 where the exchange works
-    /// in its caller's.
+    /// Time in which a thread of this rank's own encoded, sent, waited for others and decoded; 0 where the exchange
+    /// works in its caller's.
     pub background: Duration,
     /// Of it, what the caller waited for in [`step`](Exchange::step); the rest was hidden.
     pub waited: Duration,

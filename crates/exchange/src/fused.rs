@@ -11,8 +11,8 @@ pub(crate) fn append(message: &[u8], fused: &mut Vec<u8>) {
     fused.extend_from_slice(message);
 }
 
-/// Appends one tensor's message, of which nothing is left. The first of a step is not copied: its buffer becomes that of
-/// them all, so that a group of one large tensor takes one buffer of its size, not two.
+/// Appends one tensor's message, of which nothing is left. The first of a step is not copied: its buffer becomes that
+/// of them all, so that a group of one large tensor takes one buffer of its size, not two.
 pub(crate) fn take(message: &mut Vec<u8>, fused: &mut Vec<u8>) {
     if !fused.is_empty() {
         append(message, fused);

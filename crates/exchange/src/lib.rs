@@ -58,8 +58,8 @@
 //! those steps and with [`Apply`] for the optimizer, which adds the mean change; or with the parameters
 //! themselves and [`Adopt`], which takes their mean.
 //!
-//! A caller that has its own optimizer and learns of gradients one after the other averages them in groups of
-//! tensors: [`Buckets`], and [`Background`] to do so in a thread of their own. [`Overlapped`] is the exchange made of the two.
+//! A caller that has its own optimizer and learns of gradients one after the other averages them in groups of tensors:
+//! [`Buckets`], and [`Background`] to do so in a thread of their own. [`Overlapped`] is the exchange made of the two.
 
 mod agreement;
 pub mod all_gather;

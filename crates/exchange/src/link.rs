@@ -44,8 +44,8 @@ impl Link {
     ///
     /// - all-gather: one phase.
     /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
-    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two; the bytes are
-    ///   to be the mean over all workers, of messages of one length.
+    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two; the bytes
+    ///   are to be the mean over all workers, of messages of one length.
     /// - hierarchical: three phases, two within one node. The bytes are to be a leader's, which has the most.
     /// - parameter server: the servers' links carry what all `workers` send and receive, and push
     ///   and pull run in opposite directions at the same time, but a tensor is pulled only after it

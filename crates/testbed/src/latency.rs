@@ -1,5 +1,5 @@
-//! Seconds to compress and decompress tensors of several sizes: Figure 9 of the survey of compressed communication (Xu et
-//! al. 2020), which times each method alone, thirty times.
+//! Seconds to compress and decompress tensors of several sizes: Figure 9 of the survey of compressed communication (Xu
+//! et al. 2020), which times each method alone, thirty times.
 
 use std::hint::black_box;
 

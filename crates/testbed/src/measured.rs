@@ -1,4 +1,5 @@
-//! Steps over real links beside what the link model makes of them, and beside Table 1 of the 3LC paper (Lim et al. 2019).
+//! Steps over real links beside what the link model makes of them, and beside Table 1 of the 3LC paper (Lim et al.
+//! 2019).
 //!
 //! The runs are of an MPI job whose ranks hang on throttled links, as `benchmarks/mpi-links` starts it; here
 //! their records are compared. Steps are means over the run, the first one left out, in time and in bytes.
@@ -18,8 +19,8 @@ pub const ID: &str = "3lc-links";
 pub const SUMMARY: &str = "what steps took over throttled links, beside the link model and Table 1 of the 3LC paper; collects the \
      runs of benchmarks/mpi-links";
 
-/// The part of a throttled link's rate that is payload: `tc` counts whole Ethernet frames, of 1514 bytes, of which TCP takes
-/// 1448 for what it carries.
+/// The part of a throttled link's rate that is payload: `tc` counts whole Ethernet frames, of 1514 bytes, of which TCP
+/// takes 1448 for what it carries.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
 /// The part of a modelled step from which on the link is its bottleneck.
@@ -41,7 +42,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The steps of a run over links that `tc` holds to so many megabits per second, with `compute` seconds of forward and backward passes in each.
+    /// The steps of a run over links that `tc` holds to so many megabits per second, with `compute` seconds of forward
+    /// and backward passes in each.
     ///
     /// # Errors
     /// If its record has no times on a wall clock, or is of a strategy that this version does not know.

@@ -16,8 +16,8 @@
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
 //! The last few of a run are [kept](crate::kept). A run with another number of workers can go on from it: residuals are
-//! handed on by the rule of [`reshare`](gradwire_exchange::reshare), batch-norm statistics by rank, and the data are visited from
-//! where as many steps of as many workers would have come to.
+//! handed on by the rule of [`reshare`](gradwire_exchange::reshare), batch-norm statistics by rank, and the data are
+//! visited from where as many steps of as many workers would have come to.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! The last few checkpoints of a run: `run.state`, and before it `run.state.1`, `run.state.2` and so on.
 //!
-//! A new one is written whole, under another name and synced to disk, before any other is touched; then each moves on by
-//! one place and the new one takes the first. Whatever stops that in the middle, the disk being full included, leaves
-//! every good one where [`newest_good`] finds it.
+//! A new one is written whole, under another name and synced to disk, before any other is touched; then each moves on
+//! by one place and the new one takes the first. Whatever stops that in the middle, the disk being full included,
+//! leaves every good one where [`newest_good`] finds it.
 
 use std::fs::{self, File};
 use std::io;

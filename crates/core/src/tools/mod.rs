@@ -1,8 +1,8 @@
 //! Building blocks: the primitives of the GRACE survey's programming interface, in pairs, from which a new compressor
 //! is put together in one file.
 //!
-//! What the survey (Xu et al.: "GRACE: A Compressed Communication Framework for Distributed Machine Learning", section 4)
-//! calls by one name is here:
+//! What section 4 of the survey (Xu et al.: "GRACE: A Compressed Communication Framework for Distributed Machine
+//! Learning") calls by one name is here:
 //!
 //! | the survey | here |
 //! |---|---|

@@ -303,7 +303,8 @@ impl Buckets {
         self.message_bytes
     }
 
-    /// Which elements of a tensor this rank's last message carried, as [`Exchange::sent`](crate::Exchange::sent) has it.
+    /// Which elements of a tensor this rank's last message carried, as [`Exchange::sent`](crate::Exchange::sent) has
+    /// it.
     pub fn sent(&self, name: &str) -> Option<&[u32]> {
         let group = self.groups.iter().flatten().find(|group| group.has(name))?;
         let index = group.tensors.iter().position(|tensor| tensor.name() == name)?;

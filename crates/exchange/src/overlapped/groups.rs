@@ -4,8 +4,8 @@ use gradwire::Tensor;
 
 use crate::ExchangeError;
 
-/// Joins consecutive parts of a model until they are groups of at least `least` bytes of `f32`; the last may have fewer.
-/// A part stays whole.
+/// Joins consecutive parts of a model until they are groups of at least `least` bytes of `f32`; the last may have
+/// fewer. A part stays whole.
 pub fn fuse(parts: &[Vec<usize>], tensors: &[Tensor], least: usize) -> Vec<Vec<usize>> {
     let (mut groups, mut group, mut bytes) = (Vec::new(), Vec::new(), 0);
     for part in parts {

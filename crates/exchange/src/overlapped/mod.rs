@@ -1,19 +1,19 @@
 //! An exchange that begins before the last gradient is known.
 //!
 //! The tensors are in groups, in the order in which back-propagation comes to them. A trainer hands gradients over one
-//! after the other ([`Exchange::early`]); as soon as a group is complete and those before it have left, a thread of this
-//! rank's own averages it ([`Buckets`], [`Background`]) while the trainer computes the rest.
-//! [`Exchange::step`] takes what has not come, waits for the means, and runs the optimizer on each as it comes. All messages
-//! go through that thread, also those beside the exchange of tensors.
+//! after the other ([`Exchange::early`]); as soon as a group is complete and those before it have left, a thread of
+//! this rank's own averages it ([`Buckets`], [`Background`]) while the trainer computes the rest. [`Exchange::step`]
+//! takes what has not come, waits for the means, and runs the optimizer on each as it comes. All messages go through
+//! that thread, also those beside the exchange of tensors.
 //!
 //! Every rank averages the same groups in the same order, whether it hands gradients over early or not. Results are
-//! those of [`Collective`](crate::Collective) to the bit, but for scatter-reduce, which cuts each tensor by itself here.
-//! Bytes are the same but for headers, of which every group has its own.
+//! those of [`Collective`](crate::Collective) to the bit, but for scatter-reduce, which cuts each tensor by itself
+//! here. Bytes are the same but for headers, of which every group has its own.
 //!
 //! After an error parameters may have taken some groups' part of a step and not others'.
 //!
-//! What is hidden is the time that the thread works while the trainer computes. It takes a core: where all are busy with other
-//! ranks, only waiting for the link can be hidden. The thread holds gradients and means a second time.
+//! What is hidden is the time that the thread works while the trainer computes. It takes a core: where all are busy
+//! with other ranks, only waiting for the link can be hidden. The thread holds gradients and means a second time.
 
 mod groups;
 mod line;
@@ -234,8 +234,8 @@ impl Exchange for Overlapped {
     }
 }
 
-/// Waits until the thread has left the others: whoever brought the transport may need it back. What has not begun by then is
-/// not sent. A rank that panics stops the others.
+/// Waits until the thread has left the others: whoever brought the transport may need it back. What has not begun by
+/// then is not sent. A rank that panics stops the others.
 impl Drop for Overlapped {
     fn drop(&mut self) {
         let mut line = self.hands.lock();

@@ -170,9 +170,9 @@ impl Default for Experiment {
 }
 
 impl Experiment {
-    /// A schedule for a model: models with batch normalisation take the 3LC paper's, scaled by the number of workers and warmed
-    /// up; models without batch normalisation a smaller one. Language models fall in steps, as in
-    /// Sattler et al., Table III.
+    /// A schedule for a model: models with batch normalisation take the 3LC paper's, scaled by the number of workers
+    /// and warmed up; models without batch normalisation a smaller one. Language models fall in steps, as in Sattler et
+    /// al., Table III.
     pub fn learning_rate_for(model: ModelKind) -> LearningRate {
         match model {
             ModelKind::ResNet { .. }
@@ -195,12 +195,11 @@ impl Experiment {
         }
     }
 
-    /// The same experiment with another model and the settings that suit it. Language models are
-    /// trained as in the paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table
-    /// III): plain descent at a rate that begins with 1, five streams a worker, gradients of a norm of
-    /// 5 at most, no penalty. The model of ratings is trained by Adam, as He et al. do ("Neural collaborative filtering",
-    /// WWW 2017), on 64 ratings a worker and step with four pairs not taken for each. Models of images keep all settings
-    /// but the learning rate.
+    /// The same experiment with another model and the settings that suit it. Language models are trained as in the
+    /// paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table III): plain descent at a rate that
+    /// begins with 1, five streams a worker, gradients of a norm of 5 at most, no penalty. The model of ratings is
+    /// trained by Adam, as He et al. do ("Neural collaborative filtering", WWW 2017), on 64 ratings a worker and step
+    /// with four pairs not taken for each. Models of images keep all settings but the learning rate.
     pub fn suiting(self, model: ModelKind) -> Self {
         let learning_rate = Self::learning_rate_for(model);
         match model.task() {

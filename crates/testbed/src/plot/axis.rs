@@ -53,8 +53,8 @@ impl Axis {
 }
 
 impl Scale {
-    /// Whether a value has a place on an axis of this scale. What has grown beyond all bounds, such as the perplexity of a
-    /// run that diverged, has none: beside it all others would be one.
+    /// Whether a value has a place on an axis of this scale. What has grown beyond all bounds, such as the perplexity
+    /// of a run that diverged, has none: beside it all others would be one.
     pub(crate) fn shows(self, value: f64) -> bool {
         value.abs() <= MOST && (self == Scale::Linear || value > 0.0)
     }

@@ -1,9 +1,9 @@
 //! Data sets of labelled images, of text and of ratings: standard files, recognised by what they are, and a
 //! generated set of images that needs none.
 //!
-//! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words
-//!   and plain text (folders and text also from one archive), images with masks, and MovieLens' ratings; [`find`] looks for a data set by name;
-//!   [`catalogue`] lists the names.
+//! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words and plain text
+//!   (folders and text also from one archive), images with masks, and MovieLens' ratings; [`find`] looks for a data set
+//!   by name; [`catalogue`] lists the names.
 //! - [`embedded`] draws distorted digits from a seed, [`frames`] features of thousands of classes.
 //! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the floats a model sees.
 

@@ -145,8 +145,8 @@ impl Pass<'_> {
         taken
     }
 
-    /// The same tensor, on which all depends that later parameters are taken for: when back-propagation comes here, their
-    /// gradients are known.
+    /// The same tensor, on which all depends that later parameters are taken for: when back-propagation comes here,
+    /// their gradients are known.
     pub(crate) fn tap<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         self.watch.tap(x)
     }

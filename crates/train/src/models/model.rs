@@ -115,8 +115,8 @@ impl Model {
         self.add_gradients_early(parameters, images, labels, gradients, None)
     }
 
-    /// The same; `early` is told each gradient as soon as it is known, as far as it is before the last. The bits are the
-    /// same, but for zeros, of which it hears with their signs.
+    /// The same; `early` is told each gradient as soon as it is known, as far as it is before the last. The bits are
+    /// the same, but for zeros, of which it hears with their signs.
     pub fn add_gradients_early(
         &mut self,
         parameters: &[Vec<f32>],
@@ -208,7 +208,8 @@ impl Model {
         let Watch::Order(parts) = pass.watch else { return Vec::new() };
         let mut parts: Vec<Vec<usize>> = parts.into_inner();
         parts.reverse();
-        // One that is taken twice is known with the last of them, from the loss on; one that is never taken, at the end.
+        // One that is taken twice is known with the last of them, from the loss on; one that is never taken, at the
+        // end.
         let mut seen = vec![false; self.tensors.len()];
         for part in parts.iter_mut().rev() {
             part.retain(|&at| !std::mem::replace(&mut seen[at], true));

@@ -2,13 +2,13 @@
 //!
 //! A tap is an operation between two parts of a network that changes nothing. The engine runs the steps of a backward
 //! pass from the loss to the images, and so comes to a tap when it is done with all operations whose input went through
-//! it: the gradients of the parameters that were [taken](super::layers::Pass::take) behind it are final then, and
-//! are handed over. A network puts a tap where no later parameter is used by anything that does not depend on it: between
+//! it: the gradients of the parameters that were [taken](super::layers::Pass::take) behind it are final then, and are
+//! handed over. A network puts a tap where no later parameter is used by anything that does not depend on it: between
 //! the layers of a chain, behind a block and its shortcut.
 //!
-//! A parameter is flat, and what an operation takes is a tensor of its own that was made of it by giving it a shape. The engine
-//! undoes that last of all, so that gradients are read at what was taken, not at the parameter. One that is taken
-//! twice is left to the end. Where nobody listens a tap is the tensor itself.
+//! A parameter is flat, and what an operation takes is a tensor of its own that was made of it by giving it a shape.
+//! The engine undoes that last of all, so that gradients are read at what was taken, not at the parameter. One that is
+//! taken twice is left to the end. Where nobody listens a tap is the tensor itself.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

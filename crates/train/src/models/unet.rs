@@ -8,9 +8,9 @@
 //! biases and, but the last, relu; 3×3 are padded, so that images come out in their own size, where the
 //! paper's shrink.
 //!
-//! The one value of a pixel is the score of the second class, against 0 for the first: a row of the
-//! output is a pixel, and the cross-entropy is the logistic loss. 1 850 305 parameters in 46 tensors on
-//! grey images, the numbers of the survey's Table 3; `unet:4` has a quarter of all channels. Sides must be multiples of 16.
+//! The one value of a pixel is the score of the second class, against 0 for the first: a row of the output is a pixel,
+//! and the cross-entropy is the logistic loss. 1 850 305 parameters in 46 tensors on grey images, the numbers of the
+//! survey's Table 3; `unet:4` has a quarter of all channels. Sides must be multiples of 16.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;

@@ -50,8 +50,8 @@ pub struct RunConfig {
     pub weight_decay: f32,
     /// Weight of the ℓ1 penalty: so much of each parameter's sign is added to its gradient.
     pub l1: f32,
-    /// Steps between snapshots of variance-reduced gradients: what travels is how a batch's gradient differs from that at
-    /// the last snapshot, and the whole training set's gradient there is shared exactly (Johnson and Zhang 2013). 0:
+    /// Steps between snapshots of variance-reduced gradients: what travels is how a batch's gradient differs from that
+    /// at the last snapshot, and the whole training set's gradient there is shared exactly (Johnson and Zhang 2013). 0:
     /// plain gradients.
     pub svrg: u64,
     /// The most that the ℓ2 norm of a worker's gradient may be in a step; a longer one is scaled down

@@ -212,8 +212,8 @@ impl<'a> Learner<'a> {
         result
     }
 
-    /// Adds this worker's part of the gradient of the mean loss over the whole training set, images as they are: the mean
-    /// over workers is all of it. `scratch` has the parameters' sizes.
+    /// Adds this worker's part of the gradient of the mean loss over the whole training set, images as they are: the
+    /// mean over workers is all of it. `scratch` has the parameters' sizes.
     ///
     /// # Panics
     /// If it learns something other than images.

@@ -95,7 +95,8 @@ pub struct RunOptions {
     pub link: Option<Link>,
     /// Writes checkpoints.
     pub save: Option<Save>,
-    /// Goes on from this checkpoint, of the same configuration; where it is damaged, from the newest good one before it.
+    /// Goes on from this checkpoint, of the same configuration; where it is damaged, from the newest good one before
+    /// it.
     pub resume: Option<PathBuf>,
 }
 

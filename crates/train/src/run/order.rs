@@ -1,10 +1,10 @@
 //! Which examples a worker sees at a step.
 //!
-//! Unless the training set is split, all workers share one endless sequence of examples: epoch after epoch, each a fresh permutation of
-//! the training set. Step t takes the next n·b of it, and worker r the r-th slice of b. The sequence
-//! depends on the seed alone, so every compressor sees the same data at equal seed, and n workers with
-//! batches of b see together what one would with batches of n·b. A worker with a shard of its own
-//! has a sequence of its own: step t takes the t-th slice of b.
+//! Unless the training set is split, all workers share one endless sequence of examples: epoch after epoch, each a
+//! fresh permutation of the training set. Step t takes the next n·b of it, and worker r the r-th slice of b. The
+//! sequence depends on the seed alone, so every compressor sees the same data at equal seed, and n workers with batches
+//! of b see together what one would with batches of n·b. A worker with a shard of its own has a sequence of its own:
+//! step t takes the t-th slice of b.
 
 use gradwire::Rng;
 

@@ -8,7 +8,8 @@ use super::session::Parts;
 use super::{Payload, RunConfig, TrainError};
 use crate::models::Task;
 
-/// Bytes of gradients that travel together at least, as `f32`: a message costs about as much as so many on a fast network.
+/// Bytes of gradients that travel together at least, as `f32`: a message costs about as much as so many on a fast
+/// network.
 const LEAST_BYTES: usize = 64 << 10;
 
 /// Refuses what needs gradients whole, or from other than each step's backward pass.

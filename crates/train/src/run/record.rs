@@ -20,8 +20,8 @@ pub enum Metric {
     /// Intersection over union: of all test pixels that are of the second class or taken for it, the
     /// part that is both, 0 to 1; more is better.
     Iou,
-    /// The part of the users of whom the one item kept back for testing is among the ten that score highest of it and 99
-    /// items new to them, 0 to 1; more is better.
+    /// The part of the users of whom the one item kept back for testing is among the ten that score highest of it and
+    /// 99 items new to them, 0 to 1; more is better.
     HitRate,
 }
 
@@ -85,8 +85,8 @@ pub struct StepRecord {
     pub update: f64,
     /// Sending and waiting.
     pub wire: f64,
-    /// From the beginning of the step to its end, on a wall clock; 0 in records that do not say. Where workers wait for each
-    /// other at every step, all of them measure the same.
+    /// From the beginning of the step to its end, on a wall clock; 0 in records that do not say. Where workers wait for
+    /// each other at every step, all of them measure the same.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub wall: f64,
     /// Time in which a worker's own thread did all that, from encoding to decoding; 0 without overlap.

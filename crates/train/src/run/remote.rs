@@ -23,8 +23,8 @@ pub fn deadline(config: &RunConfig) -> Result<Duration, TrainError> {
     Ok(run.parts(0..1)?.deadline(config))
 }
 
-/// Trains as one of the ranks that `transport` connects: first the workers, then the servers. Every rank calls it with the
-/// same configuration; together they do what [`run`](super::run) does, with the same bits.
+/// Trains as one of the ranks that `transport` connects: first the workers, then the servers. Every rank calls it with
+/// the same configuration; together they do what [`run`](super::run) does, with the same bits.
 ///
 /// The first worker reads and writes checkpoints, keeps the record, and is the only one to observe more than whether
 /// to stop. Others get `None`.

@@ -1,5 +1,5 @@
-//! Variance-reduced gradients: what travels is how the gradient of a batch differs from the gradient of the same batch at a
-//! snapshot of the parameters.
+//! Variance-reduced gradients: what travels is how the gradient of a batch differs from the gradient of the same batch
+//! at a snapshot of the parameters.
 //!
 //! Every so many steps all workers take the common parameters x̃ for a snapshot, compute the gradient of the whole
 //! training set there together, and share its exact mean μ. In between a worker sends, compressed,

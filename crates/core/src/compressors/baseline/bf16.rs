@@ -1,7 +1,8 @@
 //! `bf16`: every element rounded to bfloat16.
 //!
 //! - **Message**: d little-endian 16-bit patterns, 16·d bits.
-//! - **Rounding**: to nearest, ties to even; values beyond its largest finite number become that number instead of infinity.
+//! - **Rounding**: to nearest, ties to even; values beyond its largest finite number become that number instead of
+//!   infinity.
 //! - **Aggregation**: linear; the mean of messages, taken in f32 and rounded once, is the message of
 //!   the mean to rounding.
 //! - **Error feedback**: off. With it, the residual holds the rounding errors.

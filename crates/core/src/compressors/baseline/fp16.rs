@@ -1,7 +1,8 @@
 //! `fp16`: every element rounded to IEEE binary16.
 //!
 //! - **Message**: d little-endian 16-bit patterns, 16·d bits.
-//! - **Rounding**: to nearest, ties to even; values beyond ±65504 become ±65504 instead of infinity, those below 2⁻²⁵ zero.
+//! - **Rounding**: to nearest, ties to even; values beyond ±65504 become ±65504 instead of infinity, those below 2⁻²⁵
+//!   zero.
 //! - **Aggregation**: linear; the mean of messages, taken in f32 and rounded once, is the message of
 //!   the mean to rounding.
 //! - **Error feedback**: off. With it, the residual holds the rounding errors.

@@ -1,9 +1,9 @@
 //! Elements of one absolute value, or of one on either side of zero: the positions and signs of a message,
 //! and the one or two levels, unless the receiver knows them.
 //!
-//! The message is a byte that names the code of the positions, their number as varint, and unless
-//! that is 0 the levels as f32 (that above zero first), a bit for each sign (1: below zero; least significant first, the last
-//! byte padded with zeros) and the positions.
+//! The message is a byte that names the code of the positions, their number as varint, and unless that is 0 the levels
+//! as f32 (that above zero first), a bit for each sign (1: below zero; least significant first, the last byte padded
+//! with zeros) and the positions.
 
 use gradwire_bits::{DecodeError, bitmap, varint};
 

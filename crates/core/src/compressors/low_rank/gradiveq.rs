@@ -15,8 +15,8 @@
 //! - **Error feedback**: on; what lies outside the basis is kept.
 //! - **Deviations**: eigenvectors are of second moments about zero rather than about the slices' mean, so that the
 //!   code stays linear without a second vector.
-//! - **Cost**: 8 bytes an element for the sum, 4 for the product, 8 for the residual, and `keep` multiplications an element
-//!   in each of two; K multiplications and an eigenvalue problem of size K at a refresh. With 64 coefficients
+//! - **Cost**: 8 bytes an element for the sum, 4 for the product, 8 for the residual, and `keep` multiplications an
+//!   element in each of two; K multiplications and an eigenvalue problem of size K at a refresh. With 64 coefficients
 //!   these are 256 operations to 20 bytes: arithmetic, not memory, is the bound. A library's product makes
 //!   coefficients, in a third of the time; what they amount to is subtracted as decoding adds it, product by product,
 //!   so that both ends agree to the last bit.

@@ -1,8 +1,8 @@
 //! `entropy-bits`: as many bits as the entropy asks for, and Huffman's code behind them.
 //!
-//! - **Bits** (section 3.4): of a random sample of a fraction F of the elements, 4096 at least, in runs of 16 neighbours, in 2^M bins
-//!   between the tensor's least and greatest value, the entropy H is computed; N = H + c bits, rounded
-//!   to the nearest whole number, from 1 to 16. `bits` fixes N instead.
+//! - **Bits** (section 3.4): of a random sample of a fraction F of the elements, 4096 at least, in runs of 16
+//!   neighbours, in 2^M bins between the tensor's least and greatest value, the entropy H is computed; N = H + c bits,
+//!   rounded to the nearest whole number, from 1 to 16. `bits` fixes N instead.
 //! - **Values**: the range is cut into 2^N bins of one width, each element goes to its bin, and a bin
 //!   decodes to its middle.
 //! - **Message**: a byte with N (lowest 5 bits) and whether the bins are in Huffman's code (bit 5); the least

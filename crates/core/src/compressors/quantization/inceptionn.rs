@@ -9,12 +9,13 @@
 //!
 //! The bits behind the point are those of the significand 1.m shifted right by 127 − e.
 //!
-//! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with
-//!   zeros; then what is left of each element, in order, in 4, 2, 1 or no bytes, the sign highest:
-//!   2·d bits and up. `code=huffman` sorts by size: the bytes of tags, the values of one byte, the upper bytes of values of two, each of
-//!   these three in [Huffman's code](gradwire_bits::huffman) where that is shorter; then the lower bytes, and values of
-//!   four. Values of a byte of which the sign alone is left have tag 0 there. Tags of four elements share a code word, so that many of
-//!   a kind take little; values of a byte are few different ones (six with b = 10), and upper bytes tell sign and magnitude.
+//! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with zeros; then what is
+//!   left of each element, in order, in 4, 2, 1 or no bytes, the sign highest: 2·d bits and up. `code=huffman` sorts by
+//!   size: the bytes of tags, the values of one byte, the upper bytes of values of two, each of these three in
+//!   [Huffman's code](gradwire_bits::huffman) where that is shorter; then the lower bytes, and values of four. Values
+//!   of a byte of which the sign alone is left have tag 0 there. Tags of four elements share a code word, so that many
+//!   of a kind take little; values of a byte are few different ones (six with b = 10), and upper bytes tell sign and
+//!   magnitude.
 //! - **Range**: b from 1 to 126; 10 is the paper's. Gradients that are small against 1 need a
 //!   larger b, or vanish: the bound is absolute.
 //! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1, which for b above 7
@@ -23,8 +24,8 @@
 //! - **Error feedback**: off; the survey of Xu et al. (2020) has none for it.
 //! - **Deviations**: tags are together before the values, where the paper has those of eight values
 //!   at a time.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take; values are packed one by one, and with `code=huffman` looked up
-//!   one by one.
+//! - **Cost**: 8 bytes an element for the maximum, 12 to take; values are packed one by one, and with `code=huffman`
+//!   looked up one by one.
 //!
 //! Reference: Li, Park, Alian, Yuan, Qu, Pan, Wang, Schwing, Esmaeilzadeh, Kim: "A Network-Centric
 //! Hardware/Algorithm Co-Design to Accelerate Distributed Training of Deep Neural Networks", MICRO

@@ -4,13 +4,12 @@
 //! `min(|c| / M, 1)` and 0 otherwise. Clipping limits |c| to `clip` standard deviations of the tensor,
 //! which keeps one large element from making all others improbable.
 //!
-//! - **Message**: `M` as f32, then the trits, five to a byte in the [quartic](gradwire_bits::quartic)
-//!   code: 1.6·d + 32 bits. With `code=huffman` runs of five zeros are [coded](gradwire_bits::zero_run) as in `3lc`; then
-//!   follow the number of bytes as varint and these bytes in [Huffman's code](gradwire_bits::huffman), where that is
-//!   shorter.
+//! - **Message**: `M` as f32, then the trits, five to a byte in the [quartic](gradwire_bits::quartic) code: 1.6·d + 32
+//!   bits. With `code=huffman` runs of five zeros are [coded](gradwire_bits::zero_run) as in `3lc`; then follow the
+//!   number of bytes as varint and these bytes in [Huffman's code](gradwire_bits::huffman), where that is shorter.
 //! - **Which code**: of independent trits with a share z of zeros, in bits a trit, Huffman's code of the bytes alone
-//!   has a floor of a fifth of a bit, and runs alone leave the other bytes as they are. Both together serve all z; clipping
-//!   at 2.5 deviations gives normal elements two thirds of zeros, none leaves few that are not.
+//!   has a floor of a fifth of a bit, and runs alone leave the other bytes as they are. Both together serve all z;
+//!   clipping at 2.5 deviations gives normal elements two thirds of zeros, none leaves few that are not.
 //!
 //!   | z | entropy | Huffman | runs | runs, then Huffman |
 //!   |---|---|---|---|---|
@@ -28,7 +27,8 @@
 //! - **Deviations**: 1.6 bits where the paper's 2 are customary; each sender has its own M, where
 //!   the paper offers to share the largest one between workers; σ is the root mean square deviation
 //!   from the tensor's mean.
-//! - **Cost**: 4 bytes an element for the maximum, 4 for σ if clipping, 4 for the draws; with `code=huffman` less than one more.
+//! - **Cost**: 4 bytes an element for the maximum, 4 for σ if clipping, 4 for the draws; with `code=huffman` less than
+//!   one more.
 //!
 //! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce Communication in
 //! Distributed Deep Learning", NIPS 2017.

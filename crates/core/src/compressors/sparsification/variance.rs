@@ -10,13 +10,14 @@
 //! eight powers or more below M waits.
 //!
 //! - **Message**: a byte that names the code of the positions, the count as varint; unless it is 0, the exponent of M
-//!   as i16, half a byte an element (3 bits of power, then the sign; the first in the low half), and the positions in the
-//!   shortest code. `code=huffman` puts the half bytes in [Huffman's code](gradwire_bits::huffman) where that is shorter.
+//!   as i16, half a byte an element (3 bits of power, then the sign; the first in the low half), and the positions in
+//!   the shortest code. `code=huffman` puts the half bytes in [Huffman's code](gradwire_bits::huffman) where that is
+//!   shorter.
 //! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
-//! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance would be
-//!   sent at once. v is kept beside r. Without error feedback r is the latest gradient.
-//! - **Moments**: by [`Encoder::observe`](crate::Encoder::observe); a gradient of which nothing is told counts as one part. The
-//!   trainer divides a batch of images in four.
+//! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance
+//!   would be sent at once. v is kept beside r. Without error feedback r is the latest gradient.
+//! - **Moments**: by [`Encoder::observe`](crate::Encoder::observe); a gradient of which nothing is told counts as one
+//!   part. The trainer divides a batch of images in four.
 //! - **Deviations**: positions are entropy-coded, where the paper has 28 bits each. An element whose square is
 //!   below the range of `f32` is never sent.
 //! - **Cost**: 8 bytes an element for the squares, 8 for the maximum, 12 to find M, 20 to take.

@@ -199,8 +199,8 @@ impl Study {
         }
     }
 
-    /// The experiments it consists of. As in the survey, messages that add are reduced on their way and others gathered;
-    /// with plain SGD signs have a rate of their own; and the numbers of workers.
+    /// The experiments it consists of. As in the survey, messages that add are reduced on their way and others
+    /// gathered; with plain SGD signs have a rate of their own; and the numbers of workers.
     pub fn variants(self, experiment: &Experiment) -> Vec<Experiment> {
         let adds = |compressor: &gradwire_train::plan::Plan| {
             let kind = compressor.first().entry().aggregation;
@@ -236,7 +236,8 @@ impl Study {
         variants.filter(|variant| !variant.compressors.is_empty()).collect()
     }
 
-    /// The learning rate of signs with plain SGD, where others have this one: the survey's, unless another was asked for.
+    /// The learning rate of signs with plain SGD, where others have this one: the survey's, unless another was asked
+    /// for.
     fn sign_rate(self, others: &str) -> String {
         let usual = self.row().experiment().learning_rate.to_string();
         if others == usual { SIGN_RATE } else { others }.to_owned()

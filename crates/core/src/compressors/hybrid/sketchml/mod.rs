@@ -9,17 +9,17 @@
 //!   position, where the least of those that meet stays. The receiver takes the largest of an element's
 //!   bins: its own bucket, or one of the same group with smaller elements. No value comes out larger
 //!   than the mean of its bucket, nor smaller than the least of its group. Rows have a bin for `load` elements.
-//! - **Message**: for the side above zero, then that below, the number b of its buckets as varint, their
-//!   mean absolute values as f32 from the smallest up, and for each group its positions and its sketch.
-//!   With `keys=entropy` positions are a byte that names their code (0 bitmap, 1 Rice, 2 raw), their
-//!   number as varint and the shortest code; `keys=bytes` is the paper's: their number and the
-//!   distances between them in one to four bytes each, with 2 bits that say how many. A sketch is cut
-//!   in pieces of up to 4096 elements; bins have as many bits as the places of a group. `code=huffman` puts the
-//!   bins of a group in [Huffman's code](gradwire_bits::huffman) where that is shorter: places are even, but the least of
-//!   five is not, and 4.1 bits tell what takes five. An empty tensor has an empty message.
-//! - **Dense tensors**: the method is made for gradients with few elements that are not zero. It takes those
-//!   without zeros, too, but then has to tell which element is of which group: about 7.5 bits an element, 5.5
-//!   of them positions (7.1 with `code=huffman`), and 12 with `keys=bytes`. With `groups=1` it is 5.2 bits, and a coarser result.
+//! - **Message**: for the side above zero, then that below, the number b of its buckets as varint, their mean absolute
+//!   values as f32 from the smallest up, and for each group its positions and its sketch. With `keys=entropy` positions
+//!   are a byte that names their code (0 bitmap, 1 Rice, 2 raw), their number as varint and the shortest code;
+//!   `keys=bytes` is the paper's: their number and the distances between them in one to four bytes each, with 2 bits
+//!   that say how many. A sketch is cut in pieces of up to 4096 elements; bins have as many bits as the places of a
+//!   group. `code=huffman` puts the bins of a group in [Huffman's code](gradwire_bits::huffman) where that is shorter:
+//!   places are even, but the least of five is not, and 4.1 bits tell what takes five. An empty tensor has an empty
+//!   message.
+//! - **Dense tensors**: the method is made for gradients with few elements that are not zero. It takes those without
+//!   zeros, too, but then has to tell which element is of which group: about 7.5 bits an element, 5.5 of them positions
+//!   (7.1 with `code=huffman`), and 12 with `keys=bytes`. With `groups=1` it is 5.2 bits, and a coarser result.
 //! - **Range**: up to 2³² − 1 elements. Elements that share their upper 16 bits share a bucket.
 //! - **Error feedback**: on; elements keep what the receiver does not see of them.
 //! - **Deviations**: quantiles come from a histogram of the elements' upper 16 bits, which is exact up to its

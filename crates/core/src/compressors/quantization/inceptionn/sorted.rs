@@ -133,8 +133,8 @@ pub(super) fn decode_add(
     Ok(())
 }
 
-/// Reads the message into the workspace: packed tags, whose number it returns, and values of a byte behind them become its
-/// bytes, values of two its words, and those of four its values.
+/// Reads the message into the workspace: packed tags, whose number it returns, and values of a byte behind them become
+/// its bytes, values of two its words, and those of four its values.
 fn read(
     mut message: &[u8],
     elements: usize,
