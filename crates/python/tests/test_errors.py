@@ -97,6 +97,9 @@ def refused(rank, size):
         ("3lc", {"on_nonfinite": "ignore"}),
         ("none until 0.1 then topk", {}),
         ("sbc2", {}),
+        ("none until 100 then sbc2", {}),
+        ("none until 0.1 then topk:every=7 from ratio=0.5 over 0.2", {"total_steps": 1000}),
+        ("3lc", {"rules": {"first.*": "sbc3"}}),
         ("topk until 5 then 3lc", {}),
         (object(), {}),
     ]:
@@ -111,7 +114,7 @@ def refused(rank, size):
 def test_what_cannot_work_is_refused_at_once():
     expected = [
         "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'", "total_steps",
-        "LocalSteps", "mean nothing to another", "no method compress",
+        "LocalSteps", "every 10 steps", "every 7 steps", "every", "mean nothing to another", "no method compress",
     ]
     for result in outcomes(2, refused):
         assert result[0] == "ok", result

@@ -187,7 +187,7 @@ class Mine:
 
 
 def custom(rank, size):
-    model, handle = build(Mine())
+    model, handle = build(Mine(), deadline=60.0, rules={}, raw_names=[])
     losses = train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(30))
     state = handle.state_dict()
     handle.load_state_dict(state)
@@ -199,3 +199,28 @@ def test_a_compressor_written_in_python_trains():
     assert (found[0][0] == found[1][0]).all()
     assert numpy.mean(found[0][1][-5:]) < 0.6 * numpy.mean(found[0][1][:3])
     assert found[0][2]["ratio"] > 20
+
+
+def arguments(rank, size, options):
+    messages = []
+    for option in options:
+        try:
+            gradwire.torch.Hook(Net(), Mine(), **option)
+            messages.append("nothing was refused")
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_what_a_compressor_written_in_python_does_not_go_by_is_refused():
+    options = [
+        {"rules": {"*.weight": "none"}},
+        {"exchange": "scatter-reduce"},
+        {"seed": 7},
+        {"on_nonfinite": "skip", "scaler": torch.amp.GradScaler("cpu")},
+        {"raw_vectors": False, "raw_below": 0},
+        {"raw_names": ["norm"], "total_steps": 100},
+    ]
+    (messages,) = ranks(1, arguments, options)
+    for option, message in zip(options, messages):
+        assert "written in Python" in message and all(name in message for name in option), message

@@ -1,6 +1,8 @@
 """Local steps and weight updates."""
 
 import copy
+import gc
+import weakref
 
 import numpy
 import pytest
@@ -104,3 +106,141 @@ def masked(rank, size, mask):
 def test_momentum_is_forgotten_where_elements_were_sent():
     assert all(found >= 614 for found in ranks(2, masked, True))
     assert all(found < 300 for found in ranks(2, masked, False))
+
+
+def one_layer(compressor, dtype=torch.float32, **options):
+    """A layer without gradients, the same on all ranks, and its local steps."""
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 32, bias=False).to(dtype)
+    inner = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    layer.weight.grad = torch.zeros_like(layer.weight)
+    return layer, gradwire.torch.LocalSteps(layer, inner, compressor=compressor, **options)
+
+
+def pushed_once(rank, size, dtype, compressor, rounds):
+    layer, steps = one_layer(compressor, dtype, every=1)
+    start = layer.weight.detach().float()
+    layer.weight.grad.normal_(generator=torch.Generator().manual_seed(rank))
+    seen = []
+    for _ in range(rounds):
+        steps.step()
+        seen.append(layer.weight.detach().float())
+        layer.weight.grad.zero_()
+    return start, seen
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [1, 2])
+def test_16_bit_models_rest_where_there_is_no_gradient(dtype, size):
+    found = ranks(size, pushed_once, dtype, "sbc:p=0.05", 250)
+    start, seen = found[0]
+    # Of weights up to 1/8 the last place is less than eps / 8; local steps and the common weights are rounded to it.
+    place = torch.finfo(dtype).eps / 8
+    moved = [torch.randn(32, 64, dtype=dtype, generator=torch.Generator().manual_seed(rank)) for rank in range(size)]
+    expected = start - 1e-3 * sum(gradient.float() for gradient in moved) / size
+    assert (seen[-1] - expected).abs().max() < place
+    assert all(torch.equal(weights, seen[-1]) for weights in seen[-20:])
+    assert all(torch.equal(seen[-1], others[-1]) for _, others in found)
+
+
+class Interrupted:
+    """The exchange of a user who presses Ctrl-C while the thread has yet to begin."""
+
+    def __init__(self, exchange):
+        self._exchange = exchange
+
+    def average(self, group, step, tensor, done, **options):
+        at = tensor[0]
+        held = [one for one in gc.get_objects() if torch.is_tensor(one) and one.data_ptr() == at and one._base is None]
+        self.change, self.done = weakref.ref(held[0]), done
+
+    def wait(self):
+        raise KeyboardInterrupt
+
+
+def interrupted(rank, size):
+    layer, steps = one_layer("topk", every=1)
+    steps._exchange = exchange = Interrupted(steps._exchange)
+    try:
+        steps.step()
+    except KeyboardInterrupt:
+        pass
+    del steps
+    gc.collect()
+    alive = exchange.change() is not None
+    exchange.done()
+    del exchange.done
+    gc.collect()
+    return alive, exchange.change() is None
+
+
+def test_a_change_lives_until_the_thread_is_done_with_it():
+    assert ranks(1, interrupted) == [(True, True)]
+
+
+def planned(rank, size, compressor, options, resume):
+    layer, steps = one_layer(compressor, **options)
+    if resume is not None:
+        steps.load_state_dict(resume[rank])
+    sent = []
+    for _ in range(4):
+        for _ in range(5):
+            steps.step()
+        # Right after a round that step() made: without a step of its own.
+        steps.synchronize()
+        stats = steps.stats()
+        sent.append((stats["step"], stats["message_bytes"] < 1000))
+    return sent, steps.state_dict()
+
+
+@pytest.mark.parametrize("compressor, options", [
+    ("none until 12 then topk", {"every": 5}),
+    ("none until 0.3 then topk", {"every": 5, "total_steps": 40}),
+    ("none:every=5 until 12 then topk:every=5", {}),
+])
+def test_plans_go_by_steps_and_numbers_never_repeat(compressor, options):
+    found = ranks(2, planned, compressor, options, None)
+    assert [one[0] for one in found] == [[(5, False), (10, False), (15, True), (20, True)]] * 2
+    resumed = ranks(2, planned, compressor, options, [state for _, state in found])
+    assert resumed[0][0] == [(25, True), (30, True), (35, True), (40, True)]
+
+
+def refused(rank, size):
+    messages = []
+    for compressor, options in [
+        ("none until 100 then sbc2", {}),
+        ("sbc2 until 0.5 then sbc3", {"total_steps": 1000}),
+        ("sbc2", {"rules": {"*.weight": "sbc3"}}),
+        ("topk", {"every": 0}),
+        ("topk", {"on_nonfinite": "skip"}),
+    ]:
+        try:
+            one_layer(compressor, **options)
+            messages.append("nothing was refused")
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_rounds_of_several_lengths_are_refused():
+    (messages,) = ranks(1, refused)
+    for message, says in zip(messages, ["1 and 10", "10 and 100", "every", "at least 1", "without on_nonfinite"]):
+        assert says in message, message
+
+
+def channels_last(rank, size):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(16, 16, 3, bias=False).to(memory_format=torch.channels_last)
+    inner = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    steps = gradwire.torch.LocalSteps(layer, inner, every=1, compressor="sbc:p=0.05")
+    before = layer.weight.detach().clone()
+    layer(torch.randn(4, 16, 8, 8).to(memory_format=torch.channels_last)).square().sum().backward()
+    steps.step()
+    momentum = inner.state[layer.weight]["momentum_buffer"]
+    forgotten = momentum == 0
+    return momentum.is_contiguous(), forgotten.sum().item(), (forgotten == (layer.weight != before)).all().item()
+
+
+def test_momentum_in_another_order_of_memory_is_forgotten_where_it_was_sent():
+    # In a world of one what was sent is what has changed: a twentieth of 2304 elements.
+    assert ranks(1, channels_last) == [(False, 115, True)]

@@ -5,28 +5,46 @@ from __future__ import annotations
 import io
 import struct
 import time
+from inspect import signature
 from typing import Any, Dict, List, Sequence
 
 import torch
 from torch.futures import Future
 
 from .. import _core
+from . import _setup
+
+# What only gradwire's own compressors go by, each with what it is where nothing is said.
+_FOREIGN: Dict[str, Any] = {
+    "scaler": None,
+    **{
+        name: option.default
+        for name, option in signature(_setup.exchange).parameters.items()
+        if option.kind is option.KEYWORD_ONLY and name != "deadline"
+    },
+}
 
 
 class Custom:
     """Carries messages of an object with ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``
     by all-gather, with error feedback unless it has ``error_feedback = False``.
 
-    Runs where backward() is, not in the background.
+    Runs where backward() is, not in the background. ``options`` are those of the hook.
     """
 
-    def __init__(self, compressor: Any, exchange: _core.Exchange) -> None:
+    def __init__(self, compressor: Any, exchange: _core.Exchange, options: Dict[str, Any]) -> None:
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
                 raise _core.ConfigError(
                     f"{type(compressor).__name__} has no method {method}(); a compressor is a spec string or an object "
                     "with compress(tensor) -> bytes and decompress(bytes, shape) -> tensor"
                 )
+        foreign = [name for name, default in _FOREIGN.items() if _says(options.get(name, default), default)]
+        if foreign:
+            raise _core.ConfigError(
+                f"a compressor written in Python goes with no {', '.join(foreign)}: it is given every gradient as it "
+                "is, and messages travel by all-gather; leave that out, or give the spec of one of gradwire.list()"
+            )
         self._compressor = compressor
         self._feedback = getattr(compressor, "error_feedback", True)
         self._exchange = exchange
@@ -111,3 +129,8 @@ class Custom:
                 for name, residual in state["residuals"].items():
                     sum_ = self._residuals.get(name, torch.zeros_like(residual))
                     self._residuals[name] = sum_ + residual * (size / len(loaded))
+
+
+def _says(option: Any, default: Any) -> bool:
+    """Whether an option is another than its default; no rules are none, however that is written."""
+    return option != default and bool(option or default)

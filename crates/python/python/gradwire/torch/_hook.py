@@ -47,6 +47,9 @@ def register(
     With ``on_nonfinite="skip"`` a step in which some rank has NaN or infinity is skipped on all ranks: gradients are
     NaN there and residuals as before. Give the ``scaler`` of mixed precision training, so that what is kept from
     step to step does not depend on the scale. ``total_steps`` is for plans that speak of parts of the run.
+
+    An object is given the gradients of all tensors, vectors too, and its messages travel by all-gather. Of the other
+    arguments only ``deadline`` goes with it; any other that is given raises ``ConfigError``.
     """
     state = Hook(
         model.module,
@@ -96,12 +99,15 @@ class Hook:
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
         self._exchange = _setup.exchange(named, spec, process_group, **options)
-        if self._exchange.every > 1:
+        every = max(_setup.every(spec))
+        if every > 1:
             raise _core.ConfigError(
-                f"'{compressor}' exchanges every {self._exchange.every} steps, and DistributedDataParallel every step; "
+                f"'{compressor}' exchanges every {every} steps, and DistributedDataParallel every step; "
                 "use gradwire.torch.LocalSteps, or leave 'every' out"
             )
-        self._custom = None if isinstance(compressor, str) else Custom(compressor, self._exchange)
+        self._custom = None
+        if not isinstance(compressor, str):
+            self._custom = Custom(compressor, self._exchange, {"scaler": scaler, **options})
         self._scaler = scaler
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}

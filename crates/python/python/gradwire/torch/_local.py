@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -41,7 +42,12 @@ class LocalSteps:
     own (``Nesterov()``); without it the mean change is added as it is. With ``mask`` local momentum is
     forgotten where elements were sent, as sparse binary compression has it.
 
-    Other arguments are those of ``register``.
+    The common parameters are kept in main memory in float32, four bytes an element. A model of 16-bit floats goes on
+    from them rounded, and changes too small for its type still add up over the rounds. Plans count steps, not rounds:
+    a round is of the stage that its last step is in.
+
+    Other arguments are those of ``register``, but for ``scaler``. A change of the parameters that is not finite is an
+    error: there is no step to skip that would mend them.
     """
 
     def __init__(
@@ -59,16 +65,28 @@ class LocalSteps:
     ) -> None:
         if every is not None and every < 1:
             raise _core.ConfigError(f"every={every}; give the number of steps in a round, at least 1")
+        for name in {"on_nonfinite", "scaler"} & options.keys():
+            raise _core.ConfigError(
+                f"local steps go without {name}: parameters that are not finite are not mended by skipping a round; skip "
+                "the local step that would make them so"
+            )
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self._exchange = _setup.exchange(named, compressor, process_group, **options)
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._group = self._exchange.group(self._names)
         self._optimizer, self._outer, self._mask = optimizer, outer, mask
-        own = self._exchange.every
-        self._every = every if every is not None else own if own > 1 else 100
+        own = _setup.every(compressor)
+        if len(set(own)) > 1:
+            raise _core.ConfigError(
+                f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, and all rounds have "
+                "as many; leave 'every' out of the plan, and give it as an argument"
+            )
+        self._every = every if every is not None else own[0] if own[0] > 1 else 100
         self._sync_until = sync_until
-        self._step = self._round = 0
+        self._step = 0
+        # The least number that the next round may have.
+        self._round = 0
         source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
         for tensor in [*model.parameters(), *model.buffers()]:
             dist.broadcast(tensor.data, source, group=process_group)
@@ -89,11 +107,15 @@ class LocalSteps:
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """A round now: all ranks call it at the same time and go on from the same parameters."""
-        change = self._flat().sub_(self._common)
-        self._exchange.average(self._group, self._round, buffer(change), _nothing)
+        """A round now: all ranks call it at the same time, after the same number of steps, and go on from the same
+        parameters."""
+        change = self._change()
+        # A round has the number of its last step, which plans go by. One right after another is of no step of its own,
+        # and must not repeat a number: random draws go by it, too.
+        number = max(self._step - 1, self._round)
+        self._exchange.average(self._group, number, buffer(change), partial(_hold, change))
         self._exchange.wait()
-        self._round += 1
+        self._round = number + 1
         if self._outer is not None and self._velocity is not None:
             self._velocity.mul_(self._outer.momentum).add_(change)
             change.add_(self._velocity, alpha=self._outer.momentum).mul_(self._outer.lr)
@@ -102,6 +124,14 @@ class LocalSteps:
             parameter.copy_(values.view(parameter.shape))
         if self._mask:
             self._forget_momentum()
+
+    def _change(self) -> torch.Tensor:
+        """How far this rank has come since the last round, where its parameters were the common ones rounded to their
+        type. What that rounding took away is no change."""
+        change = self._flat()
+        for own, common, parameter in zip(self._parts(change), self._parts(self._common), self._parameters):
+            own.sub_(common.to(parameter.dtype))
+        return change
 
     def _flat(self) -> torch.Tensor:
         parts = [p.detach().to("cpu", torch.float32).reshape(-1) for p in self._parameters]
@@ -116,9 +146,11 @@ class LocalSteps:
             momenta = [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
             sent = self._exchange.sent(name) if momenta else None
             if sent:
-                at = torch.frombuffer(bytearray(sent), dtype=torch.int32).long()
+                # Positions count elements in the order of the shape, which need not be a momentum's in memory.
+                forgotten = torch.zeros(parameter.shape, dtype=torch.bool)
+                forgotten.view(-1)[torch.frombuffer(bytearray(sent), dtype=torch.int32).long()] = True
                 for momentum in momenta:
-                    momentum.view(-1)[at.to(momentum.device)] = 0.0
+                    momentum.masked_fill_(forgotten.to(momentum.device), 0.0)
 
     def stats(self) -> Dict[str, Any]:
         """What the last round cost, as ``Hook.stats``."""
@@ -162,5 +194,6 @@ class LocalSteps:
             self._velocity.copy_(first["velocity"])
 
 
-def _nothing() -> None:
-    pass
+def _hold(change: torch.Tensor) -> None:
+    """What the thread calls when it is done with a change. It has the address alone; the call to come keeps the tensor,
+    also where Ctrl-C has ended the wait."""
