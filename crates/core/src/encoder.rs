@@ -113,13 +113,18 @@ impl Encoder {
         self.check(tensor, gradient)?;
         message.reserve(self.compressor.max_len(tensor.elements()));
         let fresh = !self.residuals.contains_key(tensor.name());
+        let at_rest = !self.velocities.contains_key(tensor.name());
         let encoded = match self.has_feedback() {
             true => self.encode_with_feedback(tensor, step, gradient, message),
             false => self.encode_with_memory(tensor, step, gradient, message),
         };
-        if fresh && encoded.is_err() {
-            self.residuals.remove(tensor.name());
-            self.velocities.remove(tensor.name());
+        if encoded.is_err() {
+            if fresh {
+                self.residuals.remove(tensor.name());
+            }
+            if at_rest {
+                self.velocities.remove(tensor.name());
+            }
         }
         encoded
     }
@@ -177,7 +182,7 @@ impl Encoder {
                 let residual = of_tensor(residuals, "residual", tensor)?;
                 let source =
                     Source::new(gradient, memory, Some(residual), scratch).map_err(non_finite)?;
-                let mut source = source.with_kept(kept);
+                let mut source = source.with_kept(kept).with_plain_memory(self.plain);
                 if own_squares {
                     source.add_squares();
                 }

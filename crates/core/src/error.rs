@@ -98,7 +98,10 @@ pub enum StateError {
     #[error("state entry '{0}' is of no tensor of this model; it is of another model")]
     Foreign(String),
     /// A setting in the state differs from the receiver's.
-    #[error("the state was saved with {key} = {found}, and is being restored with {expected}")]
+    #[error(
+        "the state was saved with {key} = {found}, and is being restored with {expected}; go on with the saved setting, \
+         or start anew"
+    )]
     Mismatch {
         /// The setting.
         key: String,
@@ -129,7 +132,9 @@ pub enum Error {
         value: f32,
     },
     /// A buffer does not have the tensor's number of elements.
-    #[error("tensor '{tensor}' has {expected} elements, the buffer given has {found}")]
+    #[error(
+        "tensor '{tensor}' has {expected} elements, the buffer given has {found}; give one number an element"
+    )]
     WrongLength {
         /// The tensor's name.
         tensor: String,
@@ -153,7 +158,10 @@ pub enum Error {
         limit: usize,
     },
     /// A received message is malformed.
-    #[error("the message for tensor '{tensor}' from rank {rank} is malformed: {source}")]
+    #[error(
+        "the message for tensor '{tensor}' from rank {rank} is malformed: {source}; were all ranks started with the same \
+         version and compressor?"
+    )]
     Message {
         /// The tensor's name.
         tensor: String,

@@ -22,6 +22,11 @@ pub trait Rounds: Debug + Send + Sync {
     /// all-reduce they are the same on all ranks.
     fn kept_len(&self, shape: &[usize]) -> usize;
 
+    /// What the numbers kept depend on beside the shape, where their number does not tell.
+    fn layout(&self) -> [usize; 2] {
+        [0; 2]
+    }
+
     /// Numbers in each rank's addend of a round; `None` after the last round. It depends on nothing that
     /// ranks differ in.
     fn addend_len(&self, plan: &Plan<'_>, round: usize) -> Option<usize>;

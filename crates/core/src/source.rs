@@ -33,6 +33,7 @@ pub struct Source<'a> {
     kept: &'a mut [f32],
     scratch: &'a mut [f32],
     abs_max: f32,
+    plain: bool,
 }
 
 struct Feedback<'a> {
@@ -63,7 +64,8 @@ impl<'a> Source<'a> {
             }
             _ => None,
         };
-        let mut source = Self { gradient, residual, kept: &mut [], scratch, abs_max: 0.0 };
+        let mut source =
+            Self { gradient, residual, kept: &mut [], scratch, abs_max: 0.0, plain: false };
         let mut largest = 0;
         source.peek_blocks(|_, block| largest = largest.max(kernels::abs_max_bits(block)));
         source.abs_max = f32::from_bits(largest);
@@ -73,6 +75,16 @@ impl<'a> Source<'a> {
     /// The same with what the method keeps for the tensor beside the residual.
     pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
         Self { kept, ..self }
+    }
+
+    /// The same with a [plain residual](crate::Encoder::with_plain_memory), or not.
+    pub(crate) fn with_plain_memory(self, plain: bool) -> Self {
+        Self { plain, ..self }
+    }
+
+    /// Whether all that a message leaves out is to be kept, whatever the method forgets by itself.
+    pub fn has_plain_memory(&self) -> bool {
+        self.plain
     }
 
     /// The number of elements.

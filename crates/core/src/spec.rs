@@ -118,7 +118,10 @@ impl Spec {
             || compressor.rounds().is_some()
             || compressor.keeps_squares();
         // Numbers kept are as many as parameters such as a rank say; of a large matrix they tell.
-        let kept = |compressor: &dyn Compressor| compressor.kept_len(&[1 << 14, 1 << 14]);
+        let kept = |compressor: &dyn Compressor| {
+            let layout = compressor.rounds().map(|rounds| rounds.layout());
+            (compressor.kept_len(&[1 << 14, 1 << 14]), layout)
+        };
         let same = || {
             self.entry.id == earlier.entry.id
                 && self.memory == earlier.memory

@@ -68,6 +68,10 @@ fn what_kept_nothing_can_be_followed_by_any() {
         ("signum", "signsgd", false),
         ("powersgd:ef=off", "none", false),
         ("variance:ef=off", "none", false),
+        ("gradiveq", "gradiveq:refresh=5", true),
+        // As many numbers, of another shape.
+        ("gradiveq:slice=512,keep=64", "gradiveq:slice=1024,keep=32", false),
+        ("powersgd:rank=4", "powersgd:rank=2", false),
     ] {
         assert_eq!(parse(later).can_follow(&parse(earlier)), can, "{earlier}, {later}");
     }

@@ -1,6 +1,6 @@
 //! `gradiveq`: the coefficients of slices of the gradient in a basis that all ranks share.
 //!
-//! The gradient, flat, is cut in slices of K elements. At a refresh, the first step and every `refresh` steps,
+//! The gradient, flat, is cut in slices of K elements. At a refresh, the first exchange and every `refresh` exchanges,
 //! slices travel as they are; of their means the K × K matrix of second moments is formed, and its leading
 //! `keep` eigenvectors become the basis B. Until the next refresh each slice x travels as Bᵀx, and the mean of
 //! coefficients gives the mean gradient's slices, B·mean(Bᵀx). Elements behind the last whole slice travel as they are.
@@ -36,6 +36,9 @@ use crate::registry::{Guarantees, Kind, Param};
 use crate::rounds::{self, Alone, Job, Plan, Rounds};
 use crate::{Aggregation, Entry, Family, Sent, Workspace};
 
+/// What a count in `f32` reaches.
+const COUNTED: u64 = 1 << 24;
+
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "gradiveq",
@@ -57,8 +60,8 @@ pub static ENTRY: Entry = Entry {
         },
         Param {
             key: "refresh",
-            kind: Kind::Whole { min: 1, max: u32::MAX as u64, default: 100 },
-            help: "steps from basis to basis",
+            kind: Kind::Whole { min: 1, max: COUNTED, default: 100 },
+            help: "exchanges from basis to basis",
         },
     ],
     reference: "Yu et al., NeurIPS 2018",
@@ -80,7 +83,7 @@ pub struct GradiVeq {
     pub slice: usize,
     /// Coefficients of a slice.
     pub keep: usize,
-    /// Steps from basis to basis.
+    /// Exchanges from basis to basis.
     pub refresh: u64,
 }
 
@@ -91,9 +94,10 @@ impl GradiVeq {
         Factors::of(&[elements / self.slice, self.slice], self.keep)
     }
 
-    /// Whether the basis is made anew in this step.
+    /// Whether the basis is made anew. Exchanges count, not steps, of which local ones are skipped.
     fn refreshes(&self, plan: &Plan<'_>) -> bool {
-        plan.context.step.is_multiple_of(self.refresh) || plan.kept.iter().all(|&x| x == 0.0)
+        let (used, basis) = plan.kept.split_last().expect("a count follows the basis");
+        *used == 0.0 || *used as u64 >= self.refresh || basis.iter().all(|&x| x == 0.0)
     }
 
     /// Appends the coefficients of all slices and the rest, and takes them from the gradient.
@@ -101,18 +105,24 @@ impl GradiVeq {
         let start = addend.len();
         let [slices, slice] = factors.dimensions;
         let (sliced, rest) = job.corrected.split_at_mut(slices * slice);
-        times(sliced, factors.dimensions, job.kept, self.keep, addend);
+        let basis = &job.kept[..factors.second()];
+        times(sliced, factors.dimensions, basis, self.keep, addend);
         let coefficients = &mut addend[start..];
-        factors.keep_in_range(job.kept, coefficients);
-        factors.subtract(coefficients, job.kept, sliced);
+        factors.keep_in_range(basis, coefficients);
+        factors.subtract(coefficients, basis, sliced);
         addend.extend_from_slice(rest);
         rest.fill(0.0);
     }
 }
 
 impl Rounds for GradiVeq {
+    /// The basis, and how often it was used.
     fn kept_len(&self, shape: &[usize]) -> usize {
-        self.factors(shape.iter().product()).map_or(0, |factors| factors.second())
+        self.factors(shape.iter().product()).map_or(0, |factors| factors.second() + 1)
+    }
+
+    fn layout(&self) -> [usize; 2] {
+        [self.slice, self.keep]
     }
 
     fn addend_len(&self, plan: &Plan<'_>, round: usize) -> Option<usize> {
@@ -134,10 +144,12 @@ impl Rounds for GradiVeq {
         };
         let refreshes = self.refreshes(&job.plan());
         if job.alone {
+            let (used, basis) = job.kept.split_last_mut().expect("a count follows the basis");
             if refreshes {
-                principal(job.corrected, factors, job.kept);
+                principal(job.corrected, factors, basis);
+                *used = 0.0;
             }
-            addend.extend_from_slice(job.kept);
+            addend.extend_from_slice(basis);
             return self.project(factors, job, addend);
         }
         match round {
@@ -154,13 +166,14 @@ impl Rounds for GradiVeq {
     }
 
     fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
-        if let Some(factors) = self.factors(job.corrected.len())
-            && !job.alone
-            && self.refreshes(&job.plan())
-        {
-            job.kept.copy_from_slice(&means[job.corrected.len()..]);
-            orthonormalise(job.kept, factors.dimensions[1]);
+        let Some(factors) = self.factors(job.corrected.len()) else { return Sent::All };
+        let refreshed = self.refreshes(&job.plan());
+        let (used, basis) = job.kept.split_last_mut().expect("a count follows the basis");
+        if refreshed && !job.alone {
+            basis.copy_from_slice(&means[job.corrected.len()..]);
+            orthonormalise(basis, factors.dimensions[1]);
         }
+        *used = if refreshed { 1.0 } else { *used + 1.0 };
         Sent::All
     }
 
@@ -180,7 +193,7 @@ impl Rounds for GradiVeq {
             false if self.refreshes(plan) => {
                 return rounds::add_raw(&means[..out.len()], weight, out);
             }
-            false => (plan.kept, means),
+            false => (&plan.kept[..factors.second()], means),
         };
         let (coefficients, rest) = factors.split(coded);
         factors.check(basis, coefficients)?;
@@ -327,6 +340,25 @@ mod tests {
         (first[1], second[1]) = (0.0, 0.0);
         assert_eq!(ranks[0].residual("t").unwrap(), first);
         assert_eq!(ranks[1].residual("t").unwrap(), second);
+    }
+
+    #[test]
+    fn exchanges_count_and_not_steps() {
+        // With ten local steps the exchanges are in steps 9, 19, 29, …: none is a multiple of 3 · 10.
+        let spec: Spec = "gradiveq:slice=4,keep=1,refresh=3".parse().unwrap();
+        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[18]));
+        let along = |axis: usize| -> [f32; 18] {
+            std::array::from_fn(|at| if at < 16 && at % 4 == axis { 1.0 } else { 0.0 })
+        };
+        let axes = (0..7).map(|exchange| {
+            let mut message = Vec::new();
+            let gradient = along(exchange / 3);
+            let step = 10 * exchange as u64 + 9;
+            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
+            numbers(&message)[..4].iter().position(|x| x.abs() > 0.5).unwrap()
+        });
+        // Made of the first axis, of all that is there of the second, of all that is there of the third.
+        assert_eq!(axes.collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 2]);
     }
 
     #[test]

@@ -15,7 +15,8 @@
 //!   shorter.
 //! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
 //! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance
-//!   would be sent at once. v is kept beside r. Without error feedback r is the latest gradient.
+//!   would be sent at once. Where a server sends changes of a model, or the owner of a slice what all ranks sent, it
+//!   is kept, so that nothing is lost on the way. v is kept beside r. Without error feedback r is the latest gradient.
 //! - **Moments**: by [`Encoder::observe`](crate::Encoder::observe); a gradient of which nothing is told counts as one
 //!   part. The trainer divides a batch of images in four.
 //! - **Deviations**: positions are entropy-coded, where the paper has 28 bits each. An element whose square is
@@ -136,6 +137,7 @@ impl Compressor for Variance {
         let top = largest.unwrap_or(i32::MAX);
         // The nearest power of two of less is out of reach.
         let least = 1.5 * f64::exp2(f64::from(top) - f64::from(POWERS));
+        let levels = source.has_plain_memory().then(|| values(top, 1.0));
         source.take_blocks_with_kept(|offset, block, squares| {
             let chunks = block.chunks_mut(64).zip(squares.chunks_mut(64));
             for (chunk, (block, squares)) in chunks.enumerate() {
@@ -144,10 +146,12 @@ impl Compressor for Variance {
                 while sent != 0 {
                     let at = sent.trailing_zeros() as usize;
                     sent &= sent - 1;
-                    let r = std::mem::take(&mut block[at]);
+                    let r = block[at];
+                    let symbol = (top - nearest(r)).max(0) as u16 | u16::from(r < 0.0) << 3;
+                    block[at] = levels.map_or(0.0, |levels| r - levels[usize::from(symbol)]);
                     squares[at] = 0.0;
                     positions.push((offset + 64 * chunk + at) as u32);
-                    symbols.push((top - nearest(r)).max(0) as u16 | u16::from(r < 0.0) << 3);
+                    symbols.push(symbol);
                 }
             }
         });
@@ -266,6 +270,25 @@ mod tests {
         decode("variance", &message, 1.0, &mut out).unwrap();
         assert_eq!(out, [2.0, 0.0, -1.0, 0.0]);
         assert_eq!(encoder.residual("t").unwrap(), [0.0, 5.0, 0.0, 0.001]);
+    }
+
+    #[test]
+    fn with_a_plain_memory_nothing_is_lost() {
+        let (encoder, tensor) = encoder();
+        let mut encoder = encoder.with_plain_memory();
+        let mut seen = [0.0; 4];
+        for sum in 1..=20 {
+            let message = step(&mut encoder, &tensor, &[1.9, -0.7, 3.0, 0.0]);
+            decode("variance", &message, 1.0, &mut seen).unwrap();
+            let left = encoder.residual("t").unwrap();
+            for (at, x) in [1.9, -0.7, 3.0, 0.0].into_iter().enumerate() {
+                assert!(
+                    (seen[at] + left[at] - sum as f32 * x).abs() < 1e-4,
+                    "{sum}: {seen:?} {left:?}"
+                );
+                assert!(left[at].abs() < 8.0);
+            }
+        }
     }
 
     #[test]
