@@ -28,7 +28,10 @@ pub enum ExchangeError {
         deadline: Duration,
     },
     /// A peer sent something this rank did not expect.
-    #[error("rank {peer} sent something unexpected (during {operation}): {what}")]
+    #[error(
+        "rank {peer} sent something unexpected (during {operation}): {what}; were all ranks started with the same version \
+         and configuration?"
+    )]
     Protocol {
         /// The peer.
         peer: usize,

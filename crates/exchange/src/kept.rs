@@ -97,8 +97,8 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 /// stands for all ranks, counts that many times. All else (statistics and factors that methods start from,
 /// an optimizer's state, settings) is that of the old rank j modulo `states.len()`.
 ///
-/// Holds for equal shares. With as many ranks and the same strategy as before a rank's own state serves
-/// better: it is exact.
+/// Holds for equal shares, and where every rank sends for itself: not in a hierarchy. With as many ranks and the same
+/// strategy as before a rank's own state serves better: it is exact.
 ///
 /// # Panics
 /// If there are no states.
@@ -119,6 +119,19 @@ pub fn reshare(states: &[State], rank: usize, workers: usize) -> State {
         shared.set_floats(&text, sum);
     }
     shared
+}
+
+/// Takes what is kept for these tensors from one state: what methods in rounds start from must be the same on all
+/// ranks, and under other exchanges each rank has its own.
+pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
+    for (text, values) in from.floats_under("") {
+        let kept = |entry: &Entry<'_>| {
+            entry.kind == "kept" && entry.range.is_none() && entry.owner.starts_with("push/")
+        };
+        if Entry::read(text).is_some_and(|entry| kept(&entry) && wanted(entry.name)) {
+            state.set_floats(text, values.to_vec());
+        }
+    }
 }
 
 /// Adds the residuals and velocities of a state to those of whole tensors.

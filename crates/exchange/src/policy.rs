@@ -79,6 +79,16 @@ impl Policy {
         if raw { Route::Raw } else { Route::Push }
     }
 
+    /// Whether a tensor's compressor plays [rounds](gradwire::Rounds).
+    pub(crate) fn plays_rounds(&self, tensor: &Tensor) -> bool {
+        let plays = |spec: &Spec| spec.compressor().rounds().is_some();
+        match self.route(tensor) {
+            Route::Raw => false,
+            Route::Push => plays(&self.push) || self.later.iter().any(|(_, spec)| plays(spec)),
+            Route::Rule(at) => plays(&self.rules[at].spec),
+        }
+    }
+
     /// The compressor of gradients at a step.
     pub fn push_at(&self, step: u64) -> &Spec {
         let later = self.later.iter().rev().find(|(from, _)| *from <= step);

@@ -53,7 +53,8 @@ impl Setup<'_> {
         self.validate_combined()?;
         match self.strategy {
             Strategy::AllReduce => self.validate_linear(),
-            Strategy::AllGather | Strategy::ScatterReduce => Ok(()),
+            Strategy::AllGather => Ok(()),
+            Strategy::ScatterReduce => self.validate_slices(),
             Strategy::SparseAllReduce => self.validate_sparse(),
             Strategy::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
             Strategy::Hierarchical { .. } => Ok(()),
@@ -86,9 +87,14 @@ impl Setup<'_> {
         check_lengths(self.tensors, self.initial)
     }
 
-    /// A later compressor is the same with other parameters, so that residuals mean the same, or follows one that
-    /// kept nothing.
+    /// Rules are for every step. A later compressor is the same with other parameters, so that residuals mean the same,
+    /// or follows one that kept nothing.
     fn validate_phases(&self) -> Result<(), ExchangeError> {
+        if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
+            return refuse(format!(
+                "rule '{rule}': local steps are of a whole model; leave every off in rules"
+            ));
+        }
         let (mut before, mut begun) = (&self.policy.push, 0);
         for (from, spec) in &self.policy.later {
             if *from <= begun {
@@ -129,6 +135,19 @@ impl Setup<'_> {
             spec,
             linear.join(", ")
         ))
+    }
+
+    /// Positions in the whole tensor are told of the elements that messages for its slices carry.
+    fn validate_slices(&self) -> Result<(), ExchangeError> {
+        match self.tensors.iter().find(|tensor| tensor.elements() > u32::MAX as usize) {
+            None => Ok(()),
+            Some(tensor) => refuse(format!(
+                "tensor '{}' has {} elements, and scatter-reduce takes at most {}; split the tensor, or use all-gather",
+                tensor.name(),
+                tensor.elements(),
+                u32::MAX
+            )),
+        }
     }
 
     /// Who combines the ranks' gradients must have them one by one.
@@ -182,9 +201,8 @@ impl Setup<'_> {
             return refuse("there are no servers; give servers=1 or more");
         }
         // Without a compressor of their own pulls follow pushes.
-        let later =
-            self.policy.later.iter().map(|(_, spec)| spec).filter(|_| self.policy.pull.is_none());
-        let mut pulls = std::iter::once(self.policy.pull()).chain(later);
+        let follow = self.pushes().filter(|_| self.policy.pull.is_none());
+        let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.entry().aggregation == Aggregation::Vote) {
             return refuse(format!(
                 "servers send changes of the model, which the votes of '{spec}' do not carry; give pulls another \

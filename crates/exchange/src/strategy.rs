@@ -89,6 +89,11 @@ impl Strategy {
     /// The names and parameters of all strategies, in one line.
     pub const KNOWN: &'static str = KNOWN;
 
+    /// Whether some ranks send for others.
+    pub fn leads(&self) -> bool {
+        matches!(self, Self::Hierarchical { node: 2.. })
+    }
+
     /// Ranks that are servers, not workers.
     pub fn servers(&self) -> usize {
         match self {

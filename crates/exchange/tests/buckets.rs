@@ -147,6 +147,22 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
 }
 
 #[test]
+fn ranks_that_had_a_basis_each_have_one_together_when_they_reduce() {
+    let text = "gradiveq:slice=8,keep=2,refresh=50";
+    let groups = [vec![2, 0], vec![1, 3]];
+    let mut ends = ranks(vec![model("all-gather", text); 3], |rank, buckets| {
+        (0..3).for_each(|at| drop(step(buckets, &groups, rank, at)));
+        buckets.save_all().unwrap()
+    });
+    let states = ends.pop().unwrap();
+    let after = ranks(vec![model("all-reduce", text); 3], |rank, buckets| {
+        buckets.load(&states).unwrap();
+        (3..5).map(|at| bits(&step(buckets, &groups, rank, at))).collect::<Vec<_>>()
+    });
+    assert!(after.iter().all(|means| *means == after[0]), "ranks differ");
+}
+
+#[test]
 fn a_resumed_rank_goes_on_bit_for_bit() {
     for name in ["all-gather", "scatter-reduce"] {
         let groups = [vec![2, 0], vec![1, 3]];

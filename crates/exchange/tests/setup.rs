@@ -51,6 +51,11 @@ fn votes_and_residuals_that_lead_nowhere_are_refused() {
     votes.policy.pull = Some("signsgd".parse().unwrap());
     let message = refusal(&votes);
     assert!(message.contains("votes of 'signsgd'") && message.contains("efsignsgd"), "{message}");
+    let mut ruled = run("server", "topk");
+    ruled.policy.rules = vec!["t0.* -> signum".parse().unwrap()];
+    assert!(refusal(&ruled).contains("votes of 'signum'"));
+    ruled.policy.pull = Some("none".parse().unwrap());
+    assert!(ruled.setup().validate().is_ok());
     let mut late = run("all-reduce", "none");
     late.policy.later = vec![(2, "topk".parse().unwrap())];
     assert!(refusal(&late).contains("messages of 'topk' do not add"));
@@ -176,4 +181,15 @@ fn compressors_take_over_in_order_and_from_their_like_only() {
     assert!(refused(&[(0, "topk")]).unwrap_err().contains("in order"));
     assert!(refused(&[(2, "3lc")]).unwrap_err().contains("carried over"));
     assert!(refused(&[(2, "topk:ef=off")]).unwrap_err().contains("carried over"));
+}
+
+#[test]
+fn local_steps_of_single_tensors_are_refused() {
+    let mut run = run("all-gather", "3lc");
+    run.policy.rules = vec!["*.weight -> sbc:p=0.01,every=100".parse().unwrap()];
+    let error = refusal(&run);
+    assert!(
+        error.contains("'*.weight -> sbc:p=0.01,every=100'") && error.contains("leave every off"),
+        "{error}"
+    );
 }

@@ -77,7 +77,11 @@ impl Checkpoint {
 
     /// A checkpoint that is this state, of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
-        for (key, value) in settings(config).into_iter().filter(|(key, _)| *key != "workers") {
+        // Residuals are handed on from rank to rank, and in a hierarchy only leaders have any.
+        let fixed = config.strategy.leads();
+        for (key, value) in
+            settings(config).into_iter().filter(|(key, _)| fixed || *key != "workers")
+        {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
         let damaged =

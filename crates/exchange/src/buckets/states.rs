@@ -52,7 +52,12 @@ impl Buckets {
                     states.len(),
                 ))
             })?;
-            kept::reshare(&all, rank, size)
+            let mut state = kept::reshare(&all, rank, size);
+            let tensor = |name: &str| self.by_name.get(name).map(|&at| &self.model.tensors[at]);
+            kept::take_kept(&mut state, &all[0], |name| {
+                tensor(name).is_some_and(|tensor| self.model.policy.plays_rounds(tensor))
+            });
+            state
         };
         self.check(&state)?;
         self.loose = state;

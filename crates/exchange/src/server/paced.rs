@@ -125,10 +125,16 @@ impl Paced {
     }
 
     pub(super) fn restore(&mut self, slots: &[Slot], state: &State) -> Result<(), StateError> {
+        let key = |worker: usize, slot: &Slot| format!("base{worker}/{}", slot.tensor.name());
+        let first = slots.first();
+        let saved = first
+            .map_or(0, |slot| (0..).take_while(|&w| state.floats(&key(w, slot)).is_ok()).count());
         for (worker, sender) in self.senders.iter_mut().enumerate() {
-            sender.restore(&format!("pull{worker}/"), state)?;
+            // Where there are more workers than before, each starts from one of theirs.
+            let of = worker % saved.max(1);
+            sender.restore(&format!("pull{of}/"), state)?;
             for (slot, clocks) in slots.iter().zip(&mut self.clocks) {
-                let entry = format!("base{worker}/{}", slot.tensor.name());
+                let entry = key(of, slot);
                 let (saved, base) = (state.floats(&entry)?, &mut clocks.bases[worker]);
                 let (found, expected) = (saved.len(), base.len());
                 if found != expected {

@@ -180,6 +180,38 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
 }
 
 #[test]
+fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    for exchange in ["server:mode=async", "server:stale=1,servers=2"] {
+        let config = RunConfig { workers: 2, steps: 20, ..config("topk:ratio=0.1", exchange) };
+        let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
+        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+        run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+        for workers in [1, 3, 5] {
+            let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+            let resumed = run(&RunConfig { workers, ..config.clone() }, &(), &options).unwrap();
+            assert_eq!((resumed.trace.len(), resumed.workers), (20, workers), "{exchange}");
+        }
+    }
+}
+
+#[test]
+fn a_hierarchy_goes_on_with_as_many_workers_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let config = RunConfig { workers: 3, steps: 20, ..config("topk", "hierarchical") };
+    let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
+    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+    run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+    let other = RunConfig { workers: 2, ..config.clone() };
+    let error = run(&other, &(), &options).unwrap_err().to_string();
+    assert!(error.contains("workers = 3") && error.contains("go on with the saved"), "{error}");
+    assert_eq!(run(&config, &(), &options).unwrap().trace.len(), 20);
+}
+
+#[test]
 fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
