@@ -10,7 +10,7 @@ use super::{DataError, zip};
 const MAX_FILE: u64 = 256 << 20;
 
 /// The most that all files of an archive may hold, unpacked; so that a small file cannot fill the memory.
-const MAX_ALL: u64 = 8 << 30;
+pub(super) const MAX_ALL: u64 = 8 << 30;
 
 /// What a tar archive ends with: two blocks of zeros.
 const END_MARK: [u8; 1024] = [0; 1024];

@@ -12,6 +12,7 @@ use std::thread;
 
 use image::{DynamicImage, ImageReader};
 
+use super::archive::MAX_ALL;
 use super::files::{Checksums, names};
 use super::{DataError, Images, archive};
 
@@ -150,6 +151,10 @@ impl Shape {
     fn of(images: &Images) -> Self {
         Self { width: images.width, height: images.height, channels: images.channels }
     }
+
+    fn bytes(self) -> usize {
+        self.width * self.height * self.channels
+    }
 }
 
 impl std::fmt::Display for Shape {
@@ -171,6 +176,13 @@ fn decode(origin: &Path, classes: Classes, shape: Option<Shape>) -> Result<Image
         Some(shape) => shape,
         None => decode_file(origin, &files[0])?.0,
     };
+    if shape.bytes().saturating_mul(files.len()) as u64 > MAX_ALL {
+        let (count, most) = (files.len(), MAX_ALL >> 30);
+        let reason = format!(
+            "{count} images of {shape} are more than {most} GiB; take fewer, or smaller ones"
+        );
+        return Err(DataError::damaged(origin, reason));
+    }
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let share = files.len().div_ceil(threads);
     let parts = thread::scope(|scope| {

@@ -6,6 +6,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::archive::MAX_ALL;
 use super::files::{Checksums, content, unreadable};
 use super::{DataError, Images};
 
@@ -111,8 +112,14 @@ fn parse(
     let expected = sizes
         .iter()
         .try_fold(1u64, |product, &size| product.checked_mul(size as u64))
-        .filter(|&bytes| bytes < u64::MAX)
-        .ok_or_else(|| DataError::damaged(path, format!("its header claims sizes {sizes:?}")))?;
+        .filter(|&bytes| bytes <= MAX_ALL)
+        .ok_or_else(|| {
+            let most = MAX_ALL >> 30;
+            DataError::damaged(
+                path,
+                format!("its header claims sizes {sizes:?}, of more than {most} GiB"),
+            )
+        })?;
     // One byte more than announced shows what follows, and makes gzip check its own checksum.
     // Memory grows with what is really there, not with what the header claims.
     let mut data = Vec::new();

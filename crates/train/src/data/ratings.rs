@@ -38,7 +38,7 @@ pub struct Ratings {
     pub train: Vec<(u32, u32)>,
     /// What a model is asked.
     pub test: Vec<Question>,
-    /// Of each user, all items taken, the one kept back included, in order.
+    /// Of each user, all items taken but the one kept back, in order.
     taken: Vec<Vec<u32>>,
 }
 
@@ -72,17 +72,19 @@ impl Ratings {
             // Of equal times the last counts.
             let latest = all.iter().max_by_key(|(_, time)| *time).map(|(item, _)| *item);
             let kept = latest.filter(|_| own.len() > 1);
-            train.extend(own.iter().filter(|item| kept != Some(**item)).map(|&item| (user, item)));
             if let Some(kept) = kept {
                 let items = std::iter::once(kept).chain(others(user, items.len(), &own)).collect();
                 test.push(Question { user, items });
             }
-            taken.push(own);
+            let known: Vec<u32> = own.into_iter().filter(|item| kept != Some(*item)).collect();
+            train.extend(known.iter().map(|&item| (user, item)));
+            taken.push(known);
         }
         Self { users: users.len(), items: items.len(), train, test, taken }
     }
 
-    /// An item that the user has not taken, drawn from `rng`; any item where all are taken.
+    /// An item that the user has not taken as far as one may learn, drawn from `rng`: the one kept back can come too,
+    /// or else it would be told by never coming. Any item where all are taken.
     pub fn untaken(&self, user: u32, rng: &mut Rng) -> u32 {
         let taken = &self.taken[user as usize];
         loop {
@@ -230,12 +232,15 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_never_of_what_is_taken() {
+    fn draws_are_never_of_what_may_be_learned_from() {
         let ratings = load("u.data", "1\t1\t1\t1\n1\t2\t1\t2\n2\t3\t1\t1\n2\t4\t1\t2\n").unwrap();
         let mut rng = Rng::new(1, 0, 0, 0, 0);
         let drawn: BTreeSet<u32> = (0..100).map(|_| ratings.untaken(0, &mut rng)).collect();
-        assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [2, 3]);
-        let all = load("u.data", "1\t1\t1\t1\n1\t2\t1\t2\n").unwrap();
-        assert!(all.untaken(0, &mut rng) < 2, "ends where all are taken");
+        // Item 1 is kept back.
+        assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
+        let all = load("u.data", "1\t1\t1\t1\n2\t1\t1\t1\n2\t2\t1\t2\n3\t1\t1\t1\n").unwrap();
+        assert_eq!(all.untaken(0, &mut rng), 1);
+        let one = Ratings { items: 1, ..all };
+        assert_eq!(one.untaken(0, &mut rng), 0, "ends where all are taken");
     }
 }

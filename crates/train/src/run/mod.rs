@@ -1,7 +1,7 @@
-//! A training run: workers as threads, each with its replica and its shard of the data, exchanging
-//! compressed gradients.
+//! A training run: workers, each with its replica and its shard of the data, exchanging compressed gradients.
 //!
-//! [`run`] takes a [`RunConfig`] and returns a [`RunRecord`]; an [`Observer`] watches and can stop it.
+//! [`run`] takes a [`RunConfig`] and returns a [`RunRecord`], with workers as threads; [`run_rank`] is one rank that is
+//! a process of its own. An [`Observer`] watches and can stop it.
 
 mod apart;
 mod batches;

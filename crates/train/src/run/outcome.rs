@@ -50,6 +50,7 @@ impl Run<'_> {
             rules: config.rules.iter().map(Rule::to_string).collect(),
             raw_vectors: config.raw_vectors,
             raw_below: Some(config.raw_below),
+            raw_names: Some(config.raw_names.clone()),
             learning_rate: config.learning_rate.to_string(),
             augment: config.augment,
             seed: config.seed,
@@ -61,6 +62,7 @@ impl Run<'_> {
             sent: recorder.trace.iter().map(|step| step.sent).sum(),
             digest: format!("{:016x}", digest(parameters)),
             seconds: self.seconds(),
+            server: recorder.server,
             trace: recorder.trace,
             evaluations: recorder.evaluations,
             layers: match recorder.diagnoses.is_empty() {

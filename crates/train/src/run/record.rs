@@ -222,6 +222,9 @@ pub struct RunRecord {
     /// Tensors with fewer elements travelled uncompressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_below: Option<usize>,
+    /// Tensors with one of these in their name did so, too; `None` in records that do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_names: Option<Vec<String>>,
     /// The learning-rate schedule.
     pub learning_rate: String,
     /// Whether training images were cropped and flipped.
@@ -247,6 +250,10 @@ pub struct RunRecord {
     pub digest: String,
     /// Wall-clock seconds.
     pub seconds: f64,
+    /// Processor seconds that the busiest server took for a step, decoding, in the optimizer and encoding; since the
+    /// last resumption, where there was one. `None` without servers, and where they are processes of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<f64>,
     /// Every step.
     pub trace: Vec<StepRecord>,
     /// Every evaluation.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gradwire_exchange::ServerReport;
 use serde::{Deserialize, Serialize};
 
 use super::diagnosis::Diagnosis;
@@ -37,6 +38,10 @@ pub(super) struct Recorder {
     pub(super) evaluations: Vec<Evaluation>,
     /// Diagnoses on record, in order.
     pub(super) diagnoses: Vec<Diagnosis>,
+    /// The processor time of the busiest server in a step, if servers are of this process.
+    pub(super) server: Option<f64>,
+    /// Steps on record from before.
+    past: usize,
     pending: BTreeMap<u64, Vec<Option<Sample>>>,
     /// The step each worker takes next.
     next: Vec<u64>,
@@ -46,7 +51,17 @@ impl Recorder {
     /// A recorder for so many workers that goes on from what is on record already.
     pub(super) fn new(workers: usize, past: Record) -> Self {
         let Record { trace, evaluations, diagnoses, .. } = past;
-        Self { trace, evaluations, diagnoses, pending: BTreeMap::new(), next: vec![0; workers] }
+        let (past, pending, next) = (trace.len(), BTreeMap::new(), vec![0; workers]);
+        Self { trace, evaluations, diagnoses, server: None, past, pending, next }
+    }
+
+    /// Takes what servers did in all steps but those from before.
+    pub(super) fn add_servers(&mut self, reports: &[ServerReport]) {
+        let steps = (self.trace.len() - self.past).max(1) as f64;
+        let worked = |report: &ServerReport| {
+            (report.decompress + report.update + report.compress).as_secs_f64() / steps
+        };
+        self.server = reports.iter().map(worked).max_by(f64::total_cmp);
     }
 
     /// Takes a worker's sample and the step it takes next. Returns the steps that are now complete:

@@ -214,7 +214,7 @@ impl Run<'_> {
             members.into_iter().map(|member| worker(member, parts, &shared, &events)).collect();
         drop(events);
 
-        let (recorder, mut parameters) = thread::scope(|scope| {
+        let (mut recorder, mut parameters) = thread::scope(|scope| {
             let mut threads = Vec::with_capacity(workers.len());
             for worker in workers {
                 let (cause, name) = (&cause, format!("worker {}", worker.rank));
@@ -237,8 +237,10 @@ impl Run<'_> {
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
             (recorder, parameters)
         });
-        if let Some(Err(error)) = servers.map(Servers::join) {
-            cause.note(Failure::Error(TrainError::Servers(error)));
+        match servers.map(Servers::join) {
+            Some(Ok(reports)) => recorder.add_servers(&reports),
+            Some(Err(error)) => cause.note(Failure::Error(TrainError::Servers(error))),
+            None => {}
         }
         if let Some(failure) = cause.take() {
             return Err(self.explain(failure));

@@ -14,6 +14,15 @@ fn uncompressed_runs_agree_whatever_the_exchange() {
 }
 
 #[test]
+fn what_servers_do_is_on_record() {
+    let record = train(&config("3lc", "server:servers=2"));
+    let server = record.server.unwrap();
+    // It is part of what the clock on the wall says.
+    assert!(server > 0.0 && server < record.seconds, "{server} of {}", record.seconds);
+    assert_eq!(train(&config("3lc", "all-gather")).server, None);
+}
+
+#[test]
 fn local_steps_send_the_sum() {
     let record = train(&RunConfig { steps: 5, ..config("none:every=2", "all-reduce") });
     let sent: Vec<bool> = record.trace.iter().map(|step| step.bytes_up > 0.0).collect();
