@@ -14,7 +14,7 @@ use gradwire_train::schedule::LearningRate;
 use crate::failure::Failure;
 
 /// What is not given comes from the experiment file, else from the defaults.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
     /// Take settings from a TOML file; flags given beside it win
     #[arg(long, value_name = "FILE")]
@@ -32,10 +32,8 @@ pub(crate) struct Settings {
     /// Number of workers [default: 4; under mpirun, the processes that are no servers]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<usize>,
-    /// How workers exchange tensors: all-reduce, all-gather, scatter-reduce,
-    /// server[:servers=N,backup=N] [default: server]
-    #[arg(long, value_name = "STRATEGY")]
-    exchange: Option<Strategy>,
+    #[arg(long, value_name = "STRATEGY", help = exchange_help())]
+    pub(crate) exchange: Option<Strategy>,
     /// What workers send: gradients; updates, the changes of parameters that each brings about with an
     /// optimizer of its own over the local steps of a round; or weights, the parameters themselves, of which
     /// the mean is taken [default: gradients]
@@ -123,7 +121,7 @@ pub(crate) struct Settings {
     diagnose: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Switch {
     On,
     Off,
@@ -219,6 +217,10 @@ impl Several {
         set(&mut experiment.links_mbit, given(&self.links_mbit));
         set(&mut experiment.latency_ms, self.latency_ms);
     }
+}
+
+fn exchange_help() -> String {
+    format!("How workers exchange tensors: {} [default: server]", Strategy::KNOWN)
 }
 
 fn given<T: Clone>(values: &[T]) -> Option<Vec<T>> {

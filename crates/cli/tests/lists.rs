@@ -50,6 +50,7 @@ fn data_is_listed_and_checked() {
     assert!(
         listed.contains("digits") && listed.contains("mnist") && listed.contains("GRADWIRE_DATA")
     );
+    assert!(listed.contains("movielens-100k: u.data"), "{listed}");
     // These images are in MNIST's files, but they are not MNIST.
     let output = bench.run("data check images");
     assert_eq!(output.status.code(), Some(2));

@@ -155,6 +155,8 @@ fn steps_over_links_stand_beside_the_model() {
     // No link slowed these down: they took less than the model says.
     let page = String::from_utf8(bench.read("links/README.md")).unwrap();
     assert!(page.contains("off by at most +"), "{page}");
+    let error = bench.refused("reproduce 3lc-links --out links --steps 5");
+    assert!(error.contains("trains nothing"), "{error}");
 }
 
 #[test]
@@ -179,6 +181,13 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     assert!(error.contains("batch 8"), "{error}");
     assert!(bench.ok("reproduce").contains("3lc-table1"));
     assert!(bench.refused("reproduce 4lc-table1").contains("3lc-table1"));
+    for (line, says) in [
+        ("reproduce grace-fig6 --row ncf --exchange server", "sets --exchange by itself"),
+        ("reproduce grace-fig8 --row ncf --workers 4", "sets --workers by itself"),
+    ] {
+        let error = bench.refused(line);
+        assert!(error.contains(says), "{error}");
+    }
 }
 
 #[test]

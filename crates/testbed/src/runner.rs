@@ -147,6 +147,11 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
             config.raw_below.to_string(),
             run.raw_below.unwrap_or(config.raw_below).to_string(),
         ),
+        (
+            "raw names",
+            config.raw_names.join(" "),
+            run.raw_names.as_ref().unwrap_or(&config.raw_names).join(" "),
+        ),
         ("overlap", config.overlap.to_string(), run.overlap.to_string()),
         ("momentum masking", config.mask.to_string(), run.mask.to_string()),
         ("weight decay", config.weight_decay.to_string(), (run.weight_decay as f32).to_string()),

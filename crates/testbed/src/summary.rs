@@ -112,6 +112,8 @@ pub struct Summary {
     pub compute: f64,
     /// The links modelled.
     pub links: Vec<Link>,
+    /// Whether step times lack those of servers, which are not on record.
+    pub lacks_servers: bool,
 }
 
 /// The links that tables show unless told otherwise: 10 Mbit/s to 10 Gbit/s, without latency.
@@ -144,7 +146,17 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
         metric: runs[0].metric,
         compute,
         links: links.to_vec(),
+        lacks_servers: lacks_servers(runs)?,
     })
+}
+
+/// Whether a run had servers whose times are not on record.
+fn lacks_servers(runs: &[RunRecord]) -> Result<bool, TestbedError> {
+    let mut lacks = false;
+    for run in runs {
+        lacks |= parse::<Strategy>(&run.strategy)?.servers() > 0 && run.server.is_none();
+    }
+    Ok(lacks)
 }
 
 /// Runs grouped by compressor, in the order of first appearance.
@@ -159,9 +171,9 @@ pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
     groups
 }
 
-/// Modelled seconds of one step of `run` on `link`: its measured times, `compute` seconds of
-/// forward and backward passes, and the wire time the link model makes of its mean bytes. The parts
-/// follow one another; no overlap is assumed.
+/// Modelled seconds of one step of `run` on `link`: its measured times, those of its busiest server
+/// included as far as they are on record, `compute` seconds of forward and backward passes, and the wire
+/// time the link model makes of its mean bytes. The parts follow one another; no overlap is assumed.
 pub fn step_seconds(run: &RunRecord, compute: f64, link: Link) -> Result<f64, TestbedError> {
     let strategy: Strategy = parse(&run.strategy)?;
     let steps = run.steps.max(1) as f64;
@@ -172,7 +184,7 @@ pub fn step_seconds(run: &RunRecord, compute: f64, link: Link) -> Result<f64, Te
     };
     let wire = link.step_time(strategy, run.workers, bytes).as_secs_f64();
     let own = mean(run.trace.iter().map(|s| s.compress + s.decompress + s.update)).unwrap_or(0.0);
-    Ok(compute + own + wire)
+    Ok(compute + own + run.server.unwrap_or(0.0) + wire)
 }
 
 /// The median compute time of a step over all runs, in seconds.
@@ -342,6 +354,19 @@ mod tests {
         assert!(near(fast.speedup.unwrap(), 1.0));
         // 10 ms compute, 1 compress, 2 decompress, half a millisecond of update.
         assert!((fast.step - 0.0135).abs() < 1e-6, "{}", fast.step);
+    }
+
+    #[test]
+    fn a_servers_time_is_part_of_a_step() {
+        let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
+        let link = Link::mbit(100.0);
+        assert!(summarize(&runs, &[link]).unwrap().lacks_servers);
+        let before = step_seconds(&runs[1], 0.01, link).unwrap();
+        runs.iter_mut().for_each(|run| run.server = Some(0.25));
+        assert!(near(step_seconds(&runs[1], 0.01, link).unwrap(), before + 0.25));
+        assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
+        runs.iter_mut().for_each(|run| (run.server, run.strategy) = (None, "all-gather".into()));
+        assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
     }
 
     #[test]

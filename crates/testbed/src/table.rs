@@ -226,6 +226,13 @@ pub fn notes(summary: &Summary) -> Vec<String> {
          not overlap."
             .to_owned(),
     ];
+    if summary.lacks_servers {
+        notes.push(
+            "Of servers, bytes count in modelled times; the processor time they decode, update and encode in was not \
+             recorded in these runs."
+                .to_owned(),
+        );
+    }
     if overlaps(summary) {
         notes.push(
             "Hidden: of the time in which gradients were encoded, sent, waited for and decoded, the part in which \

@@ -44,8 +44,13 @@ fn list() -> Result<(), Failure> {
     output::line(grid.left_aligned().terminal())?;
     output::line(format!(
         "\nLooked for in ${ROOT_VARIABLE}/<name>, then in data/<name>; --data takes a name, or any \
-         folder with such files."
-    ))
+         folder with such files:\n"
+    ))?;
+    for known in data::catalogue().iter().filter(|known| !known.files.is_empty()) {
+        let files: Vec<_> = known.files.iter().map(|file| file.name).collect();
+        output::line(format!("{}: {}", known.name, files.join(", ")))?;
+    }
+    Ok(())
 }
 
 fn place(known: &Known) -> String {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use gradwire_testbed::engine::Threads;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::reproduce::{COMPRESSOR, Reproduction, adacomp, files, paper_table, part_of};
+use gradwire_testbed::reproduce::{
+    COMPRESSOR, Reproduction, adacomp, files, grace, paper_table, part_of,
+};
 use gradwire_testbed::results;
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::summarize;
@@ -17,7 +19,7 @@ use crate::progress::Bars;
 use crate::settings::{Settings, command_line};
 use crate::verbs::compare::conclude;
 use crate::verbs::studies;
-use crate::{interrupt, output};
+use crate::{engine, interrupt, output};
 
 /// Run a paper's table again; print its figures and the measured ones side by side.
 ///
@@ -62,10 +64,16 @@ impl Reproduce {
             let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results").join(name));
             return study(&self.settings, &out);
         }
+        if engine::processes().is_some() {
+            return Err(Failure::Input(format!(
+                "{name} runs in one process; start it without mpirun"
+            )));
+        }
         let mut which = Reproduction::find(name)?;
         if let Some(row) = &self.row {
             which = which.with_row(row)?;
         }
+        self.refuse_set(which)?;
         let mut experiment = self.settings.experiment(which.experiment())?;
         experiment.compressors = which.compressors(experiment.steps);
         if !self.seeds.is_empty() {
@@ -127,6 +135,22 @@ impl Reproduce {
             output::line(format!("\nReport: {}", out.join("report.html").display()))?;
         }
         conclude(outcome, planned)
+    }
+}
+
+impl Reproduce {
+    /// Refuses flags for what a study sets by itself.
+    fn refuse_set(&self, which: Reproduction) -> Result<(), Failure> {
+        let Reproduction::Grace(study) = which else { return Ok(()) };
+        let by_workers = matches!(study, grace::Study::Figure8(_));
+        let given = if self.settings.exchange.is_some() {
+            "exchange"
+        } else if by_workers && self.settings.workers.is_some() {
+            "workers"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::Input(format!("{} sets --{given} by itself; leave it off", which.id())))
     }
 }
 

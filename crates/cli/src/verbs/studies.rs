@@ -36,8 +36,17 @@ pub(super) fn find(name: &str) -> Option<Study> {
     }
 }
 
+/// Refuses settings of training for a study that trains nothing.
+fn refuse_settings(id: &str, settings: &Settings) -> Result<(), Failure> {
+    if *settings == Settings::default() {
+        return Ok(());
+    }
+    Err(Failure::Input(format!("{id} trains nothing; leave all settings but --out off")))
+}
+
 /// Times compressors alone, which needs no runs.
-fn time_compressors(_: &Settings, out: &Path) -> Result<(), Failure> {
+fn time_compressors(settings: &Settings, out: &Path) -> Result<(), Failure> {
+    refuse_settings(latency::ID, settings)?;
     interrupt::listen();
     let specs = grace::specs();
     let mut all = Vec::new();
@@ -65,7 +74,8 @@ fn time_compressors(_: &Settings, out: &Path) -> Result<(), Failure> {
 }
 
 /// Compares what runs over real links took with the link model. The runs lie in folders called by the link's Mbit/s.
-fn collect_links(_: &Settings, out: &Path) -> Result<(), Failure> {
+fn collect_links(settings: &Settings, out: &Path) -> Result<(), Failure> {
+    refuse_settings(measured::ID, settings)?;
     let links = links_in(out)?;
     if links.is_empty() {
         return Err(Failure::Input(format!(

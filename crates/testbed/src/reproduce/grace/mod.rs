@@ -249,7 +249,7 @@ impl Study {
     /// If the wire cannot be measured.
     pub fn table(self, summary: &Summary, runs: &[RunRecord]) -> Result<Grid, TestbedError> {
         match self {
-            Self::Figure6(_) | Self::PlainSgd(_) => Ok(methods(summary)),
+            Self::Figure6(_) | Self::PlainSgd(_) => Ok(methods(summary, &self.compressors())),
             Self::Feedback(_) => Ok(feedback(summary)),
             Self::Figure8(_) => Ok(scaling(&scaled(runs, link(summary))?)),
         }
@@ -316,6 +316,7 @@ impl Study {
             line("learning rate of signs", SIGN_RATE, self.sign_rate(&run.learning_rate));
         }
         line("quality of none", baseline, "see above".to_owned());
+        line("which quality", "the best in training", "that at the end".to_owned());
         line(
             "exchange",
             "all-reduce where messages add, else all-gather; Open MPI",

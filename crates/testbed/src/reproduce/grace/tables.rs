@@ -7,7 +7,7 @@ use crate::summary::{Row, Summary};
 use crate::table::{Grid, difference, quality};
 
 /// Figures 6, 7 and 12 in numbers.
-pub(super) fn methods(summary: &Summary) -> Grid {
+pub(super) fn methods(summary: &Summary, compared: &[String]) -> Grid {
     let mut head = vec![
         "method".to_owned(),
         "compressor".to_owned(),
@@ -17,8 +17,13 @@ pub(super) fn methods(summary: &Summary) -> Grid {
     ];
     head.extend(summary.links.iter().map(|link| bandwidth(link.bits_per_second)));
     let mut grid = Grid::new(head);
-    for (name, spec) in METHODS {
-        let Some(row) = summary.rows.iter().find(|row| row.compressor == spec) else { continue };
+    for (name, spec) in
+        METHODS.into_iter().filter(|(_, spec)| compared.iter().any(|one| one == spec))
+    {
+        let Some(row) = summary.rows.iter().find(|row| row.compressor == spec) else {
+            grid.push(missing(name, spec, grid.head.len()));
+            continue;
+        };
         let mut cells = vec![
             name.to_owned(),
             spec.to_owned(),
@@ -30,6 +35,13 @@ pub(super) fn methods(summary: &Summary) -> Grid {
         grid.push(cells);
     }
     grid
+}
+
+/// The row of a method whose run was not made, or ended without a result.
+fn missing(name: &str, spec: &str, cells: usize) -> Vec<String> {
+    let mut row = vec![name.to_owned(), spec.to_owned(), "no result".to_owned()];
+    row.resize(cells, "–".to_owned());
+    row
 }
 
 /// Section 5.4 in numbers.
