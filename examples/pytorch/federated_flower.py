@@ -4,6 +4,7 @@ The server sends the model as 16-bit floats; clients answer with the twentieth o
 most, and keep the rest, in Flower's own state of the node, for their next message. `client` and `server` are
 apps as `flwr run` takes them; run as a script, this file plays all nodes in one process:
 
+    pip install flwr==1.41.0
     python examples/pytorch/federated_flower.py --rounds 3
 """
 

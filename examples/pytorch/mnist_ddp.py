@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 examples/pytorch/mnist_ddp.py --data DIR --compressor 3lc:s=1.75
 
-Without --data (or GRADWIRE_DATA) it draws digits of its own.
+DIR holds MNIST's idx files, gzipped. Without --data (or GRADWIRE_DATA) the script draws digits of its own.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-//! Data-parallel training of image classifiers and language models through compressed exchanges.
+//! Data-parallel training through compressed exchanges: classification, segmentation, language, recommendation.
 //!
 //! - [`data`]: data sets from standard files, or generated.
-//! - [`models`]: MLP, LeNet-5, CIFAR's ResNets and LSTMs, with flat parameters and gradients.
+//! - [`models`]: MLPs, convolutional networks from LeNet-5 to ResNet-50, U-Net, LSTMs and collaborative filtering,
+//!   with flat parameters and gradients.
 //! - [`optim`], [`schedule`]: update rules and learning rates; [`plan`]: compressors over a run.
-//! - [`run`]: workers as threads, from a [`RunConfig`](run::RunConfig) to a
+//! - [`run`]: workers as threads or processes, from a [`RunConfig`](run::RunConfig) to a
 //!   [`RunRecord`](run::RunRecord), with checkpoints to resume from.
 //!
 //! The engine underneath is burn on its `flex` device, one thread a worker; nothing of it shows in
