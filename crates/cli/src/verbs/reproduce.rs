@@ -47,6 +47,9 @@ pub(crate) struct Reproduce {
     out: Option<PathBuf>,
 }
 
+/// What experiment.toml says first where it is not all of it.
+const VARIED: &str = "# What a study varies by itself, such as exchange, workers or learning rate, runs.jsonl has for each run.\n";
+
 fn fraction(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "give a number such as 0.25".to_owned())?;
     let fits = value > 0.0 && value <= 1.0;
@@ -119,7 +122,9 @@ impl Reproduce {
         experiment.steps = experiment.steps_on(&data);
         experiment.epochs = None;
         if !outcome.runs.is_empty() {
-            write_atomic(&out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
+            let text =
+                if several { VARIED.to_owned() } else { String::new() } + &experiment.to_toml();
+            write_atomic(&out.join("experiment.toml"), text.as_bytes())?;
             for (name, text) in files(which, &experiment, &outcome.runs, &command_line())? {
                 write_atomic(&out.join(name), text.as_bytes())?;
             }

@@ -316,7 +316,9 @@ impl Study {
             line("learning rate of signs", SIGN_RATE, self.sign_rate(&run.learning_rate));
         }
         line("quality of none", baseline, "see above".to_owned());
-        line("which quality", "the best in training", "that at the end".to_owned());
+        if !matches!(self, Self::Figure8(_)) {
+            line("which quality", "the best in training", "that at the end".to_owned());
+        }
         line(
             "exchange",
             "all-reduce where messages add, else all-gather; Open MPI",
