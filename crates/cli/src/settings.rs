@@ -64,7 +64,7 @@ pub(crate) struct Settings {
     epochs: Option<f64>,
     /// Images, or streams of text, per worker and step [default: 32, 5 for text]
     #[arg(long, value_name = "N")]
-    batch: Option<usize>,
+    pub(crate) batch: Option<usize>,
     /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], rmsprop[:rho=0.9,m=0],
     /// adagrad [default: momentum, sgd for text]
     #[arg(long, value_name = "NAME")]

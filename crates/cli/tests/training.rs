@@ -184,6 +184,7 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     for (line, says) in [
         ("reproduce grace-fig6 --row ncf --exchange server", "sets --exchange by itself"),
         ("reproduce grace-fig8 --row ncf --workers 4", "sets --workers by itself"),
+        ("reproduce adacomp-fig7 --batch 32", "sets --batch by itself"),
     ] {
         let error = bench.refused(line);
         assert!(error.contains(says), "{error}");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gradwire::{State, Tensor};
+use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
     Background, Buckets, ExchangeError, Model, OnNonFinite, Outcome, StepReport, Transport,
 };
@@ -33,9 +33,9 @@ pub(crate) struct Exchange {
     strategy: String,
     #[pyo3(get)]
     spec: String,
-    /// Steps from one exchange to the next, as the spec has it.
+    /// Of each stage of the plan, steps from one exchange to the next.
     #[pyo3(get)]
-    every: u64,
+    every: Vec<u64>,
 }
 
 /// What the thread tells the caller.
@@ -158,7 +158,9 @@ impl Exchange {
         let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let model = Model { strategy, policy, tensors: tensors.collect(), seed, on_non_finite };
-        let (spec, every) = (model.policy.push.to_string(), model.policy.push.every());
+        let spec = model.policy.push.to_string();
+        let later = model.policy.later.iter().map(|(_, spec)| spec);
+        let every = std::iter::once(&model.policy.push).chain(later).map(Spec::every).collect();
         let buckets = Buckets::new(Box::new(channel), model).map_err(Failure::from)?;
         let background = Background::new("gradwire", buckets).map_err(Failure::from)?;
         Ok(Self {

@@ -224,7 +224,7 @@ def refused(rank, size):
 
 def test_rounds_of_several_lengths_are_refused():
     (messages,) = ranks(1, refused)
-    for message, says in zip(messages, ["1 and 10", "10 and 100", "every", "at least 1", "without on_nonfinite"]):
+    for message, says in zip(messages, ["1 and 10", "10 and 100", "every", "at least 1", "without scaler and on_nonfinite"]):
         assert says in message, message
 
 

@@ -13,7 +13,7 @@ use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::format::{bandwidth, significant};
 use crate::plot::{Chart, Point, Scale, Series};
-use crate::summary::step_seconds;
+use crate::summary::{Common, step_seconds};
 use crate::table::Grid;
 
 /// The study's name on the command line.
@@ -97,7 +97,7 @@ fn seconds(run: &RunRecord, link: Link) -> Result<f64, TestbedError> {
             .collect(),
         ..run.clone()
     };
-    step_seconds(&idle, 0.0, link)
+    step_seconds(&idle, Common { compute: 0.0, servers: false }, link)
 }
 
 /// Every run: bytes beside the formula, and time over each link.

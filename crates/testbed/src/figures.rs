@@ -7,17 +7,17 @@ use crate::TestbedError;
 use crate::format::bandwidth;
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::results::thin;
-use crate::summary::{Spread, by_compressor, compute_seconds, step_seconds};
+use crate::summary::{Common, Spread, by_compressor, step_seconds};
 
 /// The most points of a line over steps.
 const POINTS: usize = 60;
 
 /// Quality over modelled training time on `link`, from the evaluations of runs of one length.
 pub fn quality_over_time(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
-    let compute = compute_seconds(runs);
+    let common = Common::of(runs)?;
     let mut series = Vec::new();
     for (colour, group) in by_compressor(runs).iter().enumerate() {
-        let step = step_seconds(group[0], compute, link)?;
+        let step = step_seconds(group[0], common, link)?;
         let points = evaluations(group).into_iter().map(|p| Point { x: p.x * step, ..p });
         series.push(line(group[0], colour, points.collect()));
     }
@@ -27,7 +27,7 @@ pub fn quality_over_time(runs: &[RunRecord], link: Link) -> Result<Chart, Testbe
 /// Final quality over modelled training time on `link`: one point for each number of steps, each a
 /// run of its own (Figures 4 to 6 and 8).
 pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
-    let compute = compute_seconds(runs);
+    let common = Common::of(runs)?;
     let mut series = Vec::new();
     for (colour, group) in by_compressor(runs).iter().enumerate() {
         let mut lengths: Vec<u64> = group.iter().map(|run| run.steps).collect();
@@ -36,7 +36,7 @@ pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Result<Chart, Testbe
         let mut points = Vec::new();
         for steps in lengths {
             let runs: Vec<_> = group.iter().filter(|run| run.steps == steps).collect();
-            let seconds = steps as f64 * step_seconds(runs[0], compute, link)?;
+            let seconds = steps as f64 * step_seconds(runs[0], common, link)?;
             let qualities: Vec<f64> =
                 runs.iter().map(|run| shown(run.metric, run.quality)).collect();
             points.extend(Spread::of(&qualities).map(|spread| spread.at(seconds)));

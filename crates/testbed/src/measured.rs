@@ -10,7 +10,7 @@ use gradwire_train::run::{RunRecord, StepRecord};
 use crate::TestbedError;
 use crate::format::{bandwidth, significant, times};
 use crate::reproduce::paper::{LINKS_MBIT, TABLE_1};
-use crate::summary::{compute_seconds, step_seconds};
+use crate::summary::{Common, step_seconds};
 use crate::table::Grid;
 
 /// The comparison's name on the command line.
@@ -42,12 +42,12 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The steps of a run over links that `tc` holds to so many megabits per second, with `compute` seconds of forward
-    /// and backward passes in each.
+    /// The steps of a run over links that `tc` holds to so many megabits per second, with what it has in common with the
+    /// runs beside it.
     ///
     /// # Errors
     /// If its record has no times on a wall clock, or is of a strategy that this version does not know.
-    pub fn of(run: &RunRecord, compute: f64, mbit: f64) -> Result<Self, TestbedError> {
+    pub fn of(run: &RunRecord, common: Common, mbit: f64) -> Result<Self, TestbedError> {
         let run = &without_first(run);
         let seconds = run.trace.iter().map(|step| step.wall).sum::<f64>() / run.steps as f64;
         if run.trace.is_empty() || seconds == 0.0 {
@@ -57,9 +57,9 @@ impl Measured {
             )));
         }
         let link = Link::mbit(mbit * PAYLOAD);
-        let modelled = step_seconds(run, compute, link)?;
+        let modelled = step_seconds(run, common, link)?;
         let unbounded = Link { bits_per_second: f64::INFINITY, ..link };
-        let wire = 1.0 - step_seconds(run, compute, unbounded)? / modelled;
+        let wire = 1.0 - step_seconds(run, common, unbounded)? / modelled;
         Ok(Self { compressor: run.compressor.clone(), mbit, seconds, modelled, wire })
     }
 
@@ -92,8 +92,8 @@ fn without_first(run: &RunRecord) -> RunRecord {
 /// # Errors
 /// As for [`Measured::of`].
 pub fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
-    let compute = compute_seconds(runs);
-    runs.iter().map(|run| Measured::of(run, compute, mbit)).collect()
+    let common = Common::of(runs)?;
+    runs.iter().map(|run| Measured::of(run, common, mbit)).collect()
 }
 
 /// Measured and modelled steps over one link; speed-ups over `none`, where there is a run of it.

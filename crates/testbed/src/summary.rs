@@ -112,7 +112,7 @@ pub struct Summary {
     pub compute: f64,
     /// The links modelled.
     pub links: Vec<Link>,
-    /// Whether step times lack those of servers, which are not on record.
+    /// Whether step times lack those of servers, which are not on record for all runs.
     pub lacks_servers: bool,
 }
 
@@ -126,14 +126,14 @@ pub fn default_links() -> Vec<Link> {
 /// # Errors
 /// If there are no runs, or one names a compressor or strategy that this version does not know.
 pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedError> {
-    let compute = compute_seconds(runs);
+    let common = Common::of(runs)?;
     let groups = by_compressor(runs);
     if groups.is_empty() {
         return Err(TestbedError::Config("there are no runs to summarise".to_owned()));
     }
     let mut rows = Vec::with_capacity(groups.len());
     for group in &groups {
-        rows.push(row(group, compute, links)?);
+        rows.push(row(group, common, links)?);
     }
     let baseline = rows.iter().find(|row| row.compressor == "none").cloned();
     let parameters = groups[0][0].parameters as f64;
@@ -144,19 +144,33 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
         baseline: if baseline.is_some() { Baseline::Measured } else { Baseline::Computed },
         rows,
         metric: runs[0].metric,
-        compute,
+        compute: common.compute,
         links: links.to_vec(),
-        lacks_servers: lacks_servers(runs)?,
+        lacks_servers: !common.servers,
     })
 }
 
-/// Whether a run had servers whose times are not on record.
-fn lacks_servers(runs: &[RunRecord]) -> Result<bool, TestbedError> {
-    let mut lacks = false;
-    for run in runs {
-        lacks |= parse::<Strategy>(&run.strategy)?.servers() > 0 && run.server.is_none();
+/// What modelled times of runs that stand beside each other have in common.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Common {
+    /// Seconds of a forward and backward pass, which do not depend on the compressor.
+    pub compute: f64,
+    /// Whether the times of busiest servers count: those of all runs, or none.
+    pub servers: bool,
+}
+
+impl Common {
+    /// That of these runs.
+    ///
+    /// # Errors
+    /// If one names a strategy that this version does not know.
+    pub fn of(runs: &[RunRecord]) -> Result<Self, TestbedError> {
+        let mut servers = true;
+        for run in runs {
+            servers &= parse::<Strategy>(&run.strategy)?.servers() == 0 || run.server.is_some();
+        }
+        Ok(Self { compute: compute_seconds(runs), servers })
     }
-    Ok(lacks)
 }
 
 /// Runs grouped by compressor, in the order of first appearance.
@@ -171,10 +185,9 @@ pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
     groups
 }
 
-/// Modelled seconds of one step of `run` on `link`: its measured times, those of its busiest server
-/// included as far as they are on record, `compute` seconds of forward and backward passes, and the wire
-/// time the link model makes of its mean bytes. The parts follow one another; no overlap is assumed.
-pub fn step_seconds(run: &RunRecord, compute: f64, link: Link) -> Result<f64, TestbedError> {
+/// Modelled seconds of one step of `run` on `link`: its measured times, what it has in common with those beside it, and
+/// the wire time the link model makes of its mean bytes. The parts follow one another; no overlap is assumed.
+pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> Result<f64, TestbedError> {
     let strategy: Strategy = parse(&run.strategy)?;
     let steps = run.steps.max(1) as f64;
     let bytes = StepBytes {
@@ -184,7 +197,8 @@ pub fn step_seconds(run: &RunRecord, compute: f64, link: Link) -> Result<f64, Te
     };
     let wire = link.step_time(strategy, run.workers, bytes).as_secs_f64();
     let own = mean(run.trace.iter().map(|s| s.compress + s.decompress + s.update)).unwrap_or(0.0);
-    Ok(compute + own + run.server.unwrap_or(0.0) + wire)
+    let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
+    Ok(common.compute + own + server + wire)
 }
 
 /// The median compute time of a step over all runs, in seconds.
@@ -194,7 +208,7 @@ pub fn compute_seconds(runs: &[RunRecord]) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn row(runs: &[&RunRecord], compute: f64, links: &[Link]) -> Result<Row, TestbedError> {
+fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, TestbedError> {
     let over = |figure: &dyn Fn(&RunRecord) -> f64| {
         mean(runs.iter().map(|run| figure(run))).expect("a group has a run")
     };
@@ -206,7 +220,7 @@ fn row(runs: &[&RunRecord], compute: f64, links: &[Link]) -> Result<Row, Testbed
     for &link in links {
         let mut step = 0.0;
         for run in runs {
-            step += step_seconds(run, compute, link)? / runs.len() as f64;
+            step += step_seconds(run, common, link)? / runs.len() as f64;
         }
         on_links.push(OnLink { link, step, speedup: None });
     }
@@ -361,9 +375,16 @@ mod tests {
         let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
         let link = Link::mbit(100.0);
         assert!(summarize(&runs, &[link]).unwrap().lacks_servers);
-        let before = step_seconds(&runs[1], 0.01, link).unwrap();
-        runs.iter_mut().for_each(|run| run.server = Some(0.25));
-        assert!(near(step_seconds(&runs[1], 0.01, link).unwrap(), before + 0.25));
+        let step = |runs: &[RunRecord]| {
+            let common = Common::of(runs).unwrap();
+            step_seconds(&runs[1], common, link).unwrap()
+        };
+        let before = step(&runs);
+        // Not before all of them are known.
+        runs[1].server = Some(0.25);
+        assert!(near(step(&runs), before) && summarize(&runs, &[link]).unwrap().lacks_servers);
+        runs[0].server = Some(0.5);
+        assert!(near(step(&runs), before + 0.25));
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
         runs.iter_mut().for_each(|run| (run.server, run.strategy) = (None, "all-gather".into()));
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);

@@ -229,7 +229,7 @@ pub fn notes(summary: &Summary) -> Vec<String> {
     if summary.lacks_servers {
         notes.push(
             "Of servers, bytes count in modelled times; the processor time they decode, update and encode in was not \
-             recorded in these runs."
+             recorded in all of these runs."
                 .to_owned(),
         );
     }

@@ -48,7 +48,8 @@ pub(crate) struct Reproduce {
 }
 
 /// What experiment.toml says first where it is not all of it.
-const VARIED: &str = "# What a study varies by itself, such as exchange, workers or learning rate, runs.jsonl has for each run.\n";
+const VARIED: &str = "# What a study varies by itself, such as exchange, workers or learning rate, runs.jsonl has for \
+     each run.\n";
 
 fn fraction(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "give a number such as 0.25".to_owned())?;
@@ -146,16 +147,25 @@ impl Reproduce {
 impl Reproduce {
     /// Refuses flags for what a study sets by itself.
     fn refuse_set(&self, which: Reproduction) -> Result<(), Failure> {
-        let Reproduction::Grace(study) = which else { return Ok(()) };
-        let by_workers = matches!(study, grace::Study::Figure8(_));
-        let given = if self.settings.exchange.is_some() {
-            "exchange"
-        } else if by_workers && self.settings.workers.is_some() {
-            "workers"
-        } else {
-            return Ok(());
+        let Settings { exchange, workers, batch, .. } = &self.settings;
+        let (exchange, workers, batch) = (exchange.is_some(), workers.is_some(), batch.is_some());
+        let given: &[_] = match which {
+            Reproduction::Grace(grace::Study::Figure8(_)) => {
+                &[("exchange", exchange), ("workers", workers)]
+            }
+            Reproduction::Grace(_) => &[("exchange", exchange)],
+            Reproduction::AdaComp(adacomp::Study::Figure7) => {
+                &[("workers", workers), ("batch", batch)]
+            }
+            _ => &[],
         };
-        Err(Failure::Input(format!("{} sets --{given} by itself; leave it off", which.id())))
+        match given.iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some((flag, _)) => {
+                let reason = format!("{} sets --{flag} by itself; leave it off", which.id());
+                Err(Failure::Input(reason))
+            }
+        }
     }
 }
 

@@ -35,7 +35,7 @@ class Exchange:
     size: int
     strategy: str
     spec: str
-    every: int
+    every: List[int]
     def __init__(
         self,
         channel: Any,

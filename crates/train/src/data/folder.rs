@@ -50,7 +50,8 @@ pub(super) fn load_folders(
             }
         }
     }
-    assemble(dir, splits)
+    // What is on disk is as large as it is; what a small archive unpacks to is bounded.
+    assemble(dir, splits, u64::MAX)
 }
 
 /// Loads such folders from the archive at `path`, at its top or inside a folder of it; `None` if it
@@ -60,7 +61,7 @@ pub(super) fn load_archive(
     bytes: &[u8],
 ) -> Result<Option<(Images, Images)>, DataError> {
     let splits = unpack(path, bytes)?;
-    if splits.is_empty() { Ok(None) } else { assemble(path, splits).map(Some) }
+    if splits.is_empty() { Ok(None) } else { assemble(path, splits, MAX_ALL).map(Some) }
 }
 
 fn is_image(file: &str) -> bool {
@@ -90,8 +91,9 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Splits, DataError> {
     Ok(splits)
 }
 
-/// Decodes both splits, whose classes must be the same; `origin` is the folder or archive.
-fn assemble(origin: &Path, mut splits: Splits) -> Result<(Images, Images), DataError> {
+/// Decodes both splits, whose classes must be the same, each to at most so many bytes; `origin` is the folder or
+/// archive.
+fn assemble(origin: &Path, mut splits: Splits, most: u64) -> Result<(Images, Images), DataError> {
     let lacks =
         |file: &str| DataError::MissingFile { path: origin.to_owned(), file: file.to_owned() };
     let (train_name, train) =
@@ -101,8 +103,8 @@ fn assemble(origin: &Path, mut splits: Splits) -> Result<(Images, Images), DataE
         .or_else(|| splits.remove_entry("val"))
         .ok_or_else(|| lacks("test/<class>/*.jpg (or val/<class>/*.jpg)"))?;
     check_classes(origin, (&train_name, &train), (&test_name, &test))?;
-    let train = decode(origin, train, None)?;
-    let test = decode(origin, test, Some(Shape::of(&train)))?;
+    let train = decode(origin, train, None, most)?;
+    let test = decode(origin, test, Some(Shape::of(&train)), most)?;
     Ok((train, test))
 }
 
@@ -169,18 +171,21 @@ struct File {
     bytes: Vec<u8>,
 }
 
-fn decode(origin: &Path, classes: Classes, shape: Option<Shape>) -> Result<Images, DataError> {
+fn decode(
+    origin: &Path,
+    classes: Classes,
+    shape: Option<Shape>,
+    most: u64,
+) -> Result<Images, DataError> {
     let count = classes.len();
     let files = in_turn(classes);
     let shape = match shape {
         Some(shape) => shape,
         None => decode_file(origin, &files[0])?.0,
     };
-    if shape.bytes().saturating_mul(files.len()) as u64 > MAX_ALL {
-        let (count, most) = (files.len(), MAX_ALL >> 30);
-        let reason = format!(
-            "{count} images of {shape} are more than {most} GiB; take fewer, or smaller ones"
-        );
+    if shape.bytes().saturating_mul(files.len()) as u64 > most {
+        let reason =
+            format!("its {} images of {shape} hold more than {} GiB", files.len(), most >> 30);
         return Err(DataError::damaged(origin, reason));
     }
     let threads = thread::available_parallelism().map_or(1, NonZero::get);

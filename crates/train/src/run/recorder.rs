@@ -119,6 +119,8 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn sample(step: u64, loss: f64, bytes_up: u64) -> Sample {
@@ -134,6 +136,22 @@ mod tests {
         assert_eq!(recorder.add(0, sample(1, 0.0, 10), 2).len(), 1);
         let found: Vec<_> = recorder.trace.iter().map(|r| (r.step, r.loss, r.bytes_up)).collect();
         assert_eq!(found, [(0, 1.5, 20.0), (1, 2.0, 10.0)]);
+    }
+
+    #[test]
+    fn the_busiest_server_counts_for_the_steps_it_served() {
+        let trace = vec![StepRecord::default(); 3];
+        let mut recorder = Recorder::new(1, Record { trace, ..Record::default() });
+        for step in 3..5 {
+            recorder.add(0, sample(step, 1.0, 8), step + 1);
+        }
+        assert_eq!(recorder.server, None);
+        let [one, two, five] = [1, 2, 5].map(Duration::from_secs);
+        let report = ServerReport { decompress: one, update: two, ..ServerReport::default() };
+        let busier = ServerReport { compress: five, decompress: two, ..report };
+        recorder.add_servers(&[report, busier, report]);
+        // 2 + 2 + 5 seconds in the two steps since.
+        assert_eq!(recorder.server, Some(4.5));
     }
 
     #[test]

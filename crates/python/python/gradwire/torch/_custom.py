@@ -39,7 +39,8 @@ class Custom:
                     f"{type(compressor).__name__} has no method {method}(); a compressor is a spec string or an object "
                     "with compress(tensor) -> bytes and decompress(bytes, shape) -> tensor"
                 )
-        foreign = [name for name, default in _FOREIGN.items() if _says(options.get(name, default), default)]
+        said = {**options, "exchange": "auto"} if options.get("exchange") == "all-gather" else options
+        foreign = [name for name, default in _FOREIGN.items() if _says(said.get(name, default), default)]
         if foreign:
             raise _core.ConfigError(
                 f"a compressor written in Python goes with no {', '.join(foreign)}: it is given every gradient as it "

@@ -99,7 +99,7 @@ class Hook:
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
         self._exchange = _setup.exchange(named, spec, process_group, **options)
-        every = max(_setup.every(spec))
+        every = max(self._exchange.every)
         if every > 1:
             raise _core.ConfigError(
                 f"'{compressor}' exchanges every {every} steps, and DistributedDataParallel every step; "

@@ -65,10 +65,10 @@ class LocalSteps:
     ) -> None:
         if every is not None and every < 1:
             raise _core.ConfigError(f"every={every}; give the number of steps in a round, at least 1")
-        for name in {"on_nonfinite", "scaler"} & options.keys():
+        if options.pop("scaler", None) is not None or options.get("on_nonfinite", "error") != "error":
             raise _core.ConfigError(
-                f"local steps go without {name}: parameters that are not finite are not mended by skipping a round; skip "
-                "the local step that would make them so"
+                "local steps go without scaler and on_nonfinite: parameters that are not finite are not mended by "
+                "skipping a round; skip the local step that would make them so"
             )
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self._exchange = _setup.exchange(named, compressor, process_group, **options)
@@ -76,11 +76,11 @@ class LocalSteps:
         self._parameters = [parameter for _, parameter in named]
         self._group = self._exchange.group(self._names)
         self._optimizer, self._outer, self._mask = optimizer, outer, mask
-        own = _setup.every(compressor)
-        if len(set(own)) > 1:
+        own = list(dict.fromkeys(self._exchange.every))
+        if every is None and len(own) > 1:
             raise _core.ConfigError(
                 f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, and all rounds have "
-                "as many; leave 'every' out of the plan, and give it as an argument"
+                "as many; give every=N, which is then that of all"
             )
         self._every = every if every is not None else own[0] if own[0] > 1 else 100
         self._sync_until = sync_until

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
@@ -49,13 +48,6 @@ def exchange(
         deadline=deadline,
         steps=total_steps,
     )
-
-
-def every(plan: str) -> List[int]:
-    """Of each stage of a plan that an exchange has taken, the steps from one exchange to the next."""
-    specs = [re.split(" until | from | within ", stage)[0] for stage in plan.split(" then ")]
-    found = [re.search(r"[:,]every=(\d+)", _core.canonical(spec.strip())) for spec in specs]
-    return [int(one[1]) if one else 1 for one in found]
 
 
 def _rules(rules: Rules) -> List[str]:

@@ -80,6 +80,17 @@ fn val_stands_in_for_test() {
 }
 
 #[test]
+fn a_small_archive_does_not_fill_the_memory() {
+    // 1100 times 8 MB of black, in 20 kB each.
+    let bytes = encode(GrayImage::new(4000, 2000), ImageFormat::Png);
+    let names = (0..1100).map(|at| format!("train/cat/{at}.png")).chain(["test/cat/0.png".into()]);
+    let files: Vec<_> = names.map(|name| (name, bytes.clone())).collect();
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a.tar", &tar(&files));
+    refused(dir.path(), &["a.tar", "1100 images of 4000×2000×1 hold more than 8 GiB"]);
+}
+
+#[test]
 fn archives_load_as_the_folders_they_hold() {
     let dir = tempdir().unwrap();
     write_set(&dir.path().join("folders"));
