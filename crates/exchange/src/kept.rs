@@ -27,6 +27,11 @@ impl Entry<'_> {
     fn is_all_of(&self, name: &str) -> bool {
         self.range.is_none() && self.name == name
     }
+
+    /// Whether it is what a method keeps for a whole tensor that is pushed.
+    fn is_kept_of_pushes(&self) -> bool {
+        self.kind == "kept" && self.range.is_none() && self.owner.starts_with("push/")
+    }
 }
 
 const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
@@ -104,11 +109,7 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 /// If there are no states.
 pub fn reshare(states: &[State], rank: usize, workers: usize) -> State {
     let mut shared = states[rank % states.len()].clone();
-    shared.retain_floats(|text| {
-        Entry::read(text).is_none_or(|entry| {
-            entry.kind == "kept" && entry.range.is_none() && entry.owner.starts_with("push/")
-        })
-    });
+    shared.retain_floats(|text| Entry::read(text).is_none_or(|entry| entry.is_kept_of_pushes()));
     let mut sums = BTreeMap::new();
     for state in states.iter().skip(rank).step_by(workers) {
         add_whole(state, states.len() as f32, &mut sums);
@@ -125,10 +126,8 @@ pub fn reshare(states: &[State], rank: usize, workers: usize) -> State {
 /// ranks, and under other exchanges each rank has its own.
 pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
     for (text, values) in from.floats_under("") {
-        let kept = |entry: &Entry<'_>| {
-            entry.kind == "kept" && entry.range.is_none() && entry.owner.starts_with("push/")
-        };
-        if Entry::read(text).is_some_and(|entry| kept(&entry) && wanted(entry.name)) {
+        let is_wanted = |entry: Entry<'_>| entry.is_kept_of_pushes() && wanted(entry.name);
+        if Entry::read(text).is_some_and(is_wanted) {
             state.set_floats(text, values.to_vec());
         }
     }
