@@ -34,6 +34,7 @@ mod rounds;
 mod session;
 mod setup;
 mod split;
+mod states;
 mod svrg;
 #[cfg(test)]
 mod svrg_tests;
