@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use gradwire_exchange::{Rule, Strategy};
+use gradwire_exchange::{Exchange, Rule};
 use gradwire_testbed::experiment::Experiment;
 use gradwire_train::models::ModelKind;
 use gradwire_train::optim::OptimizerKind;
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<usize>,
     #[arg(long, value_name = "STRATEGY", help = exchange_help())]
-    pub(crate) exchange: Option<Strategy>,
+    pub(crate) exchange: Option<Exchange>,
     /// What workers send: gradients; updates, the changes of parameters that each brings about with an
     /// optimizer of its own over the local steps of a round; or weights, the parameters themselves, of which
     /// the mean is taken [default: gradients]
@@ -220,7 +220,7 @@ impl Several {
 }
 
 fn exchange_help() -> String {
-    format!("How workers exchange tensors: {} [default: server]", Strategy::KNOWN)
+    format!("How workers exchange tensors: {} [default: server]", Exchange::KNOWN)
 }
 
 fn given<T: Clone>(values: &[T]) -> Option<Vec<T>> {

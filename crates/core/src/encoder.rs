@@ -32,7 +32,7 @@ pub struct Encoder {
     observed: HashSet<u64>,
     /// Of a method in rounds without error feedback, the gradients of the step in progress.
     gradients: HashMap<String, Vec<f32>>,
-    /// Residuals, velocities and what is kept, as they were [remembered](Self::remember).
+    /// Residuals, velocities and what is kept, as they were [checkpointed](Self::checkpoint).
     before: [HashMap<String, Vec<f32>>; 3],
     workspace: Workspace,
     scratch: Vec<f32>,

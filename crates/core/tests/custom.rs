@@ -70,9 +70,9 @@ fn it_is_saved_and_restored_and_taken_back() {
         let state = State::from_bytes(&state.to_bytes().unwrap()).unwrap();
         restored.restore("rank0/", &state).unwrap();
 
-        restored.remember();
+        restored.checkpoint();
         step(&mut restored, 9);
-        restored.go_back();
+        restored.rollback();
         for at in 2..5 {
             assert_eq!(step(&mut restored, at), messages[at as usize], "{spec}, step {at}");
         }

@@ -6,8 +6,10 @@
 //! sends nothing. Raw tensors are gathered like the others, as `none`. Of a compressor that
 //! [combines](gradwire::Combine) ranks it holds what every rank's message decodes to: `n` times its tensors.
 
-use crate::exchange::{timed, worked};
-use crate::{Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport};
+use crate::distributed_optimizer::{timed, worked};
+use crate::{
+    Average, Ends, ExchangeError, GroupConfig, Operation, Phase, Round, StepReport, Transport,
+};
 
 /// Averages by all-gather; see the [module](self).
 pub struct AllGather {
@@ -19,7 +21,7 @@ pub struct AllGather {
 }
 
 impl Average for AllGather {
-    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+    fn new(setup: &GroupConfig<'_>, rank: usize) -> Self {
         Self { ends: Ends::new(setup, rank), own: Vec::new(), received: Vec::new() }
     }
 

@@ -12,9 +12,10 @@
 
 use gradwire::Element;
 
-use crate::exchange::{timed, worked};
+use crate::distributed_optimizer::{timed, worked};
 use crate::{
-    Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, elements,
+    Average, Ends, ExchangeError, GroupConfig, Operation, Phase, Round, StepReport, Transport,
+    elements,
 };
 
 /// Averages by all-reduce; see the [module](self).
@@ -51,7 +52,7 @@ struct Arithmetic {
 }
 
 impl Average for AllReduce {
-    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+    fn new(setup: &GroupConfig<'_>, rank: usize) -> Self {
         Self {
             ends: Ends::new(setup, rank),
             buffer: Vec::new(),

@@ -4,7 +4,7 @@ use gradwire::{Decoder, Element, Encoder, Error, Floats, Sent, Spec, State, Stat
 
 use crate::policy::Route;
 use crate::rows::Rows;
-use crate::{Policy, Setup};
+use crate::{GroupConfig, Policy};
 
 /// The compressor of tensors that travel uncompressed.
 fn raw() -> Spec {
@@ -73,7 +73,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// A sender that the others know as `rank`.
-    pub(crate) fn new(phases: Phases, setup: &Setup<'_>, rank: usize) -> Self {
+    pub(crate) fn new(phases: Phases, setup: &GroupConfig<'_>, rank: usize) -> Self {
         let (seed, rank) = (setup.seed, rank as u32);
         let encoder = |spec: &Spec| Encoder::new(spec, seed, rank).with_ranks(setup.workers as u32);
         Self {
@@ -87,7 +87,7 @@ impl Sender {
     }
 
     /// A sender of what others' messages made, which takes momentum for granted.
-    pub(crate) fn again(phases: Phases, setup: &Setup<'_>, rank: usize) -> Self {
+    pub(crate) fn again(phases: Phases, setup: &GroupConfig<'_>, rank: usize) -> Self {
         let sender = Self::new(phases, setup, rank);
         let ruled = sender.ruled.into_iter().map(Encoder::with_plain_memory).collect();
         Self { compressed: sender.compressed.with_plain_memory(), ruled, ..sender }
@@ -212,16 +212,16 @@ impl Sender {
         encoders.filter_map(|encoder| encoder.residual(tensor.name())).next()
     }
 
-    /// Keeps a copy of the residuals, for [`go_back`](Self::go_back).
-    pub(crate) fn remember(&mut self) {
-        self.compressed.remember();
-        self.ruled.iter_mut().for_each(Encoder::remember);
+    /// Keeps a copy of the residuals, for [`rollback`](Self::rollback).
+    pub(crate) fn checkpoint(&mut self) {
+        self.compressed.checkpoint();
+        self.ruled.iter_mut().for_each(Encoder::checkpoint);
     }
 
-    /// Takes back everything encoded since [`remember`](Self::remember).
-    pub(crate) fn go_back(&mut self) {
-        self.compressed.go_back();
-        self.ruled.iter_mut().for_each(Encoder::go_back);
+    /// Takes back everything encoded since [`remember`](Self::checkpoint).
+    pub(crate) fn rollback(&mut self) {
+        self.compressed.rollback();
+        self.ruled.iter_mut().for_each(Encoder::rollback);
     }
 
     /// Adds the residuals to `state`; raw tensors have none.

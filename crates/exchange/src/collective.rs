@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use gradwire::{State, StateError, Tensor};
 
-use crate::exchange::{timed, worked};
-use crate::setup::check_lengths;
+use crate::distributed_optimizer::{timed, worked};
+use crate::group_config::check_lengths;
 use crate::transport::or_abort;
 use crate::{
-    AllReduce, Ends, Exchange, ExchangeError, Optimizer, Policy, Setup, Shares, StepReport,
-    Strategy, Traffic, Transport, agreement, digest, report,
+    AllReduce, DistributedOptimizer, Ends, Exchange, ExchangeError, GroupConfig, Optimizer,
+    Participation, Policy, StepReport, Traffic, Transport, agreement, digest, report,
 };
 
 /// How a collective strategy averages gradients. Only this crate's strategies do: nobody else makes [`Ends`].
 pub trait Average: Send {
     /// One rank's end.
-    fn new(setup: &Setup<'_>, rank: usize) -> Self
+    fn new(setup: &GroupConfig<'_>, rank: usize) -> Self
     where
         Self: Sized;
 
@@ -38,38 +38,38 @@ pub trait Average: Send {
     /// The same, to be changed.
     fn ends_mut(&mut self) -> &mut Ends;
 
-    /// Keeps a copy of the residuals, for [`go_back`](Self::go_back).
-    fn remember(&mut self) {
-        self.ends_mut().sender.remember();
+    /// Keeps a copy of the residuals, for [`rollback`](Self::rollback).
+    fn checkpoint(&mut self) {
+        self.ends_mut().sender.checkpoint();
     }
 
-    /// Takes back what has been averaged since [`remember`](Self::remember), as if it had never been.
-    fn go_back(&mut self) {
-        self.ends_mut().sender.go_back();
+    /// Takes back what has been averaged since [`remember`](Self::checkpoint), as if it had never been.
+    fn rollback(&mut self) {
+        self.ends_mut().sender.rollback();
     }
 
-    /// Whether the compressor is told of squares, as [`Exchange::keeps_squares`] has it.
+    /// Whether the compressor is told of squares, as [`DistributedOptimizer::keeps_squares`] has it.
     fn keeps_squares(&self) -> bool {
         self.ends().sender.keeps_squares()
     }
 
-    /// Tells it, as [`Exchange::observe`] has it.
+    /// Tells it, as [`DistributedOptimizer::observe`] has it.
     fn observe(&mut self, tensors: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
         self.ends_mut().observe(tensors, squares)
     }
 
     /// Which elements of a tensor this rank's messages of the last step carried, as
-    /// [`Exchange::sent`] has it.
+    /// [`DistributedOptimizer::sent`] has it.
     fn sent(&self, index: usize) -> Option<&[u32]> {
         self.ends().carried.of(index)
     }
 
-    /// The length of this rank's messages for a tensor, as [`Exchange::message_bytes`] has it.
+    /// The length of this rank's messages for a tensor, as [`DistributedOptimizer::message_bytes`] has it.
     fn message_bytes(&self, index: usize) -> usize {
         self.ends().carried.bytes(index)
     }
 
-    /// What this rank's messages for a tensor have left out, as [`Exchange::residual`] has it.
+    /// What this rank's messages for a tensor have left out, as [`DistributedOptimizer::residual`] has it.
     fn residual(&self, tensor: &Tensor, index: usize, show: &mut dyn FnMut(&[f32])) {
         let _ = index;
         self.ends().sender.residual(tensor).into_iter().for_each(show);
@@ -129,7 +129,7 @@ impl<A: Average> Collective<A> {
     /// `Config` if the setup cannot work or is not that of the other ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
-        setup: &Setup<'_>,
+        setup: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
         setup.join(&mut *transport)?;
@@ -140,13 +140,13 @@ impl<A: Average> Collective<A> {
             tensors: setup.tensors.to_vec(),
             ranges: ranges(setup.tensors),
             values: Vec::new(),
-            exchange: format!("{} with {} workers", setup.strategy, setup.workers),
+            exchange: format!("{} with {} workers", setup.exchange, setup.workers),
             shift: Vec::new(),
         })
     }
 }
 
-impl<A: Average> Exchange for Collective<A> {
+impl<A: Average> DistributedOptimizer for Collective<A> {
     fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -198,10 +198,10 @@ impl<A: Average> Exchange for Collective<A> {
         let before = self.transport.traffic();
         let workers = self.transport.size();
         let policy = Policy::new(&"none".parse().expect("the registry has 'none'"));
-        let setup = Setup {
-            strategy: Strategy::AllReduce,
+        let setup = GroupConfig {
+            exchange: Exchange::AllReduce,
             workers,
-            shares: &Shares::equal(workers),
+            shares: &Participation::equal(workers),
             policy: &policy,
             tensors: &self.tensors,
             seed: 0,

@@ -1,14 +1,15 @@
 //! One rank's end of a run, over any transport.
 
 use crate::{
-    AllGather, AllReduce, Average, Collective, Exchange, ExchangeError, Hierarchical, Optimizer,
-    ScatterReduce, Server, Setup, SparseAllReduce, Strategy, Transport, Worker,
+    AllGather, AllReduce, Average, Collective, DistributedOptimizer, Exchange, ExchangeError,
+    GroupConfig, Hierarchical, Optimizer, ScatterReduce, Server, SparseAllReduce, Transport,
+    Worker,
 };
 
 /// What a rank is in a run: one of the workers, or behind them one of the servers.
 pub enum End {
     /// Computes gradients, and steps.
-    Worker(Box<dyn Exchange>),
+    Worker(Box<dyn DistributedOptimizer>),
     /// [Serves](Server::run) until every worker has left.
     Server(Box<Server>),
 }
@@ -22,24 +23,24 @@ impl End {
     /// `Config` if the setup cannot work or is not that of the other ranks; those of the transport.
     pub fn join(
         transport: Box<dyn Transport>,
-        setup: &Setup<'_>,
+        setup: &GroupConfig<'_>,
         optimizer: impl FnOnce() -> Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
         let serves = transport.rank() >= setup.workers;
-        match setup.strategy {
-            Strategy::AllReduce => collective::<AllReduce>(transport, setup, optimizer()),
-            Strategy::AllGather => collective::<AllGather>(transport, setup, optimizer()),
-            Strategy::ScatterReduce => collective::<ScatterReduce>(transport, setup, optimizer()),
-            Strategy::SparseAllReduce => {
+        match setup.exchange {
+            Exchange::AllReduce => collective::<AllReduce>(transport, setup, optimizer()),
+            Exchange::AllGather => collective::<AllGather>(transport, setup, optimizer()),
+            Exchange::ScatterReduce => collective::<ScatterReduce>(transport, setup, optimizer()),
+            Exchange::SparseAllReduce => {
                 collective::<SparseAllReduce>(transport, setup, optimizer())
             }
-            Strategy::Hierarchical { .. } => {
+            Exchange::Hierarchical { .. } => {
                 collective::<Hierarchical>(transport, setup, optimizer())
             }
-            Strategy::ParameterServer { .. } if serves => {
+            Exchange::ParameterServer { .. } if serves => {
                 Ok(End::Server(Box::new(Server::new(transport, setup, optimizer())?)))
             }
-            Strategy::ParameterServer { .. } => {
+            Exchange::ParameterServer { .. } => {
                 Ok(End::Worker(Box::new(Worker::new(transport, setup)?)))
             }
         }
@@ -48,7 +49,7 @@ impl End {
 
 fn collective<A: Average + 'static>(
     transport: Box<dyn Transport>,
-    setup: &Setup<'_>,
+    setup: &GroupConfig<'_>,
     optimizer: Box<dyn Optimizer>,
 ) -> Result<End, ExchangeError> {
     Ok(End::Worker(Box::new(Collective::<A>::new(transport, setup, optimizer)?)))

@@ -5,7 +5,7 @@ use gradwire::{State, Tensor};
 use crate::codec::{Carried, Phases, Receiver, Sender, routes};
 use crate::policy::Route;
 use crate::rows::Rows;
-use crate::{ExchangeError, Operation, Phase, Round, Setup, Shares, fused};
+use crate::{ExchangeError, GroupConfig, Operation, Participation, Phase, Round, fused};
 
 /// A rank's compressors, by [`Policy`](crate::Policy), with what they leave out.
 pub struct Ends {
@@ -14,7 +14,7 @@ pub struct Ends {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     pub(crate) carried: Carried,
-    pub(crate) shares: Shares,
+    pub(crate) shares: Participation,
     /// Of each rank, its part in the mean of the round.
     pub(crate) parts: Vec<f32>,
     /// Of each tensor, what ranks' messages decode to, where its compressor combines them.
@@ -24,7 +24,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    pub(crate) fn new(setup: &Setup<'_>, rank: usize) -> Self {
+    pub(crate) fn new(setup: &GroupConfig<'_>, rank: usize) -> Self {
         let phases = Phases::of_pushes(setup.policy);
         Self {
             routes: routes(setup.policy, setup.tensors),

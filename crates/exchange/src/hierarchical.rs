@@ -20,11 +20,11 @@
 
 use std::ops::Range;
 
-use crate::exchange::{timed, worked};
+use crate::distributed_optimizer::{timed, worked};
 use crate::policy::Route;
 use crate::{
-    Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Strategy, Transport,
-    elements, fused,
+    Average, Ends, Exchange, ExchangeError, GroupConfig, Operation, Phase, Round, StepReport,
+    Transport, elements, fused,
 };
 
 /// Averages hierarchically; see the [module](self).
@@ -39,9 +39,9 @@ pub struct Hierarchical {
 }
 
 impl Average for Hierarchical {
-    fn new(setup: &Setup<'_>, rank: usize) -> Self {
-        let node = match setup.strategy {
-            Strategy::Hierarchical { node } => node,
+    fn new(setup: &GroupConfig<'_>, rank: usize) -> Self {
+        let node = match setup.exchange {
+            Exchange::Hierarchical { node } => node,
             _ => 1,
         };
         Self {

@@ -3,12 +3,15 @@
 use std::panic;
 use std::thread::{self, JoinHandle};
 
-use crate::{End, Exchange, ExchangeError, Optimizer, ServerReport, Setup, Transport, in_process};
+use crate::{
+    DistributedOptimizer, End, ExchangeError, GroupConfig, Optimizer, ServerReport, Transport,
+    in_process,
+};
 
 /// The ends of a run whose ranks are threads.
 pub struct Launched {
     /// The workers' ends in rank order; each may move to a thread of its own.
-    pub workers: Vec<Box<dyn Exchange>>,
+    pub workers: Vec<Box<dyn DistributedOptimizer>>,
     /// The servers, already running.
     pub servers: Servers,
 }
@@ -38,7 +41,7 @@ impl Servers {
 /// # Errors
 /// `Config` if the setup cannot work.
 pub fn launch(
-    setup: &Setup<'_>,
+    setup: &GroupConfig<'_>,
     options: in_process::Options,
     optimizer: impl Fn() -> Box<dyn Optimizer> + Sync,
 ) -> Result<Launched, ExchangeError> {
@@ -50,12 +53,12 @@ pub fn launch(
 /// # Errors
 /// `Config` if the setup cannot work; those of `join`.
 pub fn launch_with(
-    setup: &Setup<'_>,
+    setup: &GroupConfig<'_>,
     options: in_process::Options,
     join: impl Fn(Box<dyn Transport>) -> Result<End, ExchangeError> + Sync,
 ) -> Result<Launched, ExchangeError> {
     setup.validate()?;
-    let transports = in_process::connect(setup.strategy.ranks(setup.workers), options);
+    let transports = in_process::connect(setup.exchange.ranks(setup.workers), options);
     // The ends shake hands while they are made, so they are made side by side.
     let ends = thread::scope(|scope| {
         let makers: Vec<_> = transports

@@ -1,13 +1,13 @@
-//! Exchange of compressed tensors between the ranks of a training run.
+//! DistributedOptimizer of compressed tensors between the ranks of a training run.
 //!
-//! A [`Transport`] moves bytes between ranks and counts them; an [`Exchange`] is one rank's end of a
+//! A [`Transport`] moves bytes between ranks and counts them; an [`DistributedOptimizer`] is one rank's end of a
 //! strategy written over it: it takes this rank's gradients and leaves the same updated parameters
 //! on every rank, bit for bit. [`launch`] builds all ends of a run inside one process;
 //! [`End::join`] builds one of them over a transport that the caller brings.
 //!
 //! ```
 //! use gradwire::{State, StateError, Tensor};
-//! use gradwire_exchange::{Optimizer, Policy, Setup, Shares, in_process, launch};
+//! use gradwire_exchange::{Optimizer, Policy, GroupConfig, Participation, in_process, launch};
 //!
 //! struct Sgd;
 //!
@@ -24,10 +24,10 @@
 //! let policy = Policy::new(&"3lc:s=1.75".parse()?);
 //! let tensors = [Tensor::new("fc.weight", &[20, 50])];
 //! let initial = vec![vec![0.0; 1000]];
-//! let setup = Setup {
+//! let setup = GroupConfig {
 //!     strategy: "server".parse()?,
 //!     workers: 2,
-//!     shares: &Shares::equal(2),
+//!     shares: &Participation::equal(2),
 //!     policy: &policy,
 //!     tensors: &tensors,
 //!     seed: 0,
@@ -53,74 +53,74 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Local steps (`every` in a spec) are the trainer's. It calls [`Exchange::step`] with the sum of so
+//! Local steps (`every` in a spec) are the trainer's. It calls [`DistributedOptimizer::step`] with the sum of so
 //! many gradients; or, where ranks optimize on their own, with the change of the parameters over
-//! those steps and with [`Apply`] for the optimizer, which adds the mean change; or with the parameters
-//! themselves and [`Adopt`], which takes their mean.
+//! those steps and with [`AddUpdate`] for the optimizer, which adds the mean change; or with the parameters
+//! themselves and [`ReplaceParameters`], which takes their mean.
 //!
 //! A caller that has its own optimizer and learns of gradients one after the other averages them in groups of tensors:
-//! [`Buckets`], and [`Background`] to do so in a thread of their own. [`Overlapped`] is the exchange made of the two.
+//! [`Reducer`], and [`ReducerThread`] to do so in a thread of their own. [`Overlapped`] is the exchange made of the two.
 
 mod agreement;
 pub mod all_gather;
 pub mod all_reduce;
-mod background;
 mod buckets;
 mod codec;
 mod collective;
 mod digest;
-mod early;
+mod distributed_optimizer;
 mod elements;
 mod end;
 mod ends;
 mod error;
 mod exchange;
 mod fused;
+mod gradient_sink;
+mod group_config;
 pub mod hierarchical;
-mod kept;
 mod launch;
 mod ledger;
 mod link;
 mod optimizer;
 mod overlapped;
+mod participation;
 pub mod plan;
 mod policy;
+mod reducer_thread;
 mod report;
 mod rows;
 mod rule;
 pub mod scatter_reduce;
 pub mod server;
-mod setup;
-mod shares;
 pub mod sparse_all_reduce;
-mod strategy;
+mod state_keys;
 mod transport;
 
 pub use agreement::agree;
 pub use all_gather::AllGather;
 pub use all_reduce::AllReduce;
-pub use background::Background;
-pub use buckets::{Buckets, Model, OnNonFinite, Outcome};
+pub use buckets::{Model, OnNonFinite, Outcome, Reducer};
 pub use collective::{Average, Collective, Round};
 pub use digest::digest;
-pub use early::Early;
+pub use distributed_optimizer::{DistributedOptimizer, StepReport};
 pub use end::End;
 pub use ends::Ends;
 pub use error::ExchangeError;
-pub use exchange::{Exchange, StepReport};
+pub use exchange::{Exchange, ParseExchangeError, Synchronization};
+pub use gradient_sink::GradientSink;
+pub use group_config::GroupConfig;
 pub use hierarchical::Hierarchical;
-pub use kept::reshare;
 pub use launch::{Launched, Servers, launch, launch_with};
 pub use ledger::Traffic;
 pub use link::{Link, StepBytes};
-pub use optimizer::{Adopt, Apply, Optimizer};
+pub use optimizer::{AddUpdate, Optimizer, ReplaceParameters};
 pub use overlapped::{Overlapped, fuse};
+pub use participation::Participation;
 pub use policy::Policy;
+pub use reducer_thread::ReducerThread;
 pub use rule::{Rule, RuleError};
 pub use scatter_reduce::ScatterReduce;
 pub use server::{Server, ServerReport, Worker, assign};
-pub use setup::Setup;
-pub use shares::Shares;
 pub use sparse_all_reduce::SparseAllReduce;
-pub use strategy::{Pace, Strategy, StrategyError};
+pub use state_keys::reshard;
 pub use transport::{HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

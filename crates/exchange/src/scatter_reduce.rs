@@ -14,12 +14,12 @@ use std::ops::Range;
 use gradwire::{State, Tensor};
 
 use crate::codec::{Phases, Sender};
-use crate::exchange::{timed, worked};
+use crate::distributed_optimizer::{timed, worked};
 use crate::policy::Route;
 use crate::rows::Rows;
 use crate::{
-    Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport, fused,
-    kept,
+    Average, Ends, ExchangeError, GroupConfig, Operation, Phase, Round, StepReport, Transport,
+    fused, state_keys,
 };
 
 /// Averages by scatter-reduce; see the [module](self).
@@ -54,11 +54,11 @@ struct Slice {
 impl ScatterReduce {
     /// The same for a part of a model: every tensor is cut by itself, so that its slices, and what is
     /// kept for them, are the same whichever tensors it is averaged with.
-    pub fn by_tensor(setup: &Setup<'_>, rank: usize) -> Self {
+    pub fn by_tensor(setup: &GroupConfig<'_>, rank: usize) -> Self {
         Self::of_slices(cut_each(setup.tensors, setup.workers), setup, rank)
     }
 
-    fn of_slices(mut slices: Vec<Slice>, setup: &Setup<'_>, rank: usize) -> Self {
+    fn of_slices(mut slices: Vec<Slice>, setup: &GroupConfig<'_>, rank: usize) -> Self {
         let (phases, n) = (Phases::of_pushes(setup.policy), setup.workers);
         for slice in &mut slices {
             slice.route = setup.policy.route(&setup.tensors[slice.whole]);
@@ -79,7 +79,7 @@ impl ScatterReduce {
 }
 
 impl Average for ScatterReduce {
-    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+    fn new(setup: &GroupConfig<'_>, rank: usize) -> Self {
         Self::of_slices(cut(setup.tensors, setup.workers), setup, rank)
     }
 
@@ -109,14 +109,14 @@ impl Average for ScatterReduce {
         &mut self.ends
     }
 
-    fn remember(&mut self) {
-        self.ends.sender.remember();
-        self.second.remember();
+    fn checkpoint(&mut self) {
+        self.ends.sender.checkpoint();
+        self.second.checkpoint();
     }
 
-    fn go_back(&mut self) {
-        self.ends.sender.go_back();
-        self.second.go_back();
+    fn rollback(&mut self) {
+        self.ends.sender.rollback();
+        self.second.rollback();
     }
 
     fn observe(&mut self, _: &[Tensor], squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
@@ -139,7 +139,7 @@ impl Average for ScatterReduce {
 
     fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
         let slices = self.slices.iter().map(|slice| slice.tensor.name());
-        let state = kept::split(state, slices);
+        let state = state_keys::split(state, slices);
         self.ends.restore(&state)?;
         // Another strategy has saved it: what owners had left is in the first residuals.
         if state.setting("reduce/spec").is_err() {
@@ -321,7 +321,7 @@ impl Slice {
             // As many dimensions as the whole, which tell some compressors the kind of its layer.
             let mut shape = vec![1; tensor.shape().len()];
             shape[0] = end - start;
-            Tensor::new(kept::slice_name(tensor.name(), &range), &shape)
+            Tensor::new(state_keys::slice_name(tensor.name(), &range), &shape)
         };
         Self { whole, range, tensor: sliced, route: Route::Push, owner }
     }

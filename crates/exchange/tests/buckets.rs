@@ -4,10 +4,10 @@ mod common;
 
 use std::thread;
 
-use common::{adds, gradients, strategy, tensors};
+use common::{adds, exchange, gradients, tensors};
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    Background, Buckets, ExchangeError, Model, OnNonFinite, Outcome, Policy, in_process, reshare,
+    ExchangeError, Model, OnNonFinite, Outcome, Policy, Reducer, ReducerThread, in_process, reshard,
 };
 
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
@@ -16,7 +16,7 @@ fn model(name: &str, text: &str) -> Model {
     let mut policy = Policy::new(&text.parse().unwrap());
     (policy.raw_vectors, policy.raw_below) = (false, 10);
     Model {
-        strategy: strategy(name),
+        exchange: exchange(name),
         policy,
         tensors: tensors(&SIZES),
         seed: 3,
@@ -25,14 +25,14 @@ fn model(name: &str, text: &str) -> Model {
 }
 
 /// Runs `work` as every rank.
-fn ranks<R: Send>(models: Vec<Model>, work: impl Fn(usize, &mut Buckets) -> R + Sync) -> Vec<R> {
+fn ranks<R: Send>(models: Vec<Model>, work: impl Fn(usize, &mut Reducer) -> R + Sync) -> Vec<R> {
     let transports = in_process::connect(models.len(), in_process::Options::default());
     thread::scope(|scope| {
         let ends =
             transports.into_iter().zip(models).enumerate().map(|(rank, (transport, model))| {
                 let work = &work;
                 scope.spawn(move || {
-                    work(rank, &mut Buckets::new(Box::new(transport), model).unwrap())
+                    work(rank, &mut Reducer::new(Box::new(transport), model).unwrap())
                 })
             });
         ends.collect::<Vec<_>>().into_iter().map(|end| end.join().unwrap()).collect()
@@ -40,7 +40,7 @@ fn ranks<R: Send>(models: Vec<Model>, work: impl Fn(usize, &mut Buckets) -> R + 
 }
 
 /// A step in groups of tensors by index: the means of all tensors.
-fn step(buckets: &mut Buckets, groups: &[Vec<usize>], rank: usize, step: u64) -> Vec<Vec<f32>> {
+fn step(buckets: &mut Reducer, groups: &[Vec<usize>], rank: usize, step: u64) -> Vec<Vec<f32>> {
     let tensors = buckets.tensors().to_vec();
     let gradients = gradients(&tensors, rank, step);
     let mut means = vec![Vec::new(); tensors.len()];
@@ -121,7 +121,7 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
         };
         let (first, states) = run(before, 0..4, &[]);
         let (second, last) = run(after, 4..7, &states);
-        let left = reshare(&last, 0, 1);
+        let left = reshard(&last, 0, 1);
         let mut start = 0;
         for tensor in &tensors {
             let residual = left.floats(&format!("push/residual/{}", tensor.name()));
@@ -258,8 +258,8 @@ fn a_background_thread_averages_in_order() {
             thread::spawn(move || {
                 let rank = transport_rank(&transport);
                 let model = model("all-reduce", "none");
-                let buckets = Buckets::new(Box::new(transport), model).unwrap();
-                let background = Background::new("averages", buckets).unwrap();
+                let buckets = Reducer::new(Box::new(transport), model).unwrap();
+                let background = ReducerThread::new("averages", buckets).unwrap();
                 let (sender, results) = std::sync::mpsc::channel();
                 for at in 0..4u64 {
                     let sender = sender.clone();

@@ -5,9 +5,9 @@ mod common;
 use std::ops::Range;
 
 use common::custom::{median, momenta, plain, roll};
-use common::{RATE, Run, gradients, strategy, zeros};
+use common::{RATE, Run, exchange, gradients, zeros};
 use gradwire::{Decoder, Encoder, Floats, Spec, Tensor};
-use gradwire_exchange::{Exchange, Model, Policy, Shares, Strategy};
+use gradwire_exchange::{DistributedOptimizer, Exchange, Model, Participation, Policy};
 
 /// Of these the second is raw.
 const SIZES: [usize; 3] = [7, 3, 12];
@@ -17,7 +17,7 @@ const OUTLIER: usize = 1;
 
 /// From zeros, so that servers compute exact changes.
 fn run(name: &str, workers: usize, spec: &Spec) -> Run {
-    let mut run = Run::new(strategy(name), workers, spec, &SIZES);
+    let mut run = Run::new(exchange(name), workers, spec, &SIZES);
     run.initial = zeros(&run.tensors);
     run
 }
@@ -41,7 +41,7 @@ fn given(tensors: &[Tensor], rank: usize) -> Vec<Vec<f32>> {
 
 /// What every worker holds after steps with the same gradients.
 fn trained(run: &Run, steps: Range<u64>) -> Vec<Vec<Vec<f32>>> {
-    let (results, servers) = run.workers(|rank, exchange: &mut dyn Exchange| {
+    let (results, servers) = run.workers(|rank, exchange: &mut dyn DistributedOptimizer| {
         let (gradients, mut parameters) = (given(&run.tensors, rank), run.initial.clone());
         for step in steps.clone() {
             exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
@@ -82,7 +82,7 @@ fn a_median_ignores_an_outlier() {
         for workers in [3, 5] {
             let mut run = run(name, workers, &median());
             expect_median(&run, 0, name);
-            if matches!(run.strategy, Strategy::AllGather | Strategy::ScatterReduce) {
+            if matches!(run.exchange, Exchange::AllGather | Exchange::ScatterReduce) {
                 run.groups = Some(vec![vec![2], vec![1, 0]]);
                 expect_median(&run, 0, name);
             }
@@ -106,7 +106,7 @@ fn a_median_serves_by_a_rule_or_from_a_step_on() {
 
 #[test]
 fn who_is_absent_has_no_row_and_the_others_have_their_weights() {
-    let shares = Shares::weighted(vec![1.0, 2.0, 3.0, 2.0]).with_participants(3, 0.25, 5);
+    let shares = Participation::weighted(vec![1.0, 2.0, 3.0, 2.0]).with_participants(3, 0.25, 5);
     let mut counts = [0; 4];
     for name in ["all-gather", "scatter-reduce", "server"] {
         for step in 0..12 {
@@ -156,12 +156,12 @@ fn a_median_is_refused_where_nobody_has_all_gradients() {
             run.policy.rules[0].spec = median();
         }
     }
-    assert_eq!(Model::suitable(&Policy::new(&median()), 3), Strategy::AllGather);
+    assert_eq!(Model::suitable(&Policy::new(&median()), 3), Exchange::AllGather);
     for (_, spec) in plain() {
-        assert_eq!(Model::suitable(&Policy::new(&spec), 3), Strategy::AllGather, "{spec}");
+        assert_eq!(Model::suitable(&Policy::new(&spec), 3), Exchange::AllGather, "{spec}");
     }
     let without = "powersgd".parse().unwrap();
-    assert_eq!(Model::suitable(&Policy::new(&without), 3), Strategy::AllReduce);
+    assert_eq!(Model::suitable(&Policy::new(&without), 3), Exchange::AllReduce);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn workers_have_memories_of_their_own_and_owners_and_servers_plain_ones() {
             ("scatter-reduce", "reduce/residual/t0.weight", -RATE),
             ("server", "server0/pull/residual/t0.weight", 1.0),
         ] {
-            let run = Run::new(strategy(name), 1, &spec, &[1000]);
+            let run = Run::new(exchange(name), 1, &spec, &[1000]);
             let end = run.steps(3).remove(0);
             // What a worker pushes; a single one owns all slices.
             let (mut worker, mut receiver) = (Encoder::new(&spec, 7, 0), Decoder::new(&spec, 7));

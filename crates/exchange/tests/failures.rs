@@ -5,9 +5,9 @@ mod common;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{RATE, Run, Sgd, gradients, lossless, strategy};
+use common::{RATE, Run, Sgd, exchange, gradients, lossless};
 use gradwire::{Error, State, StateError};
-use gradwire_exchange::{Exchange, ExchangeError, Optimizer, launch};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Optimizer, launch};
 
 /// How an exchange that begins early is told from a plain one.
 const OVERLAPPED: &str = " overlapped";
@@ -26,7 +26,7 @@ const STRATEGIES: [&str; 9] = [
 
 fn run(name: &str) -> Run {
     let plain = name.strip_suffix(OVERLAPPED).unwrap_or(name);
-    let mut run = Run::new(strategy(plain), 3, &lossless(plain), &[40, 0, 1000]);
+    let mut run = Run::new(exchange(plain), 3, &lossless(plain), &[40, 0, 1000]);
     run.groups = name.ends_with(OVERLAPPED).then(|| vec![vec![2], vec![0, 1]]);
     run
 }
@@ -34,7 +34,7 @@ fn run(name: &str) -> Run {
 fn steps(
     run: &Run,
     rank: usize,
-    exchange: &mut dyn Exchange,
+    exchange: &mut dyn DistributedOptimizer,
     steps: u64,
 ) -> Result<(), ExchangeError> {
     let mut parameters = run.initial.clone();
@@ -47,9 +47,9 @@ fn steps(
 }
 
 /// Hands over the last gradient early, where that is possible.
-fn early(exchange: &mut dyn Exchange, step: u64, gradients: &[Vec<f32>]) {
+fn early(exchange: &mut dyn DistributedOptimizer, step: u64, gradients: &[Vec<f32>]) {
     if let Some(early) = exchange.early(step) {
-        early.hand_over(2, &gradients[2]);
+        early.ready(2, &gradients[2]);
     }
 }
 
@@ -79,7 +79,7 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
                 (_, result) => assert_names(&result.unwrap().unwrap_err(), 1, name),
             }
         }
-        if run.strategy.servers() > 0 {
+        if run.exchange.servers() > 0 {
             assert_names(&servers.unwrap_err(), 1, name);
         }
     }
@@ -121,7 +121,7 @@ fn a_rank_that_leaves_early_is_missed_by_name() {
         for result in results.into_iter().skip(1) {
             assert_names(&result.unwrap().unwrap_err(), 0, name);
         }
-        if run.strategy.servers() > 0 {
+        if run.exchange.servers() > 0 {
             assert_names(&servers.unwrap_err(), 0, name);
         }
     }
@@ -144,7 +144,7 @@ fn a_silent_rank_is_named_when_the_deadline_is_over() {
                 _ => assert_names(&result.unwrap().unwrap_err(), 1, name),
             }
         }
-        if run.strategy.servers() > 0 {
+        if run.exchange.servers() > 0 {
             let error = servers.unwrap_err();
             assert_names(&error, 1, name);
             assert!(error.to_string().contains("push of 't"), "{error}");

@@ -5,7 +5,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use common::{RATE, Run, custom, gradients, specs, strategy, suits};
+use common::{RATE, Run, custom, exchange, gradients, specs, suits};
 use gradwire_exchange::{Operation, Phase, Transport, in_process};
 
 thread_local! {
@@ -57,7 +57,7 @@ fn a_step_allocates_nothing() {
             }
             // Residuals, and with them some messages, grow for as many steps as it takes to send all.
             // One rank: what several ranks have in flight at a time depends on who is faster.
-            let run = Run::new(strategy(name), 1, &spec, &[3, 0, 5000, 900]);
+            let run = Run::new(exchange(name), 1, &spec, &[3, 0, 5000, 900]);
             let (results, _) = run.workers(|rank, exchange| {
                 let mut parameters = run.initial.clone();
                 for step in 0..140 {

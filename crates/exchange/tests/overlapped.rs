@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{RATE, Run, Sgd, bits, gradients, specs, strategy, suits};
+use common::{RATE, Run, Sgd, bits, exchange, gradients, specs, suits};
 use gradwire::State;
 use gradwire_exchange::{
-    Exchange, ExchangeError, Header, Operation, Overlapped, Phase, Shares, Traffic, Transport,
-    in_process,
+    DistributedOptimizer, ExchangeError, Header, Operation, Overlapped, Participation, Phase,
+    Traffic, Transport, in_process,
 };
 
 const SIZES: [usize; 5] = [300, 3, 0, 20_000, 4500];
 const STEPS: u64 = 4;
 
 /// How ranks hand gradients over.
-type Hands = fn(&dyn gradwire_exchange::Early, usize, &[Vec<f32>]);
+type Hands = fn(&dyn gradwire_exchange::GradientSink, usize, &[Vec<f32>]);
 
 fn groups() -> Vec<Vec<usize>> {
     vec![vec![4], vec![3, 2], vec![0, 1]]
@@ -60,10 +60,10 @@ fn ends(run: &Run, hands: Hands) -> Vec<End> {
 /// Nothing; the last two tensors; all, from the last on; all from the first on, on some ranks only.
 const HANDS: [Hands; 4] = [
     |_, _, _| {},
-    |early, _, gradients| [4, 3].into_iter().for_each(|at| early.hand_over(at, &gradients[at])),
-    |early, _, gradients| (0..5).rev().for_each(|at| early.hand_over(at, &gradients[at])),
+    |early, _, gradients| [4, 3].into_iter().for_each(|at| early.ready(at, &gradients[at])),
+    |early, _, gradients| (0..5).rev().for_each(|at| early.ready(at, &gradients[at])),
     |early, rank, gradients| {
-        (0..5).take(5 * rank).for_each(|at| early.hand_over(at, &gradients[at]));
+        (0..5).take(5 * rank).for_each(|at| early.ready(at, &gradients[at]));
     },
 ];
 
@@ -74,9 +74,9 @@ fn ranks_end_as_if_nothing_had_begun_early() {
             if spec.compressor().keeps_squares() {
                 continue;
             }
-            let mut run = Run::new(strategy(name), 3, &spec, &SIZES);
+            let mut run = Run::new(exchange(name), 3, &spec, &SIZES);
             run.momentum = true;
-            run.shares = Shares::weighted(vec![1.0, 3.0, 2.0]);
+            run.shares = Participation::weighted(vec![1.0, 3.0, 2.0]);
             let plain = ends(&run, HANDS[0]);
             run.groups = Some(groups());
             for hands in HANDS {
@@ -89,7 +89,7 @@ fn ranks_end_as_if_nothing_had_begun_early() {
 #[test]
 fn slices_of_each_tensor_do_not_depend_on_who_is_early() {
     for text in ["none", "3lc", "topk:ratio=0.1"] {
-        let mut run = Run::new(strategy("scatter-reduce"), 3, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::new(exchange("scatter-reduce"), 3, &text.parse().unwrap(), &SIZES);
         run.groups = Some(groups());
         let late = ends(&run, HANDS[0]);
         assert!(late.iter().all(|end| end.parameters == late[0].parameters), "{text}");
@@ -101,18 +101,18 @@ fn slices_of_each_tensor_do_not_depend_on_who_is_early() {
 
 #[test]
 fn what_comes_late_twice_or_wrong_is_ignored() {
-    let mut run = Run::new(strategy("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
+    let mut run = Run::new(exchange("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
     run.groups = Some(groups());
     let (results, _) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
         let early = exchange.early(0).unwrap();
-        early.hand_over(3, &gradients[4]);
-        early.hand_over(5, &gradients[4]);
-        early.hand_over(4, &gradients[4]);
-        early.hand_over(4, &vec![1.0; 4500]);
+        early.ready(3, &gradients[4]);
+        early.ready(5, &gradients[4]);
+        early.ready(4, &gradients[4]);
+        early.ready(4, &vec![1.0; 4500]);
         let report = exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
-        early.hand_over(4, &gradients[4]);
+        early.ready(4, &gradients[4]);
         assert!(report.background > Duration::ZERO);
         bits(&parameters)
     });
@@ -125,7 +125,7 @@ fn what_comes_late_twice_or_wrong_is_ignored() {
 
 #[test]
 fn a_step_of_which_groups_have_left_must_end_before_another() {
-    let mut run = Run::new(strategy("all-gather"), 1, &"none".parse().unwrap(), &SIZES);
+    let mut run = Run::new(exchange("all-gather"), 1, &"none".parse().unwrap(), &SIZES);
     run.groups = Some(groups());
     let (results, _) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
@@ -133,7 +133,7 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
         // Nothing has left yet: another step may begin.
         exchange.early(0).unwrap();
         let early = exchange.early(1).unwrap();
-        early.hand_over(4, &gradients[4]);
+        early.ready(4, &gradients[4]);
         assert!(exchange.early(2).is_none());
         let error = exchange.step(2, RATE, &gradients, &mut parameters).unwrap_err().to_string();
         assert!(error.contains("step 2 while step 1 is in progress"), "{error}");
@@ -146,7 +146,7 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
 #[test]
 fn what_others_have_saved_does_not_come_back() {
     for groups in [None, Some(groups())] {
-        let mut run = Run::new(strategy("all-gather"), 1, &"3lc".parse().unwrap(), &SIZES);
+        let mut run = Run::new(exchange("all-gather"), 1, &"3lc".parse().unwrap(), &SIZES);
         run.groups = groups;
         let (results, _) = run.workers(|rank, exchange| {
             let (mut saved, mut again) = (State::new(), State::new());
@@ -222,7 +222,7 @@ impl Transport for Telling {
 
 #[test]
 fn a_group_leaves_as_soon_as_it_is_complete() {
-    let run = Run::new(strategy("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
     let order = Arc::new(Mutex::new(Vec::new()));
     let work = |transport: in_process::InProcess| {
         let rank = transport.rank();
@@ -242,12 +242,12 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
         };
         let early = exchange.early(0).unwrap();
         // Complete, but behind one that is not.
-        early.hand_over(0, &gradients[0]);
-        early.hand_over(1, &gradients[1]);
-        early.hand_over(4, &gradients[4]);
+        early.ready(0, &gradients[0]);
+        early.ready(1, &gradients[1]);
+        early.ready(4, &gradients[4]);
         let first = left();
-        early.hand_over(2, &gradients[2]);
-        early.hand_over(3, &gradients[3]);
+        early.ready(2, &gradients[2]);
+        early.ready(3, &gradients[3]);
         let others = [left(), left()];
         order.lock().unwrap().push([first, others[0], others[1]]);
         exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
@@ -273,7 +273,7 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
 
 #[test]
 fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
-    let run = Run::new(strategy("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
     thread::scope(|scope| {
         for inner in in_process::connect(2, in_process::Options::default()) {
             let run = &run;
@@ -304,7 +304,7 @@ fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
 
 /// Why rank 0 of a run of one cannot be made.
 fn refusal(name: &str, spec: &str, change: impl Fn(&mut Run, &mut Vec<Vec<usize>>)) -> String {
-    let mut run = Run::new(strategy(name), 1, &spec.parse().unwrap(), &SIZES);
+    let mut run = Run::new(exchange(name), 1, &spec.parse().unwrap(), &SIZES);
     let mut groups = groups();
     change(&mut run, &mut groups);
     let transport = in_process::connect(1, in_process::Options::default()).remove(0);
@@ -320,7 +320,7 @@ fn what_does_not_go_group_by_group_is_refused() {
     }
     assert!(refusal("all-gather", "variance", |_, _| {}).contains("needs them whole"));
     let message = refusal("all-gather", "none", |run, _| {
-        run.shares = Shares::equal(1).with_participants(1, 0.5, 0);
+        run.shares = Participation::equal(1).with_participants(1, 0.5, 0);
     });
     assert!(message.contains("every rank take part"), "{message}");
     let message = refusal("all-gather", "none", |_, groups| drop(groups.pop()));
@@ -329,7 +329,7 @@ fn what_does_not_go_group_by_group_is_refused() {
 
 #[test]
 fn ranks_with_other_groups_are_told_so() {
-    let run = Run::new(strategy("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
     thread::scope(|scope| {
         for transport in in_process::connect(2, in_process::Options::default()) {
             let run = &run;

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use common::{RATE, Run, bits, gradients, strategy};
-use gradwire_exchange::{Exchange, ExchangeError};
+use common::{RATE, Run, bits, exchange, gradients};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError};
 
 const SIZES: [usize; 4] = [100, 0, 3, 900];
 const WORKERS: usize = 4;
 
 fn run(name: &str, spec: &str) -> Run {
-    Run::new(strategy(name), WORKERS, &spec.parse().unwrap(), &SIZES)
+    Run::new(exchange(name), WORKERS, &spec.parse().unwrap(), &SIZES)
 }
 
 /// Gradients and parameters whose sums are exact in any order: multiples of 2⁻⁸ below 1.
@@ -23,7 +23,12 @@ fn coarse(tensors: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
 }
 
 /// Steps with coarse gradients; what is left, and bytes sent and received.
-fn steps(run: &Run, rank: usize, exchange: &mut dyn Exchange, steps: u64) -> Vec<Vec<f32>> {
+fn steps(
+    run: &Run,
+    rank: usize,
+    exchange: &mut dyn DistributedOptimizer,
+    steps: u64,
+) -> Vec<Vec<f32>> {
     let mut parameters = run.initial.clone();
     for step in 0..steps {
         let gradients = coarse(gradients(&run.tensors, rank, step));
@@ -212,7 +217,7 @@ fn a_resumed_run_goes_on_where_it_was() {
     let run = run("server:stale=0", "topk:ratio=0.2");
     let (ends, servers) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
-        let mut steps = |exchange: &mut dyn Exchange, range: std::ops::Range<u64>| {
+        let mut steps = |exchange: &mut dyn DistributedOptimizer, range: std::ops::Range<u64>| {
             for step in range {
                 let gradients = coarse(gradients(&run.tensors, rank, step));
                 exchange.step(step, RATE, &gradients, &mut parameters).unwrap();

@@ -3,14 +3,14 @@
 
 mod common;
 
-use common::{RATE, Run, SIZES, bits, gradients, strategy};
+use common::{RATE, Run, SIZES, bits, exchange, gradients};
 use gradwire::State;
 
 const STRATEGIES: [&str; 5] =
     ["all-gather", "scatter-reduce", "sparse-all-reduce", "server", "server:servers=2"];
 
 fn run(name: &str) -> Run {
-    let mut run = Run::new(strategy(name), 3, &"topk:ratio=0.3".parse().unwrap(), &SIZES);
+    let mut run = Run::new(exchange(name), 3, &"topk:ratio=0.3".parse().unwrap(), &SIZES);
     let later = [(2, "topk:ratio=0.01"), (5, "topk:ratio=0.5")];
     run.policy.later = later.map(|(from, spec)| (from, spec.parse().unwrap())).to_vec();
     run
@@ -37,7 +37,7 @@ fn what_keeps_nothing_is_followed_by_anything() {
         ("all-reduce", "none", "powersgd:rank=1", 4),
         ("all-reduce", "bf16", "gradiveq:slice=16,keep=2,refresh=100", 2),
     ] {
-        let mut run = Run::new(strategy(name), 3, &first.parse().unwrap(), &SIZES);
+        let mut run = Run::new(exchange(name), 3, &first.parse().unwrap(), &SIZES);
         run.policy.later = vec![(2, later.parse().unwrap())];
         let ends = run.steps(5);
         for end in &ends {
@@ -54,7 +54,7 @@ fn a_state_goes_back_to_the_phase_it_was_saved_in() {
         let run = run(name);
         let (ends, servers) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
-            let steps = |exchange: &mut dyn gradwire_exchange::Exchange,
+            let steps = |exchange: &mut dyn gradwire_exchange::DistributedOptimizer,
                          parameters: &mut Vec<Vec<f32>>,
                          range: std::ops::Range<u64>| {
                 for step in range {

@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::{RATE, Run, bits, gradients, strategy};
+use common::{RATE, Run, bits, exchange, gradients};
 use gradwire::{Encoder, Floats, Spec, State};
 
 const SIZES: [usize; 4] = [1023, 5000, 900, 3];
 
 /// Three tensors by rules, of which one travels in rounds, and one raw.
 fn run(name: &str, push: &str, rules: &[&str]) -> Run {
-    let mut run = Run::new(strategy(name), 3, &push.parse().unwrap(), &SIZES);
+    let mut run = Run::new(exchange(name), 3, &push.parse().unwrap(), &SIZES);
     run.policy.rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     run
 }
@@ -55,7 +55,7 @@ fn residuals_of_rules_are_saved_and_restored() {
         let run = run(name, "topk", &["t0.* -> 3lc", "matrices -> onebit"]);
         let (ends, servers) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
-            let step = |exchange: &mut dyn gradwire_exchange::Exchange,
+            let step = |exchange: &mut dyn gradwire_exchange::DistributedOptimizer,
                         parameters: &mut Vec<Vec<f32>>,
                         step: u64| {
                 let gradients = gradients(&run.tensors, rank, step);

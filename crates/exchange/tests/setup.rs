@@ -4,11 +4,11 @@ mod common;
 
 use std::thread;
 
-use common::{Run, Sgd, strategy};
+use common::{Run, Sgd, exchange};
 use gradwire::Tensor;
 use gradwire_exchange::{
-    AllGather, Collective, Exchange, Operation, Phase, Server, Transport, Worker, in_process,
-    launch,
+    AllGather, Collective, DistributedOptimizer, Operation, Phase, Server, Transport, Worker,
+    in_process, launch,
 };
 
 fn refusal(run: &Run) -> String {
@@ -16,7 +16,7 @@ fn refusal(run: &Run) -> String {
 }
 
 fn run(name: &str, spec: &str) -> Run {
-    Run::new(strategy(name), 3, &spec.parse().unwrap(), &[10, 20])
+    Run::new(exchange(name), 3, &spec.parse().unwrap(), &[10, 20])
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn tensors_need_names_and_parameters_of_their_own() {
 /// The errors of three ranks, of which rank 2 was started with another run.
 fn handshake(one: &Run, other: &Run) -> Vec<String> {
     let transports =
-        in_process::connect(one.strategy.ranks(one.workers), in_process::Options::default());
+        in_process::connect(one.exchange.ranks(one.workers), in_process::Options::default());
     thread::scope(|scope| {
         let threads: Vec<_> = transports
             .into_iter()
@@ -93,7 +93,7 @@ fn handshake(one: &Run, other: &Run) -> Vec<String> {
                 let setup = if rank == 2 { other.setup() } else { one.setup() };
                 scope.spawn(move || {
                     let transport = Box::new(transport);
-                    let made = match (one.strategy.servers(), rank) {
+                    let made = match (one.exchange.servers(), rank) {
                         (0, _) => Collective::<AllGather>::new(transport, &setup, Box::new(Sgd))
                             .map(|_| ()),
                         (_, 0..3) => Worker::new(transport, &setup).map(|_| ()),
@@ -159,7 +159,7 @@ fn broadcast_and_barrier_reach_every_rank() {
 #[test]
 fn ranks_out_of_step_are_told_what_came_instead() {
     let run = run("all-gather", "none");
-    let (results, _) = run.workers(|rank, exchange: &mut dyn Exchange| {
+    let (results, _) = run.workers(|rank, exchange: &mut dyn DistributedOptimizer| {
         let gradients = run.initial.clone();
         let step = if rank == 1 { 4 } else { 3 };
         exchange.step(step, 1.0, &gradients, &mut run.initial.clone()).unwrap_err().to_string()

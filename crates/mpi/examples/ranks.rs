@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use common::checks;
 use common::engine::Engine;
-use common::{RATE, Run, gradients, strategy};
-use gradwire_exchange::{End, Exchange, ExchangeError};
+use common::{RATE, Run, exchange, gradients};
+use gradwire_exchange::{DistributedOptimizer, End, ExchangeError};
 use gradwire_mpi::World;
 
 /// Time enough for a check on a busy machine.
@@ -73,7 +73,7 @@ impl Engine for Job {
     fn run<R: Send>(
         &mut self,
         run: &Run,
-        work: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
+        work: impl Fn(usize, &mut dyn DistributedOptimizer) -> R + Sync,
     ) -> Vec<R> {
         match self.join(run).unwrap() {
             End::Worker(mut exchange) => vec![work(self.world.rank(), &mut *exchange)],
@@ -93,10 +93,10 @@ impl Job {
 
     /// A run in which rank 1 comes to harm in its third step.
     fn harm(&mut self, how: &str, name: &str) -> Result<(), ExchangeError> {
-        let servers = strategy(name).servers();
+        let servers = exchange(name).servers();
         let spec = if how == "differs" && self.world.rank() == 1 { "fp16" } else { "none" };
         let workers = self.world.size() - servers;
-        let run = Run::new(strategy(name), workers, &spec.parse().unwrap(), &[1000, 0, 100_000]);
+        let run = Run::new(exchange(name), workers, &spec.parse().unwrap(), &[1000, 0, 100_000]);
         let rank = self.world.rank();
         let mut exchange = match self.join(&run)? {
             End::Worker(exchange) => exchange,

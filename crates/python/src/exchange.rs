@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    Background, Buckets, ExchangeError, Model, OnNonFinite, Outcome, StepReport, Transport,
+    ExchangeError, Model, OnNonFinite, Outcome, Reducer, ReducerThread, StepReport, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -21,7 +21,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// One rank's end of the averages over a process group.
 #[pyclass(module = "gradwire._core")]
 pub(crate) struct Exchange {
-    background: Background,
+    background: ReducerThread,
     shared: Arc<Shared>,
     /// Of each group, its tensors.
     groups: Vec<Arc<[String]>>,
@@ -30,7 +30,7 @@ pub(crate) struct Exchange {
     #[pyo3(get)]
     size: usize,
     #[pyo3(get)]
-    strategy: String,
+    exchange: String,
     #[pyo3(get)]
     spec: String,
     /// Of each stage of the plan, steps from one exchange to the next.
@@ -83,7 +83,7 @@ impl Shared {
         &self,
         step: u64,
         elements: usize,
-        buckets: &Buckets,
+        buckets: &Reducer,
         result: Result<Outcome, Failure>,
     ) {
         let mut progress = self.lock();
@@ -148,28 +148,28 @@ impl Exchange {
             .map_err(|error| Failure::config(error.to_string()))?;
         policy.raw_vectors = raw_vectors;
         (policy.raw_below, policy.raw_names) = (raw_below, raw_names);
-        let strategy = match exchange {
+        let exchange = match exchange {
             "auto" => Model::suitable(&policy, channel.size()),
-            name => name.parse().map_err(|error: gradwire_exchange::StrategyError| {
+            name => name.parse().map_err(|error: gradwire_exchange::ParseExchangeError| {
                 Failure::config(error.to_string())
             })?,
         };
-        let (rank, size, strategy_name) = (channel.rank(), channel.size(), strategy.to_string());
+        let (rank, size, strategy_name) = (channel.rank(), channel.size(), exchange.to_string());
         let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
-        let model = Model { strategy, policy, tensors: tensors.collect(), seed, on_non_finite };
+        let model = Model { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
         let spec = model.policy.push.to_string();
         let later = model.policy.later.iter().map(|(_, spec)| spec);
         let every = std::iter::once(&model.policy.push).chain(later).map(Spec::every).collect();
-        let buckets = Buckets::new(Box::new(channel), model).map_err(Failure::from)?;
-        let background = Background::new("gradwire", buckets).map_err(Failure::from)?;
+        let buckets = Reducer::new(Box::new(channel), model).map_err(Failure::from)?;
+        let background = ReducerThread::new("gradwire", buckets).map_err(Failure::from)?;
         Ok(Self {
             background,
             shared: Arc::default(),
             groups: Vec::new(),
             rank,
             size,
-            strategy: strategy_name,
+            exchange: strategy_name,
             spec,
             every,
         })
@@ -307,7 +307,7 @@ impl Exchange {
 
     /// Tells the other ranks that this one goes on no further.
     fn abort(&self) {
-        self.background.submit(Buckets::abort);
+        self.background.submit(Reducer::abort);
     }
 }
 
@@ -332,7 +332,7 @@ impl Exchange {
     fn ask<R: Send + 'static>(
         &self,
         py: Python<'_>,
-        question: impl FnOnce(&mut Buckets) -> Result<R, ExchangeError> + Send + 'static,
+        question: impl FnOnce(&mut Reducer) -> Result<R, ExchangeError> + Send + 'static,
     ) -> PyResult<R> {
         let answer = py.detach(|| self.background.ask(question));
         Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)
@@ -348,7 +348,7 @@ struct Job {
 }
 
 impl Job {
-    fn run(&mut self, buckets: &mut Buckets) -> Result<Outcome, Failure> {
+    fn run(&mut self, buckets: &mut Reducer) -> Result<Outcome, Failure> {
         let group = buckets.group_of(&self.names)?;
         let scale = self.scale;
         let mut wide = Vec::new();

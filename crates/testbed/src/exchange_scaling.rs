@@ -5,7 +5,7 @@
 //! processor time of compressing and decompressing, and what the link model makes of the bytes; the first step, which
 //! finds nothing in its caches, is left out of it.
 
-use gradwire_exchange::{HEADER_BYTES, Link, Strategy};
+use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
 use gradwire_train::plan::Plan;
 use gradwire_train::run::RunRecord;
 
@@ -66,9 +66,9 @@ fn bytes(run: &RunRecord) -> f64 {
 /// What the formulas make of messages of `b` bytes; `None` where they need to know how messages overlap.
 fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
-    match run.strategy.parse::<Strategy>().ok()? {
-        Strategy::AllGather => Some((n - 1.0) * (header + b)),
-        Strategy::AllReduce | Strategy::ScatterReduce => {
+    match run.exchange.parse::<Exchange>().ok()? {
+        Exchange::AllGather => Some((n - 1.0) * (header + b)),
+        Exchange::AllReduce | Exchange::ScatterReduce => {
             Some(2.0 * (n - 1.0) * header + 2.0 * b * (n - 1.0) / n)
         }
         _ => None,
@@ -80,7 +80,7 @@ fn formula(run: &RunRecord, b: f64) -> Option<f64> {
 fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     let of = |run: &&RunRecord| run.compressor == compressor && formula(run, 0.0).is_some();
     let least =
-        runs.iter().filter(of).min_by_key(|run| (run.workers, run.strategy != "all-gather"))?;
+        runs.iter().filter(of).min_by_key(|run| (run.workers, run.exchange != "all-gather"))?;
     // Each formula is a line in b.
     let (at_0, at_1) = (formula(least, 0.0)?, formula(least, 1.0)?);
     Some((bytes(least) - at_0) / (at_1 - at_0))
@@ -115,7 +115,7 @@ pub fn grid(runs: &[RunRecord], links: &[Link]) -> Result<Grid, TestbedError> {
         let expected = message(runs, &run.compressor).and_then(|b| formula(run, b));
         let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));
         let mut cells = vec![
-            run.strategy.clone(),
+            run.exchange.clone(),
             run.compressor.clone(),
             run.workers.to_string(),
             kilobytes(bytes(run)),
@@ -158,7 +158,7 @@ fn chart(
 ) -> Result<Chart, TestbedError> {
     let mut series: Vec<Series> = Vec::new();
     for run in runs {
-        let label = format!("{}, {}", run.strategy, run.compressor);
+        let label = format!("{}, {}", run.exchange, run.compressor);
         let point = Point::new(run.workers as f64, value(run)?);
         match series.iter_mut().find(|one| one.label == label) {
             Some(one) => one.points.push(point),
@@ -179,7 +179,7 @@ fn chart(
 /// As for [`grid`].
 pub fn crossings(runs: &[RunRecord], links: &[Link]) -> Result<Vec<String>, TestbedError> {
     let mut lines = Vec::new();
-    let gathered = runs.iter().filter(|run| run.strategy == "all-gather");
+    let gathered = runs.iter().filter(|run| run.exchange == "all-gather");
     let mut compressors: Vec<&str> = gathered.map(|run| run.compressor.as_str()).collect();
     compressors.sort_unstable();
     compressors.dedup();
@@ -207,10 +207,10 @@ fn crossing(
     link: Link,
 ) -> Result<Option<usize>, TestbedError> {
     let mut ahead = Vec::new();
-    for gathered in runs.iter().filter(|r| r.compressor == compressor && r.strategy == "all-gather")
+    for gathered in runs.iter().filter(|r| r.compressor == compressor && r.exchange == "all-gather")
     {
         let same = |run: &&RunRecord| {
-            (run.workers, run.compressor.as_str(), run.strategy.as_str())
+            (run.workers, run.compressor.as_str(), run.exchange.as_str())
                 == (gathered.workers, compressor, "scatter-reduce")
         };
         if let Some(scattered) = runs.iter().find(same) {
@@ -228,9 +228,9 @@ mod tests {
     use crate::synthetic;
 
     /// A run whose workers sent `bytes` a step.
-    fn run(strategy: &str, workers: usize, bytes: f64) -> RunRecord {
+    fn run(exchange: &str, workers: usize, bytes: f64) -> RunRecord {
         let mut run = synthetic::run("3lc", 1);
-        (run.strategy, run.workers) = (strategy.to_owned(), workers);
+        (run.exchange, run.workers) = (exchange.to_owned(), workers);
         run.bytes_up = bytes * run.steps as f64;
         run.bytes_down = run.bytes_up;
         run

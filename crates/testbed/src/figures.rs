@@ -1,6 +1,6 @@
 //! The charts of a comparison, after the figures of the 3LC paper (arXiv:1802.07389, section 5).
 
-use gradwire_exchange::{Link, Strategy};
+use gradwire_exchange::{Exchange, Link};
 use gradwire_train::run::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
@@ -114,7 +114,7 @@ pub fn by_rate(runs: &[RunRecord]) -> Chart {
         let qualities: Vec<f64> = group.iter().map(|run| shown(metric, run.quality)).collect();
         let Some(spread) = Spread::of(&qualities) else { continue };
         let receivers =
-            group[0].strategy.parse::<Strategy>().map_or(1.0, |s| s.receivers(group[0].workers));
+            group[0].exchange.parse::<Exchange>().map_or(1.0, |s| s.receivers(group[0].workers));
         let point = spread.at(32.0 * receivers / group[0].bits_up());
         let point = match metric {
             Metric::Accuracy | Metric::Iou | Metric::HitRate => Point {

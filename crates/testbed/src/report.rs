@@ -155,7 +155,7 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
         ("parameters", format!("{} in {} tensors", run.parameters, run.tensors)),
         ("compressed", format!("{} parameters", run.compressed_parameters)),
         ("workers", run.workers.to_string()),
-        ("exchange", run.strategy.clone()),
+        ("exchange", run.exchange.clone()),
         ("steps", run.steps.to_string()),
         ("batch per worker", run.batch.to_string()),
         ("optimizer", run.optimizer.clone()),

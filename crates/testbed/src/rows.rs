@@ -72,7 +72,7 @@ pub fn rows(runs: &[RunRecord]) -> Result<Vec<Row>, TestbedError> {
                 seconds: run.seconds,
                 model: run.model.clone(),
                 data: run.data.clone(),
-                exchange: run.strategy.clone(),
+                exchange: run.exchange.clone(),
                 workers: run.workers,
                 batch: run.batch,
                 digest: run.digest.clone(),

@@ -114,7 +114,7 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
     let pairs = [
         ("model", config.model.to_string(), run.model.clone()),
         ("data checksum", config.data.checksum.clone(), run.data_checksum.clone()),
-        ("exchange", config.strategy.to_string(), run.strategy.clone()),
+        ("exchange", config.exchange.to_string(), run.exchange.clone()),
         ("send", config.send.to_string(), run.send.clone()),
         ("split", config.split.to_string(), run.split.clone()),
         ("participation", config.participation.to_string(), run.participation.to_string()),

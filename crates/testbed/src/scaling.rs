@@ -9,7 +9,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_exchange::{ExchangeError, Link, Operation, Phase, Strategy, Transport, in_process};
+use gradwire_exchange::{Exchange, ExchangeError, Link, Operation, Phase, Transport, in_process};
 use gradwire_train::run::RunRecord;
 
 use crate::TestbedError;
@@ -67,14 +67,14 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
     let mean = |value: fn(&gradwire_train::run::StepRecord) -> f64| {
         warm.iter().map(value).sum::<f64>() / warm.len().max(1) as f64
     };
-    let strategy: Strategy =
-        run.strategy.parse().map_err(|error| TestbedError::Config(format!("{error}")))?;
-    let phases = match strategy {
-        Strategy::AllGather => 1,
-        Strategy::AllReduce | Strategy::ScatterReduce => 2,
-        Strategy::ParameterServer { .. }
-        | Strategy::SparseAllReduce
-        | Strategy::Hierarchical { .. } => {
+    let exchange: Exchange =
+        run.exchange.parse().map_err(|error| TestbedError::Config(format!("{error}")))?;
+    let phases = match exchange {
+        Exchange::AllGather => 1,
+        Exchange::AllReduce | Exchange::ScatterReduce => 2,
+        Exchange::ParameterServer { .. }
+        | Exchange::SparseAllReduce
+        | Exchange::Hierarchical { .. } => {
             let message =
                 "scaling is measured for exchanges in which all ranks send as much".to_owned();
             return Err(TestbedError::Config(message));
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn the_wire_takes_at_least_what_its_bytes_take() {
         let mut run = synthetic::run("3lc", 1);
-        run.strategy = "all-gather".to_owned();
+        run.exchange = "all-gather".to_owned();
         // In the first step memory is new.
         run.trace[0].compress = 9.0;
         // 300 000 bytes a step at 100 Mbit/s take 24 ms.
@@ -173,7 +173,7 @@ mod tests {
         // 10 ms of compute and half a millisecond of update; 1 and 2 of codec.
         assert!((found.compute - 0.0105).abs() < 1e-9 && (found.codec - 0.003).abs() < 1e-9);
         assert_eq!(found.examples, 128);
-        run.strategy = "server".to_owned();
+        run.exchange = "server".to_owned();
         assert!(scaled(&[run], Link::mbit(100.0)).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Runs of several compressors and seeds, brought down to one row a compressor.
 
-use gradwire_exchange::{Link, StepBytes, Strategy};
+use gradwire_exchange::{Exchange, Link, StepBytes};
 use gradwire_train::plan::Plan;
 use gradwire_train::run::{Metric, RunRecord, StepRecord};
 
@@ -167,7 +167,7 @@ impl Common {
     pub fn of(runs: &[RunRecord]) -> Result<Self, TestbedError> {
         let mut servers = true;
         for run in runs {
-            servers &= parse::<Strategy>(&run.strategy)?.servers() == 0 || run.server.is_some();
+            servers &= parse::<Exchange>(&run.exchange)?.servers() == 0 || run.server.is_some();
         }
         Ok(Self { compute: compute_seconds(runs), servers })
     }
@@ -188,14 +188,14 @@ pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
 /// Modelled seconds of one step of `run` on `link`: its measured times, what it has in common with those beside it, and
 /// the wire time the link model makes of its mean bytes. The parts follow one another; no overlap is assumed.
 pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> Result<f64, TestbedError> {
-    let strategy: Strategy = parse(&run.strategy)?;
+    let exchange: Exchange = parse(&run.exchange)?;
     let steps = run.steps.max(1) as f64;
     let bytes = StepBytes {
         up: run.bytes_up / steps,
         down: run.bytes_down / steps,
         largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
     };
-    let wire = link.step_time(strategy, run.workers, bytes).as_secs_f64();
+    let wire = link.step_time(exchange, run.workers, bytes).as_secs_f64();
     let own = mean(run.trace.iter().map(|s| s.compress + s.decompress + s.update)).unwrap_or(0.0);
     let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
     Ok(common.compute + own + server + wire)
@@ -271,9 +271,9 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
-    let strategy: Strategy = parse(&first.strategy)?;
+    let exchange: Exchange = parse(&first.exchange)?;
     let plan: Plan = parse(&first.compressor)?;
-    if !matches!(strategy, Strategy::ParameterServer { .. }) || first.compressed_parameters == 0 {
+    if !matches!(exchange, Exchange::ParameterServer { .. }) || first.compressed_parameters == 0 {
         return Ok(None);
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
@@ -386,7 +386,7 @@ mod tests {
         runs[0].server = Some(0.5);
         assert!(near(step(&runs), before + 0.25));
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
-        runs.iter_mut().for_each(|run| (run.server, run.strategy) = (None, "all-gather".into()));
+        runs.iter_mut().for_each(|run| (run.server, run.exchange) = (None, "all-gather".into()));
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
     }
 

@@ -42,7 +42,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         data: "digits".to_owned(),
         data_checksum: "abc".to_owned(),
         compressor: compressor.to_owned(),
-        strategy: "server".to_owned(),
+        exchange: "server".to_owned(),
         send: "gradients".to_owned(),
         split: "shared".to_owned(),
         participation: 1.0,

@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         dropout: 0.0,
         mask: false,
         overlap: false,
-        strategy: "server".parse()?,
+        exchange: "server".parse()?,
         workers: 2,
         steps,
         batch: 5,

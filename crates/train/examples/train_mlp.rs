@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             dropout: 0.0,
             mask: false,
             overlap: false,
-            strategy: "server".parse()?,
+            exchange: "server".parse()?,
             workers: 4,
             steps: 400,
             batch: 32,

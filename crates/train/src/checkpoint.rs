@@ -16,13 +16,13 @@
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
 //! The last few of a run are [kept](crate::kept). A run with another number of workers can go on from it: residuals are
-//! handed on by the rule of [`reshare`](gradwire_exchange::reshare), batch-norm statistics by rank, and the data are
+//! handed on by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the data are
 //! visited from where as many steps of as many workers would have come to.
 
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{Overlapped, Rule, reshare};
+use gradwire_exchange::{Overlapped, Rule, reshard};
 use serde::{Deserialize, Serialize};
 
 use crate::kept;
@@ -78,7 +78,7 @@ impl Checkpoint {
     /// A checkpoint that is this state, of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
         // Residuals are handed on from rank to rank, and in a hierarchy only leaders have any.
-        let fixed = config.strategy.leads();
+        let fixed = config.exchange.leads();
         for (key, value) in
             settings(config).into_iter().filter(|(key, _)| fixed || *key != "workers")
         {
@@ -123,7 +123,7 @@ impl Checkpoint {
             return saved(rank);
         }
         let all: Vec<State> = (0..self.saved_by).map(saved).collect();
-        let mut state = reshare(&all, rank, self.workers);
+        let mut state = reshard(&all, rank, self.workers);
         state.set_setting("exchange", self.exchange.as_str());
         state
     }
@@ -131,10 +131,10 @@ impl Checkpoint {
 
 /// What a state of a run's exchange says it is of.
 fn exchange_of(config: &RunConfig) -> String {
-    let (strategy, workers) = (config.strategy, config.workers);
+    let (exchange, workers) = (config.exchange, config.workers);
     match config.overlap {
-        true => Overlapped::saved_as(strategy, workers),
-        false => format!("{strategy} with {workers} workers"),
+        true => Overlapped::saved_as(exchange, workers),
+        false => format!("{exchange} with {workers} workers"),
     }
 }
 
@@ -194,7 +194,7 @@ fn settings(config: &RunConfig) -> [(&'static str, String); 25] {
         ("participation", config.participation.to_string()),
         ("dropout", config.dropout.to_string()),
         ("mask", config.mask.to_string()),
-        ("exchange", config.strategy.to_string()),
+        ("exchange", config.exchange.to_string()),
         ("workers", config.workers.to_string()),
         ("steps", config.steps.to_string()),
         ("batch", config.batch.to_string()),

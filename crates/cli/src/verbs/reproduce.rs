@@ -109,7 +109,7 @@ impl Reproduce {
             let is_of = |run: &RunRecord| {
                 let exchange = variant.exchange.to_string();
                 let learning_rate = variant.learning_rate.to_string();
-                (run.workers, run.batch, &run.strategy, &run.learning_rate)
+                (run.workers, run.batch, &run.exchange, &run.learning_rate)
                     == (variant.workers, variant.batch, &exchange, &learning_rate)
             };
             let (mine, others): (Vec<_>, Vec<_>) =

@@ -96,7 +96,7 @@ fn collect_links(settings: &Settings, out: &Path) -> Result<(), Failure> {
         let what = runs.first().map_or_else(String::new, |run| {
             format!(
                 "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
-                run.model, run.data, run.workers, run.strategy, run.batch, run.steps
+                run.model, run.data, run.workers, run.exchange, run.batch, run.steps
             )
         });
         text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", grid.markdown()));
@@ -145,7 +145,7 @@ fn scale_exchanges(settings: &Settings, out: &Path) -> Result<(), Failure> {
     for (variant, runs) in variants.iter().zip(&runs) {
         let exchange = variant.exchange.to_string();
         let all = results::read(&kept)?;
-        let is_of = |run: &RunRecord| (run.workers, &run.strategy) == (variant.workers, &exchange);
+        let is_of = |run: &RunRecord| (run.workers, &run.exchange) == (variant.workers, &exchange);
         let (mine, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_of);
         let keep = |mine: &[RunRecord]| results::write(&kept, &[&others, mine].concat());
         let one = run_all(runs, &mine, started.engine(), &bars, keep);

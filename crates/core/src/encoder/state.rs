@@ -4,9 +4,9 @@ use super::Encoder;
 use crate::{State, StateError};
 
 impl Encoder {
-    /// Keeps a copy of the state, for [`go_back`](Self::go_back). One copy of all residuals; buffers are
+    /// Keeps a copy of the state, for [`rollback`](Self::rollback). One copy of all residuals; buffers are
     /// reused from call to call.
-    pub fn remember(&mut self) {
+    pub fn checkpoint(&mut self) {
         let Self { residuals, velocities, kept, before, .. } = self;
         for (now, before) in [residuals, velocities, kept].into_iter().zip(before) {
             for (name, values) in now.iter() {
@@ -18,8 +18,8 @@ impl Encoder {
         }
     }
 
-    /// Takes back everything encoded since [`remember`](Self::remember), as if it had never been.
-    pub fn go_back(&mut self) {
+    /// Takes back everything encoded since [`remember`](Self::checkpoint), as if it had never been.
+    pub fn rollback(&mut self) {
         let Self { residuals, velocities, kept, before, .. } = self;
         for (now, before) in [residuals, velocities, kept].into_iter().zip(before) {
             now.retain(|name, _| before.contains_key(name));

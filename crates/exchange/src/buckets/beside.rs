@@ -2,16 +2,16 @@
 
 use gradwire::State;
 
-use super::Buckets;
-use crate::{ExchangeError, Shares, agreement, kept, report};
+use super::Reducer;
+use crate::{ExchangeError, Participation, agreement, report, state_keys};
 
-impl Buckets {
+impl Reducer {
     /// The same with other parts of ranks in the mean. Before any group is formed.
-    pub(crate) fn with_shares(self, shares: Shares) -> Self {
+    pub(crate) fn with_shares(self, shares: Participation) -> Self {
         Self { shares, ..self }
     }
 
-    /// As [`Exchange::collect`](crate::Exchange::collect).
+    /// As [`DistributedOptimizer::collect`](crate::DistributedOptimizer::collect).
     pub(crate) fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
         self.alive()?;
         let workers = self.transport.size();
@@ -19,7 +19,7 @@ impl Buckets {
         self.settle(collected)
     }
 
-    /// As [`Exchange::announce`](crate::Exchange::announce).
+    /// As [`DistributedOptimizer::announce`](crate::DistributedOptimizer::announce).
     pub(crate) fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
         self.alive()?;
         let workers = self.transport.size();
@@ -27,7 +27,7 @@ impl Buckets {
         self.settle(announced)
     }
 
-    /// As [`Exchange::check`](crate::Exchange::check), of parameters with this digest.
+    /// As [`DistributedOptimizer::check`](crate::DistributedOptimizer::check), of parameters with this digest.
     pub(crate) fn check_parameters(&mut self, step: u64, digest: u64) -> Result<(), ExchangeError> {
         self.alive()?;
         let workers = self.transport.size();
@@ -70,7 +70,7 @@ impl Buckets {
     /// # Errors
     /// `State` if it is of another model or configuration; nothing has changed then.
     pub(crate) fn keep(&mut self, state: State) -> Result<(), ExchangeError> {
-        let mut state = kept::of_tensors(state, |_| true);
+        let mut state = state_keys::of_tensors(state, |_| true);
         // What else the trainer has saved is its own, and must not come back in what is saved next.
         state.retain(|name| ["push/", "reduce/"].iter().any(|own| name.starts_with(own)));
         self.check(&state)?;

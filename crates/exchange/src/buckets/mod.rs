@@ -14,19 +14,19 @@ use std::ops::Range;
 use gradwire::{State, Tensor};
 
 use crate::collective::ranges;
-use crate::kept::{self, Entry};
-use crate::setup::adds;
+use crate::group_config::adds;
+use crate::state_keys::{self, Entry};
 use crate::transport::or_abort;
 use crate::{
-    AllGather, AllReduce, Average, ExchangeError, Operation, Phase, Policy, Round, ScatterReduce,
-    Setup, Shares, StepReport, Strategy, Transport, agreement,
+    AllGather, AllReduce, Average, Exchange, ExchangeError, GroupConfig, Operation, Participation,
+    Phase, Policy, Round, ScatterReduce, StepReport, Transport, agreement,
 };
 
 /// What all ranks agree on.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// How ranks average: all-reduce, all-gather or scatter-reduce.
-    pub strategy: Strategy,
+    pub exchange: Exchange,
     /// What travels compressed.
     pub policy: Policy,
     /// The tensors; names are unique.
@@ -57,10 +57,10 @@ pub enum Outcome {
 }
 
 /// One rank's end.
-pub struct Buckets {
+pub struct Reducer {
     transport: Box<dyn Transport>,
     model: Model,
-    shares: Shares,
+    shares: Participation,
     by_name: HashMap<String, usize>,
     groups: Vec<Option<Group>>,
     /// What is kept for tensors that are in no group.
@@ -90,35 +90,35 @@ impl Group {
 impl Model {
     /// The strategy that suits a policy: all-reduce where all messages add; else all-gather among few ranks, whose
     /// `n − 1` messages each rank receives, and scatter-reduce among many, which takes two whatever their number.
-    pub fn suitable(policy: &Policy, ranks: usize) -> Strategy {
+    pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
         let later = policy.later.iter().map(|(_, spec)| spec);
         let rules = policy.rules.iter().map(|rule| &rule.spec);
         let mut all = std::iter::once(&policy.push).chain(later).chain(rules);
         match all.all(|spec| adds(spec) && spec.compressor().combine().is_none()) {
-            true => Strategy::AllReduce,
-            false if ranks <= 8 => Strategy::AllGather,
-            false => Strategy::ScatterReduce,
+            true => Exchange::AllReduce,
+            false if ranks <= 8 => Exchange::AllGather,
+            false => Exchange::ScatterReduce,
         }
     }
 }
 
-impl Buckets {
+impl Reducer {
     /// An end without groups yet. Nothing is sent before the first is formed.
     ///
     /// # Errors
     /// `Config` if the configuration cannot work, with the reason and the remedy.
     pub fn new(transport: Box<dyn Transport>, model: Model) -> Result<Self, ExchangeError> {
-        let by_groups = [Strategy::AllReduce, Strategy::AllGather, Strategy::ScatterReduce];
-        if !by_groups.contains(&model.strategy) {
+        let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
+        if !by_groups.contains(&model.exchange) {
             return Err(ExchangeError::Config(format!(
                 "groups of tensors are averaged by all-reduce, all-gather or scatter-reduce, not by '{}'",
-                model.strategy
+                model.exchange
             )));
         }
         let names = model.tensors.iter().map(|tensor| tensor.name().to_owned());
         let buckets = Self {
             by_name: names.zip(0..).collect(),
-            shares: Shares::equal(transport.size()),
+            shares: Participation::equal(transport.size()),
             transport,
             model,
             groups: Vec::new(),
@@ -134,9 +134,9 @@ impl Buckets {
         Ok(buckets)
     }
 
-    fn setup<'a>(&'a self, tensors: &'a [Tensor]) -> Setup<'a> {
-        Setup {
-            strategy: self.model.strategy,
+    fn setup<'a>(&'a self, tensors: &'a [Tensor]) -> GroupConfig<'a> {
+        GroupConfig {
+            exchange: self.model.exchange,
             workers: self.transport.size(),
             policy: &self.model.policy,
             shares: &self.shares,
@@ -182,16 +182,16 @@ impl Buckets {
         setup.validate_group()?;
         let description = format!("{}on NaN {:?}\n", setup.describe(), self.model.on_non_finite);
         let rank = self.transport.rank();
-        let mut average: Box<dyn Average> = match setup.strategy {
-            Strategy::AllReduce => Box::new(AllReduce::new(&setup, rank)),
-            Strategy::AllGather => Box::new(AllGather::new(&setup, rank)),
+        let mut average: Box<dyn Average> = match setup.exchange {
+            Exchange::AllReduce => Box::new(AllReduce::new(&setup, rank)),
+            Exchange::AllGather => Box::new(AllGather::new(&setup, rank)),
             _ => Box::new(ScatterReduce::by_tensor(&setup, rank)),
         };
         agreement::on_configuration(&mut *self.transport, &description)?;
         self.dissolve(|group| tensors.iter().any(|tensor| group.has(tensor.name())));
         let named = |name: &str| tensors.iter().any(|tensor| tensor.name() == name);
         if self.loose.setting("push/spec").is_ok() {
-            average.restore(&kept::of_tensors(self.loose.clone(), named))?;
+            average.restore(&state_keys::of_tensors(self.loose.clone(), named))?;
             self.loose
                 .retain_floats(|text| !Entry::read(text).is_some_and(|entry| named(entry.name)));
         }
@@ -278,12 +278,12 @@ impl Buckets {
                 values.fill(f32::NAN);
                 for at in touched.drain(..) {
                     if let Some(group) = &mut groups[at] {
-                        group.average.go_back();
+                        group.average.rollback();
                     }
                 }
                 return Ok(Outcome::Skipped);
             }
-            group.average.remember();
+            group.average.checkpoint();
             touched.push(at);
         }
         let round = Round { step, tensors: &group.tensors, ranges: &group.ranges };
@@ -303,7 +303,7 @@ impl Buckets {
         self.message_bytes
     }
 
-    /// Which elements of a tensor this rank's last message carried, as [`Exchange::sent`](crate::Exchange::sent) has
+    /// Which elements of a tensor this rank's last message carried, as [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent) has
     /// it.
     pub fn sent(&self, name: &str) -> Option<&[u32]> {
         let group = self.groups.iter().flatten().find(|group| group.has(name))?;

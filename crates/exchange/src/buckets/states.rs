@@ -2,15 +2,15 @@
 
 use gradwire::{State, StateError};
 
-use super::Buckets;
+use super::Reducer;
 use crate::ExchangeError;
-use crate::kept::{self, Entry};
+use crate::state_keys::{self, Entry};
 
-impl Buckets {
+impl Reducer {
     /// Everything a resumed run needs of this rank.
     pub fn save(&self) -> State {
         let mut state = self.kept();
-        state.set_setting("strategy", self.model.strategy.to_string());
+        state.set_setting("exchange", self.model.exchange.to_string());
         state.set_number("workers", self.transport.size() as u64);
         state.set_number("rank", self.transport.rank() as u64);
         state
@@ -27,7 +27,7 @@ impl Buckets {
     }
 
     /// Goes on from what an earlier run saved: this rank's own state, or those of all its ranks. With
-    /// another number of ranks, or another strategy, all are needed and [`reshare`](crate::reshare) has the rule.
+    /// another number of ranks, or another strategy, all are needed and [`reshard`](crate::reshard) has the rule.
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
@@ -37,7 +37,7 @@ impl Buckets {
         let first =
             states.first().ok_or_else(|| ExchangeError::Config("there is no state".into()))?;
         let workers = first.number("workers")? as usize;
-        let same = workers == size && first.setting("strategy")? == self.model.strategy.to_string();
+        let same = workers == size && first.setting("exchange")? == self.model.exchange.to_string();
         let of = |rank: usize| states.iter().find(|s| s.number("rank").ok() == Some(rank as u64));
         let state = if let (true, Some(own)) = (same, of(rank)) {
             own.clone()
@@ -47,14 +47,14 @@ impl Buckets {
                 ExchangeError::Config(format!(
                     "the state was saved by {workers} ranks with '{}', and is restored by rank {rank} of {size} with \
                      '{}': that takes the states of all {workers} ranks, and {} came; give them all",
-                    first.setting("strategy").unwrap_or("?"),
-                    self.model.strategy,
+                    first.setting("exchange").unwrap_or("?"),
+                    self.model.exchange,
                     states.len(),
                 ))
             })?;
-            let mut state = kept::reshare(&all, rank, size);
+            let mut state = state_keys::reshard(&all, rank, size);
             let tensor = |name: &str| self.by_name.get(name).map(|&at| &self.model.tensors[at]);
-            kept::take_kept(&mut state, &all[0], |name| {
+            state_keys::take_kept(&mut state, &all[0], |name| {
                 tensor(name).is_some_and(|tensor| self.model.policy.plays_rounds(tensor))
             });
             state

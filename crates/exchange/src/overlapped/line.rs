@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use gradwire::Tensor;
 
 use crate::collective::ranges;
-use crate::{Background, Buckets, Early, ExchangeError, StepReport};
+use crate::{ExchangeError, GradientSink, Reducer, ReducerThread, StepReport};
 
 /// The line, for all who hand over.
 pub(super) struct Hands(Mutex<Line>);
@@ -33,8 +33,8 @@ impl fmt::Debug for Hands {
     }
 }
 
-impl Early for Hands {
-    fn hand_over(&self, index: usize, gradient: &[f32]) {
+impl GradientSink for Hands {
+    fn ready(&self, index: usize, gradient: &[f32]) {
         self.lock().take(index, gradient);
     }
 }
@@ -42,7 +42,7 @@ impl Early for Hands {
 /// The groups of a step, each of which leaves when it is complete and all before it have left.
 pub(super) struct Line {
     /// There until the exchange ends.
-    pub(super) background: Option<Background>,
+    pub(super) background: Option<ReducerThread>,
     done: Sender<Done>,
     groups: Vec<Group>,
     places: Vec<Place>,
@@ -98,7 +98,7 @@ impl Line {
     pub(super) fn new(
         groups: &[Vec<usize>],
         tensors: &[Tensor],
-        background: Background,
+        background: ReducerThread,
         done: Sender<Done>,
     ) -> Self {
         let mut places: Vec<_> =
@@ -190,7 +190,7 @@ impl Line {
             let (names, values) = (Arc::clone(&group.names), std::mem::take(&mut group.values));
             let (done, stopped) = (self.done.clone(), Arc::clone(&self.stopped));
             let last = self.next + 1 == self.groups.len();
-            let job = move |buckets: &mut Buckets| {
+            let job = move |buckets: &mut Reducer| {
                 let averaged = match stopped.load(Ordering::Relaxed) {
                     true => Done::gone(),
                     false => average(buckets, &names, step, values, last),
@@ -225,7 +225,7 @@ pub(super) fn gone() -> ExchangeError {
 
 /// Averages a group, in the background.
 fn average(
-    buckets: &mut Buckets,
+    buckets: &mut Reducer,
     names: &[String],
     step: u64,
     mut values: Vec<f32>,

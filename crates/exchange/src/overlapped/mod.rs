@@ -1,8 +1,8 @@
 //! An exchange that begins before the last gradient is known.
 //!
 //! The tensors are in groups, in the order in which back-propagation comes to them. A trainer hands gradients over one
-//! after the other ([`Exchange::early`]); as soon as a group is complete and those before it have left, a thread of
-//! this rank's own averages it ([`Buckets`], [`Background`]) while the trainer computes the rest. [`Exchange::step`]
+//! after the other ([`DistributedOptimizer::early`]); as soon as a group is complete and those before it have left, a thread of
+//! this rank's own averages it ([`Reducer`], [`ReducerThread`]) while the trainer computes the rest. [`DistributedOptimizer::step`]
 //! takes what has not come, waits for the means, and runs the optimizer on each as it comes. All messages go through
 //! that thread, also those beside the exchange of tensors.
 //!
@@ -27,11 +27,11 @@ use gradwire::{State, Tensor};
 pub use groups::fuse;
 use line::{Carried, Done, Hands, Line};
 
-use crate::exchange::{timed, worked};
-use crate::setup::check_lengths;
+use crate::distributed_optimizer::{timed, worked};
+use crate::group_config::check_lengths;
 use crate::{
-    Background, Buckets, Early, Exchange, ExchangeError, Model, OnNonFinite, Optimizer, Setup,
-    StepReport, Strategy, Transport, digest,
+    DistributedOptimizer, Exchange, ExchangeError, GradientSink, GroupConfig, Model, OnNonFinite,
+    Optimizer, Reducer, ReducerThread, StepReport, Transport, digest,
 };
 
 /// One rank's end of an exchange that begins early; see the [module](self).
@@ -52,10 +52,10 @@ impl Overlapped {
     /// # Errors
     /// `Config` if the setup cannot work or is not that of the other ranks, for other strategies than all-reduce,
     /// all-gather and scatter-reduce, where only some ranks take part in a round, and for compressors that
-    /// [keep squares](Exchange::keeps_squares).
+    /// [keep squares](DistributedOptimizer::keeps_squares).
     pub fn new(
         mut transport: Box<dyn Transport>,
-        setup: &Setup<'_>,
+        setup: &GroupConfig<'_>,
         groups: Vec<Vec<usize>>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
@@ -64,14 +64,14 @@ impl Overlapped {
         setup.join_as(&mut *transport, &format!("overlapped in groups {groups:?}\n"))?;
         let rank = transport.rank();
         let model = Model {
-            strategy: setup.strategy,
+            exchange: setup.exchange,
             policy: setup.policy.clone(),
             tensors: setup.tensors.to_vec(),
             seed: setup.seed,
             on_non_finite: OnNonFinite::Refuse,
         };
-        let buckets = Buckets::new(transport, model)?.with_shares(setup.shares.clone());
-        let background = Background::new(&format!("exchange {rank}"), buckets)?;
+        let buckets = Reducer::new(transport, model)?.with_shares(setup.shares.clone());
+        let background = ReducerThread::new(&format!("exchange {rank}"), buckets)?;
         let (sender, done) = mpsc::channel();
         let line = Line::new(&groups, setup.tensors, background, sender);
         Ok(Self {
@@ -81,20 +81,20 @@ impl Overlapped {
             tensors: setup.tensors.to_vec(),
             groups,
             carried: vec![Carried::default(); setup.tensors.len()],
-            exchange: Self::saved_as(setup.strategy, setup.workers),
+            exchange: Self::saved_as(setup.exchange, setup.workers),
         })
     }
 
     /// What its states say they are of: the plain exchange, whose states fit, but for scatter-reduce.
-    pub fn saved_as(strategy: Strategy, workers: usize) -> String {
-        let by_tensor = if strategy == Strategy::ScatterReduce { " of each tensor" } else { "" };
-        format!("{strategy}{by_tensor} with {workers} workers")
+    pub fn saved_as(exchange: Exchange, workers: usize) -> String {
+        let by_tensor = if exchange == Exchange::ScatterReduce { " of each tensor" } else { "" };
+        format!("{exchange}{by_tensor} with {workers} workers")
     }
 
     /// Asks the thread, after all that was handed over.
     fn ask<R: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Buckets) -> R + Send + 'static,
+        question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
     ) -> Result<R, ExchangeError> {
         let line = self.hands.lock();
         let answer = line.background.as_ref().and_then(|background| background.ask(question));
@@ -125,7 +125,7 @@ impl Overlapped {
 }
 
 /// Refuses what does not go tensor by tensor.
-fn check(setup: &Setup<'_>) -> Result<(), ExchangeError> {
+fn check(setup: &GroupConfig<'_>) -> Result<(), ExchangeError> {
     let refuse = |reason: &str| Err(ExchangeError::Config(reason.to_owned()));
     setup.validate()?;
     if !setup.shares.everyone() {
@@ -143,12 +143,12 @@ fn check(setup: &Setup<'_>) -> Result<(), ExchangeError> {
     Ok(())
 }
 
-impl Exchange for Overlapped {
+impl DistributedOptimizer for Overlapped {
     fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
-    fn early(&mut self, step: u64) -> Option<Arc<dyn Early>> {
+    fn early(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let mut line = self.hands.lock();
         if line.other_than(step).is_some() {
             return None;
@@ -243,7 +243,7 @@ impl Drop for Overlapped {
         let Some(background) = line.background.take() else { return };
         drop(line);
         if thread::panicking() {
-            background.submit(Buckets::abort);
+            background.submit(Reducer::abort);
         }
         background.join();
     }

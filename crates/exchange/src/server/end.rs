@@ -10,11 +10,12 @@ use super::paced::Paced;
 use super::slot::{Outcome, Slot};
 use super::{assign, unexpected};
 use crate::codec::{Phases, Receiver, Sender};
-use crate::exchange::worked;
+use crate::distributed_optimizer::worked;
 use crate::rows::Rows;
 use crate::transport::or_abort;
 use crate::{
-    ExchangeError, Header, Operation, Optimizer, Phase, Setup, Shares, Strategy, Traffic, Transport,
+    Exchange, ExchangeError, GroupConfig, Header, Operation, Optimizer, Participation, Phase,
+    Traffic, Transport,
 };
 
 /// A server: holds some of the tensors, and serves until every worker has left.
@@ -29,7 +30,7 @@ pub struct Server {
     backups: usize,
     /// Pushes that complete the step in progress.
     needed: usize,
-    shares: Shares,
+    shares: Participation,
     /// Of each worker, its part in the mean of the step in progress; 0 for those who are absent.
     parts: Vec<f32>,
     /// Workers that have not left.
@@ -84,12 +85,12 @@ impl Server {
     /// `Config` if the setup cannot work or is not that of the other ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
-        setup: &Setup<'_>,
+        setup: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
         setup.join(&mut *transport)?;
-        let Strategy::ParameterServer { servers, backups, pace } = setup.strategy else {
-            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
+        let Exchange::ParameterServer { servers, backups, synchronization } = setup.exchange else {
+            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.exchange)));
         };
         let (rank, workers) = (transport.rank(), setup.workers);
         let mut slots = Vec::new();
@@ -102,7 +103,7 @@ impl Server {
                 slots.push(Slot::new(index, tensor.clone(), route, initial.clone(), workers));
             }
         }
-        let paced = pace.bound().map(|bound| Paced::new(bound, setup, rank, &slots));
+        let paced = synchronization.bound().map(|bound| Paced::new(bound, setup, rank, &slots));
         Ok(Self {
             transport,
             optimizer,

@@ -18,7 +18,7 @@ use std::time::Instant;
 use gradwire::{State, StateError};
 
 use crate::codec::{Phases, Sender};
-use crate::{Setup, server::slot::Slot};
+use crate::{GroupConfig, server::slot::Slot};
 
 /// What a server keeps for each worker.
 pub(super) struct Paced {
@@ -43,7 +43,12 @@ struct Clocks {
 }
 
 impl Paced {
-    pub(super) fn new(bound: Option<u64>, setup: &Setup<'_>, rank: usize, slots: &[Slot]) -> Self {
+    pub(super) fn new(
+        bound: Option<u64>,
+        setup: &GroupConfig<'_>,
+        rank: usize,
+        slots: &[Slot],
+    ) -> Self {
         let workers = setup.workers;
         let sender = |_| Sender::again(Phases::of_pulls(setup.policy), setup, rank);
         let clocks = |slot: &Slot| Clocks {
@@ -165,16 +170,16 @@ mod tests {
 
     use super::*;
     use crate::policy::Route;
-    use crate::{Policy, Shares};
+    use crate::{Participation, Policy};
 
     /// For two workers and a tensor of one element.
     fn paced(bound: Option<u64>) -> (Paced, Slot) {
         let policy = Policy::new(&"none".parse().unwrap());
         let tensors = [Tensor::new("w", &[1])];
-        let setup = Setup {
-            strategy: "server:mode=async".parse().unwrap(),
+        let setup = GroupConfig {
+            exchange: "server:mode=async".parse().unwrap(),
             workers: 2,
-            shares: &Shares::equal(2),
+            shares: &Participation::equal(2),
             policy: &policy,
             tensors: &tensors,
             seed: 0,

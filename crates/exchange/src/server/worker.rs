@@ -8,13 +8,13 @@ use super::end::encode_begin;
 use super::pulls::Pulls;
 use super::{assign, unexpected};
 use crate::codec::{Carried, Phases, Receiver, Sender, routes};
-use crate::exchange::{timed, worked};
+use crate::distributed_optimizer::{timed, worked};
+use crate::group_config::check_lengths;
 use crate::policy::Route;
-use crate::setup::check_lengths;
 use crate::transport::or_abort;
 use crate::{
-    Exchange, ExchangeError, Header, Operation, Pace, Phase, Setup, Shares, StepReport, Strategy,
-    Transport, agreement, digest, report,
+    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Header, Operation, Participation,
+    Phase, StepReport, Synchronization, Transport, agreement, digest, report,
 };
 
 /// A worker's end of the parameter server.
@@ -28,7 +28,7 @@ pub struct Worker {
     servers: Vec<usize>,
     workers: usize,
     backups: usize,
-    pace: Pace,
+    synchronization: Synchronization,
     sender: Sender,
     receiver: Receiver,
     pulls: Pulls,
@@ -38,7 +38,7 @@ pub struct Worker {
     /// The last step that is in the parameters, or in progress.
     step: u64,
     exchange: String,
-    shares: Shares,
+    shares: Participation,
     carried: Carried,
 }
 
@@ -49,11 +49,11 @@ impl Worker {
     /// `Config` if the setup cannot work or is not that of the other ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
-        setup: &Setup<'_>,
+        setup: &GroupConfig<'_>,
     ) -> Result<Self, ExchangeError> {
         setup.join(&mut *transport)?;
-        let Strategy::ParameterServer { servers, backups, pace } = setup.strategy else {
-            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
+        let Exchange::ParameterServer { servers, backups, synchronization } = setup.exchange else {
+            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.exchange)));
         };
         let (rank, workers) = (transport.rank(), setup.workers);
         let homes = assign(setup.tensors, servers);
@@ -65,14 +65,14 @@ impl Worker {
             servers: (workers..workers + servers).collect(),
             workers,
             backups,
-            pace,
+            synchronization,
             sender: Sender::new(Phases::of_pushes(setup.policy), setup, rank),
             receiver: Receiver::new(Phases::of_pulls(setup.policy), setup.seed),
             pulls: Pulls::new(setup.tensors.len()),
             applied: vec![false; setup.tensors.len()],
             message: Vec::new(),
             step: 0,
-            exchange: format!("{} with {workers} workers", setup.strategy),
+            exchange: format!("{} with {workers} workers", setup.exchange),
             shares: setup.shares.clone(),
             carried: Carried::new(setup.tensors.len()),
         })
@@ -296,7 +296,7 @@ impl Worker {
     }
 }
 
-impl Exchange for Worker {
+impl DistributedOptimizer for Worker {
     fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -368,7 +368,7 @@ impl Exchange for Worker {
 
     /// Workers at their own pace hold what they have pulled, each something else: nothing is compared.
     fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        if !self.pace.keeps_equal() {
+        if !self.synchronization.keeps_replicas_identical() {
             return Ok(());
         }
         let digest = digest(parameters);

@@ -25,9 +25,11 @@ mod stream;
 use gradwire::Tensor;
 
 use self::stream::Part;
-use crate::exchange::{timed, worked};
+use crate::distributed_optimizer::{timed, worked};
 use crate::rows::Rows;
-use crate::{Average, Ends, ExchangeError, Operation, Phase, Round, Setup, StepReport, Transport};
+use crate::{
+    Average, Ends, ExchangeError, GroupConfig, Operation, Phase, Round, StepReport, Transport,
+};
 
 /// Averages by sparse all-reduce; see the [module](self).
 pub struct SparseAllReduce {
@@ -43,7 +45,7 @@ pub struct SparseAllReduce {
 }
 
 impl Average for SparseAllReduce {
-    fn new(setup: &Setup<'_>, rank: usize) -> Self {
+    fn new(setup: &GroupConfig<'_>, rank: usize) -> Self {
         Self {
             ends: Ends::new(setup, rank),
             sum: vec![Part::default(); setup.tensors.len()],

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 
-use gradwire_exchange::{Policy, Rule, Strategy};
+use gradwire_exchange::{Exchange, Policy, Rule};
 use gradwire_train::models::{ModelKind, Task};
 use gradwire_train::optim::OptimizerKind;
 use gradwire_train::plan::Plan;
@@ -48,7 +48,7 @@ pub struct Experiment {
     pub overlap: bool,
     /// How workers exchange tensors.
     #[serde(with = "text")]
-    pub exchange: Strategy,
+    pub exchange: Exchange,
     /// Number of workers.
     pub workers: usize,
     /// Training steps of each run; used where `epochs` is not given.
@@ -141,7 +141,7 @@ impl Default for Experiment {
             dropout: 0.0,
             mask: true,
             overlap: false,
-            exchange: Strategy::default(),
+            exchange: Exchange::default(),
             workers: 4,
             steps: 600,
             epochs: None,

@@ -64,7 +64,7 @@ impl Experiment {
                 dropout: self.dropout,
                 mask: self.mask,
                 overlap: self.overlap,
-                strategy: self.exchange,
+                exchange: self.exchange,
                 workers: self.workers,
                 steps,
                 batch: self.batch,

@@ -217,7 +217,7 @@ fn setup(experiment: &Experiment, run: &RunRecord) -> Grid {
     row("model", "ResNet-110", format!("{} ({} parameters)", run.model, run.parameters));
     row("data", "CIFAR-10", run.data.clone());
     row("workers", "10", run.workers.to_string());
-    row("exchange", "1 parameter server", run.strategy.clone());
+    row("exchange", "1 parameter server", run.exchange.clone());
     row("images a worker and step", "32", run.batch.to_string());
     row("steps", &epochs(25_600.0, 10.0, 32.0, 50_000.0), run.steps.to_string());
     row("optimizer", "momentum 0.9", run.optimizer.clone());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use gradwire::{Rng, State, StateError};
-use gradwire_exchange::Early;
+use gradwire_exchange::GradientSink;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{Init, Layout, Norm, Parameter, Pass, Statistics, floats};
@@ -123,7 +123,7 @@ impl Model {
         images: &[f32],
         labels: &[u16],
         gradients: &mut [Vec<f32>],
-        early: Option<&Arc<dyn Early>>,
+        early: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         let device = self.device.clone().autodiff();
         let leaves: Vec<Tensor<1>> = parameters

@@ -20,7 +20,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::Tensor;
-use gradwire_exchange::Early;
+use gradwire_exchange::GradientSink;
 
 /// A tensor with its place in the engine's record.
 type Tracked = FloatTensor<Autodiff<Flex>>;
@@ -34,7 +34,7 @@ pub(crate) enum Watch {
     /// Who wants to know which parameters are taken between taps.
     Order(RefCell<Vec<Vec<usize>>>),
     /// Who gets gradients early.
-    Early(Ear),
+    GradientSink(Ear),
 }
 
 impl Watch {
@@ -44,9 +44,9 @@ impl Watch {
     }
 
     /// Hands gradients of so many parameters over as they become known.
-    pub(crate) fn early(early: &Arc<dyn Early>, parameters: usize) -> Self {
+    pub(crate) fn early(early: &Arc<dyn GradientSink>, parameters: usize) -> Self {
         let taken = Taken { uses: vec![0; parameters], tensors: Vec::new() };
-        Self::Early(Ear { early: Arc::clone(early), taken: Arc::new(Mutex::new(taken)) })
+        Self::GradientSink(Ear { early: Arc::clone(early), taken: Arc::new(Mutex::new(taken)) })
     }
 
     /// Hears that an operation takes parameter `at` as this tensor.
@@ -56,7 +56,7 @@ impl Watch {
             Self::Order(parts) => {
                 parts.borrow_mut().last_mut().expect("there is a first part").push(at);
             }
-            Self::Early(ear) => {
+            Self::GradientSink(ear) => {
                 let mut taken = ear.lock();
                 taken.uses[at] += 1;
                 taken.tensors.push((at, tracked(tensor.clone())));
@@ -72,7 +72,7 @@ impl Watch {
                 parts.borrow_mut().push(Vec::new());
                 x
             }
-            Self::Early(ear) => {
+            Self::GradientSink(ear) => {
                 let before = ear.lock().tensors.len();
                 Tensor::from_primitive::<Autodiff<Flex>>(ear.clone().behind(before, tracked(x)))
             }
@@ -88,7 +88,7 @@ fn tracked<const D: usize>(tensor: Tensor<D>) -> Tracked {
 /// What the taps of a pass share.
 #[derive(Debug, Clone)]
 pub(crate) struct Ear {
-    early: Arc<dyn Early>,
+    early: Arc<dyn GradientSink>,
     taken: Arc<Mutex<Taken>>,
 }
 
@@ -120,13 +120,13 @@ impl Ear {
 
 impl Taken {
     /// Hands over the gradients of all but the first `before` tensors taken.
-    fn hand_over(&mut self, early: &dyn Early, before: usize, gradients: &Gradients) {
+    fn hand_over(&mut self, early: &dyn GradientSink, before: usize, gradients: &Gradients) {
         let Self { uses, tensors } = self;
         let known = tensors.split_off(before.min(tensors.len()));
         for (at, tensor) in known.into_iter().filter(|(at, _)| uses[*at] == 1) {
             if let Some(found) = gradients.get::<Flex>(&tensor) {
                 let found = found.to_contiguous();
-                early.hand_over(at, found.as_slice().expect("a contiguous tensor of f32"));
+                early.ready(at, found.as_slice().expect("a contiguous tensor of f32"));
             }
         }
     }
@@ -136,7 +136,7 @@ impl Taken {
 struct Tap;
 
 impl Backward<Flex, 1> for Tap {
-    type State = (Arc<dyn Early>, Weak<Mutex<Taken>>, usize);
+    type State = (Arc<dyn GradientSink>, Weak<Mutex<Taken>>, usize);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = gradients.consume::<Flex>(&ops.node);

@@ -1,4 +1,4 @@
-//! Early gradients are the final ones, come in the order of back-propagation, and change nothing.
+//! GradientSink gradients are the final ones, come in the order of back-propagation, and change nothing.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Flex};
-use gradwire_exchange::Early;
+use gradwire_exchange::GradientSink;
 
 use super::*;
 
@@ -15,8 +15,8 @@ use super::*;
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<(usize, Vec<f32>)>>);
 
-impl Early for Heard {
-    fn hand_over(&self, index: usize, gradient: &[f32]) {
+impl GradientSink for Heard {
+    fn ready(&self, index: usize, gradient: &[f32]) {
         self.0.lock().unwrap().push((index, gradient.to_vec()));
     }
 }
@@ -42,7 +42,10 @@ fn models() -> Vec<(&'static str, Model)> {
 }
 
 /// Loss and gradients of a step from zero, and the batch-norm statistics after it.
-fn step(model: &mut Model, early: Option<Arc<dyn Early>>) -> (u64, Vec<Vec<u32>>, Vec<Statistics>) {
+fn step(
+    model: &mut Model,
+    early: Option<Arc<dyn GradientSink>>,
+) -> (u64, Vec<Vec<u32>>, Vec<Statistics>) {
     let shape = model.shape();
     let parameters = model.initial_parameters(3);
     let images: Vec<f32> = (0..2 * shape.elements())
@@ -115,7 +118,7 @@ impl Backward<Flex, 1> for Mark {
     type State = Arc<Heard>;
 
     fn backward(self, ops: Ops<Arc<Heard>, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        ops.state.hand_over(FIRST, &[]);
+        ops.state.ready(FIRST, &[]);
         let gradient = gradients.consume::<Flex>(&ops.node);
         let [input] = ops.parents;
         gradients.register::<Flex>(input.expect("the first layer is learned").id, gradient);

@@ -83,7 +83,7 @@ impl Worker<'_> {
 
     /// The global model: that of the servers, or the workers' own.
     fn global_parameters(&mut self) -> Result<Vec<Vec<f32>>, Failure> {
-        if self.shared.config.strategy.servers() == 0 {
+        if self.shared.config.exchange.servers() == 0 {
             return Ok(self.parameters.clone());
         }
         let mut message = Vec::new();

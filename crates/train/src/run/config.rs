@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire_exchange::{Rule, Strategy};
+use gradwire_exchange::{Exchange, Rule};
 
 use super::Split;
 use crate::data::Dataset;
@@ -37,7 +37,7 @@ pub struct RunConfig {
     /// Whether gradients of the last layers are exchanged while those of the first are still being computed.
     pub overlap: bool,
     /// How compressed tensors are exchanged.
-    pub strategy: Strategy,
+    pub exchange: Exchange,
     /// Number of workers.
     pub workers: usize,
     /// Training steps.
@@ -173,8 +173,8 @@ impl RunConfig {
 
     /// Backup workers, without whose gradients a step may go on.
     pub(crate) fn backups(&self) -> usize {
-        match self.strategy {
-            Strategy::ParameterServer { backups, .. } => backups,
+        match self.exchange {
+            Exchange::ParameterServer { backups, .. } => backups,
             _ => 0,
         }
     }

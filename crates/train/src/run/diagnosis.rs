@@ -2,7 +2,7 @@
 //! authors explain why a method diverges (Chen et al. 2018, figures 5 and 6).
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::Exchange;
+use gradwire_exchange::DistributedOptimizer;
 use serde::{Deserialize, Serialize};
 
 /// Cells of a histogram.
@@ -110,7 +110,7 @@ impl Diagnoser {
     }
 
     /// Counts the messages of an exchange.
-    pub(super) fn count(&mut self, exchange: &dyn Exchange) {
+    pub(super) fn count(&mut self, exchange: &dyn DistributedOptimizer) {
         let mut any = false;
         for (index, bytes) in self.bytes.iter_mut().enumerate() {
             let sent = exchange.message_bytes(index) as u64;
@@ -131,7 +131,7 @@ impl Diagnoser {
         &mut self,
         step: u64,
         gradients: &[Vec<f32>],
-        exchange: &dyn Exchange,
+        exchange: &dyn DistributedOptimizer,
     ) -> Diagnosis {
         let values = &mut self.values;
         let layers = gradients.iter().zip(&mut self.bytes).enumerate();

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::Early;
+use gradwire_exchange::GradientSink;
 
 use super::batches::{Batches, Slice, plain_batch};
 use super::exam::Subject;
@@ -154,7 +154,7 @@ impl<'a> Learner<'a> {
         step: u64,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
-        early: Option<&Arc<dyn Early>>,
+        early: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         let all = 0..self.divisible();
         match self {
@@ -344,7 +344,7 @@ impl ImageLearner<'_> {
         examples: Range<usize>,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
-        early: Option<&Arc<dyn Early>>,
+        early: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         let (images, labels) = self.batches.batch();
         // A label an image, or one a pixel.

@@ -1,7 +1,7 @@
 //! A worker that trains on its own between two rounds, with an optimizer of its own.
 
 use gradwire::{State, StateError};
-use gradwire_exchange::{Exchange, Optimizer};
+use gradwire_exchange::{DistributedOptimizer, Optimizer};
 
 use super::Payload;
 
@@ -49,7 +49,7 @@ impl Local {
     }
 
     /// Goes on from the common parameters, after a round of `exchange`.
-    pub(super) fn follow(&mut self, common: &[Vec<f32>], exchange: &dyn Exchange) {
+    pub(super) fn follow(&mut self, common: &[Vec<f32>], exchange: &dyn DistributedOptimizer) {
         for (index, (own, common)) in self.parameters.iter_mut().zip(common).enumerate() {
             own.copy_from_slice(common);
             if self.mask

@@ -31,7 +31,7 @@ impl Run<'_> {
             data: config.data.name.clone(),
             data_checksum: config.data.checksum.clone(),
             compressor: config.compressor.to_string(),
-            strategy: config.strategy.to_string(),
+            exchange: config.exchange.to_string(),
             send: config.send.to_string(),
             split: config.split.to_string(),
             participation: config.participation,

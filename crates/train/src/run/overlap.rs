@@ -1,6 +1,6 @@
 //! Exchanging while gradients are still being computed: what goes with it, and which tensors travel together.
 
-use gradwire_exchange::{End, ExchangeError, Overlapped, Policy, Strategy, Transport, fuse};
+use gradwire_exchange::{End, Exchange, ExchangeError, Overlapped, Policy, Transport, fuse};
 
 use super::learner::Learner;
 use super::rounds::Rounds;
@@ -23,7 +23,7 @@ pub(super) fn check(config: &RunConfig) -> Result<(), TrainError> {
 
 /// What stands in the way, each with the remedy.
 fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
-    let by_groups = [Strategy::AllReduce, Strategy::AllGather, Strategy::ScatterReduce];
+    let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
     let task = config.model.task();
     [
         (
@@ -31,10 +31,10 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
             format!("{} knows its gradients all at once; take a model of images", config.model),
         ),
         (
-            !by_groups.contains(&config.strategy),
+            !by_groups.contains(&config.exchange),
             format!(
                 "'{}' takes a step's gradients whole; take all-reduce, all-gather or scatter-reduce",
-                config.strategy
+                config.exchange
             ),
         ),
         (

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use gradwire::{State, Tensor};
-use gradwire_exchange::{Early, Exchange, ExchangeError, StepReport, Traffic};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, GradientSink, StepReport, Traffic};
 
 use super::tests::StopAfter;
 use super::*;
@@ -118,38 +118,38 @@ fn a_stopped_run_goes_on_bit_for_bit_with_overlap_or_without() {
 /// What a worker's exchange is asked for, in order.
 #[derive(Debug, Clone, PartialEq)]
 enum Asked {
-    Early(u64),
+    GradientSink(u64),
     HandedOver(usize),
     Step(u64),
 }
 
 /// An exchange that is listened to, and may be broken or bring strange parameters about.
 struct Followed {
-    inner: Box<dyn Exchange>,
+    inner: Box<dyn DistributedOptimizer>,
     log: Arc<Mutex<Vec<Asked>>>,
     change: fn(u64, &mut [Vec<f32>]),
 }
 
 #[derive(Debug)]
 struct FollowedEarly {
-    inner: Arc<dyn Early>,
+    inner: Arc<dyn GradientSink>,
     log: Arc<Mutex<Vec<Asked>>>,
 }
 
-impl Early for FollowedEarly {
-    fn hand_over(&self, index: usize, gradient: &[f32]) {
+impl GradientSink for FollowedEarly {
+    fn ready(&self, index: usize, gradient: &[f32]) {
         self.log.lock().unwrap().push(Asked::HandedOver(index));
-        self.inner.hand_over(index, gradient);
+        self.inner.ready(index, gradient);
     }
 }
 
-impl Exchange for Followed {
+impl DistributedOptimizer for Followed {
     fn tensors(&self) -> &[Tensor] {
         self.inner.tensors()
     }
 
-    fn early(&mut self, step: u64) -> Option<Arc<dyn Early>> {
-        self.log.lock().unwrap().push(Asked::Early(step));
+    fn early(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
+        self.log.lock().unwrap().push(Asked::GradientSink(step));
         let inner = self.inner.early(step)?;
         Some(Arc::new(FollowedEarly { inner, log: Arc::clone(&self.log) }))
     }
@@ -216,7 +216,7 @@ fn gradients_are_handed_over_between_the_beginning_of_a_step_and_its_end() {
     result.unwrap();
     let step = |step| {
         let handed = [6, 7, 4, 5, 2, 3].map(Asked::HandedOver);
-        [&[Asked::Early(step)], &handed[..], &[Asked::Step(step)]].concat()
+        [&[Asked::GradientSink(step)], &handed[..], &[Asked::Step(step)]].concat()
     };
     assert_eq!(log, [step(0), step(1)].concat());
 }
@@ -273,9 +273,9 @@ fn what_does_not_go_with_overlap_is_refused_with_the_remedy() {
     let base = || config("lenet5", "3lc", "all-gather", true);
     let text = super::text_tests::config("3lc");
     for (config, part) in [
-        (RunConfig { overlap: true, strategy: "all-gather".parse().unwrap(), ..text }, "images"),
-        (RunConfig { strategy: "server".parse().unwrap(), ..base() }, "take all-reduce"),
-        (RunConfig { strategy: "hierarchical".parse().unwrap(), ..base() }, "take all-reduce"),
+        (RunConfig { overlap: true, exchange: "all-gather".parse().unwrap(), ..text }, "images"),
+        (RunConfig { exchange: "server".parse().unwrap(), ..base() }, "take all-reduce"),
+        (RunConfig { exchange: "hierarchical".parse().unwrap(), ..base() }, "take all-reduce"),
         (RunConfig { send: Payload::Updates, ..base() }, "send gradients"),
         (RunConfig { participation: 0.5, ..base() }, "participation at 1"),
         (RunConfig { dropout: 0.1, ..base() }, "dropout at 0"),

@@ -1,6 +1,6 @@
 //! What a training run reports.
 
-use gradwire_exchange::Strategy;
+use gradwire_exchange::Exchange;
 use serde::{Deserialize, Serialize};
 
 use super::diagnosis::{Diagnosis, Layer};
@@ -172,7 +172,7 @@ pub struct RunRecord {
     /// The compressor's spec.
     pub compressor: String,
     /// The strategy.
-    pub strategy: String,
+    pub exchange: String,
     /// What workers sent: gradients, updates or weights.
     #[serde(default = "gradients")]
     pub send: String,
@@ -328,12 +328,12 @@ impl RunRecord {
         }
         let compressor = plan.first().compressor();
         let bits = f64::from(compressor.value_bits()?);
-        let strategy: Strategy = self.strategy.parse().ok()?;
+        let exchange: Exchange = self.exchange.parse().ok()?;
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
-        let varies = match strategy {
-            Strategy::ScatterReduce => !everyone,
+        let varies = match exchange {
+            Exchange::ScatterReduce => !everyone,
             // Sums grow on their way; leaders send what members do not.
-            Strategy::SparseAllReduce | Strategy::Hierarchical { .. } => true,
+            Exchange::SparseAllReduce | Exchange::Hierarchical { .. } => true,
             _ => false,
         };
         if varies {
@@ -348,7 +348,7 @@ impl RunRecord {
             nonzeros: all / self.rounds as f64,
             position_bits: position_bits / all,
             value_bits: ((sparse + dense) * bits + raw * 32.0) / all,
-            receivers: strategy.receivers(self.workers),
+            receivers: exchange.receivers(self.workers),
         })
     }
 

@@ -40,11 +40,11 @@ pub fn run_rank(
 ) -> Result<Option<RunRecord>, TrainError> {
     validate(config)?;
     let rank = transport.rank();
-    let needed = config.strategy.ranks(config.workers);
+    let needed = config.exchange.ranks(config.workers);
     if transport.size() != needed {
         return Err(TrainError::Config(format!(
             "'{}' with {} workers takes {needed} ranks, and {} were started; give as many ranks, or workers",
-            config.strategy,
+            config.exchange,
             config.workers,
             transport.size()
         )));

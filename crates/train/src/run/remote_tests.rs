@@ -17,7 +17,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
         optimizer: "momentum".parse().unwrap(),
         learning_rate: "0.01".parse().unwrap(),
         clip: None,
-        strategy: exchange.parse().unwrap(),
+        exchange: exchange.parse().unwrap(),
         workers: 3,
         evaluate_every: 4,
         ..config
@@ -30,7 +30,7 @@ fn ranks(
     options: &RunOptions,
     observer: &(dyn Fn(usize) -> Box<dyn Observer> + Sync),
 ) -> Vec<Result<Option<RunRecord>, TrainError>> {
-    let size = config.strategy.ranks(config.workers);
+    let size = config.exchange.ranks(config.workers);
     std::thread::scope(|scope| {
         let threads: Vec<_> = in_process::connect(size, in_process::Options::default())
             .into_iter()

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{
-    Adopt, Apply, Exchange, Optimizer, Policy, Servers, Setup, Shares, in_process, launch_with,
+    AddUpdate, DistributedOptimizer, GroupConfig, Optimizer, Participation, Policy,
+    ReplaceParameters, Servers, in_process, launch_with,
 };
 
 use super::cause::{Cause, message};
@@ -36,7 +37,8 @@ const STACK_BYTES: usize = 16 << 20;
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// What becomes of a worker's end of the exchange before it is used; tests break it here.
-pub(super) type Wrap<'a> = &'a dyn Fn(usize, Box<dyn Exchange>) -> Box<dyn Exchange>;
+pub(super) type Wrap<'a> =
+    &'a dyn Fn(usize, Box<dyn DistributedOptimizer>) -> Box<dyn DistributedOptimizer>;
 
 /// [`super::run`], with each worker's exchange wrapped.
 pub(super) fn run(
@@ -97,7 +99,7 @@ pub(super) struct Parts<'a> {
     pub(super) learners: Vec<Learner<'a>>,
     pub(super) tensors: Vec<Tensor>,
     parameters: Vec<Vec<f32>>,
-    shares: Shares,
+    shares: Participation,
     pub(super) policy: Policy,
     pub(super) rounds: Rounds,
     /// Tensors that travel together, where they do not all.
@@ -108,14 +110,14 @@ pub(super) struct Parts<'a> {
 pub(super) struct Member<'a> {
     pub(super) rank: usize,
     pub(super) learner: Learner<'a>,
-    pub(super) exchange: Box<dyn Exchange>,
+    pub(super) exchange: Box<dyn DistributedOptimizer>,
 }
 
 impl Parts<'_> {
     /// What all ranks share.
-    pub(super) fn setup<'a>(&'a self, config: &RunConfig) -> Setup<'a> {
-        Setup {
-            strategy: config.strategy,
+    pub(super) fn setup<'a>(&'a self, config: &RunConfig) -> GroupConfig<'a> {
+        GroupConfig {
+            exchange: config.exchange,
             workers: config.workers,
             shares: &self.shares,
             policy: &self.policy,
@@ -129,8 +131,8 @@ impl Parts<'_> {
     pub(super) fn optimizer(&self, config: &RunConfig) -> Box<dyn Optimizer> {
         match config.send {
             Payload::Gradients => config.optimizer.build(&self.tensors, config.weight_decay),
-            Payload::Updates => Box::new(Apply),
-            Payload::Weights => Box::new(Adopt),
+            Payload::Updates => Box::new(AddUpdate),
+            Payload::Weights => Box::new(ReplaceParameters),
         }
     }
 
@@ -389,7 +391,7 @@ fn work(mut worker: Worker<'_>, state: Option<State>, first: u64, cause: &Cause)
             if let Some(diagnoser) = &mut worker.diagnoser {
                 diagnoser.restore(state).map_err(|source| failed(source.into()))?;
             }
-            if !worker.shared.config.strategy.keeps_equal() {
+            if !worker.shared.config.exchange.keeps_replicas_identical() {
                 let own = checkpoint::parameters(worker.learner.tensors(), state);
                 worker.parameters = own.map_err(|source| failed(source.into()))?;
             }

@@ -1,7 +1,7 @@
 //! What a configuration comes to: who has which examples, what travels how, and what cannot run.
 
 use gradwire::{Family, Memory, Spec};
-use gradwire_exchange::{HEADER_BYTES, Policy, Shares, Strategy};
+use gradwire_exchange::{Exchange, HEADER_BYTES, Participation, Policy};
 
 use super::learner::check_data;
 use super::rounds::Rounds;
@@ -114,7 +114,7 @@ pub(super) fn policy_of(
         compressed: &elements(compressed),
         raw: &elements(raw),
         sends: sends(config),
-        headers: headers(config.strategy, tensors.len(), config.workers),
+        headers: headers(config.exchange, tensors.len(), config.workers),
     });
     let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
     if phases.len() > 1 && config.backups() > 0 {
@@ -138,23 +138,23 @@ fn sends(config: &RunConfig) -> f64 {
     // Where all drawn would drop out, one of them does not.
     let arrive = 1.0 - config.dropout + config.dropout.powf(drawn) / drawn;
     let present = drawn / config.workers as f64 * arrive;
-    let receivers = config.strategy.receivers(config.workers);
-    match config.strategy {
+    let receivers = config.exchange.receivers(config.workers);
+    match config.exchange {
         // Owners pass means on whether they had a part in them or not.
-        Strategy::ScatterReduce => receivers / 2.0 * (present + 1.0),
+        Exchange::ScatterReduce => receivers / 2.0 * (present + 1.0),
         _ => receivers * present,
     }
 }
 
 /// Bytes of the headers around a worker's messages for so many tensors.
-fn headers(strategy: Strategy, tensors: usize, workers: usize) -> usize {
+fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
     /// The most that a slice takes of its own: an element, and a message around it.
     const SLICE_BYTES: usize = 24;
-    match strategy {
+    match exchange {
         // Cuts make further slices.
-        Strategy::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
+        Exchange::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
         // One for each tensor, and one with the learning rate for each server.
-        Strategy::ParameterServer { servers, .. } => {
+        Exchange::ParameterServer { servers, .. } => {
             tensors * HEADER_BYTES + servers * (HEADER_BYTES + 12)
         }
         _ => HEADER_BYTES,
@@ -189,10 +189,12 @@ fn is_sparse(spec: &Spec) -> bool {
 }
 
 /// Workers count by the examples they have, and take part as configured.
-pub(super) fn shares_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Shares {
+pub(super) fn shares_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Participation {
     let shares = match shards {
-        Some(shards) => Shares::weighted(shards.iter().map(|shard| shard.len() as f64).collect()),
-        None => Shares::equal(config.workers),
+        Some(shards) => {
+            Participation::weighted(shards.iter().map(|shard| shard.len() as f64).collect())
+        }
+        None => Participation::equal(config.workers),
     };
     shares.with_participants(config.participants(), config.dropout, config.seed)
 }

@@ -11,7 +11,7 @@
 //! uncompressed exchange, both counted where they occur.
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{Exchange, ExchangeError, Traffic};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
 
 use super::learner::Learner;
 use super::{Payload, RunConfig, TrainError};
@@ -38,7 +38,7 @@ impl Svrg {
         step: u64,
         learner: &mut Learner<'_>,
         parameters: &[Vec<f32>],
-        exchange: &mut dyn Exchange,
+        exchange: &mut dyn DistributedOptimizer,
     ) -> Result<Traffic, ExchangeError> {
         if !step.is_multiple_of(self.every) {
             return Ok(Traffic::default());
@@ -98,7 +98,7 @@ pub(super) fn check(config: &RunConfig) -> Result<(), TrainError> {
         (config.send == Payload::Gradients, "gradients to be sent"),
         (everyone, "every worker in every round"),
         (each_step, "one compressor, and an exchange at each step: leave out every="),
-        (config.strategy.servers() == 0, "an exchange without servers"),
+        (config.exchange.servers() == 0, "an exchange without servers"),
         (
             config.compressor.first().entry().id != "variance",
             "another compressor than variance, which goes by parts of plain gradients",

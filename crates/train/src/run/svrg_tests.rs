@@ -15,7 +15,7 @@ fn config(compressor: &str, svrg: u64) -> RunConfig {
         optimizer: "sgd".parse().unwrap(),
         learning_rate: "0.05".parse().unwrap(),
         clip: None,
-        strategy: "all-gather".parse().unwrap(),
+        exchange: "all-gather".parse().unwrap(),
         raw_vectors: false,
         raw_below: 0,
         svrg,
@@ -98,7 +98,7 @@ fn what_has_no_meaning_is_refused() {
     };
     let base = || config("lpc-svrg", 4);
     refused(RunConfig { augment: true, ..base() }, "augmentation");
-    refused(RunConfig { strategy: "server".parse().unwrap(), ..base() }, "servers");
+    refused(RunConfig { exchange: "server".parse().unwrap(), ..base() }, "servers");
     refused(RunConfig { compressor: "topk:every=2".parse().unwrap(), ..base() }, "every=");
     refused(RunConfig { compressor: "variance".parse().unwrap(), ..base() }, "variance");
     refused(RunConfig { send: Payload::Updates, ..base() }, "gradients");

@@ -42,7 +42,7 @@ pub(super) fn config(compressor: &str) -> RunConfig {
         dropout: 0.0,
         mask: true,
         overlap: false,
-        strategy: "server".parse().unwrap(),
+        exchange: "server".parse().unwrap(),
         workers: 2,
         steps: 10,
         batch: 3,

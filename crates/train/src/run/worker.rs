@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use gradwire::State;
-use gradwire_exchange::{Exchange, ExchangeError, Policy, Shares, StepReport};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Participation, Policy, StepReport};
 
 use super::clip::Clip;
 use super::company::Company;
@@ -55,7 +55,7 @@ pub(super) struct Shared<'a> {
     pub(super) config: &'a RunConfig,
     pub(super) observer: &'a dyn Observer,
     pub(super) rounds: &'a Rounds,
-    pub(super) shares: &'a Shares,
+    pub(super) shares: &'a Participation,
     pub(super) policy: &'a Policy,
     /// Steps between checkpoints; 0: none at all. The last step is always saved then.
     pub(super) save_every: Option<u64>,
@@ -80,7 +80,7 @@ pub(super) struct Worker<'a> {
     pub(super) parts: Option<Parts>,
     /// Where this worker looks at what it sends and keeps.
     pub(super) diagnoser: Option<Diagnoser>,
-    pub(super) exchange: Box<dyn Exchange>,
+    pub(super) exchange: Box<dyn DistributedOptimizer>,
     /// Steps that the first worker, in another process, has not been told of.
     pub(super) unsent: Vec<(Sample, u64)>,
     /// Rounds begun in this process.
@@ -311,7 +311,7 @@ impl Worker<'_> {
         if let Some(svrg) = &self.svrg {
             svrg.save(self.learner.tensors(), &mut own);
         }
-        if !config.strategy.keeps_equal() {
+        if !config.exchange.keeps_replicas_identical() {
             checkpoint::save_parameters(self.learner.tensors(), &self.parameters, &mut own);
         }
         let mut state = State::new();

@@ -2,7 +2,7 @@
 
 use super::super::paced::Paced;
 use super::Server;
-use crate::exchange::worked;
+use crate::distributed_optimizer::worked;
 use crate::{ExchangeError, Header, Operation, Phase};
 
 impl Server {

@@ -7,7 +7,7 @@ mod row;
 mod tables;
 
 use gradwire::Aggregation;
-use gradwire_exchange::{Link, Strategy};
+use gradwire_exchange::{Exchange, Link};
 use gradwire_train::run::RunRecord;
 
 use super::report::Charts;
@@ -220,9 +220,9 @@ impl Study {
             _ => vec![experiment.workers],
         };
         let groups = [
-            (Strategy::AllReduce, reduced, rate.clone()),
-            (Strategy::AllGather, gathered, rate.clone()),
-            (Strategy::AllGather, slow, known(&self.sign_rate(&rate.to_string()))),
+            (Exchange::AllReduce, reduced, rate.clone()),
+            (Exchange::AllGather, gathered, rate.clone()),
+            (Exchange::AllGather, slow, known(&self.sign_rate(&rate.to_string()))),
         ];
         let variants = workers.iter().flat_map(|&workers| {
             groups.iter().map(move |(exchange, compressors, learning_rate)| Experiment {
@@ -365,9 +365,9 @@ mod tests {
         let ids = |at: usize| -> Vec<&str> {
             variants[at].compressors.iter().map(|plan| plan.first().entry().id).collect()
         };
-        assert_eq!(variants[0].exchange, Strategy::AllReduce);
+        assert_eq!(variants[0].exchange, Exchange::AllReduce);
         assert_eq!(ids(0), ["none", "randomk", "powersgd", "gradzip"]);
-        assert_eq!(variants[1].exchange, Strategy::AllGather);
+        assert_eq!(variants[1].exchange, Exchange::AllGather);
         assert!(
             ids(1).contains(&"signsgd")
                 && ids(1).contains(&"dryden")

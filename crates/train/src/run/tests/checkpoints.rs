@@ -126,7 +126,7 @@ fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
             ["optimizer = momentum", "sgd"],
         ),
         (
-            RunConfig { strategy: "all-gather".parse().unwrap(), ..base() },
+            RunConfig { exchange: "all-gather".parse().unwrap(), ..base() },
             ["exchange = server", "all-gather"],
         ),
         (

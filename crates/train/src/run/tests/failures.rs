@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gradwire::{State, Tensor};
-use gradwire_exchange::{Exchange, ExchangeError, StepReport};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepReport};
 
 use super::*;
 use crate::data::{Content, Dataset, ImageSet, Images};
 
 /// An exchange that breaks at a step.
 struct Breaks {
-    inner: Box<dyn Exchange>,
+    inner: Box<dyn DistributedOptimizer>,
     how: fn(u64) -> Option<ExchangeError>,
 }
 
-impl Exchange for Breaks {
+impl DistributedOptimizer for Breaks {
     fn tensors(&self) -> &[Tensor] {
         self.inner.tensors()
     }

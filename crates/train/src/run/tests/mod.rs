@@ -32,7 +32,7 @@ pub(super) fn config(compressor: &str, exchange: &str) -> RunConfig {
         dropout: 0.0,
         mask: true,
         overlap: false,
-        strategy: exchange.parse().unwrap(),
+        exchange: exchange.parse().unwrap(),
         workers: 2,
         steps: 12,
         batch: 16,

@@ -109,7 +109,7 @@ fn weights_are_averaged_as_updates_are() {
     for exchange in ["server", "scatter-reduce"] {
         let config = RunConfig { steps: 9, ..plain(Payload::Weights) };
         let config = RunConfig {
-            strategy: exchange.parse().unwrap(),
+            exchange: exchange.parse().unwrap(),
             compressor: "entropy-bits:every=3".parse().unwrap(),
             ..config
         };

@@ -3,8 +3,8 @@
 use std::fmt;
 
 /// Takes a step's gradients one after the other, while others are still being computed; from any thread.
-pub trait Early: Send + Sync + fmt::Debug {
+pub trait GradientSink: Send + Sync + fmt::Debug {
     /// Takes the gradient of tensor `index`, which nothing is added to any more. What comes a second time in a step, or
     /// between two steps, is ignored.
-    fn hand_over(&self, index: usize, gradient: &[f32]);
+    fn ready(&self, index: usize, gradient: &[f32]);
 }

@@ -3,25 +3,25 @@
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use crate::{Buckets, ExchangeError};
+use crate::{ExchangeError, Reducer};
 
-type Job = Box<dyn FnOnce(&mut Buckets) + Send>;
+type Job = Box<dyn FnOnce(&mut Reducer) + Send>;
 
-/// Works with [`Buckets`] in a thread of its own, one job after the other in the order in which they came.
+/// Works with [`Reducer`] in a thread of its own, one job after the other in the order in which they came.
 ///
 /// Every rank submits the same averages in the same order, so ranks stay in step however far their callers
 /// are. Dropping it lets the jobs submitted so far end, and does not wait for them; [`join`](Self::join) does.
-pub struct Background {
+pub struct ReducerThread {
     jobs: mpsc::Sender<Job>,
     thread: JoinHandle<()>,
 }
 
-impl Background {
+impl ReducerThread {
     /// Moves `buckets` to a thread called `name`.
     ///
     /// # Errors
     /// `Config` where the system starts no thread.
-    pub fn new(name: &str, mut buckets: Buckets) -> Result<Self, ExchangeError> {
+    pub fn new(name: &str, mut buckets: Reducer) -> Result<Self, ExchangeError> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let work = move || queue.into_iter().for_each(|job| job(&mut buckets));
         let thread = thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
@@ -32,14 +32,14 @@ impl Background {
 
     /// Hands over a job and returns at once; results leave through what the job captures. False if the thread has
     /// ended, after a panic.
-    pub fn submit(&self, job: impl FnOnce(&mut Buckets) + Send + 'static) -> bool {
+    pub fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
         self.jobs.send(Box::new(job)).is_ok()
     }
 
     /// Waits until all jobs before are done, and for the answer; `None` if the thread has ended.
     pub fn ask<R: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Buckets) -> R + Send + 'static,
+        question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
     ) -> Option<R> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.submit(move |buckets| {

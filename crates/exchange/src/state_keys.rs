@@ -107,7 +107,7 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 ///
 /// # Panics
 /// If there are no states.
-pub fn reshare(states: &[State], rank: usize, workers: usize) -> State {
+pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
     let mut shared = states[rank % states.len()].clone();
     shared.retain_floats(|text| Entry::read(text).is_none_or(|entry| entry.is_kept_of_pushes()));
     let mut sums = BTreeMap::new();
@@ -183,7 +183,7 @@ mod tests {
             .map(|values| state(&[("push/residual/w", values), ("push/kept/w", &[values[0]])]))
             .collect();
         for workers in 1..6 {
-            let new: Vec<State> = (0..workers).map(|rank| reshare(&old, rank, workers)).collect();
+            let new: Vec<State> = (0..workers).map(|rank| reshard(&old, rank, workers)).collect();
             let mut mean = [0.0; 2];
             for state in &new {
                 for (mean, value) in
@@ -215,7 +215,7 @@ mod tests {
             ]),
         ];
         // Of each element: the mean of both ranks' residuals, and the owner's.
-        let one = reshare(&old, 0, 1);
+        let one = reshard(&old, 0, 1);
         assert_eq!(one.floats("push/residual/w").unwrap(), [3.0 + 10.0, 4.0 + 20.0, 5.0 + 30.0]);
         assert_eq!(one.floats_under("").count(), 1);
         let sliced = split(&one, ["w[0..1]", "w[1..3]", "v"].into_iter());

@@ -11,14 +11,14 @@ const STREAM: u32 = 0x726f_756e;
 /// alone. In a round the weights of those who take part are divided by their sum; the others send
 /// nothing, and receive what everyone receives.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shares {
+pub struct Participation {
     weights: Vec<f64>,
     participants: usize,
     dropout: f64,
     seed: u64,
 }
 
-impl Shares {
+impl Participation {
     /// All workers in every round, equally.
     pub fn equal(workers: usize) -> Self {
         Self::weighted(vec![1.0; workers])
@@ -110,7 +110,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    fn parts(shares: &Shares, step: u64) -> Vec<f32> {
+    fn parts(shares: &Participation, step: u64) -> Vec<f32> {
         let mut parts = Vec::new();
         shares.of_round(step, &mut parts);
         parts
@@ -118,14 +118,16 @@ mod tests {
 
     #[test]
     fn weights_become_parts_of_one() {
-        assert_eq!(parts(&Shares::equal(4), 9), [0.25; 4]);
-        assert_eq!(parts(&Shares::weighted(vec![1.0, 2.0, 5.0]), 0), [0.125, 0.25, 0.625]);
-        assert!(Shares::equal(3).plain() && !Shares::weighted(vec![1.0, 2.0]).plain());
+        assert_eq!(parts(&Participation::equal(4), 9), [0.25; 4]);
+        assert_eq!(parts(&Participation::weighted(vec![1.0, 2.0, 5.0]), 0), [0.125, 0.25, 0.625]);
+        assert!(
+            Participation::equal(3).plain() && !Participation::weighted(vec![1.0, 2.0]).plain()
+        );
     }
 
     #[test]
     fn so_many_take_part_in_each_round_and_all_in_the_long_run() {
-        let shares = Shares::weighted(vec![1.0, 1.0, 2.0, 4.0]).with_participants(2, 0.0, 7);
+        let shares = Participation::weighted(vec![1.0, 1.0, 2.0, 4.0]).with_participants(2, 0.0, 7);
         let mut rounds = [0; 4];
         for step in 0..4000 {
             let parts = parts(&shares, step);
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn some_drop_out_but_never_all() {
-        let shares = Shares::equal(2).with_participants(2, 0.75, 1);
+        let shares = Participation::equal(2).with_participants(2, 0.75, 1);
         let mut counts = [0; 3];
         for step in 0..4000 {
             counts[parts(&shares, step).iter().filter(|&&part| part > 0.0).count()] += 1;

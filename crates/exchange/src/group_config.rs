@@ -5,19 +5,22 @@ use std::collections::HashSet;
 use gradwire::registry::{Entry, Family, REGISTRY};
 use gradwire::{Aggregation, Spec, Tensor};
 
-use crate::{ExchangeError, Pace, Policy, Rule, Shares, Strategy, Transport, agreement, digest};
+use crate::{
+    Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, agreement,
+    digest,
+};
 
 /// The configuration that all ranks share, servers included.
 #[derive(Debug, Clone, Copy)]
-pub struct Setup<'a> {
+pub struct GroupConfig<'a> {
     /// How the ranks exchange.
-    pub strategy: Strategy,
+    pub exchange: Exchange,
     /// Ranks that compute gradients; servers come on top.
     pub workers: usize,
     /// What travels compressed.
     pub policy: &'a Policy,
     /// Who takes part in each round, and how much each message counts.
-    pub shares: &'a Shares,
+    pub shares: &'a Participation,
     /// The tensors of the model; names are unique.
     pub tensors: &'a [Tensor],
     /// The run's seed.
@@ -26,7 +29,7 @@ pub struct Setup<'a> {
     pub initial: &'a [Vec<f32>],
 }
 
-impl Setup<'_> {
+impl GroupConfig<'_> {
     /// Finds what cannot work before any rank starts.
     ///
     /// # Errors
@@ -51,16 +54,16 @@ impl Setup<'_> {
         self.validate_names()?;
         self.validate_phases()?;
         self.validate_combined()?;
-        match self.strategy {
-            Strategy::AllReduce => self.validate_linear(),
-            Strategy::AllGather => Ok(()),
-            Strategy::ScatterReduce => self.validate_slices(),
-            Strategy::SparseAllReduce => self.validate_sparse(),
-            Strategy::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
-            Strategy::Hierarchical { .. } => Ok(()),
-            Strategy::ParameterServer { servers, backups, pace } => {
+        match self.exchange {
+            Exchange::AllReduce => self.validate_linear(),
+            Exchange::AllGather => Ok(()),
+            Exchange::ScatterReduce => self.validate_slices(),
+            Exchange::SparseAllReduce => self.validate_sparse(),
+            Exchange::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
+            Exchange::Hierarchical { .. } => Ok(()),
+            Exchange::ParameterServer { servers, backups, synchronization } => {
                 self.validate_servers(servers, backups)?;
-                self.validate_pace(pace, backups)
+                self.validate_pace(synchronization, backups)
             }
         }
     }
@@ -152,12 +155,14 @@ impl Setup<'_> {
 
     /// Who combines the ranks' gradients must have them one by one.
     fn validate_combined(&self) -> Result<(), ExchangeError> {
-        let instead = match self.strategy {
-            Strategy::AllReduce | Strategy::SparseAllReduce => "adds messages on their way",
-            Strategy::Hierarchical { node: 2.. } => "averages the gradients of a node first",
-            Strategy::ParameterServer { pace: Pace::Within(_) | Pace::Alone, .. } => {
-                "applies every push alone"
-            }
+        let instead = match self.exchange {
+            Exchange::AllReduce | Exchange::SparseAllReduce => "adds messages on their way",
+            Exchange::Hierarchical { node: 2.. } => "averages the gradients of a node first",
+            Exchange::ParameterServer {
+                synchronization:
+                    Synchronization::BoundedStaleness(_) | Synchronization::Asynchronous,
+                ..
+            } => "applies every push alone",
             _ => return Ok(()),
         };
         match self.pushes().find(|spec| spec.compressor().combine().is_some()) {
@@ -165,7 +170,7 @@ impl Setup<'_> {
             Some(spec) => refuse(format!(
                 "'{spec}' combines the gradients of all ranks one by one, and '{}' {instead}; use all-gather, \
                  scatter-reduce or server, or a compressor that takes their mean",
-                self.strategy
+                self.exchange
             )),
         }
     }
@@ -235,20 +240,24 @@ impl Setup<'_> {
     }
 
     /// Workers at their own pace push alone.
-    fn validate_pace(&self, pace: Pace, backups: usize) -> Result<(), ExchangeError> {
-        if pace == Pace::Together {
+    fn validate_pace(
+        &self,
+        synchronization: Synchronization,
+        backups: usize,
+    ) -> Result<(), ExchangeError> {
+        if synchronization == Synchronization::Synchronous {
             return Ok(());
         }
         if backups > 0 || !self.shares.everyone() {
             return refuse(
-                "workers that go at their own pace wait for nobody's part in a round; give backup=0 and have \
+                "workers that go at their own synchronization wait for nobody's part in a round; give backup=0 and have \
                  every worker take part in every round, or leave out mode and stale",
             );
         }
         match self.pushes().find(|spec| spec.entry().aggregation == Aggregation::Vote) {
             None => Ok(()),
             Some(spec) => refuse(format!(
-                "the votes of '{spec}' are counted together, and workers that go at their own pace push alone; \
+                "the votes of '{spec}' are counted together, and workers that go at their own synchronization push alone; \
                  leave out mode and stale, or use another compressor, such as efsignsgd"
             )),
         }
@@ -266,11 +275,11 @@ impl Setup<'_> {
         facts: &str,
     ) -> Result<(), ExchangeError> {
         self.validate()?;
-        let ranks = self.strategy.ranks(self.workers);
+        let ranks = self.exchange.ranks(self.workers);
         if transport.size() != ranks {
             return refuse(format!(
                 "'{}' with {} workers needs {ranks} ranks; the transport connects {}",
-                self.strategy,
+                self.exchange,
                 self.workers,
                 transport.size()
             ));
@@ -287,7 +296,7 @@ impl Setup<'_> {
             "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\nlater {:?}\npull \
              compressor {}\nrules {:?}\nraw vectors {}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
-            self.strategy,
+            self.exchange,
             self.workers,
             self.shares,
             self.seed,
