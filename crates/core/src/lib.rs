@@ -22,6 +22,7 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+mod codecs;
 mod combine;
 mod compressor;
 pub mod compressors;
@@ -31,6 +32,7 @@ mod error;
 mod feedback;
 mod floats;
 pub mod frame;
+mod input;
 mod memory;
 pub mod numeric;
 pub mod registry;
@@ -51,6 +53,7 @@ pub use error::{Error, SpecError, StateError};
 pub use feedback::{Encoded, Feedback};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;
+pub use input::Input;
 pub use memory::Memory;
 pub use registry::{Aggregation, Entry, Family};
 pub use rng::Rng;
