@@ -33,6 +33,7 @@ mod remote_tests;
 mod rounds;
 mod session;
 mod setup;
+mod states;
 mod svrg;
 #[cfg(test)]
 mod svrg_tests;

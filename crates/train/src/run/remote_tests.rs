@@ -131,6 +131,27 @@ fn a_run_stopped_apart_goes_on_here_and_the_other_way_round() {
 }
 
 #[test]
+fn a_stop_apart_after_a_saved_step_saves_it_once() {
+    let config = RunConfig { steps: 40, ..config("topk:ratio=0.1", "all-gather") };
+    let whole = run(&config, &(), &RunOptions::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let save = Save { path: path.clone(), every: 5, keep: 2 };
+    let saving = RunOptions { save: Some(save), ..RunOptions::default() };
+    let asked = |rank: usize| -> Box<dyn Observer> {
+        if rank == 2 { Box::new(StopAt(1, AtomicU64::new(0))) } else { Box::new(()) }
+    };
+    let all = ranks(&config, &saving, &asked);
+    assert!(all.iter().all(|one| matches!(one, Err(TrainError::Stopped { step: 15, .. }))));
+    for (before, step) in [(0, 15), (1, 10)] {
+        let path = crate::kept::earlier(&path, before);
+        assert_eq!(State::read(&path).unwrap().number("step").unwrap(), step);
+        let resuming = RunOptions { resume: Some(path), ..RunOptions::default() };
+        assert_eq!(first(ranks(&config, &resuming, &looks_away)).digest, whole.digest);
+    }
+}
+
+#[test]
 fn ranks_of_different_configurations_are_told_what_differs() {
     let base = config("3lc", "all-gather");
     differ(&base, &RunConfig { batch: 5, ..base.clone() }, ["batch 5", "batch 4"]);

@@ -5,6 +5,7 @@ mod exchanges;
 mod failures;
 mod learning;
 mod observation;
+mod stops;
 mod updates;
 
 use std::sync::atomic::{AtomicU64, Ordering};
