@@ -1,4 +1,4 @@
-//! Everything a person runs on this repository: `cargo xtask <task>`.
+//! The tasks of this repository: `cargo xtask <task>`.
 
 mod fuzz;
 mod mpi;
@@ -10,13 +10,13 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  test     format, lints, every test (also under MPI, where it is at hand) and every documented example,
-           in Rust and in Python; ends with counts
-  python   the tests of the Python package alone
-  docs     write docs/compressors.md anew from the registry and the measured rows
-  fuzz     the fuzz targets, each decoder apart, for so many seconds each: cargo xtask fuzz 600 [NAME...]
+  test     check format and lints, run every test (also under MPI, if it is installed) and every documented
+           example, in Rust and in Python; ends with counts
+  python   run only the tests of the Python package
+  docs     generate docs/compressors.md from the registry and the measured rows
+  fuzz     fuzz each decoder separately for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   corpus   add seeds for the fuzz targets from the golden files
-  golden   write the golden files that do not exist yet (those that exist are never changed)
+  golden   write missing golden files (existing ones are never changed)
 ";
 
 fn main() -> ExitCode {
@@ -42,17 +42,17 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs a test of the core crate with leave to write the files it checks.
-fn write_by(test: &str, leave: &str) -> ExitCode {
+/// Runs a test of the core crate with the environment variable that lets it write the files it checks.
+fn write_by(test: &str, variable: &str) -> ExitCode {
     let status = std::process::Command::new(env!("CARGO"))
         .args(["test", "-p", "gradwire", "--test", test])
-        .env(leave, "1")
+        .env(variable, "1")
         .status();
     match status {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: cargo does not start: {error}");
+            eprintln!("error: cannot start cargo: {error}");
             ExitCode::FAILURE
         }
     }
