@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Aggregation, Spec, Tensor};
+use gradwire::{Aggregation, Encoder, Spec, Tensor};
 
 use crate::{
-    Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, agreement,
-    digest,
+    Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, control, digest,
 };
 
 /// The configuration that all ranks share, servers included.
@@ -52,8 +51,7 @@ impl GroupConfig<'_> {
     /// The same for tensors that are averaged without a word on the parameters.
     pub(crate) fn validate_group(&self) -> Result<(), ExchangeError> {
         self.validate_names()?;
-        self.validate_phases()?;
-        self.validate_combined()?;
+        self.validate_schedule()?;
         match self.exchange {
             Exchange::AllReduce => self.validate_linear(),
             Exchange::AllGather => Ok(()),
@@ -63,7 +61,7 @@ impl GroupConfig<'_> {
             Exchange::Hierarchical { .. } => Ok(()),
             Exchange::ParameterServer { servers, backups, synchronization } => {
                 self.validate_servers(servers, backups)?;
-                self.validate_pace(synchronization, backups)
+                self.validate_synchronization(synchronization, backups)
             }
         }
     }
@@ -92,14 +90,14 @@ impl GroupConfig<'_> {
 
     /// Rules are for every step. A later compressor is the same with other parameters, so that residuals mean the same,
     /// or follows one that kept nothing.
-    fn validate_phases(&self) -> Result<(), ExchangeError> {
+    fn validate_schedule(&self) -> Result<(), ExchangeError> {
         if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
             return refuse(format!(
                 "rule '{rule}': local steps are of a whole model; leave every off in rules"
             ));
         }
-        let (mut before, mut begun) = (&self.policy.push, 0);
-        for (from, spec) in &self.policy.later {
+        let (mut before, mut begun) = (&self.policy.push.first, 0);
+        for (from, spec) in &self.policy.push.later {
             if *from <= begun {
                 return refuse(format!(
                     "'{spec}' from step {from} on comes after step {begun}; give steps in order"
@@ -123,7 +121,7 @@ impl GroupConfig<'_> {
                  all-gather, scatter-reduce or server",
             );
         }
-        let Some(spec) = self.pushes().find(|spec| !adds(spec)) else {
+        let Some(spec) = self.policy.pushes().find(|spec| !adds(spec)) else {
             return Ok(());
         };
         let kinds = [Aggregation::Linear, Aggregation::Rounds];
@@ -153,34 +151,12 @@ impl GroupConfig<'_> {
         }
     }
 
-    /// Who combines the ranks' gradients must have them one by one.
-    fn validate_combined(&self) -> Result<(), ExchangeError> {
-        let instead = match self.exchange {
-            Exchange::AllReduce | Exchange::SparseAllReduce => "adds messages on their way",
-            Exchange::Hierarchical { node: 2.. } => "averages the gradients of a node first",
-            Exchange::ParameterServer {
-                synchronization:
-                    Synchronization::BoundedStaleness(_) | Synchronization::Asynchronous,
-                ..
-            } => "applies every push alone",
-            _ => return Ok(()),
-        };
-        match self.pushes().find(|spec| spec.compressor().combine().is_some()) {
-            None => Ok(()),
-            Some(spec) => refuse(format!(
-                "'{spec}' combines the gradients of all ranks one by one, and '{}' {instead}; use all-gather, \
-                 scatter-reduce or server, or a compressor that takes their mean",
-                self.exchange
-            )),
-        }
-    }
-
     /// Sums of sparse messages travel with the positions that messages carried.
     fn validate_sparse(&self) -> Result<(), ExchangeError> {
         // A rule may leave some tensors uncompressed.
         let serves = |spec: &&Spec| spec.entry().sparse || spec.entry().is_identity();
-        let main = std::iter::once(&self.policy.push).find(|spec| !spec.entry().sparse);
-        let Some(spec) = main.or_else(|| self.pushes().find(|spec| !serves(spec))) else {
+        let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().sparse);
+        let Some(spec) = main.or_else(|| self.policy.pushes().find(|spec| !serves(spec))) else {
             return Ok(());
         };
         let sparse: Vec<_> =
@@ -192,19 +168,12 @@ impl GroupConfig<'_> {
         ))
     }
 
-    /// The compressors of pushes: of every phase, and of rules.
-    pub(crate) fn pushes(&self) -> impl Iterator<Item = &Spec> {
-        let later = self.policy.later.iter().map(|(_, spec)| spec);
-        let rules = self.policy.rules.iter().map(|rule| &rule.spec);
-        std::iter::once(&self.policy.push).chain(later).chain(rules)
-    }
-
     fn validate_servers(&self, servers: usize, backups: usize) -> Result<(), ExchangeError> {
         if servers == 0 {
             return refuse("there are no servers; give servers=1 or more");
         }
         // Without a compressor of their own pulls follow pushes.
-        let follow = self.pushes().filter(|_| self.policy.pull.is_none());
+        let follow = self.policy.pushes().filter(|_| self.policy.pull.is_none());
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
             return refuse(format!(
@@ -237,8 +206,8 @@ impl GroupConfig<'_> {
         Ok(())
     }
 
-    /// Workers at their own pace push alone.
-    fn validate_pace(
+    /// An asynchronous server applies every push by itself.
+    fn validate_synchronization(
         &self,
         synchronization: Synchronization,
         backups: usize,
@@ -248,14 +217,14 @@ impl GroupConfig<'_> {
         }
         if backups > 0 || !self.shares.everyone() {
             return refuse(
-                "workers that go at their own synchronization wait for nobody's part in a round; give backup=0 and have \
-                 every worker take part in every round, or leave out mode and stale",
+                "an asynchronous server needs every worker in every round and no backup workers; give backup=0 and full \
+                 participation, or leave out mode and stale",
             );
         }
-        match self.pushes().find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
+        match self.policy.pushes().find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
             None => Ok(()),
             Some(spec) => refuse(format!(
-                "the votes of '{spec}' are counted together, and workers that go at their own synchronization push alone; \
+                "the votes of '{spec}' are counted together, and an asynchronous server applies every push by itself; \
                  leave out mode and stale, or use another compressor, such as efsignsgd"
             )),
         }
@@ -284,7 +253,7 @@ impl GroupConfig<'_> {
         }
         let digest = digest(self.initial);
         let description = format!("{}initial parameters {digest:016x}\n{facts}", self.describe());
-        agreement::on_configuration(transport, &description)
+        control::agree(transport, &description)
     }
 
     /// Everything that must be equal, a fact a line.
@@ -298,8 +267,9 @@ impl GroupConfig<'_> {
             self.workers,
             self.shares,
             self.seed,
-            policy.push,
+            policy.push.first,
             policy
+                .push
                 .later
                 .iter()
                 .map(|(from, spec)| format!("{spec} from {from}"))
@@ -317,12 +287,9 @@ impl GroupConfig<'_> {
     }
 }
 
-/// Whether messages add on their way, or all ranks make one in rounds.
+/// Whether messages of a compressor add on their way, or all ranks make one in rounds.
 pub(crate) fn adds(spec: &Spec) -> bool {
-    let compressor = spec.compressor();
-    // φ and ψ of a method's own know nothing of rounds.
-    let feedback = spec.memory().is_on() && compressor.feedback().is_some();
-    compressor.linear().is_some() || compressor.rounds().is_some() && !feedback
+    spec.compressor().linear().is_some() || Encoder::new(spec, 0, 0).has_rounds("")
 }
 
 /// Refuses buffers that are not the tensors'.

@@ -59,12 +59,7 @@ pub enum RuleError {
 }
 
 impl Rule {
-    /// The compressor of its tensors' changes on the way back, where one is given for all.
-    pub(crate) fn pulled(&self, given: &Spec) -> Spec {
-        if self.spec.entry().is_identity() { self.spec.clone() } else { given.clone() }
-    }
-
-    /// Whether it is for a tensor.
+    /// Whether it matches a tensor.
     pub fn is_for(&self, tensor: &Tensor) -> bool {
         match &self.tensors {
             Tensors::Named(pattern) => matches(pattern, tensor.name()),

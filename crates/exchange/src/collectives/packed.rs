@@ -6,21 +6,21 @@ use gradwire_bits::varint;
 use crate::{ExchangeError, Operation};
 
 /// Appends one tensor's message.
-pub(crate) fn append(message: &[u8], fused: &mut Vec<u8>) {
-    varint::write(message.len() as u64, fused);
-    fused.extend_from_slice(message);
+pub(crate) fn append(message: &[u8], packed: &mut Vec<u8>) {
+    varint::write(message.len() as u64, packed);
+    packed.extend_from_slice(message);
 }
 
 /// Appends one tensor's message, of which nothing is left. The first of a step is not copied: its buffer becomes that
 /// of them all, so that a group of one large tensor takes one buffer of its size, not two.
-pub(crate) fn take(message: &mut Vec<u8>, fused: &mut Vec<u8>) {
-    if !fused.is_empty() {
-        append(message, fused);
+pub(crate) fn take(message: &mut Vec<u8>, packed: &mut Vec<u8>) {
+    if !packed.is_empty() {
+        append(message, packed);
     } else {
-        varint::write(message.len() as u64, fused);
-        message.reserve_exact(fused.len());
-        message.splice(..0, fused.drain(..));
-        std::mem::swap(message, fused);
+        varint::write(message.len() as u64, packed);
+        message.reserve_exact(packed.len());
+        message.splice(..0, packed.drain(..));
+        std::mem::swap(message, packed);
     }
     message.clear();
 }
@@ -28,11 +28,11 @@ pub(crate) fn take(message: &mut Vec<u8>, fused: &mut Vec<u8>) {
 /// Reads the next tensor's message of `peer` from byte `at` on, and moves `at` behind it.
 pub(crate) fn next<'a>(
     peer: usize,
-    fused: &'a [u8],
+    packed: &'a [u8],
     at: &mut usize,
     operation: Operation<'_>,
 ) -> Result<&'a [u8], ExchangeError> {
-    let mut rest = &fused[*at..];
+    let mut rest = &packed[*at..];
     let length =
         varint::read(&mut rest).map_err(|error| refuse(peer, operation, error.to_string()))?;
     let message = usize::try_from(length).ok().and_then(|length| rest.get(..length));
@@ -40,18 +40,18 @@ pub(crate) fn next<'a>(
         let what = format!("a length of {length} bytes where {} are left", rest.len());
         refuse(peer, operation, what)
     })?;
-    *at = fused.len() - rest.len() + message.len();
+    *at = packed.len() - rest.len() + message.len();
     Ok(message)
 }
 
 /// Refuses bytes of `peer` after its last message.
 pub(crate) fn finish(
     peer: usize,
-    fused: &[u8],
+    packed: &[u8],
     at: usize,
     operation: Operation<'_>,
 ) -> Result<(), ExchangeError> {
-    match fused.len() - at {
+    match packed.len() - at {
         0 => Ok(()),
         extra => Err(refuse(peer, operation, format!("{extra} bytes too many"))),
     }
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_read_as_written_and_truncation_is_refused() {
+    fn messages_are_read_as_written_and_truncation_is_repacked() {
         let operation = Operation::whole(Phase::Gather, 4);
-        let mut fused = Vec::new();
-        append(b"abc", &mut fused);
-        append(b"", &mut fused);
-        append(&[7; 130], &mut fused);
-        assert_eq!(fused.len(), 1 + 3 + 1 + 2 + 130);
-        assert_eq!(&fused[..5], b"\x03abc\x00");
+        let mut packed = Vec::new();
+        append(b"abc", &mut packed);
+        append(b"", &mut packed);
+        append(&[7; 130], &mut packed);
+        assert_eq!(packed.len(), 1 + 3 + 1 + 2 + 130);
+        assert_eq!(&packed[..5], b"\x03abc\x00");
         let read = |bytes: &[u8]| {
             let mut at = 0;
             for expected in [&b"abc"[..], b"", &[7; 130]] {
@@ -94,11 +94,11 @@ mod tests {
             }
             finish(2, bytes, at, operation)
         };
-        read(&fused).unwrap();
-        for cut in 0..fused.len() {
-            assert!(matches!(read(&fused[..cut]), Err(ExchangeError::Protocol { peer: 2, .. })));
+        read(&packed).unwrap();
+        for cut in 0..packed.len() {
+            assert!(matches!(read(&packed[..cut]), Err(ExchangeError::Protocol { peer: 2, .. })));
         }
-        fused.push(0);
-        assert!(read(&fused).unwrap_err().to_string().contains("1 bytes too many"));
+        packed.push(0);
+        assert!(read(&packed).unwrap_err().to_string().contains("1 bytes too many"));
     }
 }

@@ -10,24 +10,22 @@
 //! A method in rounds takes two phases a round: the addends of the first round go with the messages of
 //! the other tensors, those of later rounds follow when all means of the round before are known.
 
-use gradwire::Element;
+use gradwire::{Element, Error};
 
-use crate::distributed_optimizer::{timed, worked};
-use crate::{
-    Average, Ends, ExchangeError, GroupConfig, Operation, Phase, Round, StepReport, Transport,
-    elements,
-};
+use super::{Collective, Reduction, expect_length};
+use crate::report::{timed, worked};
+use crate::{ExchangeError, Operation, Phase, StepReport, Transport, elements};
 
 /// Averages by all-reduce; see the [module](self).
-pub struct AllReduce {
-    ends: Ends,
+pub(crate) struct AllReduce {
     /// All messages and addends of a step, round by round: this rank's, then their means.
     buffer: Vec<u8>,
     segments: Vec<Segment>,
     /// Where the part of each owner starts in the buffer, and the end, of the round in progress.
     cuts: Vec<usize>,
-    /// Of each rank, its part that this rank owns.
+    /// The part that this rank owns, as each rank sent it.
     parts: Vec<Vec<u8>>,
+    message: Vec<u8>,
     addend: Vec<f32>,
     /// The means of one tensor's rounds so far.
     means: Vec<f32>,
@@ -37,6 +35,7 @@ pub struct AllReduce {
 /// One tensor's message, or addend of a round, in the buffer.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
+    /// The tensor's place in the group.
     tensor: usize,
     start: usize,
     end: usize,
@@ -51,122 +50,139 @@ struct Arithmetic {
     bits: Vec<u16>,
 }
 
-impl Average for AllReduce {
-    fn new(setup: &GroupConfig<'_>, rank: usize) -> Self {
+impl Collective for AllReduce {
+    fn reduce(
+        &mut self,
+        step: &mut Reduction<'_>,
+        values: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let mut report = *step.report;
+        let weights = if step.equal { &[][..] } else { step.weights };
+        worked(&mut report.compress, || self.encode(step, values))?;
+        let mut first = 0;
+        for round in 1.. {
+            self.average(step.transport, step.step, first, weights, &mut report)?;
+            first = self.segments.len();
+            worked(&mut report.compress, || self.contribute(step, round, values))?;
+            if self.segments.len() == first {
+                break;
+            }
+        }
+        values.fill(0.0);
+        for (at, range) in step.group.ranges.iter().enumerate() {
+            let mean = &mut values[range.clone()];
+            worked(&mut report.decompress, || self.decode(step, at, mean))?;
+        }
+        *step.report = report;
+        Ok(())
+    }
+}
+
+/// Replaces `values`, one flat buffer a tensor, by their exact mean over all ranks: the same bits on every rank.
+///
+/// # Errors
+/// `Codec` for a value that is not finite; those of the transport.
+pub(crate) fn exact_mean(
+    transport: &mut dyn Transport,
+    step: u64,
+    values: &mut [Vec<f32>],
+) -> Result<(), ExchangeError> {
+    for (tensor, values) in values.iter().enumerate() {
+        if let Some((index, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+            let (tensor, value) = (tensor.to_string(), *value);
+            return Err(Error::NonFinite { tensor, index, value }.into());
+        }
+    }
+    let mut all = AllReduce::new(transport.size());
+    values.iter().for_each(|values| elements::narrow_onto(values, &mut all.buffer));
+    all.segments.push(Segment { tensor: 0, start: 0, end: all.buffer.len(), element: Element::F32 });
+    all.average(transport, step, 0, &[], &mut StepReport::default())?;
+    all.collect(0);
+    let mut rest = all.means.as_slice();
+    for values in values {
+        let (mean, others) = rest.split_at(values.len());
+        values.copy_from_slice(mean);
+        rest = others;
+    }
+    Ok(())
+}
+
+impl AllReduce {
+    pub(crate) fn new(ranks: usize) -> Self {
         Self {
-            ends: Ends::new(setup, rank),
             buffer: Vec::new(),
             segments: Vec::new(),
             cuts: Vec::new(),
-            parts: vec![Vec::new(); setup.workers],
+            parts: vec![Vec::new(); ranks],
+            message: Vec::new(),
             addend: Vec::new(),
             means: Vec::new(),
             arithmetic: Arithmetic::default(),
         }
     }
 
-    fn average(
-        &mut self,
-        transport: &mut dyn Transport,
-        round: Round<'_>,
-        values: &mut [f32],
-        report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
-        self.ends.begin(round.step);
-        worked(&mut report.compress, || self.encode(round, values))?;
-        let mut first = 0;
-        for turn in 1.. {
-            cut(&self.segments[first..], self.parts.len(), &mut self.cuts);
-            timed(&mut report.wire, || self.scatter(transport, round.step))?;
-            worked(&mut report.decompress, || self.reduce(transport.rank(), first));
-            timed(&mut report.wire, || self.gather(transport, round.step))?;
-            first = self.segments.len();
-            worked(&mut report.compress, || self.contribute(round, turn, values))?;
-            if self.segments.len() == first {
-                break;
-            }
-        }
-        values.fill(0.0);
-        for (index, range) in round.ranges.iter().enumerate() {
-            let mean = &mut values[range.clone()];
-            worked(&mut report.decompress, || self.decode(round, index, mean))?;
-        }
-        Ok(())
-    }
-
-    fn ends(&self) -> &Ends {
-        &self.ends
-    }
-
-    fn ends_mut(&mut self) -> &mut Ends {
-        &mut self.ends
-    }
-}
-
-impl AllReduce {
-    /// Whether a tensor travels in rounds.
-    fn in_rounds(&self, index: usize) -> bool {
-        self.ends.sender.has_rounds(self.ends.routes[index])
-    }
-
     /// Lays the messages of all tensors in the buffer, or their first addends.
-    fn encode(&mut self, round: Round<'_>, values: &[f32]) -> Result<(), ExchangeError> {
+    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<(), ExchangeError> {
         self.buffer.clear();
         self.segments.clear();
-        self.ends.sender.enter(round.step);
-        for (index, tensor) in round.tensors.iter().enumerate() {
-            let route = self.ends.routes[index];
-            if self.in_rounds(index) {
+        for (at, tensor) in step.group.tensors.iter().enumerate() {
+            if step.codecs.has_rounds(tensor) {
                 continue;
             }
-            let gradient = &values[round.ranges[index].clone()];
-            self.ends.sender.encode(tensor, route, round.step, gradient, &mut self.ends.message)?;
-            self.ends.carried.note(index, 0, &self.ends.sender, &self.ends.message);
+            step.encode(at, values, &mut self.message)?;
+            let element = step.codecs.linear(tensor).expect("the setup refuses other compressors");
             let start = self.buffer.len();
-            self.buffer.extend_from_slice(&self.ends.message);
-            let element =
-                self.ends.sender.linear(route).expect("the setup refuses other compressors");
-            self.segments.push(Segment { tensor: index, start, end: self.buffer.len(), element });
+            self.buffer.extend_from_slice(&self.message);
+            self.segments.push(Segment { tensor: at, start, end: self.buffer.len(), element });
         }
-        self.contribute(round, 0, values)
+        self.contribute(step, 0, values)
     }
 
-    /// Lays the addends of a later round in the buffer, for the tensors that have one.
+    /// Lays the addends of a round in the buffer, for the tensors that have one.
     fn contribute(
         &mut self,
-        round: Round<'_>,
-        turn: usize,
+        step: &mut Reduction<'_>,
+        round: usize,
         values: &[f32],
     ) -> Result<(), ExchangeError> {
-        for (index, tensor) in round.tensors.iter().enumerate() {
-            if !self.in_rounds(index) {
+        for (at, tensor) in step.group.tensors.iter().enumerate() {
+            if !step.codecs.has_rounds(tensor) {
                 continue;
             }
-            self.collect(index);
-            let (at, gradient) = ((round.step, turn), &values[round.ranges[index].clone()]);
-            let addend = &mut self.addend;
-            if self.ends.sender.contribute(
-                (tensor, self.ends.routes[index]),
-                at,
-                gradient,
-                &self.means,
-                addend,
-            )? {
+            self.collect(at);
+            let gradient = gradwire::Floats::F32(&values[step.group.ranges[at].clone()]);
+            let (Self { means, addend, .. }, when) = (&mut *self, (step.step, round));
+            if step.codecs.contribute(tensor, when, gradient.into(), means, addend)? {
                 let start = self.buffer.len();
-                elements::narrow_onto(addend, &mut self.buffer);
+                elements::narrow_onto(&self.addend, &mut self.buffer);
                 let (end, element) = (self.buffer.len(), Element::F32);
-                self.segments.push(Segment { tensor: index, start, end, element });
+                self.segments.push(Segment { tensor: at, start, end, element });
             }
         }
         Ok(())
     }
 
     /// Leaves the means of a tensor's rounds so far in `self.means`.
-    fn collect(&mut self, index: usize) {
+    fn collect(&mut self, tensor: usize) {
         self.means.clear();
-        for segment in self.segments.iter().filter(|segment| segment.tensor == index) {
+        for segment in self.segments.iter().filter(|segment| segment.tensor == tensor) {
             elements::widen_onto(&self.buffer[segment.start..segment.end], &mut self.means);
         }
+    }
+
+    /// Replaces the segments from `first` on by their means over all ranks; the plain ones where no weights are given.
+    fn average(
+        &mut self,
+        transport: &mut dyn Transport,
+        step: u64,
+        first: usize,
+        weights: &[f32],
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        cut(&self.segments[first..], self.parts.len(), &mut self.cuts);
+        timed(&mut report.wire, || self.scatter(transport, step))?;
+        worked(&mut report.decompress, || self.reduce_own(transport.rank(), first, weights));
+        timed(&mut report.wire, || self.gather(transport, step))
     }
 
     /// Sends every part to its owner, and receives all ranks' versions of this rank's own.
@@ -191,10 +207,8 @@ impl AllReduce {
     }
 
     /// Leaves the mean of this rank's own part in the buffer; segments count from `first`.
-    fn reduce(&mut self, rank: usize, first: usize) {
+    fn reduce_own(&mut self, rank: usize, first: usize, weights: &[f32]) {
         let (from, to) = (self.cuts[rank], self.cuts[rank + 1]);
-        let Ends { shares, parts, .. } = &self.ends;
-        let weights = if shares.plain() { &[][..] } else { parts };
         for segment in &self.segments[first..] {
             let (start, end) = (segment.start.max(from), segment.end.min(to));
             if start < end {
@@ -223,25 +237,20 @@ impl AllReduce {
     /// Adds the mean of one tensor to `mean`.
     fn decode(
         &mut self,
-        round: Round<'_>,
-        index: usize,
+        step: &mut Reduction<'_>,
+        at: usize,
         mean: &mut [f32],
     ) -> Result<(), ExchangeError> {
-        let tensor = &round.tensors[index];
-        if self.in_rounds(index) {
-            self.collect(index);
-            let route = self.ends.routes[index];
-            self.ends.sender.conclude((tensor, route), round.step, &self.means, mean)?;
-            self.ends.carried.note_len(index, 0, &self.ends.sender, 4 * self.means.len());
-            return Ok(());
+        let (tensor, index) = (&step.group.tensors[at], step.group.indices[at]);
+        if step.codecs.has_rounds(tensor) {
+            self.collect(at);
+            return Ok(step.codecs.conclude(index, tensor, step.step, &self.means, mean)?);
         }
-        let segment = self.segments.iter().find(|segment| segment.tensor == index);
+        let segment = self.segments.iter().find(|segment| segment.tensor == at);
         let segment = segment.expect("every tensor was encoded");
         let message = &self.buffer[segment.start..segment.end];
         // A mean has no one sender; a linear message does not depend on it.
-        let from = (round.step, 0);
-        let route = self.ends.routes[index];
-        Ok(self.ends.receiver.decode_add(tensor, route, from, message, 1.0, mean)?)
+        Ok(step.codecs.decode_add(tensor, (step.step, 0), message, 1.0, mean)?)
     }
 }
 
@@ -272,22 +281,6 @@ impl Arithmetic {
         }
         elements::narrow(&self.sum, element, &mut self.bits, out);
     }
-}
-
-fn expect_length(
-    from: usize,
-    operation: Operation<'_>,
-    part: &[u8],
-    expected: usize,
-) -> Result<(), ExchangeError> {
-    if part.len() == expected {
-        return Ok(());
-    }
-    Err(ExchangeError::Protocol {
-        peer: from,
-        operation: operation.to_string(),
-        what: format!("{} bytes where {expected} belong", part.len()),
-    })
 }
 
 /// Cuts what `segments` take of the buffer in parts of nearly equal length and of whole elements.
