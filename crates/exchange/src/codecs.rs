@@ -5,6 +5,7 @@
 
 use gradwire::{Compressor, Decoder, Element, Encoder, Error, Input, Sent, Spec, State, Tensor};
 
+use crate::state_keys::REDUCE;
 use crate::{ExchangeError, GroupConfig, Schedule};
 
 /// Encoder and decoder of one end for all tensors of the model.
@@ -236,6 +237,16 @@ impl Codecs {
         specs.any(|spec| needs_squares(&*spec.compressor()))
     }
 
+    /// Whether a tensor is averaged in rounds at some stage, where the exchange is all-reduce.
+    pub(crate) fn may_have_rounds(&self, index: usize) -> bool {
+        self.tensors[index].schedule.specs().any(|spec| spec.compressor().rounds().is_some())
+    }
+
+    /// The names under which tensors are encoded: their own, or those of slices.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.iter().flat_map(|entry| &entry.names).map(String::as_str)
+    }
+
     /// Copies what is kept, for [`rollback`](Self::rollback).
     pub(crate) fn checkpoint(&mut self) {
         self.encoder.checkpoint();
@@ -271,9 +282,6 @@ impl Codecs {
         Ok(())
     }
 }
-
-/// Under which keys owners of slices keep the state of their averages.
-const REDUCE: &str = "reduce/";
 
 fn encoder(config: &GroupConfig<'_>, rank: usize) -> Encoder {
     Encoder::new(&Spec::none(), config.seed, rank as u32).with_ranks(config.workers as u32)

@@ -230,13 +230,8 @@ impl GroupConfig<'_> {
         }
     }
 
-    /// Validates, and compares this rank's setup with that of all others.
-    pub(crate) fn join(&self, transport: &mut dyn Transport) -> Result<(), ExchangeError> {
-        self.join_as(transport, "")
-    }
-
-    /// The same with further facts that must be equal, a fact a line.
-    pub(crate) fn join_as(
+    /// Validates, and compares this rank's configuration with that of all others, `facts` included, a fact a line.
+    pub(crate) fn join(
         &self,
         transport: &mut dyn Transport,
         facts: &str,

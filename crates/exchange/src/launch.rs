@@ -1,10 +1,10 @@
-//! All ends of a run inside one process.
+//! All ranks of a run inside one process.
 
 use std::panic;
 use std::thread::{self, JoinHandle};
 
 use crate::{
-    DistributedOptimizer, End, ExchangeError, GroupConfig, Optimizer, ServerReport, Transport,
+    DistributedOptimizer, Role, ExchangeError, GroupConfig, Optimizer, ServerReport, Transport,
     in_process,
 };
 
@@ -45,7 +45,7 @@ pub fn launch(
     options: in_process::Options,
     optimizer: impl Fn() -> Box<dyn Optimizer> + Sync,
 ) -> Result<Launched, ExchangeError> {
-    launch_with(setup, options, |transport| End::join(transport, setup, &optimizer))
+    launch_with(setup, options, |transport| Role::join(transport, setup, &optimizer))
 }
 
 /// The same with ends that `join` makes, each of its rank's transport.
@@ -55,7 +55,7 @@ pub fn launch(
 pub fn launch_with(
     setup: &GroupConfig<'_>,
     options: in_process::Options,
-    join: impl Fn(Box<dyn Transport>) -> Result<End, ExchangeError> + Sync,
+    join: impl Fn(Box<dyn Transport>) -> Result<Role, ExchangeError> + Sync,
 ) -> Result<Launched, ExchangeError> {
     setup.validate()?;
     let transports = in_process::connect(setup.exchange.ranks(setup.workers), options);
@@ -74,8 +74,8 @@ pub fn launch_with(
     let mut launched = Launched { workers: Vec::new(), servers: Servers { threads: Vec::new() } };
     for end in ends {
         match end {
-            End::Worker(worker) => launched.workers.push(worker),
-            End::Server(server) => {
+            Role::Worker(worker) => launched.workers.push(worker),
+            Role::Server(server) => {
                 let name = format!("server {}", launched.servers.threads.len());
                 let thread = thread::Builder::new().name(name).spawn(move || server.run());
                 launched.servers.threads.push(thread.map_err(|error| {

@@ -41,14 +41,14 @@ fn steps(
     for step in 0..steps {
         let gradients = gradients(&run.tensors, rank, step);
         early(exchange, step, &gradients);
-        exchange.step(step, RATE, &gradients, &mut parameters)?;
+        exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)?;
     }
     Ok(())
 }
 
 /// Hands over the last gradient early, where that is possible.
 fn early(exchange: &mut dyn DistributedOptimizer, step: u64, gradients: &[Vec<f32>]) {
-    if let Some(early) = exchange.early(step) {
+    if let Some(early) = exchange.gradient_sink(step) {
         early.ready(2, &gradients[2]);
     }
 }
@@ -71,7 +71,7 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
             let gradients = gradients(&run.tensors, rank, 2);
             early(exchange, 2, &gradients);
             assert!(rank != 1, "this rank dies in the middle of its run");
-            exchange.step(2, RATE, &gradients, &mut run.initial.clone()).map(|_| ())
+            exchange.step(gradwire_exchange::StepInput::new(2, RATE, &gradients), &mut run.initial.clone()).map(|_| ())
         });
         for (rank, result) in results.into_iter().enumerate() {
             match (rank, result) {
@@ -96,7 +96,7 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
                 gradients[0][7] = f32::NAN;
             }
             early(exchange, 1, &gradients);
-            exchange.step(1, RATE, &gradients, &mut run.initial.clone()).map(|_| ())
+            exchange.step(gradwire_exchange::StepInput::new(1, RATE, &gradients), &mut run.initial.clone()).map(|_| ())
         });
         for (rank, result) in results.into_iter().enumerate() {
             let error = result.unwrap().unwrap_err();
@@ -195,7 +195,7 @@ fn ranks_whose_parameters_differ_are_told_so() {
             if rank > 0 {
                 parameters[2][3] += rank as f32;
             }
-            exchange.check(12, &parameters)
+            exchange.control().check(12, &parameters)
         });
         for result in results {
             let error = result.unwrap().unwrap_err().to_string();
@@ -210,7 +210,7 @@ fn a_wrong_buffer_is_refused_by_name() {
     let (results, _) = run.workers(|_, exchange| {
         let mut gradients = run.initial.clone();
         gradients[2].pop();
-        exchange.step(0, RATE, &gradients, &mut run.initial.clone()).unwrap_err().to_string()
+        exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone()).unwrap_err().to_string()
     });
     assert!(results.into_iter().all(|result| result.unwrap().contains("'t2.weight' has 1000")));
 }

@@ -29,7 +29,7 @@ fn each_tensor_travels_by_its_rule() {
         let (ends, servers) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
-            exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+            exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
             for (index, tensor) in run.tensors.iter().enumerate() {
                 // A first refresh, which is all-reduced as it is, has the basis behind it.
                 if specs[index].entry().id == "gradiveq" {
@@ -59,7 +59,7 @@ fn residuals_of_rules_are_saved_and_restored() {
                         parameters: &mut Vec<Vec<f32>>,
                         step: u64| {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(step, RATE, &gradients, parameters).unwrap();
+                exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), parameters).unwrap();
             };
             step(exchange, &mut parameters, 0);
             let mut state = State::new();

@@ -18,7 +18,7 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
             let mut parameters = run.initial.clone();
             for step in 0..3 {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
                 for (index, tensor) in run.tensors.iter().enumerate() {
                     let mut message = Vec::new();
                     let gradient = Floats::F32(&gradients[index]);
@@ -42,7 +42,7 @@ fn slices_make_up_the_tensor() {
     let (results, _) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
-        exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+        exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
         for (index, gradient) in gradients.iter().enumerate() {
             let mut left = Vec::new();
             exchange.residual(index, &mut |piece| left.extend_from_slice(piece));
@@ -66,7 +66,7 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
         let mut run = Run::new(exchange(name), 2, &"variance".parse().unwrap(), &SIZES);
         run.policy.raw_below = 0;
         let (results, _) = run.workers(|rank, exchange| {
-            assert!(exchange.keeps_squares());
+            assert!(exchange.needs_squares());
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
             // Of the first half of each tensor the parts agree, of the rest a gradient is less than its parts.
@@ -79,8 +79,11 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
                     gradient.iter().enumerate().map(square).collect()
                 })
                 .collect();
-            exchange.observe(&squares).unwrap();
-            exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+            let input = gradwire_exchange::StepInput {
+                squares: Some(&squares),
+                ..gradwire_exchange::StepInput::new(0, RATE, &gradients)
+            };
+            exchange.step(input, &mut parameters).unwrap();
             for (index, gradient) in gradients.iter().enumerate() {
                 let sent = exchange.sent(index).unwrap();
                 assert!(sent.iter().all(|&at| 2 * (at as usize) < gradient.len()), "{name}");

@@ -94,13 +94,6 @@ pub(crate) struct Reduction<'a> {
 }
 
 impl Reduction<'_> {
-    /// What a tensor of the group brings, or its slice.
-    fn input<'v>(&'v self, at: usize, slice: Range<usize>, values: &'v [f32]) -> Input<'v> {
-        let squares = self.squares.map(|all| &all[self.group.indices[at]][slice.clone()]);
-        let gradient = Floats::F32(&values[self.group.ranges[at].clone()][slice]);
-        Input { gradient, squares }
-    }
-
     /// Replaces `message` by the message for tensor `at` of the group.
     fn encode(
         &mut self,

@@ -20,8 +20,8 @@ pub fn fuse(parts: &[Vec<usize>], tensors: &[Tensor], least: usize) -> Vec<Vec<u
     groups
 }
 
-/// Refuses groups that do not have each of so many tensors once.
-pub(super) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<(), ExchangeError> {
+/// Refuses groups that do not have each of a model's `tensors` tensors once.
+pub(crate) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<(), ExchangeError> {
     let mut all = groups.concat();
     all.sort_unstable();
     if all.into_iter().eq(0..tensors) && !groups.iter().any(Vec::is_empty) {

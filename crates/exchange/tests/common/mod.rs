@@ -12,7 +12,7 @@ use std::thread;
 use gradwire::registry::REGISTRY;
 use gradwire::{Aggregation, Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
-    DistributedOptimizer, End, Exchange, ExchangeError, GroupConfig, Optimizer, Overlapped,
+    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Optimizer, ReplicatedOptimizer, Role,
     Participation, Policy, ServerReport, StepReport, in_process, launch_with,
 };
 
@@ -44,10 +44,6 @@ pub fn adds(spec: &Spec) -> bool {
 
 /// Whether a strategy takes a compressor.
 pub fn suits(name: &str, spec: &Spec) -> bool {
-    let alone = ["all-reduce", "sparse-all-reduce", "hierarchical", "server:stale=0"];
-    if alone.contains(&name) && spec.compressor().combine().is_some() {
-        return false;
-    }
     match name {
         "all-reduce" => adds(spec),
         "sparse-all-reduce" => spec.entry().sparse,
@@ -200,9 +196,9 @@ impl Run {
     ) -> (Vec<thread::Result<R>>, Result<Vec<ServerReport>, ExchangeError>) {
         let setup = self.setup();
         let join = |transport| match &self.groups {
-            None => End::join(transport, &setup, || self.optimizer()),
-            Some(groups) => Overlapped::new(transport, &setup, groups.clone(), self.optimizer())
-                .map(|exchange| End::Worker(Box::new(exchange))),
+            None => Role::join(transport, &setup, || self.optimizer()),
+            Some(groups) => ReplicatedOptimizer::overlapped(transport, &setup, groups.clone(), self.optimizer())
+                .map(|exchange| Role::Worker(Box::new(exchange))),
         };
         let launched = launch_with(&setup, self.options, join).unwrap();
         let results = thread::scope(|scope| {
@@ -238,9 +234,9 @@ impl Run {
         let mut reports = Vec::new();
         for step in 0..steps {
             let gradients = gradients(&self.tensors, rank, step);
-            reports.push(exchange.step(step, RATE, &gradients, &mut parameters).unwrap());
+            reports.push(exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap());
         }
-        exchange.check(steps, &parameters).unwrap();
+        exchange.control().check(steps, &parameters).unwrap();
         let mut state = State::new();
         exchange.save(&mut state).unwrap();
         let global = if rank == 0 { exchange.global_model().unwrap() } else { None };

@@ -12,7 +12,7 @@ const STRATEGIES: [&str; 5] =
 fn run(name: &str) -> Run {
     let mut run = Run::new(exchange(name), 3, &"topk:ratio=0.3".parse().unwrap(), &SIZES);
     let later = [(2, "topk:ratio=0.01"), (5, "topk:ratio=0.5")];
-    run.policy.later = later.map(|(from, spec)| (from, spec.parse().unwrap())).to_vec();
+    run.policy.push.later = later.map(|(from, spec)| (from, spec.parse().unwrap())).to_vec();
     run
 }
 
@@ -38,7 +38,7 @@ fn what_keeps_nothing_is_followed_by_anything() {
         ("all-reduce", "bf16", "gradiveq:slice=16,keep=2,refresh=100", 2),
     ] {
         let mut run = Run::new(exchange(name), 3, &first.parse().unwrap(), &SIZES);
-        run.policy.later = vec![(2, later.parse().unwrap())];
+        run.policy.push.later = vec![(2, later.parse().unwrap())];
         let ends = run.steps(5);
         for end in &ends {
             assert!(bits(&end.parameters) == bits(&ends[0].parameters), "{name}, {later}");
@@ -59,7 +59,7 @@ fn a_state_goes_back_to_the_phase_it_was_saved_in() {
                          range: std::ops::Range<u64>| {
                 for step in range {
                     let gradients = gradients(&run.tensors, rank, step);
-                    exchange.step(step, RATE, &gradients, parameters).unwrap();
+                    exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), parameters).unwrap();
                 }
             };
             steps(exchange, &mut parameters, 0..2);

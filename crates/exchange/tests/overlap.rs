@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use common::{RATE, Run, Sgd, bits, exchange, gradients, specs, suits};
 use gradwire::State;
 use gradwire_exchange::{
-    DistributedOptimizer, ExchangeError, Header, Operation, Overlapped, Participation, Phase,
-    Traffic, Transport, in_process,
+    DistributedOptimizer, ExchangeError, Header, Operation, Participation, Phase,
+    ReplicatedOptimizer, Traffic, Transport, in_process,
 };
 
 const SIZES: [usize; 5] = [300, 3, 0, 20_000, 4500];
@@ -41,17 +41,17 @@ fn ends(run: &Run, hands: Hands) -> Vec<End> {
         let (mut sent, mut bytes) = (Vec::new(), 0);
         for step in 0..STEPS {
             let gradients = gradients(&run.tensors, rank, step);
-            if let Some(early) = exchange.early(step) {
+            if let Some(early) = exchange.gradient_sink(step) {
                 hands(&*early, rank, &gradients);
             }
-            exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+            exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
             bytes += (0..SIZES.len()).map(|index| exchange.message_bytes(index)).sum::<usize>();
         }
         for index in 0..SIZES.len() {
             sent.push(exchange.sent(index).map_or(vec![u32::MAX], <[u32]>::to_vec));
             exchange.residual(index, &mut |piece| sent.push(bits(&[piece.to_vec()]).concat()));
         }
-        exchange.check(STEPS, &parameters).unwrap();
+        exchange.control().check(STEPS, &parameters).unwrap();
         End { parameters: bits(&parameters), sent, bytes }
     });
     results.into_iter().map(Result::unwrap).collect()
@@ -106,12 +106,12 @@ fn what_comes_late_twice_or_wrong_is_ignored() {
     let (results, _) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
-        let early = exchange.early(0).unwrap();
+        let early = exchange.gradient_sink(0).unwrap();
         early.ready(3, &gradients[4]);
         early.ready(5, &gradients[4]);
         early.ready(4, &gradients[4]);
         early.ready(4, &vec![1.0; 4500]);
-        let report = exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+        let report = exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
         early.ready(4, &gradients[4]);
         assert!(report.background > Duration::ZERO);
         bits(&parameters)
@@ -131,14 +131,14 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
         // Nothing has left yet: another step may begin.
-        exchange.early(0).unwrap();
-        let early = exchange.early(1).unwrap();
+        exchange.gradient_sink(0).unwrap();
+        let early = exchange.gradient_sink(1).unwrap();
         early.ready(4, &gradients[4]);
-        assert!(exchange.early(2).is_none());
-        let error = exchange.step(2, RATE, &gradients, &mut parameters).unwrap_err().to_string();
+        assert!(exchange.gradient_sink(2).is_none());
+        let error = exchange.step(gradwire_exchange::StepInput::new(2, RATE, &gradients), &mut parameters).unwrap_err().to_string();
         assert!(error.contains("step 2 while step 1 is in progress"), "{error}");
-        exchange.step(1, RATE, &gradients, &mut parameters).unwrap();
-        exchange.early(2).unwrap();
+        exchange.step(gradwire_exchange::StepInput::new(1, RATE, &gradients), &mut parameters).unwrap();
+        exchange.gradient_sink(2).unwrap();
     });
     results.into_iter().for_each(|result| result.unwrap());
 }
@@ -151,7 +151,7 @@ fn what_others_have_saved_does_not_come_back() {
         let (results, _) = run.workers(|rank, exchange| {
             let (mut saved, mut again) = (State::new(), State::new());
             let gradients = gradients(&run.tensors, rank, 0);
-            exchange.step(0, RATE, &gradients, &mut run.initial.clone()).unwrap();
+            exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone()).unwrap();
             exchange.save(&mut saved).unwrap();
             let own = saved.clone();
             saved.set_number("a trainer's", 7);
@@ -231,7 +231,7 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
         let flushed = Arc::clone(&flushes);
         let transport = Box::new(Telling { inner: transport, breaks: false, sends, flushes });
         let mut exchange =
-            Overlapped::new(transport, &run.setup(), groups(), Box::new(Sgd)).unwrap();
+            ReplicatedOptimizer::overlapped(transport, &run.setup(), groups(), Box::new(Sgd)).unwrap();
         let (mut parameters, gradients) = (run.initial.clone(), gradients(&run.tensors, rank, 0));
         // Waits until a message of a group has left; this long only if none ever does.
         let left = || loop {
@@ -240,7 +240,7 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
                 _ => continue,
             }
         };
-        let early = exchange.early(0).unwrap();
+        let early = exchange.gradient_sink(0).unwrap();
         // Complete, but behind one that is not.
         early.ready(0, &gradients[0]);
         early.ready(1, &gradients[1]);
@@ -250,7 +250,7 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
         early.ready(3, &gradients[3]);
         let others = [left(), left()];
         order.lock().unwrap().push([first, others[0], others[1]]);
-        exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+        exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
         // Once, behind the last group, for an engine that sends only while it is called.
         assert_eq!(flushed.load(Ordering::Relaxed), 1);
         assert!(sent.try_iter().all(|(phase, _)| phase != Phase::Gather));
@@ -283,9 +283,9 @@ fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
                 let transport = Telling { inner, breaks: rank == 0, sends, flushes };
                 let transport = Box::new(transport);
                 let mut exchange =
-                    Overlapped::new(transport, &run.setup(), groups(), Box::new(Sgd)).unwrap();
+                    ReplicatedOptimizer::overlapped(transport, &run.setup(), groups(), Box::new(Sgd)).unwrap();
                 let gradients = gradients(&run.tensors, rank, 0);
-                let step = || exchange.step(0, RATE, &gradients, &mut run.initial.clone());
+                let step = || exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone());
                 let result = catch_unwind(AssertUnwindSafe(step));
                 match result {
                     Err(panic) => {
@@ -308,7 +308,7 @@ fn refusal(name: &str, spec: &str, change: impl Fn(&mut Run, &mut Vec<Vec<usize>
     let mut groups = groups();
     change(&mut run, &mut groups);
     let transport = in_process::connect(1, in_process::Options::default()).remove(0);
-    let made = Overlapped::new(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
+    let made = ReplicatedOptimizer::overlapped(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
     made.err().expect("refused").to_string()
 }
 
@@ -339,7 +339,7 @@ fn ranks_with_other_groups_are_told_so() {
                     groups.reverse();
                 }
                 let made =
-                    Overlapped::new(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
+                    ReplicatedOptimizer::overlapped(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
                 let error = made.err().expect("refused").to_string();
                 assert!(error.contains("rank 1 was started with overlapped in groups"), "{error}");
             });

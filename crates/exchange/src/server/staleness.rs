@@ -1,4 +1,4 @@
-//! Workers at their own pace: asynchronous, or within a bound of each other.
+//! Asynchronous workers: without a bound on their staleness, or with one.
 //!
 //! A push is applied at once, alone: the optimizer takes the worker's gradient times its part in the mean, so
 //! that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull of the worker's own,
@@ -17,17 +17,17 @@ use std::time::Instant;
 
 use gradwire::{State, StateError};
 
-use crate::codec::{Phases, Sender};
-use crate::{GroupConfig, server::slot::Slot};
+use crate::codecs::Codecs;
+use crate::{ExchangeError, GroupConfig, server::slot::Slot};
 
-/// What a server keeps for each worker.
-pub(super) struct Paced {
+/// What an asynchronous server keeps for each worker, and how far ahead of each other they are.
+pub(super) struct Staleness {
     /// Steps that a worker may be ahead of the slowest; `None` for any number.
     bound: Option<u64>,
     /// Of each worker, its step and the learning rate.
     pub(super) begun: Vec<Option<(u64, f32)>>,
-    /// Of each worker, what compresses its pulls.
-    pub(super) senders: Vec<Sender>,
+    /// What compresses each worker's pulls.
+    pub(super) pulls: Vec<Codecs>,
     /// Of each slot.
     clocks: Vec<Clocks>,
 }
@@ -42,7 +42,7 @@ struct Clocks {
     waiting: Vec<Option<Instant>>,
 }
 
-impl Paced {
+impl Staleness {
     pub(super) fn new(
         bound: Option<u64>,
         setup: &GroupConfig<'_>,
@@ -50,7 +50,6 @@ impl Paced {
         slots: &[Slot],
     ) -> Self {
         let workers = setup.workers;
-        let sender = |_| Sender::again(Phases::of_pulls(setup.policy), setup, rank);
         let clocks = |slot: &Slot| Clocks {
             bases: vec![slot.parameters.clone(); workers],
             pushed: vec![0; workers],
@@ -59,7 +58,7 @@ impl Paced {
         Self {
             bound,
             begun: vec![None; workers],
-            senders: (0..workers).map(sender).collect(),
+            pulls: (0..workers).map(|_| Codecs::of_pulls(setup, rank)).collect(),
             clocks: slots.iter().map(clocks).collect(),
         }
     }
@@ -120,8 +119,8 @@ impl Paced {
     }
 
     pub(super) fn save(&self, slots: &[Slot], state: &mut State) {
-        for (worker, sender) in self.senders.iter().enumerate() {
-            sender.save(&format!("pull{worker}/"), state);
+        for (worker, pulls) in self.pulls.iter().enumerate() {
+            pulls.save(&format!("pull{worker}/"), state);
             for (slot, clocks) in slots.iter().zip(&self.clocks) {
                 let key = format!("base{worker}/{}", slot.tensor.name());
                 state.set_floats(&key, clocks.bases[worker].clone());
@@ -129,21 +128,21 @@ impl Paced {
         }
     }
 
-    pub(super) fn restore(&mut self, slots: &[Slot], state: &State) -> Result<(), StateError> {
+    pub(super) fn restore(&mut self, slots: &[Slot], state: &State) -> Result<(), ExchangeError> {
         let key = |worker: usize, slot: &Slot| format!("base{worker}/{}", slot.tensor.name());
         let first = slots.first();
         let saved = first
             .map_or(0, |slot| (0..).take_while(|&w| state.floats(&key(w, slot)).is_ok()).count());
-        for (worker, sender) in self.senders.iter_mut().enumerate() {
+        for (worker, pulls) in self.pulls.iter_mut().enumerate() {
             // Where there are more workers than before, each starts from one of theirs.
             let of = worker % saved.max(1);
-            sender.restore(&format!("pull{of}/"), state)?;
+            pulls.restore(&format!("pull{of}/"), state)?;
             for (slot, clocks) in slots.iter().zip(&mut self.clocks) {
                 let entry = key(of, slot);
                 let (saved, base) = (state.floats(&entry)?, &mut clocks.bases[worker]);
                 let (found, expected) = (saved.len(), base.len());
                 if found != expected {
-                    return Err(StateError::WrongSize { entry, found, expected });
+                    return Err(StateError::WrongSize { entry, found, expected }.into());
                 }
                 base.copy_from_slice(saved);
             }
@@ -169,12 +168,11 @@ mod tests {
     use gradwire::Tensor;
 
     use super::*;
-    use crate::policy::Route;
     use crate::{Participation, Policy};
 
     /// For two workers and a tensor of one element.
-    fn paced(bound: Option<u64>) -> (Paced, Slot) {
-        let policy = Policy::new(&"none".parse().unwrap());
+    fn staleness(bound: Option<u64>) -> (Staleness, Slot) {
+        let policy = Policy::new(gradwire::Spec::none());
         let tensors = [Tensor::new("w", &[1])];
         let setup = GroupConfig {
             exchange: "server:mode=async".parse().unwrap(),
@@ -185,39 +183,39 @@ mod tests {
             seed: 0,
             initial: &[vec![1.0]],
         };
-        let slot = Slot::new(0, tensors[0].clone(), Route::Push, vec![1.0], 2);
-        (Paced::new(bound, &setup, 2, std::slice::from_ref(&slot)), slot)
+        let slot = Slot::new(0, tensors[0].clone(), vec![1.0], 2);
+        (Staleness::new(bound, &setup, 2, std::slice::from_ref(&slot)), slot)
     }
 
     #[test]
     fn who_is_too_far_ahead_waits_for_the_slowest() {
-        let (mut paced, _) = paced(Some(1));
-        assert!(paced.pushed(0, 0));
-        assert_eq!((paced.release(0), paced.release(0)), (Some(0), None));
-        assert!(paced.pushed(0, 0));
-        assert_eq!(paced.release(0), None);
-        assert!(!paced.pushed(0, 0), "a push before the answer to the last");
-        assert_eq!(paced.stuck(&[0, 1]), None);
-        assert_eq!(paced.stuck(&[0]), Some((0, 1)));
-        assert_eq!(paced.overdue().map(|(_, slot, worker)| (slot, worker)), Some((0, 1)));
+        let (mut staleness, _) = staleness(Some(1));
+        assert!(staleness.pushed(0, 0));
+        assert_eq!((staleness.release(0), staleness.release(0)), (Some(0), None));
+        assert!(staleness.pushed(0, 0));
+        assert_eq!(staleness.release(0), None);
+        assert!(!staleness.pushed(0, 0), "a push before the answer to the last");
+        assert_eq!(staleness.stuck(&[0, 1]), None);
+        assert_eq!(staleness.stuck(&[0]), Some((0, 1)));
+        assert_eq!(staleness.overdue().map(|(_, slot, worker)| (slot, worker)), Some((0, 1)));
         for _ in 0..2 {
-            assert_eq!(paced.behind(), Some(1));
-            assert!(paced.pushed(0, 1));
-            paced.clocks[0].pushed[0] = 2;
-            let released = [paced.release(0), paced.release(0)];
+            assert_eq!(staleness.behind(), Some(1));
+            assert!(staleness.pushed(0, 1));
+            staleness.clocks[0].pushed[0] = 2;
+            let released = [staleness.release(0), staleness.release(0)];
             assert!(released.contains(&Some(1)), "{released:?}");
         }
-        assert_eq!((paced.behind(), paced.overdue()), (None, None));
+        assert_eq!((staleness.behind(), staleness.overdue()), (None, None));
     }
 
     #[test]
     fn without_slack_all_are_answered_together_and_without_a_bound_at_once() {
-        let (mut together, _) = paced(Some(0));
+        let (mut together, _) = staleness(Some(0));
         assert!(together.pushed(0, 1));
         assert_eq!(together.release(0), None);
         assert!(together.pushed(0, 0));
         assert_eq!([together.release(0), together.release(0)], [Some(0), Some(1)]);
-        let (mut alone, _) = paced(None);
+        let (mut alone, _) = staleness(None);
         for _ in 0..5 {
             assert!(alone.pushed(0, 1));
             assert_eq!(alone.release(0), Some(1));
@@ -226,15 +224,15 @@ mod tests {
 
     #[test]
     fn a_worker_pulls_what_has_changed_since_its_last_pull() {
-        let (mut paced, mut slot) = paced(None);
+        let (mut staleness, mut slot) = staleness(None);
         let mut delta = Vec::new();
         slot.parameters[0] = 3.0;
-        paced.change(0, 0, &slot, &mut delta);
+        staleness.change(0, 0, &slot, &mut delta);
         assert_eq!(delta, [2.0]);
         slot.parameters[0] = 2.5;
-        paced.change(0, 0, &slot, &mut delta);
+        staleness.change(0, 0, &slot, &mut delta);
         assert_eq!(delta, [-0.5]);
-        paced.change(0, 1, &slot, &mut delta);
+        staleness.change(0, 1, &slot, &mut delta);
         assert_eq!(delta, [1.5]);
     }
 }

@@ -7,15 +7,15 @@ use std::thread;
 use common::{adds, exchange, gradients, tensors};
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, Model, OnNonFinite, Outcome, Policy, Reducer, ReducerThread, in_process, reshard,
+    ExchangeError, ReducerConfig, OnNonFinite, Outcome, Policy, Reducer, ReducerThread, in_process, reshard,
 };
 
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
 
-fn model(name: &str, text: &str) -> Model {
+fn model(name: &str, text: &str) -> ReducerConfig {
     let mut policy = Policy::new(&text.parse().unwrap());
     (policy.raw_vectors, policy.raw_below) = (false, 10);
-    Model {
+    ReducerConfig {
         exchange: exchange(name),
         policy,
         tensors: tensors(&SIZES),
@@ -25,7 +25,7 @@ fn model(name: &str, text: &str) -> Model {
 }
 
 /// Runs `work` as every rank.
-fn ranks<R: Send>(models: Vec<Model>, work: impl Fn(usize, &mut Reducer) -> R + Sync) -> Vec<R> {
+fn ranks<R: Send>(models: Vec<ReducerConfig>, work: impl Fn(usize, &mut Reducer) -> R + Sync) -> Vec<R> {
     let transports = in_process::connect(models.len(), in_process::Options::default());
     thread::scope(|scope| {
         let ends =

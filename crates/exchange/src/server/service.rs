@@ -1,17 +1,16 @@
-//! The server's end.
+//! A server: its requests, and the bulk-synchronous mode.
 
-mod alone;
+mod asynchronous;
 
 use std::time::{Duration, Instant};
 
-use gradwire::State;
+use gradwire::{Floats, State};
 
-use super::paced::Paced;
+use super::staleness::Staleness;
 use super::slot::{Outcome, Slot};
 use super::{assign, unexpected};
-use crate::codec::{Phases, Receiver, Sender};
-use crate::distributed_optimizer::worked;
-use crate::rows::Rows;
+use crate::codecs::Codecs;
+use crate::report::worked;
 use crate::transport::or_abort;
 use crate::{
     Exchange, ExchangeError, GroupConfig, Header, Operation, Optimizer, Participation, Phase,
@@ -37,14 +36,12 @@ pub struct Server {
     present: Vec<usize>,
     /// The latest step that a worker has begun, and its learning rate.
     begun: Option<(u64, f32)>,
-    meeting: Option<Meeting>,
-    /// Where workers go at their own pace.
-    paced: Option<Paced>,
-    sender: Sender,
-    receiver: Receiver,
+    barrier: Option<Barrier>,
+    /// In an asynchronous server.
+    staleness: Option<Staleness>,
+    pushes: Codecs,
+    pulls: Codecs,
     mean: Vec<f32>,
-    /// What the pushes of a tensor decode to, where its compressor combines them.
-    rows: Rows,
     delta: Vec<f32>,
     message: Vec<u8>,
     report: ServerReport,
@@ -67,8 +64,8 @@ pub struct ServerReport {
     pub traffic: Traffic,
 }
 
-/// A request that is answered once every worker has made it, so that it falls between two steps.
-struct Meeting {
+/// A request that is answered once every worker has made it: a barrier between two steps.
+struct Barrier {
     phase: Phase,
     step: u64,
     since: Instant,
@@ -88,7 +85,7 @@ impl Server {
         setup: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, ExchangeError> {
-        setup.join(&mut *transport)?;
+        setup.join(&mut *transport, "")?;
         let Exchange::ParameterServer { servers, backups, synchronization } = setup.exchange else {
             return Err(ExchangeError::Config(format!("'{}' has no servers", setup.exchange)));
         };
@@ -98,12 +95,12 @@ impl Server {
         for (index, home) in assign(setup.tensors, servers).into_iter().enumerate() {
             if home + workers == rank {
                 let (tensor, initial) = (&setup.tensors[index], &setup.initial[index]);
-                let route = setup.policy.route(tensor);
                 slot_of[index] = Some(slots.len());
-                slots.push(Slot::new(index, tensor.clone(), route, initial.clone(), workers));
+                slots.push(Slot::new(index, tensor.clone(), initial.clone(), workers));
             }
         }
-        let paced = synchronization.bound().map(|bound| Paced::new(bound, setup, rank, &slots));
+        let staleness =
+            synchronization.bound().map(|bound| Staleness::new(bound, setup, rank, &slots));
         Ok(Self {
             transport,
             optimizer,
@@ -116,12 +113,11 @@ impl Server {
             parts: vec![1.0; workers],
             present: (0..workers).collect(),
             begun: None,
-            meeting: None,
-            paced,
-            sender: Sender::again(Phases::of_pulls(setup.policy), setup, rank),
-            receiver: Receiver::new(Phases::of_pushes(setup.policy), setup.seed),
+            barrier: None,
+            staleness,
+            pushes: Codecs::of_pushes(setup, rank),
+            pulls: Codecs::of_pulls(setup, rank),
             mean: Vec::new(),
-            rows: Rows::default(),
             delta: Vec::new(),
             message: Vec::new(),
             report: ServerReport::default(),
@@ -166,9 +162,9 @@ impl Server {
 
     /// Since when something has been in progress, if anything is.
     fn overdue(&self) -> Option<Instant> {
-        let meeting = self.meeting.as_ref().map(|meeting| meeting.since);
-        let held = self.paced.as_ref().and_then(Paced::overdue).map(|(since, ..)| since);
-        self.slots.iter().filter_map(Slot::since).chain(meeting).chain(held).min()
+        let barrier = self.barrier.as_ref().map(|barrier| barrier.since);
+        let held = self.staleness.as_ref().and_then(Staleness::overdue).map(|(since, ..)| since);
+        self.slots.iter().filter_map(Slot::since).chain(barrier).chain(held).min()
     }
 
     /// A missed deadline is that of the worker whose message is missing.
@@ -181,14 +177,14 @@ impl Server {
         }
         let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
         let oldest = oldest.min_by_key(|slot| slot.since());
-        let (missing, operation) = match (oldest, &self.meeting) {
+        let (missing, operation) = match (oldest, &self.barrier) {
             (Some(slot), _) => {
                 let name = slot.tensor.name();
                 (slot.missing(&self.parts), Operation::tensor(Phase::Push, slot.index, name, step))
             }
-            (None, Some(meeting)) => {
-                let missing = meeting.arrived.iter().position(|arrived| !arrived);
-                (missing, Operation::whole(meeting.phase, meeting.step))
+            (None, Some(barrier)) => {
+                let missing = barrier.arrived.iter().position(|arrived| !arrived);
+                (missing, Operation::whole(barrier.phase, barrier.step))
             }
             (None, None) => return error,
         };
@@ -205,9 +201,9 @@ impl Server {
         let step = self.begun.map_or(0, |(step, _)| step);
         self.expect_nobody_gone()?;
         let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
-        let operation = match (stuck, &self.meeting) {
+        let operation = match (stuck, &self.barrier) {
             (Some(slot), _) => Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step),
-            (None, Some(meeting)) => Operation::whole(meeting.phase, meeting.step),
+            (None, Some(barrier)) => Operation::whole(barrier.phase, barrier.step),
             (None, None) => return Ok(()),
         };
         Err(ExchangeError::PeerLost { peer, operation: operation.to_string() })
@@ -223,7 +219,7 @@ impl Server {
             Phase::Begin => self.begin(worker, header, payload),
             Phase::Push => self.push(worker, header, payload),
             Phase::Model => self.send_model(worker, header),
-            Phase::Save | Phase::Restore => self.meet(worker, header, payload),
+            Phase::Save | Phase::Restore => self.arrive(worker, header, payload),
             _ => Err(self.refuse(worker, header)),
         }
     }
@@ -243,8 +239,8 @@ impl Server {
         let Some((step, rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
         };
-        if let Some(paced) = &mut self.paced {
-            paced.begun[worker] = Some((step, rate));
+        if let Some(staleness) = &mut self.staleness {
+            staleness.begun[worker] = Some((step, rate));
         }
         if self.begun.is_none_or(|(begun, _)| begun < step) {
             self.begun = Some((step, rate));
@@ -264,8 +260,8 @@ impl Server {
         let (Some(at), Some((step, rate))) = (at, self.begun) else {
             return Err(self.refuse(worker, header));
         };
-        if self.paced.is_some() {
-            return self.push_alone(worker, header, at, payload);
+        if self.staleness.is_some() {
+            return self.apply_push(worker, header, at, payload);
         }
         // A worker begins a step only when it has all pulls of the one before, so any step but the
         // latest is done on every tensor.
@@ -287,10 +283,9 @@ impl Server {
         }
     }
 
-    /// Averages or combines a tensor's pushes, updates it, and sends its change to all workers.
+    /// Averages a tensor's pushes, updates it, and sends its change to all workers.
     fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<(), ExchangeError> {
-        let Self { slots, receiver, sender, optimizer, mean, rows, delta, report, parts, .. } =
-            self;
+        let Self { slots, pushes, pulls, optimizer, mean, delta, report, parts, .. } = self;
         let slot = &mut slots[at];
         // With backup workers the parts of those who came first make up the whole.
         let whole: f32 = match self.backups {
@@ -299,13 +294,14 @@ impl Server {
         };
         mean.clear();
         mean.resize(slot.tensor.elements(), 0.0);
-        rows.clear();
+        pushes.begin(slot.index, step);
+        pulls.begin(slot.index, step);
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
-                let (tensor, weight) = ((&slot.tensor, slot.route), parts[worker] / whole);
-                receiver.gather(tensor, (step, worker), push, weight, (rows, mean))
+                let weight = parts[worker] / whole;
+                pushes.decode_add(&slot.tensor, (step, worker), push, weight, mean)
             })?;
-            receiver.aggregate(slot.route, rows, mean);
+            pushes.aggregate(&slot.tensor, mean);
             Ok::<(), gradwire::Error>(())
         })?;
         delta.clear();
@@ -317,7 +313,8 @@ impl Server {
             for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
                 *delta = new - *delta;
             }
-            sender.encode(&slot.tensor, slot.route, step, delta, &mut self.message)
+            let change = Floats::F32(delta).into();
+            pulls.encode((slot.index, 0), &slot.tensor, step, change, &mut self.message)
         })?;
         slot.finish(step);
         report.updates += 1;
@@ -339,39 +336,39 @@ impl Server {
         self.transport.send(worker, operation, &self.message)
     }
 
-    fn meet(
+    fn arrive(
         &mut self,
         worker: usize,
         header: Header,
         payload: &mut Vec<u8>,
     ) -> Result<(), ExchangeError> {
         let workers = self.workers;
-        let meeting = self.meeting.get_or_insert_with(|| Meeting {
+        let barrier = self.barrier.get_or_insert_with(|| Barrier {
             phase: header.phase,
             step: u64::from(header.step),
             since: Instant::now(),
             arrived: vec![false; workers],
             payload: Vec::new(),
         });
-        let same = meeting.phase == header.phase && meeting.step == u64::from(header.step);
-        if !same || meeting.arrived[worker] {
+        let same = barrier.phase == header.phase && barrier.step == u64::from(header.step);
+        if !same || barrier.arrived[worker] {
             return Err(self.refuse(worker, header));
         }
-        meeting.arrived[worker] = true;
+        barrier.arrived[worker] = true;
         if worker == 0 {
-            std::mem::swap(&mut meeting.payload, payload);
+            std::mem::swap(&mut barrier.payload, payload);
         }
-        if meeting.arrived.contains(&false) {
+        if barrier.arrived.contains(&false) {
             return Ok(());
         }
-        let Some(meeting) = self.meeting.take() else { return Ok(()) };
+        let Some(barrier) = self.barrier.take() else { return Ok(()) };
         let mut answer = Vec::new();
-        if meeting.phase == Phase::Save {
+        if barrier.phase == Phase::Save {
             answer = self.save().to_bytes()?;
         } else {
-            self.restore(&State::from_bytes(&meeting.payload)?)?;
+            self.restore(&State::from_bytes(&barrier.payload)?)?;
         }
-        let operation = Operation::whole(meeting.phase, meeting.step);
+        let operation = Operation::whole(barrier.phase, barrier.step);
         self.transport.send(0, operation, &answer)?;
         (1..workers).try_for_each(|to| self.transport.send(to, operation, &[]))
     }
@@ -382,9 +379,9 @@ impl Server {
             let key = format!("global/{}", slot.tensor.name());
             state.set_floats(&key, slot.parameters.clone());
         }
-        match &self.paced {
-            Some(paced) => paced.save(&self.slots, &mut state),
-            None => self.sender.save("pull/", &mut state),
+        match &self.staleness {
+            Some(staleness) => staleness.save(&self.slots, &mut state),
+            None => self.pulls.save("pull/", &mut state),
         }
         self.optimizer.save("optimizer/", &mut state);
         state
@@ -402,9 +399,9 @@ impl Server {
             slot.rewind();
         }
         self.begun = None;
-        match &mut self.paced {
-            Some(paced) => paced.restore(&self.slots, state)?,
-            None => self.sender.restore("pull/", state)?,
+        match &mut self.staleness {
+            Some(staleness) => staleness.restore(&self.slots, state)?,
+            None => self.pulls.restore("pull/", state)?,
         }
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
