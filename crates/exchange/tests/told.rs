@@ -14,7 +14,7 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
         let mut run = Run::new(exchange(name), 2, &text.parse().unwrap(), &SIZES);
         run.policy.raw_below = 0;
         let (results, servers) = run.workers(|rank, exchange| {
-            let mut encoder = Encoder::new(&run.policy.push, 7, rank as u32).with_ranks(2);
+            let mut encoder = Encoder::new(&run.policy.push.first, 7, rank as u32).with_ranks(2);
             let mut parameters = run.initial.clone();
             for step in 0..3 {
                 let gradients = gradients(&run.tensors, rank, step);
