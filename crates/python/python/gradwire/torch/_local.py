@@ -64,7 +64,7 @@ class LocalSteps:
         **options: Any,
     ) -> None:
         if every is not None and every < 1:
-            raise _core.ConfigError(f"every={every} is not a number of steps; use at least 1")
+            raise _core.ConfigError(f"every={every} is too small; a round has at least 1 step")
         if options.pop("scaler", None) is not None or options.get("on_nonfinite", "error") != "error":
             raise _core.ConfigError(
                 "LocalSteps does not support scaler and on_nonfinite: skipping a round does not repair parameters that "
