@@ -32,6 +32,8 @@ mod error;
 mod feedback;
 mod floats;
 pub mod frame;
+#[cfg(feature = "testing")]
+pub mod laws;
 mod memory;
 pub mod numeric;
 pub mod parameters;
