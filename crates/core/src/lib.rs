@@ -34,6 +34,8 @@ mod feedback;
 mod floats;
 pub mod frame;
 mod input;
+#[cfg(feature = "testing")]
+pub mod laws;
 mod memory;
 pub mod numeric;
 pub mod parameters;

@@ -123,8 +123,8 @@ impl Compressor for ThreeLc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::Value;
     use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::parameters::Value;
 
     /// 1.0 as the bytes of M.
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
