@@ -23,17 +23,15 @@
 //! ```
 
 mod codecs;
-mod combine;
 mod compressor;
 pub mod compressors;
 mod decoder;
 mod encoder;
 mod error;
-mod feedback;
 mod floats;
 pub mod frame;
 mod input;
-mod memory;
+pub mod memories;
 pub mod numeric;
 pub mod registry;
 mod rng;
@@ -43,25 +41,25 @@ mod spec;
 mod state;
 mod tensor;
 pub mod tools;
-mod velocity;
+mod wire;
+mod workspace;
 
-pub use combine::{Combine, Gathered};
-pub use compressor::{Compressor, Context, Element, Sent, Workspace};
+pub use compressor::{Compressor, Context, Element, Sent};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::{Error, SpecError, StateError};
-pub use feedback::{Encoded, Feedback};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;
 pub use input::Input;
-pub use memory::Memory;
+pub use memories::{Memory, Residual};
 pub use registry::{Aggregation, Entry, Family};
 pub use rng::Rng;
-pub use rounds::{Alone, Rounds};
+pub use rounds::{Rounds, SingleRank};
 pub use source::{BLOCK, NonFinite, SCRATCH, Source};
 pub use spec::Spec;
 pub use state::State;
 pub use tensor::Tensor;
+pub use workspace::Workspace;
 
 /// The guide's example, kept true.
 #[cfg(doctest)]

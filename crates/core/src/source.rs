@@ -9,7 +9,7 @@
 use gradwire_bits::kernels;
 
 use crate::Floats;
-use crate::memory::Memory;
+use crate::memories::Residual;
 
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
@@ -43,7 +43,7 @@ struct Feedback<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Joins a gradient with its residual (`None`: no error feedback), after one pass that finds
+    /// Joins a gradient with its residual and their weights (`None`: no error feedback), after one pass that finds
     /// the largest absolute value and refuses NaN and infinity. Nothing is written by that pass.
     ///
     /// `scratch` holds at least [`SCRATCH`] elements.
@@ -52,18 +52,14 @@ impl<'a> Source<'a> {
     /// If the residual's length is not the gradient's, or the scratch is too short.
     pub fn new(
         gradient: Floats<'a>,
-        memory: Memory,
-        residual: Option<&'a mut [f32]>,
+        feedback: Option<(Residual, &'a mut [f32])>,
         scratch: &'a mut [f32],
     ) -> Result<Self, NonFinite> {
         assert!(scratch.len() >= SCRATCH);
-        let residual = match (memory, residual) {
-            (Memory::Residual { beta, gamma }, Some(residual)) => {
-                assert_eq!(residual.len(), gradient.len());
-                Some(Feedback { residual, beta, gamma })
-            }
-            _ => None,
-        };
+        let residual = feedback.map(|(Residual { beta, gamma }, residual)| {
+            assert_eq!(residual.len(), gradient.len());
+            Feedback { residual, beta, gamma }
+        });
         let mut source =
             Self { gradient, residual, kept: &mut [], scratch, abs_max: 0.0, plain: false };
         let mut largest = 0;
@@ -78,7 +74,7 @@ impl<'a> Source<'a> {
     }
 
     /// The same with a [plain residual](crate::Encoder::with_plain_memory), or not.
-    pub(crate) fn with_plain_memory(self, plain: bool) -> Self {
+    pub fn with_plain_memory(self, plain: bool) -> Self {
         Self { plain, ..self }
     }
 
@@ -267,14 +263,15 @@ pub(crate) fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32
 mod tests {
     use super::*;
 
-    const WEIGHTED: Memory = Memory::Residual { beta: 0.5, gamma: 2.0 };
+    const WEIGHTED: Residual = Residual { beta: 0.5, gamma: 2.0 };
 
     #[test]
     fn peeking_shows_the_sum_and_changes_nothing() {
         let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        let mut source =
+            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
         // β·m + γ·g: 2 + 2, 4 - 4, -6 + 6.
         source.peek(0, 3, |sum| assert_eq!(sum, [4.0, 0.0, 0.0]));
         source.peek(1, 1, |sum| assert_eq!(sum, [0.0]));
@@ -287,7 +284,8 @@ mod tests {
         let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        let mut source =
+            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
         source.take(0, 2, |sum| {
             assert_eq!(sum, [4.0, 0.0]);
             sum[0] -= 3.0;
@@ -301,14 +299,15 @@ mod tests {
         let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        let mut source =
+            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
         assert_eq!(source.gradient_weight(), 2.0);
         source.take_with_gradient(0, 3, |sum, latest| {
             assert_eq!((&*sum, latest), (&[4.0, 0.0, 0.0][..], &gradient[..]));
             sum[1] = 7.0;
         });
         assert_eq!(residual, [4.0, 7.0, 0.0]);
-        let mut source = Source::new(floats, Memory::None, None, &mut scratch).unwrap();
+        let mut source = Source::new(floats, None, &mut scratch).unwrap();
         source.take_with_gradient(1, 2, |sum, latest| assert_eq!(&*sum, latest));
     }
 
@@ -318,7 +317,7 @@ mod tests {
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::Bf16(&gradient);
         let mut source =
-            Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch).unwrap();
+            Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch).unwrap();
         source.peek(0, 2, |sum| assert_eq!(sum, [1.5, -1.5]));
         source.take(0, 2, |sum| assert_eq!(sum, [1.5, -1.5]));
         assert_eq!(residual, [1.5, -1.5]);
@@ -331,7 +330,7 @@ mod tests {
         gradient[2 * BLOCK] = f32::NAN;
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let bad = Source::new(floats, Memory::None, None, &mut scratch).map(|_| ()).unwrap_err();
+        let bad = Source::new(floats, None, &mut scratch).map(|_| ()).unwrap_err();
         assert_eq!(bad, NonFinite { index: BLOCK + 7, value: f32::NEG_INFINITY });
     }
 
@@ -340,7 +339,7 @@ mod tests {
         let (gradient, mut residual) = ([1.0, f32::MAX], [1.0, f32::MAX]);
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let bad = Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch);
+        let bad = Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch);
         assert_eq!(bad.map(|_| ()).unwrap_err(), NonFinite { index: 1, value: f32::INFINITY });
         assert_eq!(residual, [1.0, f32::MAX]);
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::registry::{self, Ends, Entry, Kind, Param, Value, Values};
-use crate::{Compressor, Memory, SpecError};
+use crate::{Compressor, Residual, SpecError};
 
 /// The parameters that every compressor has.
 const COMMON: &[Param] = &[
@@ -39,7 +39,7 @@ const COMMON: &[Param] = &[
 pub struct Spec {
     entry: &'static Entry,
     values: Vec<Value>,
-    memory: Memory,
+    memory: Option<Residual>,
     every: u64,
 }
 
@@ -58,7 +58,7 @@ impl Spec {
         Self {
             entry,
             values: entry.parameters.iter().map(|p| p.kind.default()).collect(),
-            memory: if entry.error_feedback { Memory::RESIDUAL } else { Memory::None },
+            memory: entry.error_feedback.then_some(Residual::PLAIN),
             every: 1,
         }
     }
@@ -68,13 +68,14 @@ impl Spec {
         self.entry
     }
 
-    /// The error-feedback memory: the plain one, in whose place a method may have its own.
-    pub fn memory(&self) -> Memory {
+    /// The residual of error feedback; `None` without error feedback. A compressor may have a
+    /// [memory](crate::memories) of its own in its place.
+    pub fn memory(&self) -> Option<Residual> {
         self.memory
     }
 
-    /// The same compressor with another memory.
-    pub fn with_memory(mut self, memory: Memory) -> Self {
+    /// The same compressor with another residual, or without error feedback.
+    pub fn with_memory(mut self, memory: Option<Residual>) -> Self {
         self.memory = memory;
         self
     }
@@ -113,14 +114,14 @@ impl Spec {
     /// was kept.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
-        let keeps = earlier.memory.is_on()
+        let keeps = earlier.memory.is_some()
             || compressor.memory().is_some()
-            || compressor.rounds().is_some()
-            || compressor.keeps_squares();
+            || compressor.rounds().is_some();
         // Numbers kept are as many as parameters such as a rank say; of a large matrix they tell.
         let kept = |compressor: &dyn Compressor| {
-            let layout = compressor.rounds().map(|rounds| rounds.layout());
-            (compressor.kept_len(&[1 << 14, 1 << 14]), layout)
+            compressor
+                .rounds()
+                .map(|rounds| (rounds.kept_len(&[1 << 14, 1 << 14]), rounds.layout()))
         };
         let same = || {
             self.entry.id == earlier.entry.id
@@ -313,8 +314,7 @@ impl Given {
             Some(Value::Real(x)) => x as f32,
             _ => 1.0,
         };
-        spec.memory =
-            if on { Memory::Residual { beta: weight(1), gamma: weight(2) } } else { Memory::None };
+        spec.memory = on.then(|| Residual { beta: weight(1), gamma: weight(2) });
         if let Some(Value::Whole(every)) = common(3) {
             spec.every = every;
         }
@@ -323,8 +323,7 @@ impl Given {
             if !on {
                 return Err(SpecError::NoResidual { id, reason: "ef=off keeps none" });
             }
-            let compressor = spec.compressor();
-            if compressor.memory().is_some() || compressor.feedback().is_some() {
+            if spec.compressor().memory().is_some() {
                 return Err(SpecError::NoResidual {
                     id,
                     reason: "its memory has weights of its own",
@@ -349,10 +348,10 @@ impl fmt::Display for Spec {
                 item(parameter.key, parameter.kind.print(value))?;
             }
         }
-        if self.memory.is_on() != self.entry.error_feedback {
-            item("ef", if self.memory.is_on() { "on" } else { "off" }.to_owned())?;
+        if self.memory.is_some() != self.entry.error_feedback {
+            item("ef", if self.memory.is_some() { "on" } else { "off" }.to_owned())?;
         }
-        if let Memory::Residual { beta, gamma } = self.memory {
+        if let Some(Residual { beta, gamma }) = self.memory {
             for (key, weight) in [("beta", beta), ("gamma", gamma)] {
                 if weight != 1.0 {
                     item(key, weight.to_string())?;

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use gradwire::{
-    Decoder, Encoder, Error, Floats, Memory, Rounds, Sent, Spec, State, StateError, Tensor,
+    Decoder, Encoder, Error, Floats, Residual, Rounds, Sent, Spec, State, StateError, Tensor,
 };
 
 /// Runs a law over all specs, sizes and kinds of tensor.
@@ -46,7 +46,7 @@ fn equal_keys_give_equal_bytes_within_the_bounds() {
 #[test]
 fn what_is_not_sent_is_kept() {
     over_everything(|spec, tensor, gradient, case| {
-        let Memory::Residual { beta, gamma } = spec.memory() else { return };
+        let Some(Residual { beta, gamma }) = spec.memory() else { return };
         // Memories of a method's own have laws of their own, in `memories.rs`.
         if spec.compressor().memory().is_some() {
             return;
@@ -81,7 +81,7 @@ fn without_error_feedback_nothing_is_kept() {
     over_everything(|spec, tensor, gradient, case| {
         // Factors to start from are kept all the same.
         let keeps = |rounds: &dyn Rounds| rounds.kept_len(tensor.shape()) > 0;
-        if spec.memory() == Memory::None && !spec.compressor().rounds().is_some_and(keeps) {
+        if spec.memory().is_none() && !spec.compressor().rounds().is_some_and(keeps) {
             let mut encoder = encoder(spec);
             let first = encode(&mut encoder, tensor, 4, gradient).unwrap();
             assert_eq!(first, encode(&mut encoder, tensor, 4, gradient).unwrap(), "{case}");
@@ -133,7 +133,10 @@ fn state_of_another_configuration_or_model_is_refused() {
 
     let mismatch = encoder(&other).restore("", &state).unwrap_err();
     let mismatch = mismatch.to_string();
-    assert!(["tensor 't'", "= 3lc,", "3lc:s=1.5"].iter().all(|text| mismatch.contains(text)), "{mismatch}");
+    assert!(
+        ["tensor 't'", "= 3lc,", "3lc:s=1.5"].iter().all(|text| mismatch.contains(text)),
+        "{mismatch}"
+    );
     let mut without_spec = State::new();
     without_spec.set_floats("residual/t", vec![0.0; 10]);
     assert!(matches!(encoder(&spec).restore("", &without_spec), Err(StateError::Missing(_))));
@@ -294,7 +297,7 @@ fn decoding_is_linear_in_the_weight_and_adds() {
 /// Whether sent elements arrive as they are.
 fn exact(spec: &Spec) -> bool {
     let compressor = spec.compressor();
-    let plain = spec.memory().is_on() && compressor.memory().is_none();
+    let plain = spec.memory().is_some() && compressor.memory().is_none();
     plain && compressor.value_bits() == Some(32)
 }
 

@@ -3,8 +3,7 @@
 //! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
 //! decodes `n` messages a tensor, in the order of ranks and each as it comes: it holds its own messages and those
 //! of one other rank, and adds up the means in place of its gradients. A rank that does not take part in a round
-//! sends nothing. Raw tensors are gathered like the others, as `none`. Of a compressor that
-//! [combines](gradwire::Combine) ranks it holds what every rank's message decodes to: `n` times its tensors.
+//! sends nothing. Raw tensors are gathered like the others, as `none`.
 
 use crate::distributed_optimizer::{timed, worked};
 use crate::{

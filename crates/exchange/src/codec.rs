@@ -341,23 +341,14 @@ impl Receiver {
         weight: f32,
         (rows, mean): (&mut Rows, &mut [f32]),
     ) -> Result<(), Error> {
-        match self.of(route).compressor_of("").combine() {
-            None => self.decode_add(tensor, route, from, message, weight, mean),
-            Some(_) => {
-                let row = rows.add(weight, tensor.elements());
-                self.decode_add(tensor, route, from, message, 1.0, row)
-            }
-        }
+        let _ = rows;
+        self.decode_add(tensor, route, from, message, weight, mean)
     }
 
     /// Makes what a step goes by of all that was [gathered](Self::gather) for a tensor, in place of its mean. No rows
     /// are left.
     pub(crate) fn aggregate(&mut self, route: Route, rows: &mut Rows, mean: &mut [f32]) {
-        let decoder = self.of(route);
-        match rows.is_empty() {
-            true => decoder.compressor_of("").aggregate(mean),
-            false => decoder.aggregate("", &rows.gathered(mean.len()), mean),
-        }
+        self.of(route).compressor_of("").aggregate(mean);
         rows.clear();
     }
 }

@@ -53,7 +53,6 @@ impl GroupConfig<'_> {
     pub(crate) fn validate_group(&self) -> Result<(), ExchangeError> {
         self.validate_names()?;
         self.validate_phases()?;
-        self.validate_combined()?;
         match self.exchange {
             Exchange::AllReduce => self.validate_linear(),
             Exchange::AllGather => Ok(()),
@@ -149,28 +148,6 @@ impl GroupConfig<'_> {
                 tensor.name(),
                 tensor.elements(),
                 u32::MAX
-            )),
-        }
-    }
-
-    /// Who combines the ranks' gradients must have them one by one.
-    fn validate_combined(&self) -> Result<(), ExchangeError> {
-        let instead = match self.exchange {
-            Exchange::AllReduce | Exchange::SparseAllReduce => "adds messages on their way",
-            Exchange::Hierarchical { node: 2.. } => "averages the gradients of a node first",
-            Exchange::ParameterServer {
-                synchronization:
-                    Synchronization::BoundedStaleness(_) | Synchronization::Asynchronous,
-                ..
-            } => "applies every push alone",
-            _ => return Ok(()),
-        };
-        match self.pushes().find(|spec| spec.compressor().combine().is_some()) {
-            None => Ok(()),
-            Some(spec) => refuse(format!(
-                "'{spec}' combines the gradients of all ranks one by one, and '{}' {instead}; use all-gather, \
-                 scatter-reduce or server, or a compressor that takes their mean",
-                self.exchange
             )),
         }
     }
@@ -322,9 +299,9 @@ impl GroupConfig<'_> {
 /// Whether messages add on their way, or all ranks make one in rounds.
 pub(crate) fn adds(spec: &Spec) -> bool {
     let compressor = spec.compressor();
-    // φ and ψ of a method's own know nothing of rounds.
-    let feedback = spec.memory().is_on() && compressor.feedback().is_some();
-    compressor.linear().is_some() || compressor.rounds().is_some() && !feedback
+    // A memory of a method's own knows nothing of rounds.
+    let own = compressor.own_memory(spec.memory().is_some(), false);
+    compressor.linear().is_some() || compressor.rounds().is_some() && own.is_none()
 }
 
 /// Refuses buffers that are not the tensors'.

@@ -6,8 +6,7 @@
 //! compresses the averages again, with a second residual, and sends them to all. Two phases; with
 //! messages of `b` bytes in all, a rank sends and receives about `2·b·(n − 1)/n` bytes. The owner
 //! too goes on with what it sent, not with its exact mean. A rank that does not take part in a round sends
-//! its average all the same, but nothing of its own. For a compressor that [combines](gradwire::Combine) ranks the
-//! owner holds what every rank's message for a slice decodes to, `n` times the largest.
+//! its average all the same, but nothing of its own.
 
 use std::ops::Range;
 

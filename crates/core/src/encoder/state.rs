@@ -8,7 +8,7 @@ impl Encoder {
     /// from call to call.
     pub fn checkpoint(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
-            for ((_, now), copy) in kept.arrays().into_iter().zip(checkpoint.arrays_mut()) {
+            for ((_, now), copy) in kept.named().into_iter().zip(checkpoint.named_mut()) {
                 copy.clone_from(now);
             }
         }
@@ -17,7 +17,7 @@ impl Encoder {
     /// Takes back everything encoded since the last [`checkpoint`](Self::checkpoint), as if it had never been.
     pub fn rollback(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
-            for (now, (_, copy)) in kept.arrays_mut().into_iter().zip(checkpoint.arrays()) {
+            for (now, (_, copy)) in kept.named_mut().into_iter().zip(checkpoint.named()) {
                 now.clone_from(copy);
             }
         }
@@ -30,7 +30,7 @@ impl Encoder {
         for (name, entry) in &self.tensors {
             let spec = self.codecs.get(entry.codec).spec.to_string();
             state.set_setting(&format!("{prefix}spec/{name}"), spec);
-            for (kind, values) in entry.kept.arrays() {
+            for (kind, values) in entry.kept.named() {
                 if let Some(values) = values {
                     state.set_floats(&format!("{prefix}{kind}/{name}"), values.clone());
                 }
@@ -57,7 +57,7 @@ impl Encoder {
                 });
             }
         }
-        let kinds = Entry::default().kept.arrays().map(|(kind, _)| format!("{prefix}{kind}/"));
+        let kinds = Entry::default().kept.named().map(|(kind, _)| format!("{prefix}{kind}/"));
         for under in &kinds {
             for (name, _) in state.floats_under(under) {
                 state.setting(&format!("{specs}{name}"))?;
@@ -68,7 +68,9 @@ impl Encoder {
         }
         for (at, under) in kinds.iter().enumerate() {
             for (name, values) in state.floats_under(under) {
-                *self.entry(name).kept.arrays_mut()[at] = Some(values.to_vec());
+                self.enter(name);
+                let entry = self.tensors.get_mut(name).expect("the tensor was entered");
+                *entry.kept.named_mut()[at] = Some(values.to_vec());
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::{BLOCK, Rng, Source, Workspace};
+use crate::{BLOCK, Rng, Source};
 
 /// What separates the k largest absolute values from the rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,16 +15,28 @@ pub struct Threshold {
     pub ties: usize,
 }
 
+/// What a selection works with.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    /// A sample of the tensor, then the elements that may be the one looked for.
+    pub candidates: Vec<f32>,
+    /// Positions that the kernel finds beside the candidates; nobody looks at them.
+    positions: Vec<u32>,
+    /// How often each value of a digit occurs.
+    counts: Vec<u32>,
+}
+
 /// The k-th largest absolute value, `1 ≤ k ≤ source.len()`, exactly.
 ///
 /// A sample brackets it, and one pass over the tensor counts what lies above the bracket and gathers
 /// what lies within: some per cent of k elements, among which the value is selected. Where the sample
 /// misleads, because many values are equal or the tensor is ordered, radix selection follows.
-pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> Threshold {
+pub fn kth_largest(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> Threshold {
     assert!((1..=source.len()).contains(&k));
-    let Workspace { positions, values, words, .. } = workspace;
-    let (low, high) = bracket(source, k, values);
-    within(source, k, low, high, positions, values).unwrap_or_else(|| by_digits(source, k, words))
+    let Buffers { candidates, positions, counts } = buffers;
+    let (low, high) = bracket(source, k, candidates);
+    within(source, k, low, high, positions, candidates)
+        .unwrap_or_else(|| by_digits(source, k, counts))
 }
 
 /// Bounds that hold the k-th largest absolute value in all likelihood: above `low`, at most `high`.
@@ -249,15 +261,15 @@ fn sample(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Floats, Memory};
+    use crate::Floats;
 
     fn with_source<R>(values: &[f32], look: impl FnOnce(&mut Source<'_>) -> R) -> R {
         let mut scratch = vec![0.0; crate::SCRATCH];
-        look(&mut Source::new(Floats::F32(values), Memory::None, None, &mut scratch).unwrap())
+        look(&mut Source::new(Floats::F32(values), None, &mut scratch).unwrap())
     }
 
     fn exact(values: &[f32], k: usize) -> Threshold {
-        with_source(values, |source| kth_largest(source, k, &mut Workspace::default()))
+        with_source(values, |source| kth_largest(source, k, &mut Buffers::default()))
     }
 
     /// By sorting everything.

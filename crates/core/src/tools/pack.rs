@@ -3,8 +3,8 @@
 use gradwire_bits::varint;
 
 use crate::DecodeError;
-use crate::compressors::sparsification::positions::{self, Code};
-use crate::compressors::symbols::Alphabet;
+use crate::wire::positions::{self, Code};
+use crate::wire::symbols::Alphabet;
 
 /// Appends symbols of an alphabet of 2 to 2¹⁶, each in ⌈log2 alphabet⌉ bits, from the lowest bit of a byte up; the last
 /// byte is padded with zeros.

@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Levels};
 
-use crate::compressors::{fields, levels};
+use crate::wire::{fields, levels};
 use crate::{DecodeError, Rng};
 
 /// The numbers −n·step … n·step.

@@ -94,7 +94,7 @@ impl Model {
         let later = policy.later.iter().map(|(_, spec)| spec);
         let rules = policy.rules.iter().map(|rule| &rule.spec);
         let mut all = std::iter::once(&policy.push).chain(later).chain(rules);
-        match all.all(|spec| adds(spec) && spec.compressor().combine().is_none()) {
+        match all.all(adds) {
             true => Exchange::AllReduce,
             false if ranks <= 8 => Exchange::AllGather,
             false => Exchange::ScatterReduce,

@@ -15,9 +15,6 @@
 //! those; later ones are dropped and counted, and what their messages carried is lost. Pulls go to
 //! all, and a late worker applies them in order.
 //!
-//! For a compressor that [combines](gradwire::Combine) workers in place of averaging them a server holds what every
-//! push for a tensor decodes to, `n` times the largest.
-//!
 //! Workers may also go at their own pace (`mode=async`), or within some steps of each other (`stale=S`): then
 //! pushes are applied one by one as they come, and every worker has pulls of its own, the change since its last.
 //! A server holds a pull back while its worker is too far ahead of the slowest.

@@ -44,10 +44,6 @@ pub fn adds(spec: &Spec) -> bool {
 
 /// Whether a strategy takes a compressor.
 pub fn suits(name: &str, spec: &Spec) -> bool {
-    let alone = ["all-reduce", "sparse-all-reduce", "hierarchical", "server:stale=0"];
-    if alone.contains(&name) && spec.compressor().combine().is_some() {
-        return false;
-    }
     match name {
         "all-reduce" => adds(spec),
         "sparse-all-reduce" => {

@@ -144,9 +144,14 @@ fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)
     })
 }
 
+/// The largest absolute value of each bin.
+#[derive(Debug, Default)]
+struct Maxima(Vec<f32>);
+
 /// Fills the workspace with what is sent, and returns the mean of the bins' maxima.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
-    let Workspace { positions, values, others: maxima, .. } = workspace;
+    let Workspace { positions, values, own, .. } = workspace;
+    let Maxima(maxima) = own.get();
     values.clear();
     maxima.clear();
     if bin > BLOCK {

@@ -2,7 +2,7 @@
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) elements, at most d: with `select=topk` those with
 //!   the largest absolute values, with `select=randomk` at positions that all ranks draw alike, as
-//!   [`topk`] and [`randomk`] do.
+//!   [`topk`](crate::compressors::sparsification::topk) and [`randomk`] do.
 //! - **Values**: with `quantizer=qsgd` the levels of [`qsgd`] with the Euclidean norm, of each
 //!   `bucket` of elements sent in order of position, 0 for all k; with `quantizer=sign` ±‖·‖₁ / k,
 //!   the mean absolute value of what is sent, by the sign.
@@ -37,10 +37,11 @@ use super::signs;
 use crate::compressors::fields;
 use crate::compressors::levels::{self, Norm};
 use crate::compressors::quantization::qsgd;
+use crate::compressors::sparsification::fraction;
 use crate::compressors::sparsification::positions::{Code, MOST_ELEMENTS};
 use crate::compressors::sparsification::randomk::{self, RandomK};
-use crate::compressors::sparsification::{fraction, topk};
 use crate::compressors::symbols::{self, Alphabet};
+use crate::numeric::take::take_largest;
 use crate::registry::{Ends, Guarantees, Kind, Param, Values};
 use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 
@@ -136,7 +137,7 @@ fn beta(elements: usize, s: u16) -> f64 {
 impl Quantizer {
     /// Appends the values in the workspace, and leaves in them what the message fails to carry.
     fn write(self, context: &Context<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
-        let Workspace { values, words, symbols, .. } = &mut *workspace;
+        let Workspace { values, random, symbols, .. } = &mut *workspace;
         let Quantizer::Levels { s, bucket, scaled, alphabet } = self else {
             let sums = kernels::sums_by_sign(values);
             let mean = ((sums.positive_sum - sums.negative_sum) / values.len() as f64) as f32;
@@ -148,7 +149,7 @@ impl Quantizer {
         let beta = if scaled { beta(values.len().min(bucket), s) } else { 0.0 };
         symbols.clear();
         symbols.resize(values.len(), 0);
-        words.resize(BLOCK, 0);
+        random.resize(BLOCK, 0);
         let mut first = 0;
         for (values, symbols) in values.chunks_mut(bucket).zip(symbols.chunks_mut(bucket)) {
             let (step, inverse) =
@@ -157,10 +158,10 @@ impl Quantizer {
             fields::put_f32(step, message);
             let levels = Levels { least: -levels, most: levels, inverse, step };
             for (values, symbols) in values.chunks_mut(BLOCK).zip(symbols.chunks_mut(BLOCK)) {
-                let words = &mut words[..values.len()];
-                rng.fill_from(first, words);
+                let random = &mut random[..values.len()];
+                rng.fill_from(first, random);
                 first += values.len();
-                kernels::stochastic_levels(values, levels, words, symbols);
+                kernels::stochastic_levels(values, levels, random, symbols);
             }
         }
         alphabet.write(workspace, message);
@@ -236,7 +237,7 @@ impl Compressor for QsparseLocal {
             return Sent::Positions;
         }
         let code = if self.largest {
-            topk::take_largest(source, fraction::kept(self.ratio, elements), workspace);
+            take_largest(source, fraction::kept(self.ratio, elements), workspace);
             Some(Code::shortest(&workspace.positions, elements))
         } else {
             self.random().draw(context, elements, workspace);

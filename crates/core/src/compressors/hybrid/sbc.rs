@@ -115,14 +115,14 @@ impl Sbc {
             if above.mean > below.mean { above } else { below }
         };
         if self.sampled {
-            let mut tail = larger(sampled_tails(source, kept, workspace));
+            let mut tail = larger(sampled_tails(source, kept, workspace.own()));
             // The sample's ties say nothing about the tensor's.
             tail.threshold.ties = tail.threshold.equal;
             if tail.count > 0 || source.abs_max() == 0.0 {
                 return tail;
             }
         }
-        larger(tails(source, kept, workspace))
+        larger(tails(source, kept, workspace.own()))
     }
 
     /// The mean as the message has it.
@@ -245,7 +245,9 @@ impl Compressor for Sbc {
             return Err(DecodeError::Corrupt("there are more elements than p allows"));
         }
         if head & COUNTED != 0 && count == kept as u64 {
-            return Err(DecodeError::Corrupt("a count is given that goes without saying"));
+            return Err(DecodeError::Corrupt(
+                "the count is given although it is the one that p implies",
+            ));
         }
         let count = count as usize;
         if count == 0 {

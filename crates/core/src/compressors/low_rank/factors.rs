@@ -7,7 +7,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use crate::Context;
 use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product};
-use crate::rounds::{Plan, zero_beyond};
+use crate::rounds::{RoundContext, zero_beyond};
 
 /// How a tensor travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,11 +86,11 @@ pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
 }
 
 /// Numbers in each rank's addend of a round.
-pub(super) fn addend_len(plan: &Plan<'_>, rank: usize, round: usize) -> Option<usize> {
-    match (Factors::of(plan.context.shape, rank), round) {
+pub(super) fn addend_len(context: &RoundContext<'_>, rank: usize, round: usize) -> Option<usize> {
+    match (Factors::of(context.context.shape, rank), round) {
         (Some(factors), 0) => Some(factors.first()),
         (Some(factors), 1) => Some(factors.second()),
-        (None, 0) => Some(plan.context.shape.iter().product()),
+        (None, 0) => Some(context.context.shape.iter().product()),
         _ => None,
     }
 }

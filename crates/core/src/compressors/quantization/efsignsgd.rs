@@ -60,12 +60,12 @@ impl Compressor for EfSignSgd {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
         let mean = mean(source);
         fields::put_f32(mean, message);
-        two_levels::encode(source, [-mean, mean], workspace, message);
+        two_levels::encode(source, [-mean, mean], message);
         Sent::All
     }
 

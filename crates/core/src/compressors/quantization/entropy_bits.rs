@@ -28,8 +28,10 @@ use gradwire_bits::kernels::{self, Bins};
 use gradwire_bits::{DecodeError, fixed};
 
 use crate::compressors::fields;
-use crate::numeric::selection::at_random;
+use crate::compressors::symbols::Alphabet;
+use crate::numeric::selection::{self, at_random};
 use crate::registry::{Ends, Guarantees, Kind, Param, Values};
+use crate::workspace::SymbolCoder;
 use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
@@ -110,10 +112,11 @@ impl EntropyBits {
     /// Makes room for the most bits, so that a message with more than before allocates nothing.
     fn reserve(&self, workspace: &mut Workspace) {
         let symbols = 1 << self.most_bits();
-        workspace.counts.clear();
-        workspace.counts.reserve(symbols.max(1 << self.preliminary));
+        let SymbolCoder { counts, code } = &mut workspace.coder;
+        counts.clear();
+        counts.reserve(symbols.max(1 << self.preliminary));
         if self.huffman {
-            workspace.code.reserve(symbols);
+            code.reserve(symbols);
         }
     }
 
@@ -128,12 +131,13 @@ impl EntropyBits {
         if self.fixed > 0 {
             return self.fixed;
         }
-        let Workspace { values, symbols, counts, .. } = workspace;
+        let Workspace { symbols, coder: SymbolCoder { counts, .. }, own, .. } = workspace;
+        let sample = &mut own.get::<selection::Buffers>().candidates;
         let size = (self.sample * source.len() as f64) as usize;
-        at_random(source, size, LEAST_SAMPLE, &mut context.rng(0), values);
+        at_random(source, size, LEAST_SAMPLE, &mut context.rng(0), sample);
         symbols.clear();
-        symbols.resize(values.len(), 0);
-        kernels::bin_of(values, bins(range, self.preliminary), symbols);
+        symbols.resize(sample.len(), 0);
+        kernels::bin_of(sample, bins(range, self.preliminary), symbols);
         count(symbols, self.preliminary, counts);
         let bits = (entropy(counts, symbols.len()) + self.floor).round() as u32;
         bits.clamp(1, self.most_bits())
@@ -175,7 +179,7 @@ fn extremes(source: &mut Source<'_>) -> (f32, f32) {
 
 /// Appends the bins, in Huffman's code if that is shorter and asked for. Returns whether they are.
 fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut Vec<u8>) -> bool {
-    let Workspace { symbols, counts, code, words, .. } = workspace;
+    let Workspace { symbols, coder: SymbolCoder { counts, code }, .. } = workspace;
     if huffman {
         count(symbols, bits, counts);
         code.fit(counts, huffman::limit(counts.len()));
@@ -186,9 +190,7 @@ fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut
             return true;
         }
     }
-    words.clear();
-    words.extend(symbols.iter().map(|&symbol| u32::from(symbol)));
-    fixed::pack(words, bits, message);
+    Alphabet::new(1 << bits, false).put_fixed(symbols, message);
     false
 }
 
@@ -260,16 +262,13 @@ impl Compressor for EntropyBits {
             return Err(DecodeError::Corrupt("the greatest value is not above the least"));
         }
         self.reserve(workspace);
-        let Workspace { symbols, code, words, .. } = workspace;
+        let Workspace { symbols, coder: SymbolCoder { code, .. }, .. } = workspace;
         symbols.clear();
         if head & HUFFMAN != 0 {
             read_huffman(message, bits, out.len(), code, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
-            words.clear();
-            words.resize(out.len(), 0);
-            fixed::unpack(message, bits, words)?;
-            symbols.extend(words.iter().map(|&word| word as u16));
+            Alphabet::new(1 << bits, false).take_fixed(&mut message, out.len(), symbols)?;
         }
         kernels::middle_add(symbols, bins((least, greatest), bits), weight, out);
         Ok(())

@@ -99,14 +99,14 @@ impl Compressor for LpcSvrg {
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half, most: self.half - 1.0, inverse, step };
         let rng = context.rng(0);
-        let Workspace { words, symbols, .. } = &mut *workspace;
-        words.resize(BLOCK, 0);
+        let Workspace { random, symbols, .. } = &mut *workspace;
+        random.resize(BLOCK, 0);
         symbols.clear();
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
-            let words = &mut words[..block.len()];
-            rng.fill_from(offset, words);
-            kernels::stochastic_levels(block, levels, words, &mut symbols[offset..]);
+            let random = &mut random[..block.len()];
+            rng.fill_from(offset, random);
+            kernels::stochastic_levels(block, levels, random, &mut symbols[offset..]);
         });
         self.words.write(workspace, message);
         Sent::All

@@ -61,13 +61,13 @@ impl Compressor for OneBit {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
         let (negative, positive) = means(source);
         fields::put_f32(negative, message);
         fields::put_f32(positive, message);
-        two_levels::encode(source, [negative, positive], workspace, message);
+        two_levels::encode(source, [negative, positive], message);
         Sent::All
     }
 

@@ -145,9 +145,9 @@ impl Compressor for Qsgd {
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        let Workspace { words, symbols, .. } = &mut *workspace;
+        let Workspace { random, symbols, .. } = &mut *workspace;
         let (rng, s) = (context.rng(0), f32::from(self.s));
-        words.resize(BLOCK, 0);
+        random.resize(BLOCK, 0);
         symbols.clear();
         symbols.resize(source.len(), 0);
         for bucket in self.buckets(source.len()) {
@@ -159,11 +159,11 @@ impl Compressor for Qsgd {
             fields::put_f32(step, message);
             let levels = Levels { least: -s, most: s, inverse, step };
             for (start, len) in pieces(bucket) {
-                let words = &mut words[..len];
-                rng.fill_from(start, words);
+                let random = &mut random[..len];
+                rng.fill_from(start, random);
                 let symbols = &mut symbols[start..start + len];
                 source.take(start, len, |block| {
-                    kernels::stochastic_levels(block, levels, words, symbols);
+                    kernels::stochastic_levels(block, levels, random, symbols);
                 });
             }
         }

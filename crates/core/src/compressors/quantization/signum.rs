@@ -14,9 +14,9 @@
 use std::sync::Arc;
 
 use super::signsgd::SignSgd;
-use crate::memory;
+use crate::memories::{Average, momentum_factor};
 use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Entry, Family, Memory};
+use crate::{Aggregation, Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -35,8 +35,8 @@ pub static ENTRY: Entry = Entry {
     payload: "d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let decay = memory::momentum(values.real("momentum"));
-        Arc::new(SignSgd { memory: Some(Memory::Average { decay }) })
+        let decay = momentum_factor(values.real("momentum"));
+        Arc::new(SignSgd { memory: Some(Average { decay }) })
     },
 };
 

@@ -46,11 +46,10 @@ impl Fifths {
     pub(super) fn encode(
         &self,
         source: &mut Source<'_>,
-        digits: &mut Vec<u8>,
         mut quantize: impl FnMut(usize, &mut [f32], &mut [u8]),
         mut emit: impl FnMut(&[u8]),
     ) {
-        digits.resize(BLOCK, 0);
+        let mut digits = [0; BLOCK];
         for (start, len) in self.blocks() {
             let digits = &mut digits[..len];
             digits.fill(0);

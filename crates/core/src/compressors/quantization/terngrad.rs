@@ -118,6 +118,10 @@ fn put_coded(
     alphabet.write(workspace, message);
 }
 
+/// The bytes that symbols stand for.
+#[derive(Debug, Default)]
+struct Coded(Vec<u8>);
+
 /// Reads what [`put_coded`] appends, up to so many bytes.
 fn take_coded<'a>(
     alphabet: Alphabet,
@@ -133,7 +137,8 @@ fn take_coded<'a>(
     workspace.symbols.reserve(most);
     alphabet.read(&mut message, count as usize, workspace)?;
     fields::expect_len(message, 0)?;
-    let Workspace { symbols, bytes, .. } = workspace;
+    let Workspace { symbols, own, .. } = workspace;
+    let Coded(bytes) = own.get();
     bytes.clear();
     bytes.reserve(most);
     bytes.extend(symbols.iter().map(|&symbol| symbol as u8));
@@ -152,19 +157,19 @@ impl Compressor for TernGrad {
         fields::put_f32(scale, message);
         let rng = context.rng(0);
         let keeps_residual = source.keeps_residual();
-        let Workspace { bytes, words, .. } = &mut *workspace;
-        words.resize(BLOCK, 0);
+        let random = &mut workspace.random;
+        random.resize(BLOCK, 0);
         let quantize = |first, piece: &mut [f32], digits: &mut [u8]| {
-            let words = &mut words[..piece.len()];
-            rng.fill_from(first, words);
-            kernels::stochastic_ternary(piece, scale, words, digits);
+            let random = &mut random[..piece.len()];
+            rng.fill_from(first, random);
+            kernels::stochastic_ternary(piece, scale, random, digits);
             if keeps_residual {
                 kernels::ternary_add(digits, LAST_PART, -scale, piece);
             }
         };
         let (start, mut runs) = (message.len(), zero_run::Encoder::default());
         let fifths = Fifths::new(source.len());
-        fifths.encode(source, bytes, quantize, |digits| {
+        fifths.encode(source, quantize, |digits| {
             if self.coded.is_some() {
                 runs.push(digits, message);
             } else {

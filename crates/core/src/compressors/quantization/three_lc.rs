@@ -78,7 +78,7 @@ impl Compressor for ThreeLc {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
         let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
@@ -87,7 +87,7 @@ impl Compressor for ThreeLc {
         let quantize = |_, piece: &mut [f32], digits: &mut [u8]| {
             kernels::ternary_residual(piece, scale, digits);
         };
-        Fifths::new(source.len()).encode(source, &mut workspace.bytes, quantize, |digits| {
+        Fifths::new(source.len()).encode(source, quantize, |digits| {
             if self.zero_runs {
                 runs.push(digits, message);
             } else {

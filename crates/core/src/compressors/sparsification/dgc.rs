@@ -25,10 +25,10 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
 use super::topk::TopK;
-use crate::memory;
-use crate::numeric::selection::{among, sampled_threshold};
+use crate::memories::{Memory, Momentum, momentum_factor};
+use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -56,8 +56,8 @@ pub static ENTRY: Entry = Entry {
     payload: "code u8, count varint, values f32, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let memory = Memory::Momentum {
-            momentum: memory::momentum(values.real("momentum")),
+        let memory = Momentum {
+            momentum: momentum_factor(values.real("momentum")),
             clip: values.real("clip") as f32,
         };
         Arc::new(Dgc::new(values, memory))
@@ -85,14 +85,14 @@ const ADJUSTMENTS: usize = 3;
 
 /// Selection by an estimated threshold from what a memory has gathered.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dgc {
+pub struct Dgc<M> {
     ratio: f64,
     warmup: u64,
-    memory: Memory,
+    memory: M,
 }
 
-impl Dgc {
-    pub(super) fn new(values: &Values<'_>, memory: Memory) -> Self {
+impl<M> Dgc<M> {
+    pub(super) fn new(values: &Values<'_>, memory: M) -> Self {
         Self { ratio: values.real("ratio"), warmup: values.whole("warmup"), memory }
     }
 
@@ -115,14 +115,19 @@ impl Dgc {
 }
 
 /// A threshold that about k elements reach.
-fn adjusted(source: &mut Source<'_>, k: usize, mut threshold: f32, values: &mut Vec<f32>) -> f32 {
+fn adjusted(
+    source: &mut Source<'_>,
+    k: usize,
+    mut threshold: f32,
+    candidates: &mut Vec<f32>,
+) -> f32 {
     let (few, many) = (0.8 * k as f64, 1.25 * k as f64);
     for lowered in 0..=ADJUSTMENTS {
         let below = threshold.next_down().max(0.0);
         let mut count = 0;
         source.peek_blocks(|_, block| count += kernels::count_above(block, below));
         if count as f64 > many {
-            return among(source, k, below, values);
+            return among(source, k, below, candidates);
         }
         if count as f64 >= few || lowered == ADJUSTMENTS {
             break;
@@ -132,7 +137,7 @@ fn adjusted(source: &mut Source<'_>, k: usize, mut threshold: f32, values: &mut 
     threshold
 }
 
-impl Compressor for Dgc {
+impl<M: Memory> Compressor for Dgc<M> {
     fn encode(
         &self,
         source: &mut Source<'_>,
@@ -144,9 +149,9 @@ impl Compressor for Dgc {
         let mut threshold = 0.0;
         if !source.is_empty() {
             let k = fraction::kept(selection.ratio, source.len());
-            let values = &mut workspace.values;
-            threshold = sampled_threshold(source, k, &mut context.rng(0), values);
-            threshold = adjusted(source, k, threshold, values);
+            let candidates = &mut workspace.own::<selection::Buffers>().candidates;
+            threshold = sampled_threshold(source, k, &mut context.rng(0), candidates);
+            threshold = adjusted(source, k, threshold, candidates);
         }
         selection.send_reaching(source, threshold, workspace, message)
     }
@@ -162,8 +167,8 @@ impl Compressor for Dgc {
         self.widest().decode_add(message, context, weight, workspace, out)
     }
 
-    fn memory(&self) -> Option<Memory> {
-        Some(self.memory)
+    fn memory(&self) -> Option<&dyn Memory> {
+        Some(&self.memory)
     }
 
     fn value_bits(&self) -> Option<u32> {
@@ -240,7 +245,7 @@ mod tests {
         let values: Vec<f32> = (0..10_000).map(|at| 1.0 + (at * 7919 % 10_000) as f32).collect();
         let mut scratch = vec![0.0; crate::SCRATCH];
         let floats = Floats::F32(&values);
-        let mut source = Source::new(floats, Memory::None, None, &mut scratch).unwrap();
+        let mut source = Source::new(floats, None, &mut scratch).unwrap();
         let mut reach = |threshold: f32| {
             let threshold = adjusted(&mut source, 1000, threshold, &mut Vec::new());
             values.iter().filter(|x| **x >= threshold).count()

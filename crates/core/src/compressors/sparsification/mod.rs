@@ -5,10 +5,11 @@ pub mod dgc;
 pub(super) mod drawn;
 pub(super) mod fraction;
 pub mod gradient_dropping;
-pub(crate) mod positions;
 pub mod randomk;
 pub mod sgc;
 pub mod sketched_sgd;
 pub mod threshold;
 pub mod topk;
 pub mod variance;
+
+pub(crate) use crate::wire::positions;

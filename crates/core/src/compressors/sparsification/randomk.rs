@@ -87,7 +87,8 @@ impl RandomK {
         elements: usize,
         workspace: &mut Workspace,
     ) {
-        let Workspace { positions, words, .. } = workspace;
+        let Workspace { positions, own, .. } = workspace;
+        let Drawn(words) = own.get();
         let rng = if self.independent { context.rng(0) } else { context.shared_rng(0) };
         draw_set(rng, fraction::kept(self.ratio, elements), elements, words);
         positions.clear();
@@ -156,6 +157,10 @@ fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) 
         }
     }
 }
+
+/// A bit for each element: whether it is drawn.
+#[derive(Debug, Default)]
+struct Drawn(Vec<u32>);
 
 impl Compressor for RandomK {
     fn encode(

@@ -17,9 +17,9 @@
 use std::sync::Arc;
 
 use super::dgc::{Dgc, RATIO, WARMUP};
-use crate::memory;
+use crate::memories::{LongTerm, momentum_factor};
 use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Entry, Family, Memory};
+use crate::{Aggregation, Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -47,9 +47,9 @@ pub static ENTRY: Entry = Entry {
     payload: "code u8, count varint, values f32, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let memory = Memory::LongTerm {
+        let memory = LongTerm {
             epsilon: values.real("epsilon") as f32,
-            alpha: memory::momentum(values.real("alpha")),
+            alpha: momentum_factor(values.real("alpha")),
         };
         Arc::new(Dgc::new(values, memory))
     },

@@ -33,8 +33,9 @@ use gradwire_bits::{DecodeError, varint};
 use super::positions::{self, Code, MOST_ELEMENTS};
 use crate::compressors::fields;
 use crate::compressors::symbols::{self, Alphabet};
+use crate::memories::{Memory, Squares};
 use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -198,16 +199,8 @@ impl Compressor for Variance {
         Ok(())
     }
 
-    fn memory(&self) -> Option<Memory> {
-        Some(Memory::RESIDUAL)
-    }
-
-    fn kept_len(&self, shape: &[usize]) -> usize {
-        shape.iter().product()
-    }
-
-    fn keeps_squares(&self) -> bool {
-        true
+    fn memory(&self) -> Option<&dyn Memory> {
+        Some(&Squares)
     }
 
     fn value_bits(&self) -> Option<u32> {
@@ -274,8 +267,7 @@ mod tests {
         let (mut encoder, tensor) = encoder();
         // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
         let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
-        let message =
-            step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
+        let message = step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
         // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
         assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
         let mut out = [0.0; 4];

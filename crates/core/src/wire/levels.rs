@@ -18,7 +18,7 @@ pub(crate) fn step(largest: f32, levels: f32) -> (f32, f32) {
 
 /// A norm of elements that are seen a block at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Norm {
+pub(crate) enum Norm {
     /// The root of the sum of squares.
     Euclidean,
     /// The largest absolute value.
@@ -27,7 +27,7 @@ pub(super) enum Norm {
 
 impl Norm {
     /// Adds a block to a total that starts at 0.
-    pub(super) fn add(self, total: f64, block: &[f32]) -> f64 {
+    pub(crate) fn add(self, total: f64, block: &[f32]) -> f64 {
         match self {
             Norm::Euclidean => total + kernels::sum_of_squares(block),
             Norm::Max => total.max(f32::from_bits(kernels::abs_max_bits(block)).into()),
@@ -35,7 +35,7 @@ impl Norm {
     }
 
     /// The norm of all that makes up the total, at most the largest finite number.
-    pub(super) fn finish(self, total: f64) -> f32 {
+    pub(crate) fn finish(self, total: f64) -> f32 {
         match self {
             Norm::Euclidean => total.sqrt().min(f32::MAX.into()) as f32,
             Norm::Max => total as f32,

@@ -4,15 +4,15 @@
 //! in w bits each, from the lowest up. With `code=huffman` there is a byte before them: 1 for the
 //! packed lengths of a code and a stream, where that is shorter, else 0. No elements have no bytes.
 
-use gradwire_bits::huffman::{self, Code};
+use gradwire_bits::huffman;
 use gradwire_bits::{DecodeError, fixed};
 
 use super::fields;
-use crate::Workspace;
 use crate::registry::{Kind, Param, Values};
+use crate::workspace::{SymbolCoder, Workspace};
 
 /// The parameter `code`.
-pub(super) const CODE: Param = Param {
+pub(crate) const CODE: Param = Param {
     key: "code",
     kind: Kind::Choice { options: &["fixed", "huffman"], default: 0 },
     help: "symbols in bits of one number, or in Huffman's code",
@@ -35,7 +35,7 @@ impl Alphabet {
     }
 
     /// In the code that the parameter [`CODE`] names.
-    pub(super) fn of(symbols: usize, values: &Values<'_>) -> Self {
+    pub(crate) fn of(symbols: usize, values: &Values<'_>) -> Self {
         Self::new(symbols, values.choice(CODE.key) == "huffman")
     }
 
@@ -45,26 +45,21 @@ impl Alphabet {
     }
 
     /// Bits of a symbol, where that is one number.
-    pub(super) fn value_bits(self) -> Option<u32> {
+    pub(crate) fn value_bits(self) -> Option<u32> {
         (!self.huffman).then(|| self.width())
     }
 
     /// Appends the symbols in the workspace.
-    pub(super) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
-        let Workspace { symbols, counts, code, .. } = workspace;
-        self.put(symbols, counts, code, message);
+    pub(crate) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
+        let Workspace { symbols, coder, .. } = workspace;
+        self.put(symbols, coder, message);
     }
 
-    /// Appends symbols; the other lists are working memory.
-    pub(super) fn put(
-        self,
-        symbols: &[u16],
-        counts: &mut Vec<u32>,
-        code: &mut Code,
-        message: &mut Vec<u8>,
-    ) {
+    /// Appends symbols.
+    pub(crate) fn put(self, symbols: &[u16], coder: &mut SymbolCoder, message: &mut Vec<u8>) {
         if self.huffman && !symbols.is_empty() {
-            self.reserve(counts, code);
+            self.reserve(coder);
+            let SymbolCoder { counts, code } = coder;
             counts.resize(self.symbols, 0);
             for &symbol in symbols {
                 let count = &mut counts[usize::from(symbol)];
@@ -82,29 +77,29 @@ impl Alphabet {
         self.put_fixed(symbols, message);
     }
 
-    /// Reads a symbol for each of so many elements into the workspace, off the front of a message.
-    pub(super) fn read(
+    /// Reads one symbol for each of `elements` elements off the front of a message into the workspace.
+    pub(crate) fn read(
         self,
         message: &mut &[u8],
         elements: usize,
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
-        let Workspace { symbols, counts, code, .. } = workspace;
-        self.take(message, elements, symbols, counts, code)
+        let Workspace { symbols, coder, .. } = workspace;
+        self.take(message, elements, symbols, coder)
     }
 
-    /// Reads so many symbols off the front of a message; the other lists are working memory.
-    pub(super) fn take(
+    /// Reads `elements` symbols off the front of a message.
+    pub(crate) fn take(
         self,
         message: &mut &[u8],
         elements: usize,
         symbols: &mut Vec<u16>,
-        counts: &mut Vec<u32>,
-        code: &mut Code,
+        coder: &mut SymbolCoder,
     ) -> Result<(), DecodeError> {
         symbols.clear();
         if self.huffman && elements > 0 {
-            self.reserve(counts, code);
+            self.reserve(coder);
+            let code = &mut coder.code;
             match fields::take(message, 1)?[0] {
                 0 => {}
                 1 => {
@@ -170,10 +165,10 @@ impl Alphabet {
     }
 
     /// Makes room for any code, so that none allocates later.
-    fn reserve(self, counts: &mut Vec<u32>, code: &mut Code) {
-        counts.clear();
-        counts.reserve(self.symbols);
-        code.reserve(self.symbols);
+    fn reserve(self, coder: &mut SymbolCoder) {
+        coder.counts.clear();
+        coder.counts.reserve(self.symbols);
+        coder.code.reserve(self.symbols);
     }
 
     /// The most bytes that so many elements take.
