@@ -6,11 +6,13 @@ mod state;
 
 use std::collections::HashMap;
 
-use self::kept::{Arrays, Kept};
+use self::kept::{Arrays, KeptArrays};
 use crate::codecs::{Codec, Codecs};
-use crate::memories::{Encoding, Residual, Step};
+use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
-use crate::{Compressor, Context, Error, Input, SCRATCH, Sent, Spec, Tensor, Workspace};
+use crate::{
+    Compressor, Context, Error, Input, Residual, SCRATCH, Sent, Source, Spec, Tensor, Workspace,
+};
 
 /// Compresses the tensors of one sender. What it keeps (residuals, momenta, factors) belongs to tensor names.
 ///
@@ -32,9 +34,9 @@ pub struct Encoder {
 struct Entry {
     /// The place of its compressor.
     codec: usize,
-    kept: Kept,
+    kept: KeptArrays,
     /// What was kept at the last [checkpoint](Encoder::checkpoint).
-    checkpoint: Kept,
+    checkpoint: KeptArrays,
     /// Of a method in rounds without error feedback, the gradient of the step in progress.
     gradient: Vec<f32>,
 }
@@ -140,10 +142,12 @@ impl Encoder {
         let velocity = memory.keeps_velocity();
         let arrays = entry.kept.arrays_of(tensor, feedback, velocity, &**compressor);
         let encoded = arrays.map_err(Error::from).and_then(|arrays| {
-            let Arrays { feedback, velocity, own } = arrays;
-            let step = Step { input, feedback, velocity, own, scratch, plain };
-            let mut encoding =
-                Encoding { compressor: &**compressor, context: &context, workspace, message };
+            let Arrays { feedback, velocity, kept } = arrays;
+            let step = Step { input, feedback, velocity, kept, scratch, plain };
+            let mut encode = |source: &mut Source<'_>, workspace: &mut Workspace| {
+                compressor.encode(source, &context, workspace, message)
+            };
+            let mut encoding = Encoding { encode: &mut encode, context: &context, workspace };
             let encoded = memory.encode(step, &mut encoding);
             encoded.map_err(|at| Error::non_finite(tensor.name(), at))
         });

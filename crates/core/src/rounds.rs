@@ -4,31 +4,30 @@
 //! depends on the mean of the first. Such a method implements [`Rounds`]: it says what this rank adds in each round,
 //! and what the means of all rounds, its *transcript*, decode to. The driver does the exchange; the method
 //! calls no collective. Under exchanges without all-reduce every sender makes all rounds by itself
-//! ([`SingleRank`]), and the transcript is its message.
+//! ([`SingleRank`](crate::SingleRank)), and the transcript is its message.
 
 use std::fmt::Debug;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::wire::fields;
-use crate::{BLOCK, Compressor, Context, Sent, Source, Workspace};
+use crate::{Context, Sent, Workspace};
 
 /// A method in rounds of all-reduce. A transcript holds the means of its rounds, one after the other.
 ///
 /// What ranks compute of means must not depend on the machine, or replicas drift apart: it is done in
-/// plain loops. Addends may come from a library of linear algebra.
+/// plain loops. Addends may come from a linear algebra library.
 pub trait Rounds: Debug + Send + Sync {
     /// Numbers kept for a tensor from step to step, zeros at first, such as factors to start from. Under
     /// all-reduce they are the same on all ranks.
     fn kept_len(&self, shape: &[usize]) -> usize;
 
-    /// What the numbers kept depend on beside the shape, where their number does not tell.
+    /// Parameters that change the meaning of the kept numbers without changing how many they are.
     fn layout(&self) -> [usize; 2] {
         [0; 2]
     }
 
-    /// Numbers in each rank's addend of a round; `None` after the last round. It depends on nothing that
-    /// ranks differ in.
+    /// Numbers in each rank's addend of a round; `None` after the last round. All ranks must compute the same
+    /// length.
     fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize>;
 
     /// Appends this rank's addend of a round, given the means of the rounds before.
@@ -55,7 +54,7 @@ pub trait Rounds: Debug + Send + Sync {
         out: &mut [f32],
     ) -> Result<(), DecodeError>;
 
-    /// As [`Compressor::max_elements`], for the transcript of a single rank.
+    /// As [`Compressor::max_elements`](crate::Compressor::max_elements), for the transcript of a single rank.
     fn max_elements(&self, message_len: usize) -> usize;
 }
 
@@ -89,83 +88,6 @@ impl RankState<'_> {
     /// What all ranks know.
     pub fn round_context(&self) -> RoundContext<'_> {
         RoundContext { context: self.context, kept: self.kept, single_rank: self.single_rank }
-    }
-}
-
-/// Buffers of a single rank that makes all rounds.
-#[derive(Debug, Default)]
-struct Transcript {
-    /// A corrected gradient that is no residual.
-    corrected: Vec<f32>,
-    means: Vec<f32>,
-    addend: Vec<f32>,
-}
-
-/// A method in rounds as a compressor of its own: its message is the transcript of a single rank,
-/// little-endian `f32`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SingleRank<R>(pub R);
-
-impl<R: Rounds> Compressor for SingleRank<R> {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
-        let mut transcript = std::mem::take(workspace.own::<Transcript>());
-        let Transcript { corrected, means, addend } = &mut transcript;
-        let (corrected, kept) = source.take_all(corrected);
-        let mut state = RankState { corrected, kept, context, single_rank: true, workspace };
-        means.clear();
-        for round in 0.. {
-            let Some(len) = self.0.addend_len(&state.round_context(), round) else { break };
-            addend.clear();
-            self.0.contribute(round, means, &mut state, addend);
-            debug_assert_eq!(addend.len(), len);
-            means.extend_from_slice(addend);
-        }
-        let sent = self.0.settle(means, &mut state);
-        means.chunks(BLOCK).for_each(|block| fields::put_f32s(block, message));
-        *workspace.own() = transcript;
-        sent
-    }
-
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let context = RoundContext { context, kept: &[], single_rank: true };
-        let lens = (0..).map_while(|round| self.0.addend_len(&context, round));
-        let len: usize = lens.sum();
-        fields::expect_len(message, 4 * len)?;
-        let mut means = std::mem::take(&mut workspace.own::<Transcript>().means);
-        means.resize(len, 0.0);
-        fields::read_f32s(message, &mut means);
-        let decoded = match means.iter().all(|x| x.is_finite()) {
-            true => self.0.decode_add(&means, &context, weight, workspace, out),
-            false => Err(DecodeError::Corrupt("a number is not finite")),
-        };
-        workspace.own::<Transcript>().means = means;
-        decoded
-    }
-
-    fn max_len(&self, elements: usize) -> usize {
-        // Whatever a method would not shrink travels as it is.
-        elements.saturating_mul(4)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        self.0.max_elements(message_len)
-    }
-
-    fn rounds(&self) -> Option<&dyn Rounds> {
-        Some(&self.0)
     }
 }
 

@@ -2,14 +2,13 @@
 //!
 //! Error feedback needs `c = β·m + γ·g`, its statistics, and afterwards `m ← c − decoded`. Writing
 //! `c` out first would cost a pass over memory, so the sum exists only a block at a time, in the
-//! first-level cache: [`Source::peek`] shows a block and forgets it, [`Source::take`] lays it over
+//! first-level cache: [`Source::peek`] shows a block and discards it, [`Source::take`] writes it over
 //! the residual, where the compressor leaves what its message fails to carry. A two-pass compressor
 //! thus moves 8 + 12 bytes an element beside its message.
 
 use gradwire_bits::kernels;
 
 use crate::Floats;
-use crate::memories::Residual;
 
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
@@ -26,20 +25,28 @@ pub struct NonFinite {
     pub value: f32,
 }
 
+/// The weights of a plain residual m: keep `m ← c − decoded(message)`, and compress `c = β·m + γ·g` instead of the gradient `g`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Residual {
+    /// Weight β of the residual, in \[0, 1\].
+    pub beta: f32,
+    /// Weight γ of the gradient, positive.
+    pub gamma: f32,
+}
+
+impl Residual {
+    /// The usual residual, β = γ = 1.
+    pub const PLAIN: Self = Self { beta: 1.0, gamma: 1.0 };
+}
+
 /// A finite tensor to be compressed, corrected by the residual of earlier messages.
 pub struct Source<'a> {
     gradient: Floats<'a>,
-    residual: Option<Feedback<'a>>,
+    feedback: Option<(Residual, &'a mut [f32])>,
     kept: &'a mut [f32],
     scratch: &'a mut [f32],
     abs_max: f32,
     plain: bool,
-}
-
-struct Feedback<'a> {
-    residual: &'a mut [f32],
-    beta: f32,
-    gamma: f32,
 }
 
 impl<'a> Source<'a> {
@@ -56,29 +63,29 @@ impl<'a> Source<'a> {
         scratch: &'a mut [f32],
     ) -> Result<Self, NonFinite> {
         assert!(scratch.len() >= SCRATCH);
-        let residual = feedback.map(|(Residual { beta, gamma }, residual)| {
+        if let Some((_, residual)) = &feedback {
             assert_eq!(residual.len(), gradient.len());
-            Feedback { residual, beta, gamma }
-        });
+        }
         let mut source =
-            Self { gradient, residual, kept: &mut [], scratch, abs_max: 0.0, plain: false };
+            Self { gradient, feedback, kept: &mut [], scratch, abs_max: 0.0, plain: false };
         let mut largest = 0;
         source.peek_blocks(|_, block| largest = largest.max(kernels::abs_max_bits(block)));
         source.abs_max = f32::from_bits(largest);
         if source.abs_max.is_finite() { Ok(source) } else { Err(source.first_non_finite()) }
     }
 
-    /// The same with what the method keeps for the tensor beside the residual.
+    /// The same source with what the method keeps for the tensor beside the residual.
     pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
         Self { kept, ..self }
     }
 
-    /// The same with a [plain residual](crate::Encoder::with_plain_memory), or not.
+    /// The same source, of values that are no gradients ([plain memory](crate::Encoder::with_plain_memory)) or of
+    /// gradients.
     pub fn with_plain_memory(self, plain: bool) -> Self {
         Self { plain, ..self }
     }
 
-    /// Whether all that a message leaves out is to be kept, whatever the method forgets by itself.
+    /// Whether everything that a message leaves out must be kept, also what the method drops from gradients.
     pub fn has_plain_memory(&self) -> bool {
         self.plain
     }
@@ -101,16 +108,16 @@ impl<'a> Source<'a> {
     /// Shows the corrected elements `start .. start + len` (at most [`BLOCK`]) and changes nothing.
     pub fn peek<R>(&mut self, start: usize, len: usize, look: impl FnOnce(&[f32]) -> R) -> R {
         let scratch = &mut self.scratch[..len];
-        match &self.residual {
+        match &self.feedback {
             None => look(self.gradient.block(start, scratch)),
-            Some(f) => {
-                let memory = &f.residual[start..start + len];
+            Some((Residual { beta, gamma }, residual)) => {
+                let memory = &residual[start..start + len];
                 if let Floats::F32(gradient) = self.gradient {
                     let gradient = &gradient[start..start + len];
-                    kernels::accumulate_to(scratch, memory, gradient, f.beta, f.gamma);
+                    kernels::accumulate_to(scratch, memory, gradient, *beta, *gamma);
                 } else {
                     self.gradient.block(start, scratch);
-                    kernels::accumulate(scratch, memory, f.gamma, f.beta);
+                    kernels::accumulate(scratch, memory, *gamma, *beta);
                 }
                 look(scratch)
             }
@@ -122,7 +129,7 @@ impl<'a> Source<'a> {
     /// once, in any order, and peeks at none it has taken.
     pub fn take<R>(&mut self, start: usize, len: usize, take: impl FnOnce(&mut [f32]) -> R) -> R {
         let scratch = &mut self.scratch[..len];
-        match &mut self.residual {
+        match &mut self.feedback {
             None => {
                 if let Floats::F32(gradient) = self.gradient {
                     scratch.copy_from_slice(&gradient[start..start + len]);
@@ -131,17 +138,17 @@ impl<'a> Source<'a> {
                 }
                 take(scratch)
             }
-            Some(f) => {
-                let memory = &mut f.residual[start..start + len];
+            Some((Residual { beta, gamma }, residual)) => {
+                let memory = &mut residual[start..start + len];
                 let gradient = self.gradient.block(start, scratch);
-                kernels::accumulate(memory, gradient, f.beta, f.gamma);
+                kernels::accumulate(memory, gradient, *beta, *gamma);
                 take(memory)
             }
         }
     }
 
-    /// [`take`](Self::take) for methods that tell the latest gradient from the sum: the closure gets
-    /// both, the gradient as it was given, without its weight.
+    /// [`take`](Self::take) for methods that distinguish the latest gradient from the sum: the closure gets
+    /// both, the gradient without its weight γ.
     pub fn take_with_gradient<R>(
         &mut self,
         start: usize,
@@ -150,24 +157,24 @@ impl<'a> Source<'a> {
     ) -> R {
         let (own, sum) = self.scratch.split_at_mut(BLOCK);
         let gradient = self.gradient.block(start, &mut own[..len]);
-        match &mut self.residual {
+        match &mut self.feedback {
             None => {
                 let sum = &mut sum[..len];
                 sum.copy_from_slice(gradient);
                 take(sum, gradient)
             }
-            Some(f) => {
-                let memory = &mut f.residual[start..start + len];
-                kernels::accumulate(memory, gradient, f.beta, f.gamma);
+            Some((Residual { beta, gamma }, residual)) => {
+                let memory = &mut residual[start..start + len];
+                kernels::accumulate(memory, gradient, *beta, *gamma);
                 take(memory, gradient)
             }
         }
     }
 
-    /// [`take`](Self::take) of the whole tensor at once, for methods that go over it several times, and what
+    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times, and what
     /// the method keeps beside it. `spare` holds the tensor where there is no residual.
     pub fn take_all<'b>(&'b mut self, spare: &'b mut Vec<f32>) -> (&'b mut [f32], &'b mut [f32]) {
-        if self.residual.is_none() {
+        if self.feedback.is_none() {
             spare.resize(self.len(), 0.0);
             self.take_blocks(|start, block| {
                 spare[start..start + block.len()].copy_from_slice(block);
@@ -175,27 +182,27 @@ impl<'a> Source<'a> {
             return (spare, self.kept);
         }
         self.take_blocks(|_, _| {});
-        let residual = self.residual.as_mut().map_or(&mut [][..], |f| f.residual);
+        let residual = self.feedback.as_mut().map_or(&mut [][..], |(_, residual)| residual);
         (residual, self.kept)
     }
 
-    /// [`take`](Self::take) over the whole tensor in order, of a method that keeps a number an element, with
-    /// those of the block.
+    /// [`take`](Self::take) over the whole tensor in order, for a method that keeps one number an element; the closure
+    /// gets the block's numbers, too.
     pub fn take_blocks_with_kept(&mut self, mut take: impl FnMut(usize, &mut [f32], &mut [f32])) {
         let kept = std::mem::take(&mut self.kept);
         self.take_blocks(|start, block| take(start, block, &mut kept[start..start + block.len()]));
         self.kept = kept;
     }
 
-    /// [`peek`](Self::peek) over the whole tensor in order, of a method that keeps a number an element.
+    /// [`peek`](Self::peek) over the whole tensor in order, for a method that keeps one number an element.
     pub fn peek_blocks_with_kept(&mut self, mut look: impl FnMut(&[f32], &[f32])) {
         let kept = std::mem::take(&mut self.kept);
         self.peek_blocks(|start, block| look(block, &kept[start..start + block.len()]));
         self.kept = kept;
     }
 
-    /// Adds the squares given, or else those of the latest gradient, to what the method keeps, which is a number
-    /// an element.
+    /// Adds `squares`, or without them those of the latest gradient, to what the method keeps, which is one number an
+    /// element.
     pub(crate) fn add_squares(&mut self, squares: Option<&[f32]>) {
         if let Some(squares) = squares {
             return add_saturating(squares.iter().copied(), self.kept);
@@ -207,14 +214,14 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What has been left of the elements taken, for last touches; `None` without error feedback.
+    /// The residual so far, to correct what was left of elements that were taken; `None` without error feedback.
     pub fn left(&mut self) -> Option<&mut [f32]> {
-        self.residual.as_mut().map(|f| &mut *f.residual)
+        self.feedback.as_mut().map(|(_, residual)| &mut **residual)
     }
 
-    /// What the latest gradient is multiplied by in the sum.
+    /// The weight γ of the latest gradient in the sum; 1 without error feedback.
     pub fn gradient_weight(&self) -> f32 {
-        self.residual.as_ref().map_or(1.0, |f| f.gamma)
+        self.feedback.as_ref().map_or(1.0, |(weights, _)| weights.gamma)
     }
 
     /// [`peek`](Self::peek) over the whole tensor in order; the closure gets each block's offset.
@@ -233,9 +240,9 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether what a message leaves out is kept; where not, work on the residual is wasted.
+    /// Whether what a message leaves out is kept. If not, encoders can skip computing it.
     pub fn keeps_residual(&self) -> bool {
-        self.residual.is_some()
+        self.feedback.is_some()
     }
 
     fn first_non_finite(&mut self) -> NonFinite {
@@ -252,7 +259,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Adds to sums that no number is too large for.
+/// Adds squares to sums, which stay at the largest finite number instead of overflowing.
 pub(crate) fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32]) {
     for (sum, square) in sums.iter_mut().zip(squares) {
         *sum = (*sum + square).min(f32::MAX);

@@ -226,7 +226,7 @@ fn variance(run: &mut Run<'_>, alpha: f64, zeta: f64) {
             assert!((kept - v[at]).abs() <= v[at] * 1e-5 + 1e-37, "{case}, {kept} for {}", v[at]);
             match seen.residual.get(at) {
                 Some(&residual) => run.near(residual, r[at], at, "r"),
-                None => assert!(!run.spec.memory().is_some()),
+                None => assert!(run.spec.memory().is_none()),
             }
         }
     }

@@ -4,7 +4,10 @@ pub mod baseline;
 pub mod hybrid;
 pub mod low_rank;
 pub mod quantization;
+mod single_rank;
 pub mod sparsification;
+
+pub use single_rank::SingleRank;
 
 pub(crate) use crate::wire::{fields, levels, symbols};
 

@@ -4,23 +4,23 @@ use crate::{Compressor, Residual, StateError, Tensor};
 
 /// The arrays of one tensor; `None` before they are needed first.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct KeptArrays {
     /// What messages left out so far.
     pub(super) residual: Option<Vec<f32>>,
     /// A running sum or mean of gradients.
     velocity: Option<Vec<f32>>,
     /// What the compressor keeps for itself.
-    own: Option<Vec<f32>>,
+    kept: Option<Vec<f32>>,
 }
 
 /// The arrays that one step needs, the rest empty.
 pub(super) struct Arrays<'a> {
     pub(super) feedback: Option<(Residual, &'a mut [f32])>,
     pub(super) velocity: &'a mut [f32],
-    pub(super) own: &'a mut [f32],
+    pub(super) kept: &'a mut [f32],
 }
 
-impl Kept {
+impl KeptArrays {
     /// The arrays for a step of a tensor: a residual with these weights, where there is error feedback, a velocity or
     /// not, and what the compressor keeps for itself. Those that are new are zeros.
     pub(super) fn arrays_of(
@@ -41,11 +41,11 @@ impl Kept {
             false => &mut [][..],
             true => array(&mut self.velocity, "velocity", tensor, elements)?,
         };
-        let own = match own_len(compressor, tensor) {
+        let kept = match kept_len(compressor, tensor) {
             0 => &mut [][..],
-            len => array(&mut self.own, "kept", tensor, len)?,
+            len => array(&mut self.kept, "kept", tensor, len)?,
         };
-        Ok(Arrays { feedback, velocity, own })
+        Ok(Arrays { feedback, velocity, kept })
     }
 
     /// Which arrays there are.
@@ -64,17 +64,17 @@ impl Kept {
 
     /// All arrays, with their names in saved states.
     pub(super) fn named(&self) -> [(&'static str, &Option<Vec<f32>>); 3] {
-        [("residual", &self.residual), ("velocity", &self.velocity), ("kept", &self.own)]
+        [("residual", &self.residual), ("velocity", &self.velocity), ("kept", &self.kept)]
     }
 
     /// All arrays, in the order of [`named`](Self::named).
     pub(super) fn named_mut(&mut self) -> [&mut Option<Vec<f32>>; 3] {
-        [&mut self.residual, &mut self.velocity, &mut self.own]
+        [&mut self.residual, &mut self.velocity, &mut self.kept]
     }
 }
 
 /// How many numbers a compressor keeps for itself for a tensor.
-fn own_len(compressor: &dyn Compressor, tensor: &Tensor) -> usize {
+fn kept_len(compressor: &dyn Compressor, tensor: &Tensor) -> usize {
     match compressor.rounds() {
         Some(rounds) => rounds.kept_len(tensor.shape()),
         None if compressor.keeps_squares() => tensor.elements(),

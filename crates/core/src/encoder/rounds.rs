@@ -116,7 +116,7 @@ impl Encoder {
         let Entry { codec, kept, gradient, .. } =
             tensors.get_mut(tensor.name()).expect("round 0 comes first");
         let Codec { spec, compressor } = codecs.get(*codec);
-        let Arrays { feedback, own: kept, .. } =
+        let Arrays { feedback, kept, .. } =
             kept.arrays_of(tensor, spec.memory(), false, &**compressor)?;
         let corrected = feedback.map_or(&mut gradient[..], |(_, residual)| residual);
         let rounds = compressor.rounds().expect("the method has rounds");

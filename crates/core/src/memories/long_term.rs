@@ -1,7 +1,7 @@
 //! SGC's long-term momentum.
 
-use super::{Encoding, Memory, Residual, Step};
-use crate::{NonFinite, Sent, Source};
+use super::{Encoding, Memory, Step};
+use crate::{NonFinite, Residual, Sent, Source};
 
 /// Gradients add up in `u ← u + ε·g`, and `α·u_before + u` is compressed; `u` is 0 afterwards where elements were
 /// sent.

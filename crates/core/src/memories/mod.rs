@@ -2,7 +2,8 @@
 //!
 //! A memory is a rule without state. The arrays it works on belong to a tensor's name; an
 //! [`Encoder`](crate::Encoder) holds, saves and restores them. The plain [`Residual`] is what a spec configures
-//! (`ef`, `beta`, `gamma`); a compressor can bring another rule ([`Compressor::memory`]).
+//! (`ef`, `beta`, `gamma`); a compressor can bring another rule
+//! ([`Compressor::memory`](crate::Compressor::memory)).
 
 mod average;
 mod long_term;
@@ -17,10 +18,9 @@ use std::fmt::Debug;
 pub use average::Average;
 pub use long_term::LongTerm;
 pub use momentum::Momentum;
-pub use residual::Residual;
 pub use squares::Squares;
 
-use crate::{Compressor, Context, Input, NonFinite, Sent, Source, Workspace};
+use crate::{Context, Input, NonFinite, Residual, Sent, Source, Workspace};
 
 /// A rule by which part of a gradient is kept and added to later gradients.
 ///
@@ -45,7 +45,7 @@ pub trait Memory: Debug + Send + Sync {
         false
     }
 
-    /// Whether it keeps sums of squares, one an element, in [`Step::own`], and so looks at [`Input::squares`].
+    /// Whether it keeps sums of squares, one an element, in [`Step::kept`], and so looks at [`Input::squares`].
     fn keeps_squares(&self) -> bool {
         false
     }
@@ -78,7 +78,7 @@ pub struct Step<'a> {
     /// A second kept array, where the memory [needs one](Memory::keeps_velocity); else empty.
     pub velocity: &'a mut [f32],
     /// What the compressor keeps for itself, such as factors to start from or sums of squares; often empty.
-    pub own: &'a mut [f32],
+    pub kept: &'a mut [f32],
     /// [`SCRATCH`](crate::SCRATCH) elements of working memory, for [`Source::new`].
     pub scratch: &'a mut [f32],
     /// Whether the values are no gradients, so that nothing may be lost on purpose
@@ -87,18 +87,17 @@ pub struct Step<'a> {
 }
 
 /// The encoding that a memory surrounds.
-#[derive(Debug)]
 pub struct Encoding<'a> {
-    pub(crate) compressor: &'a dyn Compressor,
+    /// Appends the message for a source.
+    pub(crate) encode: &'a mut dyn FnMut(&mut Source<'_>, &mut Workspace) -> Sent,
     pub(crate) context: &'a Context<'a>,
     pub(crate) workspace: &'a mut Workspace,
-    pub(crate) message: &'a mut Vec<u8>,
 }
 
 impl Encoding<'_> {
     /// Appends the message for `source`; what it fails to carry stays in the source's residual.
     pub fn encode(&mut self, source: &mut Source<'_>) -> Sent {
-        self.compressor.encode(source, self.context, self.workspace, self.message)
+        (self.encode)(source, self.workspace)
     }
 
     /// Which tensor, rank and step it is.

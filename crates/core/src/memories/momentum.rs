@@ -1,8 +1,8 @@
 //! DGC's momentum correction.
 
 use super::velocity::{accelerate, for_blocks};
-use super::{Encoding, Memory, Residual, Step};
-use crate::{Floats, NonFinite, Sent, Source};
+use super::{Encoding, Memory, Step};
+use crate::{Floats, NonFinite, Residual, Sent, Source};
 
 /// The gradient, clipped, goes into a velocity `u ← m·u + g` and that into the residual, `v ← v + u`, which is
 /// compressed; both are 0 afterwards where elements were sent.

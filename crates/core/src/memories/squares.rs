@@ -10,10 +10,10 @@ pub struct Squares;
 
 impl Memory for Squares {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
-        let Step { input, feedback, own, scratch, plain, .. } = step;
+        let Step { input, feedback, kept, scratch, plain, .. } = step;
         // Nothing is added before the gradient is known to be finite.
         let source = Source::new(input.gradient, feedback, scratch)?;
-        let mut source = source.with_kept(own).with_plain_memory(plain);
+        let mut source = source.with_kept(kept).with_plain_memory(plain);
         source.add_squares(input.squares);
         Ok(encoding.encode(&mut source))
     }

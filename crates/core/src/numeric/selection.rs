@@ -60,7 +60,7 @@ pub(super) fn evenly(source: &mut Source<'_>, values: &mut Vec<f32>) {
     evenly_of(source, 0, values);
 }
 
-/// The same of at least so many elements, or all.
+/// Like [`evenly`], with at least `least` elements, or all.
 pub(super) fn evenly_of(source: &mut Source<'_>, least: usize, values: &mut Vec<f32>) {
     let elements = source.len();
     sample(source, elements / SAMPLED, least.max(LEAST_BRACKET), values, |i, runs| {
@@ -118,7 +118,7 @@ fn nth_largest(values: &mut [f32], rank: usize) -> f32 {
 /// The first digit is the exponent and three bits of mantissa.
 const DIGITS: [Digit; 3] =
     [Digit { shift: 20, bits: 11 }, Digit { shift: 10, bits: 10 }, Digit { shift: 0, bits: 10 }];
-/// Counters are kept in so many copies, because runs of equal digits would wait for each other.
+/// Copies of the counters: increments of one counter in a row would have to wait for each other.
 const COPIES: usize = 4;
 
 /// A few bits of the pattern of an absolute value. Patterns order as the values do.
@@ -198,9 +198,9 @@ fn pattern(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff
 }
 
-/// Elements of a sample lie in runs of so many, a cache line.
+/// Elements of a sample lie in runs of this length, a cache line.
 const RUN: usize = 16;
-/// A sample holds one element of so many…
+/// A sample holds one of this number of elements…
 const SAMPLED: usize = 256;
 /// …but no fewer than this, to estimate by.
 const LEAST_SAMPLE: usize = 4096;
@@ -238,8 +238,8 @@ pub fn at_random(
     sample(source, size, least, values, |_, _| rng.below(runs) as usize);
 }
 
-/// Fills `values` with `size` elements or at least `least`, in runs; `place` says which run is the
-/// i-th of so many. A tensor of no more elements is taken whole.
+/// Fills `values` with `size` elements or at least `least`, in runs; `place` gives the index in the tensor of the
+/// i-th of n runs. A tensor of no more elements is taken whole.
 fn sample(
     source: &mut Source<'_>,
     size: usize,

@@ -64,7 +64,7 @@ impl CountSketch {
         }
     }
 
-    /// Hands over the estimates of so many elements, a block at a time with the offset of its first. `found` is
+    /// Calls `take` with the estimates of all elements, a block at a time with the offset of its first. `found` is
     /// working memory.
     pub fn estimates(
         &self,

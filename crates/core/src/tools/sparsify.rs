@@ -8,7 +8,7 @@ use crate::{Source, Workspace};
 /// Which elements are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Selection {
-    /// So many of the largest absolute values; of equal ones those that come first.
+    /// This number of the largest absolute values; of equal ones those that come first.
     Largest(usize),
     /// Those whose absolute value is above a number.
     Above(f32),

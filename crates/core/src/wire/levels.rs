@@ -10,7 +10,7 @@ pub(crate) fn invertible(step: f32) -> (f32, f32) {
     if inverse.is_finite() { (step, inverse) } else { (0.0, 0.0) }
 }
 
-/// The step of so many levels up to the largest value, which stays finite, and its inverse.
+/// The step at which `levels` steps reach `largest` without overflowing, and its inverse.
 pub(crate) fn step(largest: f32, levels: f32) -> (f32, f32) {
     let step = largest / levels;
     invertible(if (step * levels).is_finite() { step } else { step.next_down() })

@@ -1,4 +1,4 @@
-//! A symbol for each of so many elements, or bytes, in bits of one number or in Huffman's code.
+//! Symbols, one for each element or byte, each in the same number of bits or in Huffman's code.
 //!
 //! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` the symbols follow each other
 //! in w bits each, from the lowest up. With `code=huffman` there is a byte before them: 1 for the
@@ -29,7 +29,7 @@ pub(crate) struct Alphabet {
 }
 
 impl Alphabet {
-    /// Symbols below a number from 2 to 2^16.
+    /// The symbols below `symbols`, which is 2 to 2^16.
     pub(crate) fn new(symbols: usize, huffman: bool) -> Self {
         Self { symbols, huffman }
     }
@@ -39,12 +39,12 @@ impl Alphabet {
         Self::new(symbols, values.choice(CODE.key) == "huffman")
     }
 
-    /// Bits of a symbol in the code of one width.
+    /// Bits of a symbol without Huffman's code.
     fn width(self) -> u32 {
         (self.symbols - 1).ilog2() + 1
     }
 
-    /// Bits of a symbol, where that is one number.
+    /// Bits of a symbol; `None` with Huffman's code, where they differ.
     pub(crate) fn value_bits(self) -> Option<u32> {
         (!self.huffman).then(|| self.width())
     }
@@ -116,7 +116,7 @@ impl Alphabet {
         self.take_fixed(message, elements, symbols)
     }
 
-    /// Appends symbols in bits of one width.
+    /// Appends symbols, all in the same number of bits.
     pub(crate) fn put_fixed(self, symbols: &[u16], message: &mut Vec<u8>) {
         let mut words = [0; CHUNK];
         for symbols in symbols.chunks(CHUNK) {
@@ -132,7 +132,7 @@ impl Alphabet {
         }
     }
 
-    /// Reads so many symbols in bits of one width off the front of a message.
+    /// Reads `elements` symbols of one width off the front of a message.
     pub(crate) fn take_fixed(
         self,
         message: &mut &[u8],
@@ -171,12 +171,12 @@ impl Alphabet {
         coder.code.reserve(self.symbols);
     }
 
-    /// The most bytes that so many elements take.
+    /// The most bytes that the symbols of `elements` elements take.
     pub(crate) fn max_len(self, elements: usize) -> usize {
         usize::from(self.huffman) + bytes(elements, self.width())
     }
 
-    /// The most elements that so many bytes hold.
+    /// The most elements whose symbols fit in `len` bytes.
     pub(crate) fn max_elements(self, len: usize) -> usize {
         if self.huffman {
             // A stream of one symbol takes no bits, however long it is; counts have 32 bits.
@@ -187,7 +187,7 @@ impl Alphabet {
     }
 }
 
-/// The bytes of so many elements in bits of one width.
+/// The bytes of `elements` symbols of `width` bits.
 fn bytes(elements: usize, width: u32) -> usize {
     (elements as u128 * u128::from(width)).div_ceil(8).min(usize::MAX as u128 / 2) as usize
 }

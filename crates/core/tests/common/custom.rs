@@ -91,7 +91,7 @@ struct Buffers {
     compensated: Vec<f32>,
     left: Vec<f32>,
     next: Vec<f32>,
-    own: Vec<f32>,
+    kept: Vec<f32>,
 }
 
 impl<F: Functions> Memory for Grace<F> {
@@ -110,9 +110,9 @@ impl<F: Functions> Grace<F> {
         step: Step<'_>,
         encoding: &mut Encoding<'_>,
     ) -> Result<Sent, NonFinite> {
-        let Step { input, feedback, own, scratch, .. } = step;
+        let Step { input, feedback, kept, scratch, .. } = step;
         let (_, memory) = feedback.expect("it is error feedback");
-        let Buffers { gradient, compensated, left, next, own: own_before } = buffers;
+        let Buffers { gradient, compensated, left, next, kept: kept_before } = buffers;
         gradient.clear();
         Source::new(input.gradient, None, scratch)?
             .peek_blocks(|_, block| gradient.extend_from_slice(block));
@@ -120,18 +120,18 @@ impl<F: Functions> Grace<F> {
         self.0.compensate(memory, gradient, encoding.context().step, compensated);
         left.clear();
         left.resize(memory.len(), 0.0);
-        own_before.clear();
-        own_before.extend_from_slice(own);
+        kept_before.clear();
+        kept_before.extend_from_slice(kept);
         let feedback = Some((Residual::PLAIN, &mut left[..]));
         let source = Source::new(Floats::F32(compensated), feedback, scratch)?;
-        let sent = encoding.encode(&mut source.with_kept(&mut *own));
+        let sent = encoding.encode(&mut source.with_kept(&mut *kept));
 
         let positions = (sent == Sent::Positions).then(|| encoding.positions());
         next.clear();
         next.extend_from_slice(memory);
         self.0.update(next, &Encoded { gradient, compensated, left, positions });
         if let Err(error) = finite(next, scratch) {
-            own.copy_from_slice(own_before);
+            kept.copy_from_slice(kept_before);
             return Err(error);
         }
         memory.copy_from_slice(next);

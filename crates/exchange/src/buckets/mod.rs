@@ -190,7 +190,7 @@ impl Reducer {
         agreement::on_configuration(&mut *self.transport, &description)?;
         self.dissolve(|group| tensors.iter().any(|tensor| group.has(tensor.name())));
         let named = |name: &str| tensors.iter().any(|tensor| tensor.name() == name);
-        if self.loose.setting("push/spec").is_ok() {
+        if self.loose.settings_under("push/spec/").next().is_some() {
             average.restore(&state_keys::of_tensors(self.loose.clone(), named))?;
             self.loose
                 .retain_floats(|text| !Entry::read(text).is_some_and(|entry| named(entry.name)));

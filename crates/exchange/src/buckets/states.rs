@@ -83,23 +83,6 @@ impl Reducer {
                 return Err(StateError::WrongSize { entry, found, expected });
             }
         }
-        if let Ok(spec) = state.setting("push/spec") {
-            let policy = &self.model.policy;
-            let later = policy.later.iter().map(|(_, spec)| spec.to_string());
-            let mut own = std::iter::once(policy.push.to_string()).chain(later);
-            if !own.any(|own| own == spec) {
-                return Err(StateError::Mismatch {
-                    key: "compressor".to_owned(),
-                    found: spec.to_owned(),
-                    expected: policy.push.to_string(),
-                });
-            }
-        }
-        for (at, rule) in self.model.policy.rules.iter().enumerate() {
-            if state.setting("push/spec").is_ok() {
-                state.expect_setting(&format!("push/rule{at}/spec"), &rule.spec.to_string())?;
-            }
-        }
         Ok(())
     }
 }

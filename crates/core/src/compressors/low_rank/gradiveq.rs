@@ -31,9 +31,10 @@ use faer::{Accum, Mat, MatRef, Par, Side};
 use gradwire_bits::{DecodeError, kernels};
 
 use super::factors::Factors;
+use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{orthonormalise, times};
 use crate::registry::{Guarantees, Kind, Param};
-use crate::rounds::{self, RankState, RoundContext, Rounds, SingleRank};
+use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{Aggregation, Entry, Family, Sent, Workspace};
 
 /// What a count in `f32` reaches.

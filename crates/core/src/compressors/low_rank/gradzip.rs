@@ -28,9 +28,10 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::factors::{self, Factors};
+use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse, times, transposed_times};
 use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::rounds::{self, RankState, RoundContext, Rounds, SingleRank};
+use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{Aggregation, Entry, Family, Sent, Workspace};
 
 /// The registry entry.

@@ -28,9 +28,10 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
+use crate::compressors::single_rank::SingleRank;
 use crate::numeric::sketch::{CountSketch, MAX_ROWS};
 use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::rounds::{self, RankState, RoundContext, Rounds, SingleRank};
+use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{Aggregation, BLOCK, Context, Entry, Family, Sent, Workspace};
 
 /// The registry entry.
