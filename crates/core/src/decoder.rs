@@ -1,4 +1,4 @@
-//! The receiving end: bytes to tensor, with nothing of the sender's state.
+//! The receiving end: from bytes to a tensor, without the sender's state.
 
 use std::collections::HashMap;
 

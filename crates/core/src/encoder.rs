@@ -106,7 +106,7 @@ impl Encoder {
     /// What the messages for a tensor have left out so far, or what a [memory](crate::memories) of the compressor's own
     /// keeps in its place; `None` before the tensor's first message, or without error feedback.
     pub fn residual(&self, name: &str) -> Option<&[f32]> {
-        self.tensors.get(name)?.kept.residual.as_deref()
+        self.tensors.get(name)?.kept.residual()
     }
 
     /// Appends the message for `input` to `message` and updates what is kept for the tensor.

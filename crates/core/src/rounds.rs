@@ -91,13 +91,13 @@ impl RankState<'_> {
     }
 }
 
-/// The addend of a tensor that travels as it is; nothing of it is left.
+/// The addend of a tensor that is sent uncompressed; nothing of it is left.
 pub(crate) fn contribute_raw(state: &mut RankState<'_>, addend: &mut Vec<f32>) {
     addend.extend_from_slice(state.corrected);
     state.corrected.fill(0.0);
 }
 
-/// Adds a tensor that travelled as it is.
+/// Adds a tensor that was sent uncompressed.
 pub(crate) fn add_raw(means: &[f32], weight: f32, out: &mut [f32]) -> Result<(), DecodeError> {
     kernels::add_scaled(out, means, weight);
     Ok(())

@@ -15,7 +15,7 @@ struct Transcript {
     addend: Vec<f32>,
 }
 
-/// A method in rounds as a compressor of its own: its message is the transcript of a single rank,
+/// A method in rounds as a compressor: its message is the transcript of a single rank,
 /// little-endian `f32`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SingleRank<R>(pub R);
@@ -70,7 +70,7 @@ impl<R: Rounds> Compressor for SingleRank<R> {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        // Whatever a method would not shrink travels as it is.
+        // A tensor that a method would not shrink is sent uncompressed.
         elements.saturating_mul(4)
     }
 

@@ -2,16 +2,13 @@
 
 use crate::{Compressor, Residual, StateError, Tensor};
 
-/// The arrays of one tensor; `None` before they are needed first.
+/// The names of the arrays in saved states: what messages left out so far, a running sum or mean of gradients, and what
+/// the compressor keeps for itself.
+pub(super) const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
+
+/// The arrays of one tensor, in the order of [`KINDS`]; `None` before they are needed first.
 #[derive(Debug, Default)]
-pub(super) struct KeptArrays {
-    /// What messages left out so far.
-    pub(super) residual: Option<Vec<f32>>,
-    /// A running sum or mean of gradients.
-    velocity: Option<Vec<f32>>,
-    /// What the compressor keeps for itself.
-    kept: Option<Vec<f32>>,
-}
+pub(super) struct KeptArrays(pub(super) [Option<Vec<f32>>; 3]);
 
 /// The arrays that one step needs, the rest empty.
 pub(super) struct Arrays<'a> {
@@ -21,8 +18,13 @@ pub(super) struct Arrays<'a> {
 }
 
 impl KeptArrays {
-    /// The arrays for a step of a tensor: a residual with these weights, where there is error feedback, a velocity or
-    /// not, and what the compressor keeps for itself. Those that are new are zeros.
+    /// What messages left out so far.
+    pub(super) fn residual(&self) -> Option<&[f32]> {
+        self.0[0].as_deref()
+    }
+
+    /// The arrays for a step of a tensor: with error feedback the residual, with these weights; a velocity or not; and
+    /// what the compressor keeps for itself. New ones are zeros.
     pub(super) fn arrays_of(
         &mut self,
         tensor: &Tensor,
@@ -30,46 +32,37 @@ impl KeptArrays {
         velocity: bool,
         compressor: &dyn Compressor,
     ) -> Result<Arrays<'_>, StateError> {
-        let elements = tensor.elements();
-        let feedback = match feedback {
-            None => None,
-            Some(weights) => {
-                Some((weights, array(&mut self.residual, "residual", tensor, elements)?))
+        let kept_len = kept_len(compressor, tensor);
+        let needed = [feedback.is_some(), velocity, kept_len > 0];
+        let lens = [tensor.elements(), tensor.elements(), kept_len];
+        let mut slices = [&mut [][..], &mut [], &mut []];
+        for (kind, array) in self.0.iter_mut().enumerate().filter(|(kind, _)| needed[*kind]) {
+            let values = array.get_or_insert_with(|| vec![0.0; lens[kind]]);
+            if values.len() != lens[kind] {
+                return Err(StateError::WrongSize {
+                    entry: format!("{}/{}", KINDS[kind], tensor.name()),
+                    found: values.len(),
+                    expected: lens[kind],
+                });
             }
-        };
-        let velocity = match velocity {
-            false => &mut [][..],
-            true => array(&mut self.velocity, "velocity", tensor, elements)?,
-        };
-        let kept = match kept_len(compressor, tensor) {
-            0 => &mut [][..],
-            len => array(&mut self.kept, "kept", tensor, len)?,
-        };
-        Ok(Arrays { feedback, velocity, kept })
+            slices[kind] = values;
+        }
+        let [residual, velocity, kept] = slices;
+        Ok(Arrays { feedback: feedback.map(|weights| (weights, residual)), velocity, kept })
     }
 
     /// Which arrays there are.
     pub(super) fn present(&self) -> [bool; 3] {
-        self.named().map(|(_, array)| array.is_some())
+        self.0.each_ref().map(Option::is_some)
     }
 
     /// Drops the arrays that were not [`present`](Self::present) before.
     pub(super) fn drop_new(&mut self, present: [bool; 3]) {
-        for (array, present) in self.named_mut().into_iter().zip(present) {
+        for (array, present) in self.0.iter_mut().zip(present) {
             if !present {
                 *array = None;
             }
         }
-    }
-
-    /// All arrays, with their names in saved states.
-    pub(super) fn named(&self) -> [(&'static str, &Option<Vec<f32>>); 3] {
-        [("residual", &self.residual), ("velocity", &self.velocity), ("kept", &self.kept)]
-    }
-
-    /// All arrays, in the order of [`named`](Self::named).
-    pub(super) fn named_mut(&mut self) -> [&mut Option<Vec<f32>>; 3] {
-        [&mut self.residual, &mut self.velocity, &mut self.kept]
     }
 }
 
@@ -80,21 +73,4 @@ fn kept_len(compressor: &dyn Compressor, tensor: &Tensor) -> usize {
         None if compressor.keeps_squares() => tensor.elements(),
         None => 0,
     }
-}
-
-fn array<'a>(
-    array: &'a mut Option<Vec<f32>>,
-    kind: &str,
-    tensor: &Tensor,
-    len: usize,
-) -> Result<&'a mut [f32], StateError> {
-    let values = array.get_or_insert_with(|| vec![0.0; len]);
-    if values.len() != len {
-        return Err(StateError::WrongSize {
-            entry: format!("{kind}/{}", tensor.name()),
-            found: values.len(),
-            expected: len,
-        });
-    }
-    Ok(values)
 }

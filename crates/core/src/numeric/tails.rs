@@ -34,7 +34,7 @@ pub struct Buffers {
 
 /// Both tails of up to `k` elements each, exactly, in one pass over the tensor beside the sample: it
 /// gathers what lies beyond a bound that holds each tail in all likelihood. Where the sample misleads,
-/// because values are ordered or many are equal, a second pass gathers all of a sign.
+/// because values are ordered or many are equal, a second pass collects all elements of a sign.
 pub fn tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
     let Buffers { above, below, patterns, positions } = buffers;
     let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, above));
@@ -58,7 +58,7 @@ pub fn tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail;
 /// Elements of a tail that a sample to estimate it by must hold, about: fewer scatter too much.
 const LEAST_TAIL: usize = 32;
 
-/// Estimates of both tails from a sample alone: its own tails of the same relative size.
+/// Estimates of both tails from a sample only: its own tails of the same relative size.
 pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
     let elements = source.len();
     let Buffers { above, below, patterns, .. } = buffers;

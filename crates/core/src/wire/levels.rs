@@ -3,8 +3,8 @@
 
 use gradwire_bits::kernels;
 
-/// The step and its inverse; both zero where the inverse would overflow, and levels cannot be told
-/// apart.
+/// The step and its inverse; both zero where the inverse would overflow, and levels
+/// cannot be distinguished.
 pub(crate) fn invertible(step: f32) -> (f32, f32) {
     let inverse = 1.0 / step;
     if inverse.is_finite() { (step, inverse) } else { (0.0, 0.0) }

@@ -46,7 +46,7 @@ pub(super) struct Bins {
 pub(super) enum Pick {
     /// The first of its largest elements.
     Largest,
-    /// All that come near the largest with so many of the latest gradients on top.
+    /// All that reach the largest once this multiple of the latest gradient is added.
     Near(f32),
 }
 
@@ -210,7 +210,7 @@ struct Record {
 }
 
 impl Record {
-    /// Records for bins of so many elements: 8 bits below 64, 16 below 16 Ki, else (beyond the
+    /// Records for bins of `bin` elements: 8 bits below 64, 16 below 16 Ki, else (beyond the
     /// paper) 32.
     fn of(bin: usize) -> Self {
         let width = match bin {

@@ -128,7 +128,7 @@ impl QsparseLocal {
     }
 }
 
-/// β of so many elements that share a norm: the bound of the quantizer's relative variance.
+/// β of `elements` elements that share a norm: the bound of the quantizer's relative variance.
 fn beta(elements: usize, s: u16) -> f64 {
     let (elements, s) = (elements as f64, f64::from(s));
     (elements / (s * s)).min(elements.sqrt() / s)
@@ -167,7 +167,7 @@ impl Quantizer {
         alphabet.write(workspace, message);
     }
 
-    /// Reads so many values off the front of a message into the workspace, times `weight`.
+    /// Reads `count` values off the front of a message into the workspace, times `weight`.
     fn read(
         self,
         message: &mut &[u8],
@@ -201,7 +201,7 @@ impl Quantizer {
         Ok(())
     }
 
-    /// The most bytes of so many values.
+    /// The most bytes that `count` values take.
     fn max_len(self, count: usize) -> usize {
         match self {
             Quantizer::Sign => 4 + count.div_ceil(8),
@@ -212,7 +212,7 @@ impl Quantizer {
         }
     }
 
-    /// The most values that so many bytes hold.
+    /// The most values that fit in `len` bytes.
     fn most(self, len: usize) -> usize {
         match self {
             Quantizer::Sign => len.saturating_mul(8),

@@ -100,7 +100,7 @@ impl Budget {
         }
     }
 
-    /// The most atoms above the level, of so many.
+    /// The most of `atoms` atoms that can be above the level.
     fn most_above(self, atoms: usize) -> usize {
         match self {
             Budget::Atoms(s) => atoms.min(s as usize),
@@ -108,7 +108,7 @@ impl Budget {
         }
     }
 
-    /// The most atoms expected, of so many.
+    /// The most of `atoms` atoms that are expected to be drawn.
     fn expected(self, atoms: usize) -> usize {
         match self {
             Budget::Atoms(s) => atoms.min(s.ceil() as usize),
@@ -160,7 +160,7 @@ impl Sides {
         self.rows + self.columns
     }
 
-    /// Whether so many atoms are shorter than the matrix.
+    /// Whether a message with this number of atoms is shorter than the matrix.
     fn pays(self, atoms: f64) -> bool {
         atoms * (self.atom() as f64) < self.rows as f64 * self.columns as f64
     }

@@ -17,7 +17,7 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    /// The factors of a tensor; `None` where it travels as it is.
+    /// The factors of a tensor; `None` where it is sent uncompressed.
     pub(super) fn of(shape: &[usize], rank: usize) -> Option<Self> {
         let [rows, columns] = dimensions(shape)?;
         let smaller = (rows + columns).checked_mul(rank)? < rows.checked_mul(columns)?;
@@ -95,7 +95,7 @@ pub(super) fn addend_len(context: &RoundContext<'_>, rank: usize, round: usize) 
     }
 }
 
-/// The most elements of a matrix whose factors of so many columns have so many bytes: a square one's.
+/// The most elements of a matrix whose two factors with `rank` columns take `message_len` bytes: those of a square one.
 pub(super) fn max_elements(rank: usize, message_len: usize) -> usize {
     let side = message_len / 4 / rank / 2 + 1;
     side.saturating_mul(side).max(message_len / 4)

@@ -90,7 +90,7 @@ pub struct GradiVeq {
 
 impl GradiVeq {
     /// Slices as rows and their coefficients as a first factor, the basis as a second; `None` where the tensor
-    /// travels as it is.
+    /// is sent uncompressed.
     fn factors(&self, elements: usize) -> Option<Factors> {
         Factors::of(&[elements / self.slice, self.slice], self.keep)
     }

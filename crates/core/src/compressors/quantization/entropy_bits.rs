@@ -158,7 +158,7 @@ fn count(symbols: &[u16], bits: u32, counts: &mut Vec<u32>) {
     symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
 }
 
-/// The entropy of a histogram of so many elements, in bits.
+/// The entropy of a histogram of `elements` elements, in bits.
 fn entropy(counts: &[u32], elements: usize) -> f64 {
     let part = |&count: &u32| {
         let p = f64::from(count) / elements as f64;

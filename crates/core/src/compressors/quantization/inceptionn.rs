@@ -178,7 +178,7 @@ fn values_len(tags: &[u8]) -> usize {
     tags.iter().map(|&tags| usize::from(GROUPS[usize::from(tags)].size)).sum()
 }
 
-/// Hands over the tags and values of a block after the other, with its offset, until told to stop.
+/// Calls `visit` with the offset, tags and values of each block, until it returns false.
 fn for_blocks(
     packed: &[u8],
     mut values: &[u8],

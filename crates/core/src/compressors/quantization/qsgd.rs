@@ -121,7 +121,7 @@ impl Qsgd {
         Self { s, bucket: values.whole("bucket") as usize, norm: norm(values), code }
     }
 
-    /// The buckets of so many elements.
+    /// The buckets of a tensor of `elements` elements.
     fn buckets(&self, elements: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let bucket = if self.bucket == 0 { elements.max(1) } else { self.bucket };
         (0..elements).step_by(bucket).map(move |start| start..elements.min(start + bucket))

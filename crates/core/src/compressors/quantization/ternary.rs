@@ -98,7 +98,9 @@ impl Fifths {
     pub(super) fn check_plain(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         fields::expect_len(bytes, self.len)?;
         if kernels::max_byte(bytes) > LARGEST_DIGIT {
-            return Err(DecodeError::Corrupt("a byte is no five trits"));
+            return Err(DecodeError::Corrupt(
+                "a byte is above 242, the largest code of five trits",
+            ));
         }
         self.check_padding(bytes)
     }

@@ -122,7 +122,7 @@ fn put_coded(
 #[derive(Debug, Default)]
 struct Coded(Vec<u8>);
 
-/// Reads what [`put_coded`] appends, up to so many bytes.
+/// Reads what [`put_coded`] appends, `most` bytes at most.
 fn take_coded<'a>(
     alphabet: Alphabet,
     mut message: &[u8],

@@ -204,7 +204,10 @@ mod tests {
         assert_eq!(result(&[121, 122]), Err(DecodeError::Corrupt("padding is not zero")));
         assert_eq!(result(&[243]), Ok(()));
         let long = decode("3lc:zre=off", &message(ONE, &[121, 243]), 1.0, &mut out);
-        assert_eq!(long, Err(DecodeError::Corrupt("a byte is no five trits")));
+        assert_eq!(
+            long,
+            Err(DecodeError::Corrupt("a byte is above 242, the largest code of five trits"))
+        );
         let negative = decode("3lc", &message([0, 0, 0x80, 0xbf], &[243]), 1.0, &mut out);
         assert_eq!(negative, Err(DecodeError::Corrupt("the scale is negative")));
         assert_eq!(out, [7.0; 6]);

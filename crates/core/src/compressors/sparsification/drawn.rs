@@ -181,7 +181,7 @@ pub(in crate::compressors) fn decode_add(
     Ok(())
 }
 
-/// The longest message with up to `most` of so many elements above the level.
+/// The longest message with up to `most` of `elements` elements above the level.
 pub(in crate::compressors) fn max_len(most: usize, elements: usize) -> usize {
     // No code of positions is longer than a bitmap where that is the shortest.
     let large = 1 + varint::len(most as u64) + Code::Bitmap.max_len(most, elements);

@@ -100,7 +100,7 @@ struct Sizes {
 }
 
 impl SketchedSgd {
-    /// `None` where the tensor travels as it is.
+    /// `None` where the tensor is sent uncompressed.
     fn sizes(&self, elements: usize) -> Option<Sizes> {
         let sent = ((self.ratio * elements as f64 + 0.5) as usize).max(1);
         let columns = self.width.checked_mul(sent)?;

@@ -50,8 +50,8 @@ impl MinMax {
         (top > 0).then(|| Alphabet::new(usize::from(top) + 1, self.huffman))
     }
 
-    /// Appends the sketch of the `numbers` of so many `keys`, none above `top`, and leaves what it
-    /// answers in their place.
+    /// Appends the sketch of the `numbers` of `keys`, one a key and none above `top`, and replaces them by the
+    /// sketch's answers.
     pub(super) fn write(
         self,
         keys: &[u32],
@@ -117,7 +117,7 @@ impl MinMax {
         Ok(())
     }
 
-    /// The most bytes of the sketches of up to `keys` keys in so many lists.
+    /// The most bytes of the sketches of up to `keys` keys in `lists` lists.
     pub(super) fn max_len(self, keys: usize, lists: usize, top: u8) -> usize {
         let pieces = keys.div_ceil(PIECE) + lists;
         let bins = self.rows.saturating_mul(self.columns(keys) + pieces);

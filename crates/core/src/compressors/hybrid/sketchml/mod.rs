@@ -105,7 +105,7 @@ pub struct SketchMl {
 struct Group {
     /// The number of the first, those below zero counted from [`MOST`].
     first: usize,
-    /// How many they are.
+    /// How many buckets it has.
     size: usize,
 }
 
@@ -145,7 +145,7 @@ impl SketchMl {
         bins.reserve(self.sketch.bins(elements));
     }
 
-    /// The groups of a side with so many buckets.
+    /// The groups of a side with `buckets` buckets.
     fn groups(&self, side: usize, buckets: usize) -> impl Iterator<Item = Group> + use<> {
         let size = buckets.div_ceil(self.groups).max(1);
         (0..buckets)

@@ -24,7 +24,7 @@ fn bytes() -> Alphabet {
 /// The most bytes beyond those of the other form: one before each code.
 pub(super) const EXTRA: usize = 3;
 
-/// The most elements that so many bytes hold.
+/// The most elements that fit in `len` bytes.
 pub(super) fn max_elements(len: usize) -> usize {
     bytes().max_elements(len)
 }
@@ -84,7 +84,7 @@ fn sort(cuts: Cuts, source: &mut Source<'_>, symbols: &mut Vec<u16>, sorted: &mu
     });
 }
 
-/// Gives values of a byte of which the sign alone is left, which are zeros, the tag of nothing.
+/// Gives values of one byte of which only the sign is left, which are zeros, the tag for zero.
 fn drop_signs(tags: &mut [u8], words: &[u32]) {
     for (tag, &word) in tags.iter_mut().zip(words) {
         *tag &= !u8::from((*tag == 1) & (word & 0x7f == 0));
