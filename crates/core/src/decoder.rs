@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::codecs::{Codec, Codecs};
-use crate::encoder::{check_length, check_size};
+use crate::codecs::{Codec, Codecs, check_length};
 use crate::{Compressor, Context, Error, Spec, Tensor, Workspace};
 
 /// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
@@ -66,9 +65,10 @@ impl Decoder {
         weight: f32,
         out: &mut [f32],
     ) -> Result<(), Error> {
+        // Not by `codec_of`, which would borrow the workspace, too.
         let place = self.assigned.get(tensor.name()).copied().unwrap_or(Codecs::DEFAULT);
         let codec = self.codecs.get(place);
-        check_size(codec, tensor)?;
+        codec.check_size(tensor)?;
         check_length(tensor, out.len())?;
         let context = Context {
             seed: self.seed,

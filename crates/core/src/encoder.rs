@@ -7,7 +7,7 @@ mod state;
 use std::collections::HashMap;
 
 use self::kept::{Arrays, KeptArrays};
-use crate::codecs::{Codec, Codecs};
+use crate::codecs::{Codec, Codecs, check_length};
 use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
 use crate::{
@@ -163,7 +163,7 @@ impl Encoder {
     }
 
     fn check(&self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
-        check_size(self.codec_of(tensor.name()), tensor)?;
+        self.codec_of(tensor.name()).check_size(tensor)?;
         check_length(tensor, input.gradient.len())?;
         let Some(squares) = input.squares else { return Ok(()) };
         check_length(tensor, squares.len())?;
@@ -193,27 +193,4 @@ impl Encoder {
             ranks: self.ranks,
         }
     }
-}
-
-/// Refuses a buffer of another length than the tensor's.
-pub(crate) fn check_length(tensor: &Tensor, found: usize) -> Result<(), Error> {
-    if found == tensor.elements() {
-        return Ok(());
-    }
-    let (tensor, expected) = (tensor.name().to_owned(), tensor.elements());
-    Err(Error::WrongLength { tensor, expected, found })
-}
-
-/// Refuses a tensor with more elements than the compressor can number.
-pub(crate) fn check_size(codec: &Codec, tensor: &Tensor) -> Result<(), Error> {
-    let limit = codec.compressor.max_elements(usize::MAX);
-    if tensor.elements() <= limit {
-        return Ok(());
-    }
-    Err(Error::TooLarge {
-        tensor: tensor.name().to_owned(),
-        elements: tensor.elements(),
-        id: codec.spec.entry().id,
-        limit,
-    })
 }

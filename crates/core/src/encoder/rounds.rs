@@ -3,8 +3,8 @@
 use gradwire_bits::DecodeError;
 
 use super::kept::Arrays;
-use super::{Encoder, Entry, check_length};
-use crate::codecs::Codec;
+use super::{Encoder, Entry};
+use crate::codecs::{Codec, check_length};
 use crate::rounds::{RankState, RoundContext, Rounds};
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
@@ -112,13 +112,17 @@ impl Encoder {
         tensor: &Tensor,
         context: &'a Context<'a>,
     ) -> Result<(&'a dyn Rounds, RankState<'a>), Error> {
+        self.enter(tensor.name());
         let Self { codecs, tensors, workspace, .. } = self;
         let Entry { codec, kept, gradient, .. } =
-            tensors.get_mut(tensor.name()).expect("round 0 comes first");
+            tensors.get_mut(tensor.name()).expect("the tensor was entered");
         let Codec { spec, compressor } = codecs.get(*codec);
         let Arrays { feedback, kept, .. } =
             kept.arrays_of(tensor, spec.memory(), false, &**compressor)?;
-        let corrected = feedback.map_or(&mut gradient[..], |(_, residual)| residual);
+        let corrected = feedback.map(|(_, residual)| residual).unwrap_or_else(|| {
+            gradient.resize(tensor.elements(), 0.0);
+            gradient
+        });
         let rounds = compressor.rounds().expect("the method has rounds");
         Ok((rounds, RankState { corrected, kept, context, single_rank: false, workspace }))
     }

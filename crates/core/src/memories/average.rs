@@ -13,11 +13,12 @@ pub struct Average {
 
 impl Memory for Average {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
-        let Step { input, feedback, velocity, scratch, .. } = step;
+        let Step { input, feedback, velocity, kept, scratch, .. } = step;
         let weights = [self.decay, 1.0 - self.decay];
         let residual = feedback.as_ref().map(|(_, residual)| &**residual);
         accelerate(input.gradient, weights, velocity, residual, scratch)?;
-        Ok(encoding.encode(&mut Source::new(Floats::F32(velocity), feedback, scratch)?))
+        let source = Source::new(Floats::F32(velocity), feedback, scratch)?;
+        Ok(encoding.encode(&mut source.with_kept(kept)))
     }
 
     fn scope(&self) -> Scope {

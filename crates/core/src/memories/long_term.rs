@@ -19,14 +19,14 @@ struct Added(Vec<f32>);
 
 impl Memory for LongTerm {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
-        let Step { input, feedback, scratch, .. } = step;
+        let Step { input, feedback, kept, scratch, .. } = step;
         let (_, sum) = feedback.expect("long-term momentum is error feedback");
         let Added(added) = encoding.buffers();
         added.clear();
         added.extend(sum.iter().map(|u| self.alpha * u));
         let weights = Residual { beta: 1.0 + self.alpha, gamma: self.epsilon };
-        let mut source = Source::new(input.gradient, Some((weights, &mut *sum)), scratch)?;
-        let sent = encoding.encode(&mut source);
+        let source = Source::new(input.gradient, Some((weights, &mut *sum)), scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(kept));
         let Added(added) = encoding.buffers();
         sum.iter_mut().zip(&*added).for_each(|(u, added)| *u -= added);
         encoding.clear_sent(sent, sum);

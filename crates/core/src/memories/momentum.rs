@@ -16,7 +16,7 @@ pub struct Momentum {
 
 impl Memory for Momentum {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
-        let Step { input, feedback, velocity, scratch, .. } = step;
+        let Step { input, feedback, velocity, kept, scratch, .. } = step;
         let (_, residual) = feedback.expect("momentum correction is error feedback");
         let factor = match self.clip {
             0.0 => 1.0,
@@ -28,8 +28,8 @@ impl Memory for Momentum {
         let weights = [self.momentum, factor];
         accelerate(input.gradient, weights, velocity, Some(&*residual), scratch)?;
         let feedback = Some((Residual::PLAIN, residual));
-        let mut source = Source::new(Floats::F32(velocity), feedback, scratch)?;
-        let sent = encoding.encode(&mut source);
+        let source = Source::new(Floats::F32(velocity), feedback, scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(kept));
         encoding.clear_sent(sent, velocity);
         Ok(sent)
     }
