@@ -194,7 +194,10 @@ impl Sender {
 
     /// Whether tensors of a route travel in rounds.
     pub(crate) fn has_rounds(&self, route: Route) -> bool {
-        self.encoder(route).has_rounds("")
+        match route {
+            Route::Push => self.compressor.rounds().is_some(),
+            _ => self.encoder(route).has_rounds(""),
+        }
     }
 
     /// Replaces `addend` by this rank's of a round of a tensor, as [`Encoder::contribute`] has it; false

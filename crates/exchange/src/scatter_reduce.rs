@@ -141,7 +141,7 @@ impl Average for ScatterReduce {
         let state = state_keys::split(state, slices);
         self.ends.restore(&state)?;
         // Another strategy has saved it: what owners had left is in the first residuals.
-        if state.settings_under("reduce/spec/").next().is_none() {
+        if state.settings_under("reduce/").next().is_none() {
             return Ok(());
         }
         Ok(self.second.restore("reduce/", &state)?)
