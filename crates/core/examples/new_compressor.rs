@@ -9,16 +9,17 @@
 //! up to what was given, as long as there is no momentum.
 
 use std::error::Error;
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire::memories::{Encoding, Step};
-use gradwire::registry::{Ends, Guarantees, Kind, Param};
+use gradwire::parameters::{real, whole};
 use gradwire::tools::{
     Grid, Rounding, Selection, dequantize, desparsify, give_back, pack, pack_positions, packed_len,
     packed_positions_len, quantize, sparsify, unpack, unpack_positions,
 };
 use gradwire::{
-    Aggregation, Compressor, Context, DecodeError, Decoder, Encoder, Entry, Family, Floats, Memory,
+    Compressor, Context, DecodeError, Decoder, Encoder, Entry, Family, Floats, Guarantees, Memory,
     NonFinite, Rng, Sent, Source, Spec, Tensor, Workspace,
 };
 
@@ -28,42 +29,26 @@ static ENTRY: Entry = Entry {
     summary: "the largest elements, each in a few levels",
     formula: "x̂ = step·round(c/step) at the largest |c|, 0 elsewhere, step = max|c|/s",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "one-in",
-            kind: Kind::Whole { min: 1, max: 1000, default: 20 },
-            help: "elements of which one is sent",
-        },
-        Param {
-            key: "s",
-            kind: Kind::Whole { min: 1, max: 127, default: 7 },
-            help: "levels on either side of zero",
-        },
-        Param {
-            key: "momentum",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.0 },
-            help: "weight with which what was sent comes back",
-        },
-    ],
+    parameters: FewLevels::PARAMETERS,
+    examples: &["one-in=3,s=1", "momentum=0.5"],
     reference: "this example",
     payload: "positions, step f32, levels",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(FewLevels {
-            one_in: values.whole("one-in") as usize,
-            s: values.whole("s") as u16,
-            momentum: values.real("momentum") as f32,
-        })
-    },
+    build: |values| Arc::new(FewLevels::new(values)),
 };
 
-#[derive(Debug)]
-struct FewLevels {
-    one_in: usize,
-    s: u16,
-    momentum: f32,
+gradwire::parameters! {
+    /// The largest elements, in levels.
+    struct FewLevels {
+        /// elements of which one is sent
+        one_in("one-in"): usize = whole(20, 1..=1000),
+        /// levels on either side of zero
+        s: u16 = whole(7, 1..=127),
+        /// weight with which what was sent comes back
+        momentum: f32 = real(0.0, Included(0.0), Excluded(1.0)),
+    }
 }
 
 impl FewLevels {
@@ -261,6 +246,11 @@ mod tests {
         // Half of 7 with nothing left, half of −3 with −0.25 left.
         (memory[0], memory[20]) = (3.5, -1.75);
         assert_eq!(encoder.residual("t"), Some(&memory[..]));
+    }
+
+    #[test]
+    fn it_obeys_the_laws() {
+        gradwire::laws::check(&ENTRY);
     }
 
     #[test]

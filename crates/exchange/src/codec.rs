@@ -12,11 +12,6 @@ use crate::policy::Route;
 use crate::rows::Rows;
 use crate::{GroupConfig, Policy};
 
-/// The compressor of tensors that travel uncompressed.
-fn raw() -> Spec {
-    "none".parse().expect("the registry has 'none'")
-}
-
 /// The compressors of a run, one after the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Phases {
@@ -88,7 +83,7 @@ impl Sender {
         let encoder = |spec: &Spec| Encoder::new(spec, seed, rank).with_ranks(setup.workers as u32);
         Self {
             compressed: encoder(&phases.first),
-            raw: encoder(&raw()),
+            raw: encoder(&Spec::none()),
             ruled: phases.rules.iter().map(encoder).collect(),
             last: Route::Push,
             compressor: phases.first.compressor(),
@@ -302,7 +297,7 @@ impl Receiver {
     pub(crate) fn new(phases: Phases, seed: u64) -> Self {
         Self {
             compressed: Decoder::new(&phases.first, seed),
-            raw: Decoder::new(&raw(), seed),
+            raw: Decoder::new(&Spec::none(), seed),
             ruled: phases.rules.iter().map(|spec| Decoder::new(spec, seed)).collect(),
             phases,
         }

@@ -9,7 +9,5 @@ pub mod sparsification;
 
 pub use single_rank::SingleRank;
 
-pub(crate) use crate::wire::{fields, levels, symbols};
-
 #[cfg(test)]
 mod testing;

@@ -2,8 +2,8 @@
 
 use gradwire_bits::DecodeError;
 
-use super::fields;
 use crate::rounds::{RankState, RoundContext, Rounds};
+use crate::wire::fields;
 use crate::{BLOCK, Compressor, Context, Sent, Source, Workspace};
 
 /// Buffers of a single rank that makes all rounds.

@@ -124,8 +124,3 @@ impl Encoding<'_> {
         self.workspace.own()
     }
 }
-
-/// A momentum in \[0, 1) as `f32`. The nearest `f32` of a number just below 1 is 1, at which nothing would ever fade.
-pub(crate) fn momentum_factor(value: f64) -> f32 {
-    (value as f32).min(1f32.next_down())
-}

@@ -35,6 +35,11 @@ pub fn kth_largest(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> 
     assert!((1..=source.len()).contains(&k));
     let Buffers { candidates, positions, counts } = buffers;
     let (low, high) = bracket(source, k, candidates);
+    // More than there are in all likelihood, so that the buffers stop growing soon.
+    candidates.clear();
+    candidates.reserve(k + BLOCK);
+    positions.clear();
+    positions.reserve(2 * BLOCK);
     within(source, k, low, high, positions, candidates)
         .unwrap_or_else(|| by_digits(source, k, counts))
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use gradwire::memories::{Encoding, Step};
-use gradwire::registry::Guarantees;
+use gradwire::parameters::Value;
 use gradwire::{
-    Aggregation, Compressor, Context, DecodeError, Element, Entry, Family, Floats, Memory,
+    Compressor, Context, DecodeError, Element, Entry, Family, Floats, Guarantees, Memory,
     NonFinite, Residual, Rounds, Sent, Source, Spec, Workspace, tools,
 };
 
@@ -201,9 +201,10 @@ const fn entry(id: &'static str, build: Build) -> Entry {
         summary: "a registered compressor with other parts",
         formula: "that of the other",
         family: Family::Hybrid,
-        aggregation: Aggregation::Gather,
+        sparse: false,
         error_feedback: true,
         parameters: &[],
+        examples: &[],
         reference: "this file",
         payload: "that of the other",
         guarantees: Guarantees { unbiased: false, lossless: false },
@@ -211,7 +212,7 @@ const fn entry(id: &'static str, build: Build) -> Entry {
     }
 }
 
-type Build = fn(&gradwire::registry::Values<'_>) -> Arc<dyn Compressor>;
+type Build = fn(&[Value]) -> Arc<dyn Compressor>;
 
 fn fed(inner: &str, functions: impl Functions + 'static) -> Arc<dyn Compressor> {
     Arc::new(Custom { inner: compressor(inner), memory: Arc::new(Grace(functions)) })
@@ -229,7 +230,7 @@ pub(crate) fn plain() -> Vec<(&'static str, Spec)> {
         entry("onebit", |_| fed("onebit", Plain)),
         entry("sbc:p=0.1", |_| fed("sbc:p=0.1", Plain)),
         entry("qsgd:ef=on", |_| fed("qsgd", Plain)),
-        Entry { aggregation: Aggregation::Rounds, ..entry("powersgd", |_| fed("powersgd", Plain)) },
+        entry("powersgd", |_| fed("powersgd", Plain)),
     ];
     ENTRIES.iter().map(|entry| (entry.id, Spec::of(entry))).collect()
 }

@@ -1,13 +1,14 @@
 //! What a configuration comes to: who has which examples, what travels how, and what cannot run.
 
-use gradwire::{Family, Spec};
+use gradwire::Spec;
 use gradwire_exchange::{Exchange, HEADER_BYTES, Participation, Policy};
 
 use super::learner::check_data;
 use super::rounds::Rounds;
-use super::{Payload, RunConfig, Split, TrainError, overlap, svrg};
-use crate::data::Content;
+use super::{Payload, RunConfig, TrainError, overlap, svrg};
 use crate::plan::Course;
+use gradwire_models::Split;
+use gradwire_models::data::Content;
 
 /// Refuses what cannot run, with the reason.
 pub(super) fn validate(config: &RunConfig) -> Result<(), TrainError> {
@@ -35,7 +36,7 @@ pub(super) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     if !(config.l1 >= 0.0 && config.l1.is_finite()) {
         return refuse("the weight of the l1 penalty must be a number that is not negative");
     }
-    if config.send == Payload::Weights && is_sparse(config.compressor.first()) {
+    if config.send == Payload::Weights && config.compressor.first().entry().sparse {
         return Err(TrainError::Config(format!(
             "weights travel whole, and '{}' sends few elements; give send=updates, or a quantizer",
             config.compressor
@@ -178,13 +179,7 @@ pub(super) fn warning(config: &RunConfig) -> Option<String> {
 
 /// What carries the mean of such messages without loss.
 fn lossless(push: &Spec) -> Spec {
-    let id = if is_sparse(push) { "threshold" } else { "none" };
-    id.parse().expect("the registry has both")
-}
-
-/// Whether messages carry few of a tensor's elements.
-fn is_sparse(spec: &Spec) -> bool {
-    matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
+    if push.entry().sparse { Spec::nonzero() } else { Spec::none() }
 }
 
 /// Workers count by the examples they have, and take part as configured.

@@ -15,8 +15,8 @@ use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
 
 use super::learner::Learner;
 use super::{Payload, RunConfig, TrainError};
-use crate::data::Content;
-use crate::models::floats_of;
+use gradwire_models::data::Content;
+use gradwire_models::models::floats_of;
 
 /// One worker's snapshot. The exchange keeps the mean gradient there.
 pub(super) struct Svrg {
@@ -100,8 +100,8 @@ pub(super) fn check(config: &RunConfig) -> Result<(), TrainError> {
         (each_step, "one compressor, and an exchange at each step: leave out every="),
         (config.exchange.servers() == 0, "an exchange without servers"),
         (
-            config.compressor.first().entry().id != "variance",
-            "another compressor than variance, which goes by parts of plain gradients",
+            !config.compressor.first().compressor().keeps_squares(),
+            "a compressor that needs no squares of plain gradients, as variance does",
         ),
     ];
     match conditions.into_iter().find(|(holds, _)| !holds) {

@@ -2,7 +2,7 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
+use crate::wire::fields;
 use crate::{BLOCK, Compressor, Context, Element, Sent, Source, Workspace};
 
 /// Rounding to one 16-bit format, given as conversions of whole blocks.

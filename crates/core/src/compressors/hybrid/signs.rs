@@ -8,8 +8,8 @@
 use gradwire_bits::{DecodeError, bitmap, varint};
 
 use crate::Workspace;
-use crate::compressors::fields;
-use crate::compressors::sparsification::positions::{self, Code};
+use crate::wire::fields;
+use crate::wire::positions::{self, Code};
 
 /// Appends the signs.
 pub(super) fn put(values: &[f32], message: &mut Vec<u8>) {

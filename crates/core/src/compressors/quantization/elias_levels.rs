@@ -7,7 +7,7 @@
 use gradwire_bits::elias::Elias;
 use gradwire_bits::{BitReader, BitWriter, DecodeError};
 
-use crate::compressors::fields;
+use crate::wire::fields;
 
 const CODE: Elias = Elias::Omega;
 

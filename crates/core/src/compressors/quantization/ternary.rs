@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
-use crate::compressors::fields;
+use crate::wire::fields;
 use crate::{BLOCK, Source};
 
 /// Five times trit 0: the byte of five zeros.

@@ -2,7 +2,7 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
+use crate::wire::fields;
 use crate::{BLOCK, Source};
 
 /// Bytes of a tensor's bits.

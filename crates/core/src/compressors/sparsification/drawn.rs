@@ -7,9 +7,9 @@
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, varint};
 
-use super::positions::{self, Code};
-use crate::compressors::fields;
 use crate::compressors::hybrid::signs;
+use crate::wire::fields;
+use crate::wire::positions::{self, Code};
 use crate::{BLOCK, Context, Source, Workspace};
 
 /// The most rounds that look for a level.

@@ -11,5 +11,3 @@ pub mod sketched_sgd;
 pub mod threshold;
 pub mod topk;
 pub mod variance;
-
-pub(crate) use crate::wire::positions;

@@ -26,16 +26,17 @@
 //! Reference: Tsuzuku, Imachi, Akiba: "Variance-based Gradient Compression for Efficient Distributed Deep
 //! Learning", ICLR workshop 2018, Algorithm 1 and §4.2.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, varint};
 
-use super::positions::{self, Code, MOST_ELEMENTS};
-use crate::compressors::fields;
-use crate::compressors::symbols::{self, Alphabet};
 use crate::memories::{Memory, Squares};
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::wire::symbols::Alphabet;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -43,41 +44,26 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements that are large beside their variance, in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "alpha",
-            kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Both, default: 1.0 },
-            help: "send where the square is above so many variances",
-        },
-        Param {
-            key: "zeta",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.999 },
-            help: "what a variance is multiplied by while its element waits",
-        },
-        symbols::CODE,
-    ],
+    parameters: Variance::PARAMETERS,
+    examples: &["alpha=0.5", "alpha=0.5,code=huffman"],
     reference: "Tsuzuku et al., ICLR workshop 2018",
     payload: "code u8, count varint, [exponent i16, count × 4 bits, positions]",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(Variance {
-            alpha: values.real("alpha") as f32,
-            zeta: values.real("zeta") as f32,
-            levels: Alphabet::of(LEVELS, values),
-        })
-    },
+    build: |values| Arc::new(Variance::new(values)),
 };
 
-/// Sparsification by variance.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Variance {
-    /// Variances that a square must be above.
-    pub alpha: f32,
-    /// What the variance of a waiting element is multiplied by.
-    pub zeta: f32,
-    levels: Alphabet,
+crate::parameters! {
+    /// Sparsification by variance.
+    pub struct Variance {
+        /// send where the square is above so many variances
+        pub alpha: f32 = real(1.0, Included(0.0), Included(1e6)),
+        /// what a variance is multiplied by while its element waits
+        pub zeta: f32 = real(0.999, Excluded(0.0), Included(1.0)),
+        /// symbols in bits of one number, or in Huffman's code
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
 }
 
 /// Signs and powers of two.
@@ -98,6 +84,10 @@ fn nearest(x: f32) -> i32 {
 }
 
 impl Variance {
+    fn levels(&self) -> Alphabet {
+        Alphabet::new(LEVELS, self.huffman)
+    }
+
     fn decides(&self, r: f32, v: f32) -> bool {
         r * r > self.alpha * v
     }
@@ -160,7 +150,7 @@ impl Compressor for Variance {
         positions::put_header(code, positions.len(), message);
         if let Some(largest) = largest {
             message.extend((largest as i16).to_le_bytes());
-            self.levels.write(workspace, message);
+            self.levels().write(workspace, message);
             code.encode(&workspace.positions, elements, message);
         }
         Sent::Positions
@@ -189,7 +179,7 @@ impl Compressor for Variance {
         }
         workspace.symbols.clear();
         workspace.symbols.reserve(out.len());
-        self.levels.read(&mut message, count, workspace)?;
+        self.levels().read(&mut message, count, workspace)?;
         let Workspace { positions, symbols, .. } = workspace;
         code.decode(message, count, out.len(), positions)?;
         let values = values(exponent, weight);
@@ -204,12 +194,12 @@ impl Compressor for Variance {
     }
 
     fn value_bits(&self) -> Option<u32> {
-        self.levels.value_bits()
+        self.levels().value_bits()
     }
 
     fn max_len(&self, elements: usize) -> usize {
         let positions = Code::shortest_max_len(elements, elements);
-        1 + varint::len(elements as u64) + 2 + self.levels.max_len(elements) + positions
+        1 + varint::len(elements as u64) + 2 + self.levels().max_len(elements) + positions
     }
 
     fn max_elements(&self, _: usize) -> usize {

@@ -6,7 +6,7 @@
 
 use gradwire_bits::DecodeError;
 
-use crate::compressors::fields;
+use crate::wire::fields;
 
 /// Appends increasing keys.
 pub(super) fn write(keys: &[u32], message: &mut Vec<u8>) {

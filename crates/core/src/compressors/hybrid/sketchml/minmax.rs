@@ -9,7 +9,7 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::symbols::Alphabet;
+use crate::wire::symbols::Alphabet;
 use crate::workspace::SymbolCoder;
 
 /// The most rows.

@@ -7,8 +7,8 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
 use super::{TAGS, check_padding, pack_tags, unpack_tags};
-use crate::compressors::fields;
-use crate::compressors::symbols::Alphabet;
+use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Source, Workspace};
 
 /// Bytes there are.
