@@ -29,7 +29,7 @@ use super::topk::TopK;
 use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, real, whole};
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -135,6 +135,9 @@ impl<M: Memory> Compressor for Dgc<M> {
         if !source.is_empty() {
             let k = fraction::kept(selection.ratio, source.len());
             let candidates = &mut workspace.own::<selection::Buffers>().candidates;
+            // As many as are sent at most, so that the buffer stops growing after the first step.
+            candidates.clear();
+            candidates.reserve(selection.most(source.len()) + BLOCK);
             threshold = sampled_threshold(source, k, &mut context.rng(0), candidates);
             threshold = adjusted(source, k, threshold, candidates);
         }

@@ -108,7 +108,7 @@ impl TopK {
     }
 
     /// The most elements that a message carries.
-    fn most(&self, elements: usize) -> usize {
+    pub(super) fn most(&self, elements: usize) -> usize {
         let kept = fraction::kept(self.ratio, elements);
         if self.sampled { kept.saturating_mul(2).min(elements) } else { kept }
     }
