@@ -52,7 +52,7 @@ pub use compressor::{Compressor, Context, Element, Sent, Workspace};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use entry::{Aggregation, Entry, Family, Guarantees};
-pub use error::{Error, SpecError, StateError};
+pub use error::{Error, StateError};
 pub use feedback::{Encoded, Feedback};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;
@@ -60,7 +60,7 @@ pub use memory::Memory;
 pub use rng::Rng;
 pub use rounds::{Alone, Rounds};
 pub use source::{BLOCK, NonFinite, SCRATCH, Source};
-pub use spec::Spec;
+pub use spec::{Spec, SpecError};
 pub use state::State;
 pub use tensor::Tensor;
 

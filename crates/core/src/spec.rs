@@ -8,7 +8,11 @@ use std::sync::Arc;
 use crate::compressors::{baseline, quantization, sparsification};
 use crate::entry::Entry;
 use crate::parameters::{Kind, Param, Value, real, whole};
-use crate::{Compressor, Memory, SpecError, registry};
+use crate::{Compressor, Memory, registry};
+
+mod error;
+
+pub use error::SpecError;
 
 /// The parameters that every compressor has.
 const COMMON: &[Param] = &[

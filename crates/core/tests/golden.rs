@@ -7,7 +7,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::PathBuf;
 
 use common::gaussian;
@@ -123,9 +124,9 @@ fn gradient(step: u64) -> Vec<f32> {
 fn configurations() -> impl Iterator<Item = (Spec, String)> {
     REGISTRY.iter().flat_map(|entry| {
         [""].iter().chain(entry.examples).map(|text| {
-            let separator = if text.is_empty() { "" } else { "-" };
+            let name = if text.is_empty() { "defaults" } else { text };
             let spec = Spec::with_parameters(entry, text).unwrap();
-            (spec, format!("{}-v1{separator}{text}.gw", entry.id))
+            (spec, format!("{}-v1-{name}.gw", entry.id))
         })
     })
 }
@@ -204,7 +205,8 @@ fn files_are_written_and_read_as_ever() {
         let (bytes, residual) = written(&spec);
         check(&spec, &bytes, &residual);
         if may_write && !frozen.contains_key(&spec.to_string()) {
-            fs::write(folder().join(&name), &bytes).unwrap();
+            let mut file = File::create_new(folder().join(&name)).unwrap();
+            file.write_all(&bytes).unwrap();
             frozen.insert(spec.to_string(), bytes.clone());
         }
         let file = frozen.remove(&spec.to_string());
