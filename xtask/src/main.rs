@@ -1,4 +1,4 @@
-//! Everything a person runs on this repository: `cargo xtask <task>`.
+//! The tasks of this repository: `cargo xtask <task>`.
 
 mod fuzz;
 mod mpi;
@@ -10,14 +10,14 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  test     format, lints, every test (also under MPI, where it is at hand) and every documented example,
-           in Rust and in Python; ends with counts
-  python   the tests of the Python package alone
-  generate everything that is made from the registry, after a compressor was added: golden, corpus and docs
-  golden   write the golden files that do not exist yet (those that exist are never changed)
+  test     check format and lints, run every test (also under MPI, if it is installed) and every documented
+           example, in Rust and in Python; ends with counts
+  python   run only the tests of the Python package
+  generate write everything that is generated from the registry: golden, corpus and docs, in this order
+  golden   write missing golden files (existing ones are never changed)
   corpus   add seeds for the fuzz targets from the golden files
-  docs     write docs/compressors.md anew from the registry and the measured rows
-  fuzz     the fuzz targets, each decoder apart, for so many seconds each: cargo xtask fuzz 600 [NAME...]
+  docs     generate docs/compressors.md from the registry and the measured rows
+  fuzz     fuzz each decoder separately for the given number of seconds: cargo xtask fuzz 600 [NAME...]
 ";
 
 fn main() -> ExitCode {
@@ -42,7 +42,7 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs tests of the core crate, one after the other, with leave to write the files that they check.
+/// Runs tests of the core crate, each with the environment variable that lets it write the files it checks.
 fn generate(tests: &[&str]) -> ExitCode {
     for test in tests {
         let status = std::process::Command::new(env!("CARGO"))
@@ -53,7 +53,7 @@ fn generate(tests: &[&str]) -> ExitCode {
             Ok(status) if status.success() => {}
             Ok(_) => return ExitCode::FAILURE,
             Err(error) => {
-                eprintln!("error: cargo does not start: {error}");
+                eprintln!("error: cannot start cargo: {error}");
                 return ExitCode::FAILURE;
             }
         }

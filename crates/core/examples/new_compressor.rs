@@ -262,7 +262,7 @@ mod tests {
         let rows = [4.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 3.0, 0.0];
         let mut combined = [9.0; 3];
         let gathered = Gathered::new(&[0.25, 0.25, 0.5], &rows, 3);
-        Decoder::new(&Spec::of(&ENTRY), 0).aggregate(&gathered, &mut combined);
+        Decoder::new(&Spec::of(&ENTRY), 0).aggregate("t", &gathered, &mut combined);
         // (4/4 − 2/2) over 3/4, (1/4 + 3/2) over 3/4, nobody.
         assert_eq!(combined, [0.0, 1.75 / 0.75, 0.0]);
     }

@@ -22,6 +22,7 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+mod codecs;
 mod combine;
 mod compressor;
 pub mod compressors;
@@ -32,6 +33,7 @@ mod error;
 mod feedback;
 mod floats;
 pub mod frame;
+mod input;
 #[cfg(feature = "testing")]
 pub mod laws;
 mod memory;
@@ -56,6 +58,7 @@ pub use error::{Error, StateError};
 pub use feedback::{Encoded, Feedback};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;
+pub use input::Input;
 pub use memory::Memory;
 pub use rng::Rng;
 pub use rounds::{Alone, Rounds};

@@ -45,8 +45,11 @@ fn state_of_another_configuration_or_model_is_refused() {
     first.save("", &mut state);
 
     let mismatch = encoder(&other).restore("", &state).unwrap_err();
-    assert!(mismatch.to_string().contains("3lc:s=1.5"), "{mismatch}");
-    assert!(matches!(encoder(&spec).restore("x/", &state), Err(StateError::Missing(_))));
+    let mismatch = mismatch.to_string();
+    assert!(["tensor 't'", "= 3lc,", "3lc:s=1.5"].iter().all(|text| mismatch.contains(text)), "{mismatch}");
+    let mut without_spec = State::new();
+    without_spec.set_floats("residual/t", vec![0.0; 10]);
+    assert!(matches!(encoder(&spec).restore("", &without_spec), Err(StateError::Missing(_))));
 
     let mut restored = encoder(&spec);
     restored.restore("", &state).unwrap();

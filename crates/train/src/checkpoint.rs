@@ -10,10 +10,14 @@
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
 //! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too; its parameters, where workers go at their own pace |
+//! | `worker<r>/step` | steps done when worker r saved its state: `step` |
 //! | `worker<r>/snapshot/…`, `shift` | of variance-reduced gradients, the snapshot and the mean gradient there |
 //! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since it was last looked at |
 //! | `worker0/diagnosis exchanges`, `overdue` | how many exchanges that was, and whether a look is due |
 //! | `record` | the trace and evaluations so far, as JSON |
+//!
+//! A checkpoint is complete where the state of each of its workers is in it, after one and the same step: it says so
+//! itself. An incomplete one is never written, and read it counts as damaged.
 //!
 //! The last few of a run are [kept](crate::kept). A run with another number of workers can go on from it: residuals are
 //! handed on by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the data are
@@ -26,8 +30,8 @@ use gradwire_exchange::{Overlapped, Rule, reshard};
 use serde::{Deserialize, Serialize};
 
 use crate::kept;
-use crate::models::floats_of;
 use crate::run::{Diagnosis, Evaluation, Learner, RunConfig, StepRecord};
+use gradwire_models::models::floats_of;
 
 /// Under which keys a worker's exchange keeps its state.
 pub(crate) fn worker_prefix(rank: usize) -> String {
@@ -71,12 +75,13 @@ impl Checkpoint {
         config: &RunConfig,
         skipped: impl FnMut(&Path, &StateError),
     ) -> Result<Self, StateError> {
-        let (_, state) = kept::newest_good(path, skipped)?;
+        let (_, state) = kept::newest_good(path, check_complete, skipped)?;
         Self::of(state, config)
     }
 
     /// A checkpoint that is this state, of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
+        check_complete(&state)?;
         // Residuals are handed on from rank to rank, and in a hierarchy only leaders have any.
         let fixed = config.exchange.leads();
         for (key, value) in
@@ -84,16 +89,13 @@ impl Checkpoint {
         {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
-        let damaged =
-            || StateError::Damaged("it does not say how many workers wrote it".to_owned());
-        let saved_by = state.setting("config/workers")?.parse().ok().filter(|saved| *saved > 0);
         let record = serde_json::from_str(state.setting("record")?)
             .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
         Ok(Self {
             step: state.number("step")?,
             record,
+            saved_by: saved_by(&state)?,
             state,
-            saved_by: saved_by.ok_or_else(damaged)?,
             workers: config.workers,
             exchange: exchange_of(config),
         })
@@ -129,6 +131,53 @@ impl Checkpoint {
     }
 }
 
+/// Where a worker's state says after how many steps it was saved.
+fn saved_at(rank: usize) -> String {
+    format!("{}step", worker_prefix(rank))
+}
+
+/// Adds to a worker's state after how many steps it is saved, by which a checkpoint is known to be complete.
+pub(crate) fn mark(rank: usize, step: u64, state: &mut State) {
+    state.set_number(&saved_at(rank), step);
+}
+
+/// Workers of the run that wrote a checkpoint.
+fn saved_by(state: &State) -> Result<usize, StateError> {
+    let workers = state.setting("config/workers").ok().and_then(|workers| workers.parse().ok());
+    workers
+        .filter(|workers| *workers > 0)
+        .ok_or_else(|| damaged("it does not say how many workers wrote it"))
+}
+
+/// Refuses a checkpoint without its step, its record, or the state of one of its workers after that step.
+fn check_complete(state: &State) -> Result<(), StateError> {
+    let workers = saved_by(state)?;
+    let step = state.number("step").map_err(|_| damaged("it does not say its step"))?;
+    state.setting("record").map_err(|_| damaged("it has no record"))?;
+    // Earlier versions marked no state with its step.
+    let marked = (0..workers).any(|rank| state.number(&saved_at(rank)).is_ok());
+    for rank in 0..workers {
+        let at = state.number(&saved_at(rank)).ok();
+        // Every exchange says whose state it is.
+        let there = state.setting(&format!("{}exchange", worker_prefix(rank))).is_ok();
+        if !there || at.is_none() && marked {
+            let reason =
+                format!("it is incomplete: the state of worker {rank} of {workers} is missing");
+            return Err(damaged(&reason));
+        }
+        if let Some(at) = at.filter(|at| *at != step) {
+            let reason =
+                format!("it is of step {step}, and the state of worker {rank} of step {at}");
+            return Err(damaged(&reason));
+        }
+    }
+    Ok(())
+}
+
+fn damaged(reason: &str) -> StateError {
+    StateError::Damaged(reason.to_owned())
+}
+
 /// What a state of a run's exchange says it is of.
 fn exchange_of(config: &RunConfig) -> String {
     let (exchange, workers) = (config.exchange, config.workers);
@@ -151,7 +200,8 @@ pub(crate) fn save_parameters(tensors: &[Tensor], parameters: &[Vec<f32>], state
     }
 }
 
-/// Completes the workers' merged states and writes them, beside the `keep` − 1 latest before.
+/// Completes the workers' merged states and writes them, beside the `keep` − 1 latest before. Where one is missing,
+/// nothing is written.
 pub(crate) fn write(
     (path, keep): (&Path, usize),
     mut state: State,
@@ -166,6 +216,7 @@ pub(crate) fn write(
     let record = serde_json::to_string(record)
         .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
     state.set_setting("record", record);
+    check_complete(&state)?;
     kept::write(path, keep, &state)
 }
 

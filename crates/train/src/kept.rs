@@ -2,7 +2,8 @@
 //!
 //! A new one is written whole, under another name and synced to disk, before any other is touched; then each moves on
 //! by one place and the new one takes the first. Whatever stops that in the middle, the disk being full included,
-//! leaves every good one where [`newest_good`] finds it.
+//! leaves every good one where [`newest_good`] finds it. Whether a state is a whole checkpoint its owner says: one that is
+//! not takes no other's place.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,11 +21,16 @@ pub(crate) fn earlier(path: &Path, before: usize) -> PathBuf {
     name.into()
 }
 
-/// Writes `state` to `path`; of those that were there the latest `keep − 1` stay.
-pub(crate) fn write(path: &Path, keep: usize, state: &State) -> Result<(), StateError> {
+/// Where the next one is written before it takes the first place.
+fn beside(path: &Path) -> PathBuf {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    let new = PathBuf::from(new);
+    new.into()
+}
+
+/// Writes `state` to `path`; of those that were there the latest `keep − 1` stay.
+pub(crate) fn write(path: &Path, keep: usize, state: &State) -> Result<(), StateError> {
+    let new = beside(path);
     state.write_atomic(&new)?;
     let moved = move_on(path, keep).and_then(|()| fs::rename(&new, path)).and_then(|()| sync(path));
     moved.map_err(|source| StateError::File { path: path.to_owned(), source })
@@ -58,21 +64,19 @@ fn sync(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The newest checkpoint at `path` that can be read. `skipped` hears of each that cannot, with the reason.
+/// The newest checkpoint at `path` that can be read and is whole by `check`. `skipped` hears of the first that is not,
+/// with the reason.
 ///
 /// # Errors
-/// Why the first could not be read, where none can.
+/// Why the first is no good, where none is.
 pub(crate) fn newest_good(
     path: &Path,
+    check: impl Fn(&State) -> Result<(), StateError>,
     mut skipped: impl FnMut(&Path, &StateError),
 ) -> Result<(PathBuf, State), StateError> {
     let mut first = None;
-    for before in 0.. {
-        let candidate = earlier(path, before);
-        if before > 0 && !candidate.exists() {
-            break;
-        }
-        match State::read(&candidate) {
+    for candidate in candidates(path) {
+        match State::read(&candidate).and_then(|state| check(&state).map(|()| state)) {
             Ok(state) => {
                 if let Some(error) = &first {
                     skipped(path, error);
@@ -85,6 +89,17 @@ pub(crate) fn newest_good(
         }
     }
     Err(first.unwrap_or_else(|| StateError::Missing("checkpoint".to_owned())))
+}
+
+/// Where checkpoints may lie, the newest first. While they move on, one place is empty: where it is the first, the new
+/// one is whole already.
+fn candidates(path: &Path) -> impl Iterator<Item = PathBuf> + use<'_> {
+    let last = (1..)
+        .find(|&before| !earlier(path, before).exists() && !earlier(path, before + 1).exists());
+    let new = Some(beside(path)).filter(|new| !path.exists() && new.is_file());
+    let there = move |&before: &usize| before == 0 || earlier(path, before).exists();
+    new.into_iter()
+        .chain((0..last.unwrap_or(1)).filter(there).map(move |before| earlier(path, before)))
 }
 
 #[cfg(test)]
@@ -125,7 +140,8 @@ mod tests {
         }
         let found = |path: &Path| {
             let mut skipped = Vec::new();
-            let result = newest_good(path, |path, error| skipped.push(format!("{path:?} {error}")));
+            let hears = |path: &Path, error: &StateError| skipped.push(format!("{path:?} {error}"));
+            let result = newest_good(path, |_| Ok(()), hears);
             (result.map(|(_, state)| state.number("step").unwrap()), skipped)
         };
         assert_eq!(found(&path).0.unwrap(), 3);
@@ -146,8 +162,48 @@ mod tests {
         // A crash between two renames.
         fs::remove_file(&path).unwrap();
         assert_eq!(found(&path).0.unwrap(), 2);
+        // One that is not whole is passed over as a damaged one is.
+        write(&path, 3, &state(4)).unwrap();
+        let whole = |state: &State| match state.number("step")? {
+            4 => Err(StateError::Damaged("a part is missing".to_owned())),
+            _ => Ok(()),
+        };
+        let mut skipped = Vec::new();
+        let result = newest_good(&path, whole, |_, error| skipped.push(error.to_string()));
+        assert_eq!(result.unwrap().1.number("step").unwrap(), 2);
+        assert!(skipped.concat().contains("a part is missing"), "{skipped:?}");
         let error = found(&folder.path().join("other.state")).0.unwrap_err().to_string();
         assert!(error.contains("other.state"), "{error}");
+    }
+
+    #[test]
+    fn a_stop_between_any_two_renames_leaves_a_good_one_to_be_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.state");
+        let found = || newest_good(&path, |_| Ok(()), |_, _| {}).unwrap().1.number("step").unwrap();
+        for keep in 1..=4 {
+            let _ = fs::remove_file(beside(&path));
+            (0..5).for_each(|before| drop(fs::remove_file(earlier(&path, before))));
+            for step in 1..keep as u64 {
+                write(&path, keep, &state(step)).unwrap();
+            }
+            // The newest is damaged; what goes on from the one before writes the next, and is stopped on the way.
+            fs::write(&path, b"damaged").unwrap();
+            state(9).write_atomic(beside(&path)).unwrap();
+            for before in (1..keep).rev() {
+                if earlier(&path, before - 1).exists() {
+                    fs::rename(earlier(&path, before - 1), earlier(&path, before)).unwrap();
+                }
+                if before > 1 {
+                    assert_eq!(found(), keep as u64 - 2, "{keep} kept, stopped at {before}");
+                }
+            }
+            if keep > 1 {
+                assert_eq!(found(), 9);
+            }
+            fs::rename(beside(&path), &path).unwrap();
+            assert_eq!(found(), 9);
+        }
     }
 
     #[test]

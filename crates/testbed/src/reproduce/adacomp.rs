@@ -115,7 +115,7 @@ impl Experiment {
         self,
         batch: usize,
         epochs: f64,
-        learning_rate: gradwire_train::schedule::LearningRate,
+        learning_rate: gradwire_models::schedule::LearningRate,
     ) -> Self {
         Self { batch, epochs: Some(epochs), learning_rate, ..self }
     }

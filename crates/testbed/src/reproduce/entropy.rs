@@ -1,7 +1,8 @@
 //! What the paper on entropy-driven bit widths reports: A. Øland, B. Raj, "Reducing Communication Overhead
 //! in Distributed Learning by an Order of Magnitude (Almost)", ICASSP 2015.
 
-use gradwire_train::run::{Payload, RunRecord, Split};
+use gradwire_models::Split;
+use gradwire_train::run::{Payload, RunRecord};
 
 use super::sbc::known;
 use crate::experiment::Experiment;

@@ -5,8 +5,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use gradwire_models::Split;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Metric, Payload, RunRecord, Split};
+use gradwire_train::run::{Metric, Payload, RunRecord};
 
 use crate::experiment::Experiment;
 use crate::format::times;
@@ -298,7 +299,7 @@ pub(super) fn known<T: FromStr<Err: fmt::Display>>(text: &str) -> T {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::models::Task;
+    use gradwire_models::models::Task;
 
     use super::*;
 

@@ -33,7 +33,7 @@ mod remote_tests;
 mod rounds;
 mod session;
 mod setup;
-mod split;
+mod states;
 mod svrg;
 #[cfg(test)]
 mod svrg_tests;
@@ -51,7 +51,7 @@ use std::path::PathBuf;
 
 use gradwire_exchange::Link;
 
-use crate::data::{Content, Dataset};
+use gradwire_models::data::{Content, Dataset};
 
 pub use config::{Payload, RunConfig, Straggler};
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
@@ -59,7 +59,6 @@ pub use error::TrainError;
 pub(crate) use learner::Learner;
 pub use record::{Equation1, Evaluation, Metric, RunRecord, Sent, StepRecord};
 pub use remote::{deadline, run_rank};
-pub use split::{Split, SplitError};
 
 /// Watches a run. All calls but [`stop`](Self::stop) come from the thread that called [`run`].
 pub trait Observer: Send + Sync {

@@ -11,7 +11,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
     let config = super::text_tests::config(compressor);
     RunConfig {
         model: "lenet5".parse().unwrap(),
-        data: std::sync::Arc::new(crate::data::embedded_sized(3, 60, 30)),
+        data: std::sync::Arc::new(gradwire_models::data::embedded_sized(3, 60, 30)),
         batch: 4,
         steps: 10,
         optimizer: "momentum".parse().unwrap(),
@@ -128,6 +128,27 @@ fn a_run_stopped_apart_goes_on_here_and_the_other_way_round() {
     assert_eq!(run(&config, &(), &resuming).unwrap().digest, whole.digest);
     let apart = first(ranks(&config, &resuming, &looks_away));
     assert_eq!((apart.digest, apart.trace.len()), (whole.digest, whole.trace.len()));
+}
+
+#[test]
+fn a_stop_apart_after_a_saved_step_saves_it_once() {
+    let config = RunConfig { steps: 40, ..config("topk:ratio=0.1", "all-gather") };
+    let whole = run(&config, &(), &RunOptions::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let save = Save { path: path.clone(), every: 5, keep: 2 };
+    let saving = RunOptions { save: Some(save), ..RunOptions::default() };
+    let asked = |rank: usize| -> Box<dyn Observer> {
+        if rank == 2 { Box::new(StopAt(1, AtomicU64::new(0))) } else { Box::new(()) }
+    };
+    let all = ranks(&config, &saving, &asked);
+    assert!(all.iter().all(|one| matches!(one, Err(TrainError::Stopped { step: 15, .. }))));
+    for (before, step) in [(0, 15), (1, 10)] {
+        let path = crate::kept::earlier(&path, before);
+        assert_eq!(State::read(&path).unwrap().number("step").unwrap(), step);
+        let resuming = RunOptions { resume: Some(path), ..RunOptions::default() };
+        assert_eq!(first(ranks(&config, &resuming, &looks_away)).digest, whole.digest);
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ use super::parts::Parts as MicroBatches;
 use super::recorder::Recorder;
 use super::rounds::Rounds;
 use super::setup::{policy_of, shards_of, shares_of, validate, warning};
+use super::states::States;
 use super::svrg::Svrg;
 use super::worker::{Event, Failure, Shared, Worker};
 use super::{Metric, Observer, Payload, RunConfig, RunOptions, RunRecord, TrainError, overlap};
@@ -263,7 +264,7 @@ impl Run<'_> {
         if let Some(warning) = warning(self.config) {
             self.observer.warned(&warning);
         }
-        let mut states = Vec::new();
+        let mut states = States::of(self.config.workers);
         for (rank, event) in events {
             match event {
                 Event::Step(sample, next) => {
@@ -283,9 +284,8 @@ impl Run<'_> {
                     recorder.diagnoses.push(*diagnosis);
                 }
                 Event::Saved(step, state) => {
-                    states.push(*state);
-                    if states.len() == self.config.workers
-                        && let Err(error) = self.save(step, &mut states, &recorder)
+                    if let Some(whole) = states.add(step, rank, *state)
+                        && let Err(error) = self.save(step, whole, &recorder)
                     {
                         cause.note(Failure::Error(error));
                         shared.company.abandon();
@@ -296,16 +296,9 @@ impl Run<'_> {
         recorder
     }
 
-    /// Writes the workers' states as one checkpoint.
-    fn save(
-        &self,
-        step: u64,
-        states: &mut Vec<State>,
-        recorder: &Recorder,
-    ) -> Result<(), TrainError> {
+    /// Writes the workers' merged states as one checkpoint.
+    fn save(&self, step: u64, whole: State, recorder: &Recorder) -> Result<(), TrainError> {
         let Some(save) = &self.options.save else { return Ok(()) };
-        let mut whole = State::new();
-        states.drain(..).for_each(|state| whole.merge("", state));
         let record = Record {
             seconds: self.seconds(),
             trace: recorder.trace.clone(),
@@ -377,6 +370,7 @@ fn worker<'a>(
         exchange,
         unsent: Vec::new(),
         rounds_begun: 0,
+        saved: None,
         events: events.clone(),
     }
 }

@@ -19,8 +19,8 @@ use super::rounds::Rounds;
 use super::svrg::Svrg;
 use super::{Observer, RunConfig, TrainError};
 use crate::checkpoint;
-use crate::models::Score;
 use crate::plan::position_bits;
+use gradwire_models::models::Score;
 
 /// What a worker tells the thread that keeps the record.
 pub(super) enum Event {
@@ -85,6 +85,8 @@ pub(super) struct Worker<'a> {
     pub(super) unsent: Vec<(Sample, u64)>,
     /// Rounds begun in this process.
     pub(super) rounds_begun: u64,
+    /// The step whose state this worker has handed over last, in this process.
+    pub(super) saved: Option<u64>,
     pub(super) events: Sender<(usize, Event)>,
 }
 
@@ -297,8 +299,12 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Hands over everything a resumed worker needs.
+    /// Hands over everything a resumed worker needs; once after a step, whatever the reasons to. All workers save after
+    /// the same steps, so that all have, or none has, done so before.
     fn save(&mut self, done: u64) -> Result<(), TrainError> {
+        if self.saved.replace(done) == Some(done) {
+            return Ok(());
+        }
         let config = self.shared.config;
         let mut own = State::new();
         self.exchange.save(&mut own).map_err(|source| self.failed(source))?;
@@ -316,6 +322,7 @@ impl Worker<'_> {
         }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
+        checkpoint::mark(self.rank, done, &mut state);
         self.learner.save(&mut state);
         if self.rank == 0 {
             checkpoint::save_parameters(self.learner.tensors(), &self.parameters, &mut state);

@@ -17,8 +17,8 @@
 //! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance
 //!   would be sent at once. Where a server sends changes of a model, or the owner of a slice what all ranks sent, it
 //!   is kept, so that nothing is lost on the way. v is kept beside r. Without error feedback r is the latest gradient.
-//! - **Moments**: by [`Encoder::observe`](crate::Encoder::observe); a gradient of which nothing is told counts as one
-//!   part. The trainer divides a batch of images in four.
+//! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient that comes without them counts as one part. The
+//!   trainer divides a batch of images in four.
 //! - **Deviations**: positions are entropy-coded, where the paper has 28 bits each. An element whose square is
 //!   below the range of `f32` is never sent.
 //! - **Cost**: 8 bytes an element for the squares, 8 for the maximum, 12 to find M, 20 to take.
@@ -227,7 +227,7 @@ fn values(exponent: i32, weight: f32) -> [f32; LEVELS] {
 mod tests {
     use super::*;
     use crate::compressors::testing::decode;
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::{Encoder, Floats, Input, Spec, Tensor};
 
     fn encoder() -> (Encoder, Tensor) {
         let spec: Spec = "variance:alpha=2,zeta=0.5".parse().unwrap();
@@ -238,8 +238,19 @@ mod tests {
     fn all(spec: &str, gradient: &[f32]) -> Vec<u8> {
         let tensor = Tensor::new("t", &[gradient.len()]);
         let mut encoder = Encoder::new(&spec.parse().unwrap(), 1, 0);
-        encoder.observe(&tensor, &vec![0.0; gradient.len()]).unwrap();
-        step(&mut encoder, &tensor, gradient)
+        step_with_squares(&mut encoder, &tensor, gradient, &vec![0.0; gradient.len()])
+    }
+
+    fn step_with_squares(
+        encoder: &mut Encoder,
+        tensor: &Tensor,
+        gradient: &[f32],
+        squares: &[f32],
+    ) -> Vec<u8> {
+        let input = Input { gradient: Floats::F32(gradient), squares: Some(squares) };
+        let mut message = Vec::new();
+        encoder.encode(tensor, 0, input, &mut message).unwrap();
+        message
     }
 
     fn step(encoder: &mut Encoder, tensor: &Tensor, gradient: &[f32]) -> Vec<u8> {
@@ -252,8 +263,9 @@ mod tests {
     fn elements_whose_parts_agree_are_sent() {
         let (mut encoder, tensor) = encoder();
         // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
-        encoder.observe(&tensor, &[9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01]).unwrap();
-        let message = step(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001]);
+        let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
+        let message =
+            step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
         // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
         assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
         let mut out = [0.0; 4];
@@ -296,10 +308,10 @@ mod tests {
     #[test]
     fn the_small_wait_beside_the_large() {
         let (mut encoder, tensor) = encoder();
-        encoder.observe(&tensor, &[0.0; 4]).unwrap();
         // 2^-7 is seven powers below 1, 2^-8 eight.
         let gradient = [1.0, 1.0 / 128.0, -1.0 / 256.0, 0.0];
-        assert_eq!(step(&mut encoder, &tensor, &gradient), [0, 2, 0, 0, 0x70, 0b0011]);
+        let message = step_with_squares(&mut encoder, &tensor, &gradient, &[0.0; 4]);
+        assert_eq!(message, [0, 2, 0, 0, 0x70, 0b0011]);
         assert_eq!(encoder.residual("t").unwrap(), [0.0, 0.0, -1.0 / 256.0, 0.0]);
     }
 
@@ -337,7 +349,11 @@ mod tests {
     #[test]
     fn squares_that_are_none_are_refused() {
         let (mut encoder, tensor) = encoder();
-        assert!(encoder.observe(&tensor, &[0.0; 3]).is_err());
-        assert!(encoder.observe(&tensor, &[0.0, f32::NAN, 0.0, 0.0]).is_err());
+        for squares in [&[0.0; 3][..], &[0.0, f32::NAN, 0.0, 0.0]] {
+            let input = Input { gradient: Floats::F32(&[1.0; 4]), squares: Some(squares) };
+            let mut message = Vec::new();
+            assert!(encoder.encode(&tensor, 0, input, &mut message).is_err());
+            assert!(message.is_empty() && encoder.residual("t").is_none());
+        }
     }
 }

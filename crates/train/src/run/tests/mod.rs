@@ -5,6 +5,7 @@ mod exchanges;
 mod failures;
 mod learning;
 mod observation;
+mod stops;
 mod updates;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::data::{Dataset, embedded_sized};
+use gradwire_models::Split;
+use gradwire_models::data::{Dataset, embedded_sized};
 
 /// A few digits, the same for all tests.
 fn digits() -> Arc<Dataset> {
