@@ -33,7 +33,7 @@ use gradwire_bits::{DecodeError, rice, varint};
 
 use crate::compressors::fields;
 use crate::compressors::sparsification::fraction;
-use crate::compressors::sparsification::positions::{Code, MOST_ELEMENTS};
+use crate::compressors::sparsification::positions::{Code, MOST_ELEMENTS, make_room};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
 use crate::parameters::{either, real};
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
@@ -248,7 +248,7 @@ impl Compressor for Sbc {
             return Err(DecodeError::Corrupt("the mean is negative or not finite"));
         }
         let positions = &mut workspace.positions;
-        positions.clear();
+        make_room(count, out.len(), positions);
         let used = rice::for_each(message, count, out.len(), b, |at| positions.push(at))?;
         fields::expect_len(message, used)?;
         let value = weight * if head & NEGATIVE == 0 { level } else { -level };

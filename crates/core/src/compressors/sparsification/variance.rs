@@ -264,8 +264,7 @@ mod tests {
         let (mut encoder, tensor) = encoder();
         // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
         let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
-        let message =
-            step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
+        let message = step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
         // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
         assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
         let mut out = [0.0; 4];
