@@ -10,14 +10,14 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  test     check format and lints, run every test (also under MPI, if it is installed) and every documented
-           example, in Rust and in Python; ends with counts
-  python   run only the tests of the Python package
-  generate write everything that is generated from the registry: golden, corpus and docs, in this order
-  golden   write missing golden files (existing ones are never changed)
-  corpus   add seeds for the fuzz targets from the golden files
-  docs     generate docs/compressors.md from the registry and the measured rows
-  fuzz     fuzz each decoder separately for the given number of seconds: cargo xtask fuzz 600 [NAME...]
+  test      check format and lints, run every test (also under MPI, if it is installed) and every documented
+            example, in Rust and in Python; ends with counts
+  python    run only the tests of the Python package
+  generate  after a compressor was added, generate everything that is made from the registry: golden, corpus and docs
+  golden    write missing golden files (existing ones are never changed)
+  corpus    add seeds for the fuzz targets from the golden files
+  docs      generate docs/compressors.md from the registry and the measured rows
+  fuzz      fuzz each decoder separately for the given number of seconds: cargo xtask fuzz 600 [NAME...]
 ";
 
 fn main() -> ExitCode {
@@ -42,7 +42,8 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs tests of the core crate, each with the environment variable that lets it write the files it checks.
+/// Runs tests of the core crate, one after the other, with the environment variable that lets each write the files it
+/// checks.
 fn generate(tests: &[&str]) -> ExitCode {
     for test in tests {
         let status = std::process::Command::new(env!("CARGO"))
