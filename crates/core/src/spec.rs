@@ -8,7 +8,11 @@ use std::sync::Arc;
 use crate::compressors::{baseline, quantization, sparsification};
 use crate::entry::Entry;
 use crate::parameters::{Kind, Param, Value, real, whole};
-use crate::{Compressor, Residual, SpecError, registry};
+use crate::{Compressor, Residual, registry};
+
+mod error;
+
+pub use error::SpecError;
 
 /// The parameters that every compressor has.
 const COMMON: &[Param] = &[
@@ -30,7 +34,7 @@ const COMMON: &[Param] = &[
     Param {
         key: "every",
         kind: whole(1, 1..=1_000_000),
-        help: "local steps: communicate the accumulated change every so many steps",
+        help: "local steps: number of steps between two exchanges of the accumulated change",
     },
 ];
 
@@ -117,7 +121,7 @@ impl Spec {
         self.every
     }
 
-    /// The same compressor with rounds of so many steps, at least one.
+    /// The same compressor with this number of local steps, at least one, between two exchanges.
     pub fn with_every(mut self, every: u64) -> Self {
         self.every = every.max(1);
         self

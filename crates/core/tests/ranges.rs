@@ -1,13 +1,12 @@
-//! The ranges of parameters, beside the values that have a meaning by the methods' definitions. That their ends work is
-//! one of the [laws](gradwire::laws).
+//! The ranges of parameters, compared with the values that make sense by the definition of each method. The
+//! [laws](gradwire::laws) check that values at the ends work.
 
 mod common;
 
 use common::*;
 use gradwire::{Floats, Spec, Tensor};
 
-/// Of each parameter that is a number, what lies just outside the values that have a meaning, and the last that
-/// have one.
+/// For each numeric parameter: values just outside the sensible ones, and the outermost sensible ones.
 const RANGES: &[(&str, &[&str], &[&str])] = &[
     // One level up to the norm at least; level + s is a symbol of 16 bits.
     ("qsgd:s", &["0", "32768"], &["1", "32767"]),

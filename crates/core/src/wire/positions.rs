@@ -75,7 +75,7 @@ impl Code {
         elements: usize,
         positions: &mut Vec<u32>,
     ) -> Result<(), DecodeError> {
-        positions.clear();
+        make_room(count, elements, positions);
         match self {
             Code::Bitmap => {
                 let bits = fields::take(bytes, bitmap::len(elements))?;
@@ -145,6 +145,15 @@ fn rice_bound(count: usize, elements: usize) -> usize {
         })
         .max()
         .unwrap_or(0)
+}
+
+/// Empties a list of positions, with room for `count` and more: counts differ from step to step, and a later one that is
+/// no more than twice as large allocates nothing.
+pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>) {
+    positions.clear();
+    if positions.capacity() < count {
+        positions.reserve(count.saturating_mul(2).saturating_add(64).min(elements));
+    }
 }
 
 /// Appends what stands before values and positions: the code's tag and their number.

@@ -33,7 +33,7 @@ use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source,
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "dryden",
-    summary: "a fraction of either sign, each side at its mean",
+    summary: "the largest elements of either sign, each decoded to the mean of its sign",
     formula: "x̂ = mean of its side where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, which a fraction ratio of each sign reaches; 0 elsewhere",
     family: Family::Hybrid,
     sparse: true,

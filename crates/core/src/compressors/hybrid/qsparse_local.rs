@@ -83,17 +83,17 @@ crate::parameters! {
     pub struct QsparseLocal {
         /// fraction of elements to send
         ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
-        /// the largest elements, or random ones that all ranks share
+        /// send the largest elements, or random positions that are the same on all ranks
         random("select"): bool = either(&["topk", "randomk"]),
-        /// levels drawn at random, or signs at their mean
+        /// send stochastic levels, or signs with the mean absolute value
         sign("quantizer"): bool = either(&["qsgd", "sign"]),
         /// levels on either side of zero
         s: u16 = qsgd::S,
-        /// elements sent that share a norm; 0 is all of them
+        /// number of sent elements with a common norm; 0 takes one norm for all of them
         bucket: usize = whole(512, 0..=1 << 30),
-        /// divide levels by 1 + β, for their variance
+        /// divide levels by 1 + β, which bounds the error by Lemma 2
         scaled("scale"): bool = either(&["on", "off"]),
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }

@@ -31,7 +31,7 @@ use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source,
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "strom",
-    summary: "what is above a fixed threshold, as the threshold with its sign",
+    summary: "the elements above a fixed threshold, decoded to the threshold with their sign",
     formula: "x̂ = τ·sign(c) where |c| > τ, 0 elsewhere",
     family: Family::Hybrid,
     sparse: true,

@@ -44,7 +44,7 @@ use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source,
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "atomo",
-    summary: "singular vectors or entries at random, unbiased with least variance",
+    summary: "random singular vectors or entries: unbiased, least variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
     sparse: false,
@@ -80,11 +80,11 @@ impl Choice for Option<Norm> {
 crate::parameters! {
     /// Atomic sparsification.
     pub struct Atomo {
-        /// singular vectors of the tensor as a matrix, or its elements
+        /// atoms are the singular vectors of the tensor as a matrix, or its elements
         entries("atoms"): bool = either(&["spectral", "entries"]),
-        /// atoms to send in the mean
+        /// expected number of atoms to send
         s: f64 = real(3.0, Included(0.01), Included(1e9)),
-        /// s atoms, or as many as the sum of weights over their 2-norm, or their largest
+        /// expected number of atoms: s, or the sum of weights over their 2-norm, or over the largest weight
         norm("budget"): Option<Norm> = choice::<Option<Norm>>(),
     }
 }

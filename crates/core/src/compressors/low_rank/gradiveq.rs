@@ -59,11 +59,11 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Vector quantization by principal components.
     pub struct GradiVeq {
-        /// elements of a slice
+        /// slice size in elements
         pub slice: usize = whole(512, 2..=4096),
-        /// coefficients of a slice
+        /// coefficients per slice
         pub keep: usize = whole(64, 1..=4096),
-        /// exchanges from basis to basis
+        /// exchanges after which the basis is computed again
         pub refresh: u64 = whole(100, 1..=COUNTED),
     }
 }

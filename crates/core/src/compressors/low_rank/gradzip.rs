@@ -56,7 +56,7 @@ crate::parameters! {
     pub struct GradZip {
         /// columns of the factors
         pub rank: usize = whole(4, 1..=MAX_RANK as u64),
-        /// weight of the factors' norms, relative to their columns'
+        /// regularisation: weight of the factors' norms, relative to their columns'
         pub lambda: f64 = real(0.001, Excluded(0.0), Included(1.0)),
     }
 }

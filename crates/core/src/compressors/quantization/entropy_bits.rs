@@ -38,7 +38,7 @@ use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Worksp
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "entropy-bits",
-    summary: "as many bits as the entropy asks for, in Huffman's code",
+    summary: "a number of bits chosen by the entropy, Huffman coded",
     formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",
     family: Family::Quantization,
     sparse: false,
@@ -61,15 +61,15 @@ const LEAST_SAMPLE: usize = 4096;
 crate::parameters! {
     /// Quantization by entropy.
     pub struct EntropyBits {
-        /// bits on top of the entropy
+        /// bits per element above the entropy
         floor("c"): f64 = real(5.0, Included(0.0), Included(16.0)),
-        /// bits of the bins that the entropy is computed in
+        /// the entropy is computed over 2^m bins
         preliminary("m"): u32 = whole(4, 1..=12),
-        /// fraction of elements that the entropy is computed from
+        /// fraction of the elements that the entropy is computed from
         sample("f"): f64 = real(0.03, Excluded(0.0), Included(1.0)),
-        /// bits, whatever the entropy; 0 leaves them to it
+        /// fixed number of bits per element; 0 chooses it by the entropy
         fixed("bits"): u32 = whole(0, 0..=MOST_BITS as u64),
-        /// bins in Huffman's code, or in bits of one number
+        /// bins Huffman coded, or of fixed width
         packed("code"): bool = either(&["huffman", "fixed"]),
     }
 }

@@ -66,9 +66,9 @@ const SIZES: [usize; 4] = [0, 1, 2, 4];
 crate::parameters! {
     /// Truncation by magnitude.
     pub struct Inceptionn {
-        /// what is below 2^−b is not sent
+        /// elements below 2^−b are not sent
         b: u32 = whole(10, 1..=126),
-        /// tags and values as they are, or sorted by size in Huffman's code
+        /// tags and values as they are, or sorted by size and Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }

@@ -38,7 +38,7 @@ use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source,
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "lpc-svrg",
-    summary: "a number of bits each, clipped and drawn at random",
+    summary: "stochastic rounding to a fixed number of bits, with clipping",
     formula: "x̂ = δ·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/δ cut to −2^(w−1) … 2^(w−1) − 1, δ = λ·max|c|/(2^(w−1) − 1)",
     family: Family::Quantization,
     sparse: false,
@@ -61,11 +61,11 @@ const HEADER: usize = 4;
 crate::parameters! {
     /// Stochastic quantization with clipping.
     pub struct LpcSvrg {
-        /// bits of an element
+        /// bits per element
         bits("w"): u32 = whole(8, 2..=16),
-        /// clip at such a part of the largest absolute value; 1 is no clipping
+        /// clip at this fraction of the largest absolute value; 1 does not clip
         clip("lambda"): f64 = real(1.0, Excluded(0.0), Included(1.0)),
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }

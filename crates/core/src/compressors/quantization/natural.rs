@@ -36,7 +36,7 @@ use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source,
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "natural",
-    summary: "powers of two drawn at random",
+    summary: "stochastic rounding to powers of two",
     formula: "x̂ = sign(c)·2^(e + [u < |c|/2^e − 1]), e = ⌊log2|c|⌋",
     family: Family::Quantization,
     sparse: false,
@@ -55,7 +55,7 @@ const EXPONENTS: usize = 255;
 crate::parameters! {
     /// Stochastic rounding to powers of two.
     pub struct Natural {
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }

@@ -24,7 +24,7 @@ use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Worksp
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "onebit",
-    summary: "the sign, decoded to the mean of its side",
+    summary: "the sign, decoded to the mean of the elements of that sign",
     formula: "x̂ = mean of the elements ≥ 0 where c ≥ 0, mean of those < 0 where c < 0",
     family: Family::Quantization,
     sparse: false,

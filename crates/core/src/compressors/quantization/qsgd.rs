@@ -50,7 +50,7 @@ use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source,
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "qsgd",
-    summary: "levels up to the norm, drawn at random",
+    summary: "stochastic rounding to evenly spaced levels up to the norm",
     formula: "x̂ = step·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/step, step = ‖c‖/s in each bucket",
     family: Family::Quantization,
     sparse: false,
@@ -105,11 +105,11 @@ crate::parameters! {
     pub struct Qsgd {
         /// levels on either side of zero
         s: u16 = S,
-        /// elements that share a norm; 0 is the whole tensor
+        /// number of elements with a common norm; 0 takes one norm for the whole tensor
         bucket: usize = whole(512, 0..=1 << 30),
         /// the Euclidean norm, or the largest absolute value
         norm: Norm = choice::<Norm>(),
-        /// levels in bits of one number, or in Elias' or Huffman's code
+        /// levels of fixed width, or Elias or Huffman coded
         code: Code = choice::<Code>(),
     }
 }

@@ -27,8 +27,8 @@ use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Worksp
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "signsgd",
-    summary: "the sign; the majority decides",
-    formula: "x̂ = sign(c), 1 of 0; a step goes by the sign of the ranks' mean",
+    summary: "the sign, with majority vote",
+    formula: "x̂ = sign(c), 1 of 0; the step uses the sign of the mean over ranks",
     family: Family::Quantization,
     sparse: false,
     error_feedback: false,

@@ -48,7 +48,7 @@ use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source,
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "terngrad",
-    summary: "three values drawn at random, five to a byte",
+    summary: "stochastic rounding to three values, five to a byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
     sparse: false,
@@ -70,9 +70,9 @@ const LAST_PART: usize = 4;
 crate::parameters! {
     /// Stochastic 3-value quantization.
     pub struct TernGrad {
-        /// clip at so many standard deviations; 0 is no clipping
+        /// clip at this number of standard deviations; 0 does not clip
         clip: f64 = real(2.5, Included(0.0), Included(1e6)),
-        /// trits five to a byte, or these bytes with runs of zeros coded, in Huffman's code
+        /// trits five to a byte, or these bytes with zero-run and Huffman coding
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }

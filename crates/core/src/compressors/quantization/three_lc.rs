@@ -32,7 +32,7 @@ use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Worksp
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "3lc",
-    summary: "three values with sparsity multiplication, quartic and zero-run coded",
+    summary: "ternary values with sparsity multiplication, quartic and zero-run coding",
     formula: "x̂ = M·round(c/M), M = s·max|c|",
     family: Family::Quantization,
     sparse: false,

@@ -57,9 +57,9 @@ crate::parameters! {
         ratio: f64 = RATIO,
         /// momentum of the velocity
         momentum: f32 = real(0.9, Included(0.0), Excluded(1.0)),
-        /// norm that gradients are clipped to, over the square root of the ranks; 0: none
+        /// clip gradients to this norm divided by the square root of the number of ranks; 0 does not clip
         clip: f32 = real(0.0, Included(0.0), Included(1e30)),
-        /// steps over which the ratio falls from a quarter
+        /// warm-up: steps over which the ratio falls from 0.25
         warmup: u64 = WARMUP,
     }
 }

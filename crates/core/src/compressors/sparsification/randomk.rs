@@ -35,7 +35,7 @@ use crate::{
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "randomk",
-    summary: "elements at random positions that all ranks know",
+    summary: "elements at random positions",
     formula: "x̂ = c at k positions drawn at random, alike on all ranks or not, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     sparse: true,
@@ -60,9 +60,9 @@ crate::parameters! {
     pub struct RandomK {
         /// fraction of elements to send
         pub ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
-        /// multiply by d / k, so that the expectation is the gradient
+        /// multiply by d / k, which makes the expectation the gradient
         pub unbiased: bool = either(&["off", "on"]),
-        /// positions of all ranks together, which make messages linear, or of each its own
+        /// the same positions on all ranks, which makes messages linear, or different ones on each
         pub independent("indices"): bool = either(&["shared", "independent"]),
     }
 }

@@ -46,11 +46,11 @@ crate::parameters! {
     struct Params {
         /// fraction of elements to send
         ratio: f64 = RATIO,
-        /// weight of a gradient
+        /// weight of the gradient
         epsilon: f32 = real(1.0, Included(1e-6), Included(1e6)),
-        /// momentum of what had been gathered before
+        /// momentum: weight of the sum before this gradient
         alpha: f32 = real(0.9, Included(0.0), Excluded(1.0)),
-        /// steps over which the ratio falls from a quarter
+        /// warm-up: steps over which the ratio falls from 0.25
         warmup: u64 = WARMUP,
     }
 }

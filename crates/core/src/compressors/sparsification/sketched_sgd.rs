@@ -54,13 +54,13 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Heaviest elements by a count sketch.
     pub struct SketchedSgd {
-        /// the part of the elements that is sent
+        /// fraction of elements to send
         pub ratio: f64 = real(0.001, Excluded(0.0), Included(1.0)),
         /// rows of the table
         pub rows: usize = whole(5, 1..=MAX_ROWS as u64),
-        /// columns of the table for each element sent
+        /// columns of the table per element sent
         pub width: usize = whole(4, 1..=1000),
-        /// elements asked for exactly for each that is sent
+        /// candidates, whose exact values are exchanged, per element sent
         pub candidates: usize = whole(4, 1..=1000),
     }
 }

@@ -43,7 +43,7 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Sparsification by a fixed threshold.
     pub struct Threshold {
-        /// the absolute value; 0 sends all that is not zero
+        /// the threshold; 0 sends all elements that are not zero
         v: f32 = real(0.0, Included(0.0), Included(1e30)),
     }
 }

@@ -73,7 +73,7 @@ crate::parameters! {
     pub struct TopK {
         /// fraction of elements to send
         pub(super) ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
-        /// exactly so many elements, or a threshold from a random sample
+        /// exactly the k largest elements, or those above a threshold estimated from a random sample
         pub(super) sampled("select"): bool = either(&["exact", "sampled"]),
         /// code of the positions; auto takes the shortest
         pub(super) code("positions"): Option<Code> = choice::<Option<Code>>(),

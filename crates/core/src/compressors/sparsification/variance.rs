@@ -41,7 +41,7 @@ use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Worksp
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "variance",
-    summary: "the elements that are large beside their variance, in 4 bits",
+    summary: "the elements that are large compared with their variance, in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
     sparse: true,
@@ -57,11 +57,11 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Sparsification by variance.
     pub struct Variance {
-        /// send where the square is above so many variances
+        /// send an element if its square exceeds this multiple of its variance
         pub alpha: f32 = real(1.0, Included(0.0), Included(1e6)),
-        /// what a variance is multiplied by while its element waits
+        /// decay of the variance in each step in which the element is not sent
         pub zeta: f32 = real(0.999, Excluded(0.0), Included(1.0)),
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }

@@ -52,7 +52,7 @@ use minmax::{MOST_ROWS, MinMax};
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "sketchml",
-    summary: "quantile buckets of the non-zeros, whose numbers share hashed bins",
+    summary: "quantile buckets of the non-zero elements, with bucket numbers in a MinMaxSketch",
     formula: "x̂ = the mean of a bucket no further from 0 than that of c, of equally full buckets of either sign",
     family: Family::Hybrid,
     sparse: true,
@@ -76,17 +76,17 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Quantile buckets in a MinMaxSketch.
     pub struct SketchMl {
-    /// quantile buckets on either side of zero
+        /// quantile buckets on either side of zero
         buckets: usize = whole(256, 1..=MOST as u64),
-        /// groups of buckets on either side, which bound the error of sharing bins
+        /// groups of buckets on either side; more groups mean smaller errors where elements share bins
         groups: usize = whole(8, 1..=64),
         /// rows of bins
         rows: usize = whole(2, 1..=MOST_ROWS as u64),
-        /// elements for each bin of a row
+        /// elements per bin of a row
         load: usize = whole(5, 1..=64),
-        /// positions in their shortest code, or as distances in one to four bytes
+        /// positions in the shortest code, or as distances of one to four bytes
         bytes("keys"): bool = either(&["entropy", "bytes"]),
-        /// bins in bits of one number, or in Huffman's code
+        /// bins of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
