@@ -1,6 +1,5 @@
-//! A new compressor in one file, from the building blocks of `gradwire::tools`: one element in so many, the largest,
-//! each in a few bits. It has a memory and an aggregation of its own: what was sent comes back as momentum, and an
-//! element is the mean over those ranks that sent it.
+//! A new compressor in one file, from the building blocks of `gradwire::tools`: the largest elements,
+//! each in a few bits. It has a memory of its own: what was sent comes back as momentum.
 //!
 //! ```text
 //! cargo run --release -p gradwire --example new_compressor
@@ -13,14 +12,15 @@ use std::error::Error;
 use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
+use gradwire::memories::{Encoding, Step};
 use gradwire::parameters::{real, whole};
 use gradwire::tools::{
     Grid, Rounding, Selection, dequantize, desparsify, give_back, pack, pack_positions, packed_len,
     packed_positions_len, quantize, sparsify, unpack, unpack_positions,
 };
 use gradwire::{
-    Combine, Compressor, Context, DecodeError, Decoder, Encoded, Encoder, Entry, Family, Feedback,
-    Floats, Gathered, Guarantees, Rng, Sent, Source, Spec, Tensor, Workspace,
+    Compressor, Context, DecodeError, Decoder, Encoder, Entry, Family, Floats, Guarantees, Memory,
+    NonFinite, Rng, Sent, Source, Spec, Tensor, Workspace,
 };
 
 /// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec strings look names up in.
@@ -122,40 +122,31 @@ impl Compressor for FewLevels {
         message_len.saturating_mul(8).saturating_mul(self.one_in).min(u32::MAX as usize)
     }
 
-    fn feedback(&self) -> Option<&dyn Feedback> {
-        Some(self)
-    }
-
-    fn combine(&self) -> Option<&dyn Combine> {
+    fn memory(&self) -> Option<&dyn Memory> {
         Some(self)
     }
 }
 
-/// The memory: φ is left at m + g.
-impl Feedback for FewLevels {
-    /// ψ = c − g̃ + μ·g̃: an element that is sent every time has a momentum of μ.
-    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>, _: &Context<'_>) {
-        for (element, m) in memory.iter_mut().enumerate() {
-            *m = encoded.left[element] + self.momentum * encoded.decoded(element);
-        }
-    }
-}
+/// The corrected tensor c, from before to after its encoding.
+#[derive(Debug, Default)]
+struct Corrected(Vec<f32>);
 
-/// The aggregation: few ranks send an element, and the others have no say in it. Steps are larger than the mean's.
-impl Combine for FewLevels {
-    fn combine(&self, gathered: &Gathered<'_>, _: &mut Workspace, combined: &mut [f32]) {
-        for (element, combined) in combined.iter_mut().enumerate() {
-            let (mut sum, mut weights) = (0.0, 0.0);
-            for (x, weight) in gathered.column(element).zip(gathered.weights()) {
-                if x != 0.0 {
-                    sum += weight * x;
-                    weights += weight;
-                }
-            }
-            if weights > 0.0 {
-                *combined = sum / weights;
-            }
+/// The memory: φ = m + g, and ψ = c − g̃ + μ·g̃, so that an element that is sent every time has a momentum of μ.
+impl Memory for FewLevels {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+        let (weights, memory) = step.feedback.expect("this memory is error feedback");
+        let feedback = Some((weights, &mut *memory));
+        let mut source = Source::new(step.input.gradient, feedback, step.scratch)?;
+        let Corrected(corrected) = encoding.buffers();
+        corrected.clear();
+        source.peek_blocks(|_, block| corrected.extend_from_slice(block));
+        // What the message fails to carry is in the memory afterwards.
+        let sent = encoding.encode(&mut source);
+        let Corrected(corrected) = encoding.buffers();
+        for (m, c) in memory.iter_mut().zip(corrected) {
+            *m += self.momentum * (*c - *m);
         }
+        Ok(sent)
     }
 }
 
@@ -255,16 +246,6 @@ mod tests {
         // Half of 7 with nothing left, half of −3 with −0.25 left.
         (memory[0], memory[20]) = (3.5, -1.75);
         assert_eq!(encoder.residual("t"), Some(&memory[..]));
-    }
-
-    #[test]
-    fn who_does_not_send_has_no_say() {
-        let rows = [4.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 3.0, 0.0];
-        let mut combined = [9.0; 3];
-        let gathered = Gathered::new(&[0.25, 0.25, 0.5], &rows, 3);
-        Decoder::new(&Spec::of(&ENTRY), 0).aggregate("t", &gathered, &mut combined);
-        // (4/4 − 2/2) over 3/4, (1/4 + 3/2) over 3/4, nobody.
-        assert_eq!(combined, [0.0, 1.75 / 0.75, 0.0]);
     }
 
     #[test]

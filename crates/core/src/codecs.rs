@@ -2,13 +2,38 @@
 
 use std::sync::Arc;
 
-use crate::{Compressor, Spec};
+use crate::{Compressor, Error, Spec, Tensor};
 
 /// A compressor and the spec it was made from.
 #[derive(Debug)]
 pub(crate) struct Codec {
     pub(crate) spec: Spec,
     pub(crate) compressor: Arc<dyn Compressor>,
+}
+
+impl Codec {
+    /// Refuses a tensor with more elements than the compressor can number.
+    pub(crate) fn check_size(&self, tensor: &Tensor) -> Result<(), Error> {
+        let limit = self.compressor.max_elements(usize::MAX);
+        if tensor.elements() <= limit {
+            return Ok(());
+        }
+        Err(Error::TooLarge {
+            tensor: tensor.name().to_owned(),
+            elements: tensor.elements(),
+            id: self.spec.entry().id,
+            limit,
+        })
+    }
+}
+
+/// Refuses a buffer of another length than the tensor's.
+pub(crate) fn check_length(tensor: &Tensor, found: usize) -> Result<(), Error> {
+    if found == tensor.elements() {
+        return Ok(());
+    }
+    let (tensor, expected) = (tensor.name().to_owned(), tensor.elements());
+    Err(Error::WrongLength { tensor, expected, found })
 }
 
 /// The distinct compressors of one end. The first serves tensors that have none of their own.

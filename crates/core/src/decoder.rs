@@ -1,10 +1,9 @@
-//! The receiving end: bytes to tensor, with nothing of the sender's state.
+//! The receiving end: from bytes to a tensor, without the sender's state.
 
 use std::collections::HashMap;
 
-use crate::codecs::{Codec, Codecs};
-use crate::encoder::{check_length, check_size};
-use crate::{Compressor, Context, Error, Gathered, Spec, Tensor, Workspace, tools};
+use crate::codecs::{Codec, Codecs, check_length};
+use crate::{Compressor, Context, Error, Spec, Tensor, Workspace};
 
 /// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
 /// decoder's own.
@@ -66,9 +65,10 @@ impl Decoder {
         weight: f32,
         out: &mut [f32],
     ) -> Result<(), Error> {
+        // Not by `codec_of`, which would borrow the workspace, too.
         let place = self.assigned.get(tensor.name()).copied().unwrap_or(Codecs::DEFAULT);
-        let Codec { spec, compressor } = self.codecs.get(place);
-        check_size(spec, &**compressor, tensor)?;
+        let codec = self.codecs.get(place);
+        codec.check_size(tensor)?;
         check_length(tensor, out.len())?;
         let context = Context {
             seed: self.seed,
@@ -78,27 +78,9 @@ impl Decoder {
             rank,
             ranks: 1,
         };
-        compressor
+        codec
+            .compressor
             .decode_add(message, &context, weight, &mut self.workspace, out)
             .map_err(|source| Error::Message { tensor: tensor.name().to_owned(), rank, source })
-    }
-
-    /// Makes what a step goes by of what all ranks' messages for a tensor decode to: by [`Compressor::combine`], or
-    /// else their weighted mean; then by [`Compressor::aggregate`]. It takes the place of what `out` held.
-    ///
-    /// # Panics
-    /// If the length of `out` is not the tensor's.
-    pub fn aggregate(&mut self, name: &str, gathered: &Gathered<'_>, out: &mut [f32]) {
-        assert_eq!(out.len(), gathered.elements());
-        let place = self.assigned.get(name).copied().unwrap_or(Codecs::DEFAULT);
-        let compressor = &self.codecs.get(place).compressor;
-        match compressor.combine() {
-            Some(combine) => {
-                out.fill(0.0);
-                combine.combine(gathered, &mut self.workspace, out);
-            }
-            None => tools::aggregate(gathered, out),
-        }
-        compressor.aggregate(out);
     }
 }

@@ -1,18 +1,17 @@
 //! The sending end: compressors, and what is kept for each tensor, by the tensor's name.
 
-mod feedback;
+mod kept;
 mod rounds;
 mod state;
 
 use std::collections::HashMap;
 
-use self::feedback::Spare;
-use crate::codecs::Codecs;
+use self::kept::{Arrays, KeptArrays};
+use crate::codecs::{Codec, Codecs, check_length};
+use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
-use crate::velocity::{accelerate, clipping};
 use crate::{
-    Compressor, Context, Error, Floats, Input, Memory, SCRATCH, Sent, Source, Spec, StateError,
-    Tensor, Workspace,
+    Compressor, Context, Error, Input, Residual, SCRATCH, Sent, Source, Spec, Tensor, Workspace,
 };
 
 /// Compresses the tensors of one sender. What it keeps (residuals, momenta, factors) belongs to tensor names.
@@ -28,9 +27,6 @@ pub struct Encoder {
     plain: bool,
     workspace: Workspace,
     scratch: Vec<f32>,
-    /// What a residual was multiplied by before an encoding that must be taken off it again.
-    stash: Vec<f32>,
-    spare: Spare,
 }
 
 /// What belongs to one tensor's name.
@@ -38,46 +34,11 @@ pub struct Encoder {
 struct Entry {
     /// The place of its compressor.
     codec: usize,
-    kept: Kept,
+    kept: KeptArrays,
     /// What was kept at the last [checkpoint](Encoder::checkpoint).
-    checkpoint: Kept,
+    checkpoint: KeptArrays,
     /// Of a method in rounds without error feedback, the gradient of the step in progress.
     gradient: Vec<f32>,
-}
-
-/// The arrays that are kept for a tensor from step to step; `None` before they are needed first.
-#[derive(Debug, Default)]
-struct Kept {
-    /// What messages left out so far.
-    residual: Option<Vec<f32>>,
-    /// A running sum or mean of gradients.
-    velocity: Option<Vec<f32>>,
-    /// What the method keeps beside these.
-    own: Option<Vec<f32>>,
-}
-
-impl Kept {
-    /// Drops the arrays that `before` had not.
-    fn drop_new(&mut self, before: [bool; 3]) {
-        for (array, before) in self.arrays_mut().into_iter().zip(before) {
-            if !before {
-                *array = None;
-            }
-        }
-    }
-
-    fn present(&self) -> [bool; 3] {
-        self.arrays().map(|(_, array)| array.is_some())
-    }
-
-    /// The arrays with their names in saved states.
-    fn arrays(&self) -> [(&'static str, &Option<Vec<f32>>); 3] {
-        [("residual", &self.residual), ("velocity", &self.velocity), ("kept", &self.own)]
-    }
-
-    fn arrays_mut(&mut self) -> [&mut Option<Vec<f32>>; 3] {
-        [&mut self.residual, &mut self.velocity, &mut self.own]
-    }
 }
 
 impl Encoder {
@@ -92,8 +53,6 @@ impl Encoder {
             plain: false,
             workspace: Workspace::default(),
             scratch: vec![0.0; SCRATCH],
-            stash: Vec::new(),
-            spare: Spare::default(),
         }
     }
 
@@ -103,7 +62,7 @@ impl Encoder {
         self
     }
 
-    /// The same encoder with the plain residual in place of a memory of the method's own: for what is
+    /// The same encoder with the plain residual in place of a memory of the compressor's own: for what is
     /// no gradient any more, such as the changes a server sends back, where momentum has been applied already.
     pub fn with_plain_memory(mut self) -> Self {
         self.plain = true;
@@ -126,12 +85,12 @@ impl Encoder {
 
     /// The spec that the tensor called `name` is encoded with.
     pub fn spec_of(&self, name: &str) -> &Spec {
-        &self.codecs.get(self.codec_of(name)).spec
+        &self.codec_of(name).spec
     }
 
     /// The compressor of the tensor called `name`, for its limits and its linearity.
     pub fn compressor_of(&self, name: &str) -> &dyn Compressor {
-        &*self.codecs.get(self.codec_of(name)).compressor
+        &*self.codec_of(name).compressor
     }
 
     /// Whether some tensor's compressor looks at [`Input::squares`].
@@ -139,8 +98,15 @@ impl Encoder {
         self.codecs.iter().any(|codec| codec.compressor.keeps_squares())
     }
 
-    fn codec_of(&self, name: &str) -> usize {
-        self.tensors.get(name).map_or(Codecs::DEFAULT, |entry| entry.codec)
+    /// The positions that the last message carried, where it answered [`Sent::Positions`].
+    pub fn positions(&self) -> &[u32] {
+        &self.workspace.positions
+    }
+
+    /// What the messages for a tensor have left out so far, or what a [memory](crate::memories) of the compressor's own
+    /// keeps in its place; `None` before the tensor's first message, or without error feedback.
+    pub fn residual(&self, name: &str) -> Option<&[f32]> {
+        self.tensors.get(name)?.kept.residual()
     }
 
     /// Appends the message for `input` to `message` and updates what is kept for the tensor.
@@ -149,8 +115,8 @@ impl Encoder {
     /// both the state and the message are as they were.
     ///
     /// # Errors
-    /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares, or in its sum with the residual, or in
-    /// what a method's own [`Feedback`](crate::Feedback) makes of them; [`Error::WrongLength`] for a gradient or
+    /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares, in its sum with the residual, or in
+    /// what the compressor's own [memory](crate::memories) makes of them; [`Error::WrongLength`] for a gradient or
     /// squares of another length than the tensor's; [`Error::TooLarge`] for a tensor the compressor cannot take;
     /// [`Error::State`] where a restored array is of another size.
     pub fn encode<'a>(
@@ -162,21 +128,42 @@ impl Encoder {
     ) -> Result<Sent, Error> {
         let input = input.into();
         self.check(tensor, input)?;
-        let feedback = self.has_feedback(tensor.name());
-        message.reserve(self.compressor_of(tensor.name()).max_len(tensor.elements()));
-        let present = self.entry(tensor.name()).kept.present();
-        let encoded = match feedback {
-            true => self.encode_with_feedback(tensor, step, input, message),
-            false => self.encode_with_memory(tensor, step, input, message),
-        };
+        let (context, plain, start) = (self.context(tensor, step), self.plain, message.len());
+        self.enter(tensor.name());
+        let Self { codecs, tensors, workspace, scratch, .. } = self;
+        let entry = tensors.get_mut(tensor.name()).expect("the tensor was entered");
+        let Codec { spec, compressor } = codecs.get(entry.codec);
+        message.reserve(compressor.max_len(tensor.elements()));
+
+        let feedback = spec.memory();
+        let residual = feedback.unwrap_or(Residual::PLAIN);
+        let memory = compressor.own_memory(feedback.is_some(), plain).unwrap_or(&residual);
+        let present = entry.kept.present();
+        let velocity = memory.keeps_velocity();
+        let arrays = entry.kept.arrays_of(tensor, feedback, velocity, &**compressor);
+        let encoded = arrays.map_err(Error::from).and_then(|arrays| {
+            let Arrays { feedback, velocity, kept } = arrays;
+            let step = Step { input, feedback, velocity, kept, scratch, plain };
+            let mut encode = |source: &mut Source<'_>, workspace: &mut Workspace| {
+                compressor.encode(source, &context, workspace, message)
+            };
+            let mut encoding = Encoding { encode: &mut encode, context: &context, workspace };
+            let encoded = memory.encode(step, &mut encoding);
+            encoded.map_err(|at| Error::non_finite(tensor.name(), at))
+        });
         if encoded.is_err() {
-            self.entry(tensor.name()).kept.drop_new(present);
+            entry.kept.drop_new(present);
+            message.truncate(start);
         }
         encoded
     }
 
+    fn codec_of(&self, name: &str) -> &Codec {
+        self.codecs.get(self.tensors.get(name).map_or(Codecs::DEFAULT, |entry| entry.codec))
+    }
+
     fn check(&self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
-        check_size(self.spec_of(tensor.name()), self.compressor_of(tensor.name()), tensor)?;
+        self.codec_of(tensor.name()).check_size(tensor)?;
         check_length(tensor, input.gradient.len())?;
         let Some(squares) = input.squares else { return Ok(()) };
         check_length(tensor, squares.len())?;
@@ -188,12 +175,12 @@ impl Encoder {
         }
     }
 
-    fn entry(&mut self, name: &str) -> &mut Entry {
-        // Two look-ups, because an entry of the map would clone the name at every step.
+    /// Makes sure that a tensor has an entry.
+    fn enter(&mut self, name: &str) {
+        // Not by an entry of the map, which would clone the name at every step.
         if !self.tensors.contains_key(name) {
             self.tensors.insert(name.to_owned(), Entry::default());
         }
-        self.tensors.get_mut(name).expect("it was inserted")
     }
 
     fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
@@ -206,181 +193,4 @@ impl Encoder {
             ranks: self.ranks,
         }
     }
-
-    fn encode_with_memory(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        Input { gradient, squares }: Input<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, Error> {
-        let name = tensor.name();
-        let (memory, plain) = (self.memory(name), self.spec_of(name).memory());
-        let non_finite = |at| Error::non_finite(name, at);
-        let context = self.context(tensor, step);
-        let Self { codecs, tensors, workspace, scratch, stash, .. } = self;
-        let entry = tensors.get_mut(name).expect("every tensor in hand has an entry");
-        let compressor = &codecs.get(entry.codec).compressor;
-        let Kept { residual, velocity, own } = &mut entry.kept;
-        let kept = own_of(&**compressor, own, tensor)?;
-        match memory {
-            Memory::None => {
-                let source = Source::new(gradient, memory, None, scratch).map_err(non_finite)?;
-                let mut source = source.with_kept(kept);
-                if compressor.keeps_squares() {
-                    source.add_squares(squares);
-                }
-                Ok(compressor.encode(&mut source, &context, workspace, message))
-            }
-            Memory::Residual { .. } => {
-                let residual = of_tensor(residual, "residual", tensor)?;
-                let source =
-                    Source::new(gradient, memory, Some(residual), scratch).map_err(non_finite)?;
-                let mut source = source.with_kept(kept).with_plain_memory(self.plain);
-                if compressor.keeps_squares() {
-                    source.add_squares(squares);
-                }
-                Ok(compressor.encode(&mut source, &context, workspace, message))
-            }
-            Memory::Momentum { momentum, clip } => {
-                let residual = of_tensor(residual, "residual", tensor)?;
-                let velocity = of_tensor(velocity, "velocity", tensor)?;
-                let factor = match clip {
-                    0.0 => 1.0,
-                    _ => {
-                        let limit = f64::from(clip) / f64::from(context.ranks).sqrt();
-                        clipping(gradient, limit, scratch)
-                    }
-                };
-                accelerate(gradient, [momentum, factor], velocity, Some(residual), scratch)
-                    .map_err(non_finite)?;
-                let sums = Floats::F32(velocity);
-                let mut source = Source::new(sums, Memory::RESIDUAL, Some(residual), scratch)
-                    .map_err(non_finite)?;
-                let sent = compressor.encode(&mut source, &context, workspace, message);
-                forget(velocity, sent, &workspace.positions);
-                Ok(sent)
-            }
-            Memory::Average { decay } => {
-                let velocity = of_tensor(velocity, "velocity", tensor)?;
-                let residual = match plain.is_on() {
-                    true => Some(of_tensor(residual, "residual", tensor)?),
-                    false => None,
-                };
-                let weights = [decay, 1.0 - decay];
-                accelerate(gradient, weights, velocity, residual.as_deref(), scratch)
-                    .map_err(non_finite)?;
-                let mut source = Source::new(Floats::F32(velocity), plain, residual, scratch)
-                    .map_err(non_finite)?;
-                Ok(compressor.encode(&mut source, &context, workspace, message))
-            }
-            Memory::LongTerm { epsilon, alpha } => {
-                let sum = of_tensor(residual, "residual", tensor)?;
-                stash.clear();
-                stash.extend(sum.iter().map(|u| alpha * u));
-                let weights = Memory::Residual { beta: 1.0 + alpha, gamma: epsilon };
-                let mut source =
-                    Source::new(gradient, weights, Some(sum), scratch).map_err(non_finite)?;
-                let sent = compressor.encode(&mut source, &context, workspace, message);
-                sum.iter_mut().zip(&*stash).for_each(|(u, before)| *u -= before);
-                forget(sum, sent, &workspace.positions);
-                Ok(sent)
-            }
-        }
-    }
-
-    /// The memory: the method's own where it has one.
-    fn memory(&self, name: &str) -> Memory {
-        let (own, plain) = (self.compressor_of(name).memory(), self.spec_of(name).memory());
-        match own {
-            _ if self.plain => plain,
-            Some(average @ Memory::Average { .. }) => average,
-            _ if !plain.is_on() => plain,
-            own => own.unwrap_or(plain),
-        }
-    }
-
-    /// The positions that the last message carried, where it answered [`Sent::Positions`].
-    pub fn positions(&self) -> &[u32] {
-        &self.workspace.positions
-    }
-
-    /// What the messages for a tensor have left out so far, or the memory of a method with
-    /// [`Feedback`](crate::Feedback) of its own; `None` before its first message, or without error feedback.
-    pub fn residual(&self, name: &str) -> Option<&[f32]> {
-        self.tensors.get(name)?.kept.residual.as_deref()
-    }
-}
-
-/// A kept array of one number an element, zeros at first.
-fn of_tensor<'a>(
-    array: &'a mut Option<Vec<f32>>,
-    kind: &str,
-    tensor: &Tensor,
-) -> Result<&'a mut [f32], StateError> {
-    numbers_of(array, kind, tensor, tensor.elements())
-}
-
-/// What a method keeps for a tensor beside the residual; nothing for most.
-fn own_of<'a>(
-    compressor: &dyn Compressor,
-    array: &'a mut Option<Vec<f32>>,
-    tensor: &Tensor,
-) -> Result<&'a mut [f32], StateError> {
-    match compressor.kept_len(tensor.shape()) {
-        0 => Ok(&mut []),
-        len => numbers_of(array, "kept", tensor, len),
-    }
-}
-
-fn numbers_of<'a>(
-    array: &'a mut Option<Vec<f32>>,
-    kind: &str,
-    tensor: &Tensor,
-    len: usize,
-) -> Result<&'a mut [f32], StateError> {
-    let values = array.get_or_insert_with(|| vec![0.0; len]);
-    if values.len() != len {
-        return Err(StateError::WrongSize {
-            entry: format!("{kind}/{}", tensor.name()),
-            found: values.len(),
-            expected: len,
-        });
-    }
-    Ok(values)
-}
-
-/// Zero where elements were sent.
-fn forget(values: &mut [f32], sent: Sent, positions: &[u32]) {
-    match sent {
-        Sent::All => values.fill(0.0),
-        Sent::Positions => positions.iter().for_each(|&at| values[at as usize] = 0.0),
-    }
-}
-
-/// Refuses a buffer of another length than the tensor's.
-pub(crate) fn check_length(tensor: &Tensor, found: usize) -> Result<(), Error> {
-    if found == tensor.elements() {
-        return Ok(());
-    }
-    let (tensor, expected) = (tensor.name().to_owned(), tensor.elements());
-    Err(Error::WrongLength { tensor, expected, found })
-}
-
-/// Refuses a tensor with more elements than the compressor can number.
-pub(crate) fn check_size(
-    spec: &Spec,
-    compressor: &dyn Compressor,
-    tensor: &Tensor,
-) -> Result<(), Error> {
-    let limit = compressor.max_elements(usize::MAX);
-    if tensor.elements() <= limit {
-        return Ok(());
-    }
-    Err(Error::TooLarge {
-        tensor: tensor.name().to_owned(),
-        elements: tensor.elements(),
-        id: spec.entry().id,
-        limit,
-    })
 }

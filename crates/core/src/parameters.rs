@@ -276,7 +276,17 @@ pub const fn param<T: Parameter>(key: &'static str, kind: Kind, help: &'static s
 /// The comment of a field is the parameter's help. Its key in spec strings is the field's name, or what stands behind
 /// it in parentheses. The struct gets two associated items: `PARAMETERS`, the table of its [`Param`]s, and
 /// `new(&[Value])`, which takes values of these parameters in their order. A range that the field's type cannot hold
-/// does not compile.
+/// does not compile:
+///
+/// ```compile_fail
+/// gradwire::parameters! {
+///     struct TooLarge {
+///         /// a number of 17 bits
+///         bits: u16 = gradwire::parameters::whole(1, 1..=65_536),
+///     }
+/// }
+/// assert_eq!(TooLarge::PARAMETERS.len(), 1);
+/// ```
 #[macro_export]
 macro_rules! parameters {
     (
@@ -319,4 +329,51 @@ macro_rules! parameters {
     };
     (@key $field:ident $key:literal) => { $key };
     (@key $field:ident) => { stringify!($field) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    crate::parameters! {
+        /// One of each type.
+        struct Sample {
+            /// below one
+            below: f32 = real(0.5, Excluded(0.0), Excluded(1.0)),
+            /// of one width
+            whole: u16 = whole(3, 0..=65_535),
+            /// the second word
+            second("which"): bool = either(&["first", "second"]),
+            /// the first word
+            on: bool = either(&["on", "off"]),
+        }
+    }
+
+    #[test]
+    fn a_field_has_its_key_its_help_and_its_default() {
+        let keys: Vec<_> = Sample::PARAMETERS.iter().map(|parameter| parameter.key).collect();
+        assert_eq!(keys, ["below", "whole", "which", "on"]);
+        assert_eq!(Sample::PARAMETERS[2].help, "the second word");
+        let defaults: Vec<_> = Sample::PARAMETERS.iter().map(|p| p.kind.default()).collect();
+        let expected = Sample { below: 0.5, whole: 3, second: false, on: true };
+        assert_eq!(Sample::new(&defaults), expected);
+    }
+
+    #[test]
+    fn the_nearest_f32_stays_inside_open_ends() {
+        for (value, nearest) in [(1.0 - 1e-12, 1f32.next_down()), (1e-60, 0f32.next_up())] {
+            let kind = Sample::PARAMETERS[0].kind;
+            assert_eq!(<f32 as Parameter>::of(Value::Real(value), &kind), nearest);
+        }
+    }
+
+    #[test]
+    fn a_bool_is_the_second_of_two_words_or_on() {
+        let read = |field: usize, word: &str| {
+            let kind = Sample::PARAMETERS[field].kind;
+            <bool as Parameter>::of(kind.parse(word).unwrap(), &kind)
+        };
+        assert_eq!([read(2, "first"), read(2, "second")], [false, true]);
+        assert_eq!([read(3, "off"), read(3, "on")], [false, true]);
+    }
 }

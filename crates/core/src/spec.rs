@@ -8,7 +8,11 @@ use std::sync::Arc;
 use crate::compressors::{baseline, quantization, sparsification};
 use crate::entry::Entry;
 use crate::parameters::{Kind, Param, Value, real, whole};
-use crate::{Compressor, Memory, SpecError, registry};
+use crate::{Compressor, Residual, registry};
+
+mod error;
+
+pub use error::SpecError;
 
 /// The parameters that every compressor has.
 const COMMON: &[Param] = &[
@@ -30,7 +34,7 @@ const COMMON: &[Param] = &[
     Param {
         key: "every",
         kind: whole(1, 1..=1_000_000),
-        help: "local steps: communicate the accumulated change every so many steps",
+        help: "local steps: number of steps between two exchanges of the accumulated change",
     },
 ];
 
@@ -45,7 +49,7 @@ pub struct Spec {
     values: Vec<Value>,
     /// Made from the values.
     compressor: Arc<dyn Compressor>,
-    memory: Memory,
+    memory: Option<Residual>,
     every: u64,
 }
 
@@ -66,7 +70,7 @@ impl Spec {
             entry,
             compressor: (entry.build)(&values),
             values,
-            memory: if entry.error_feedback { Memory::RESIDUAL } else { Memory::None },
+            memory: entry.error_feedback.then_some(Residual::PLAIN),
             every: 1,
         }
     }
@@ -100,13 +104,14 @@ impl Spec {
         self.entry
     }
 
-    /// The error-feedback memory: the plain one, in whose place a method may have its own.
-    pub fn memory(&self) -> Memory {
+    /// The residual of error feedback; `None` without error feedback. A compressor may have a
+    /// [memory](crate::memories) of its own in its place.
+    pub fn memory(&self) -> Option<Residual> {
         self.memory
     }
 
-    /// The same compressor with another memory.
-    pub fn with_memory(mut self, memory: Memory) -> Self {
+    /// The same compressor with another residual, or without error feedback.
+    pub fn with_memory(mut self, memory: Option<Residual>) -> Self {
         self.memory = memory;
         self
     }
@@ -116,7 +121,7 @@ impl Spec {
         self.every
     }
 
-    /// The same compressor with rounds of so many steps, at least one.
+    /// The same compressor with this number of local steps, at least one, between two exchanges.
     pub fn with_every(mut self, every: u64) -> Self {
         self.every = every.max(1);
         self
@@ -148,14 +153,14 @@ impl Spec {
     /// was kept.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
-        let keeps = earlier.memory.is_on()
+        let keeps = earlier.memory.is_some()
             || compressor.memory().is_some()
-            || compressor.rounds().is_some()
-            || compressor.keeps_squares();
+            || compressor.rounds().is_some();
         // Numbers kept are as many as parameters such as a rank say; of a large matrix they tell.
         let kept = |compressor: &dyn Compressor| {
-            let layout = compressor.rounds().map(|rounds| rounds.layout());
-            (compressor.kept_len(&[1 << 14, 1 << 14]), layout)
+            compressor
+                .rounds()
+                .map(|rounds| (rounds.kept_len(&[1 << 14, 1 << 14]), rounds.layout()))
         };
         let same = || {
             self.entry.id == earlier.entry.id
@@ -297,8 +302,7 @@ impl Given {
             Some(Value::Real(x)) => x as f32,
             _ => 1.0,
         };
-        spec.memory =
-            if on { Memory::Residual { beta: weight(1), gamma: weight(2) } } else { Memory::None };
+        spec.memory = on.then(|| Residual { beta: weight(1), gamma: weight(2) });
         if let Some(Value::Whole(every)) = common(3) {
             spec.every = every;
         }
@@ -307,8 +311,7 @@ impl Given {
             if !on {
                 return Err(SpecError::NoResidual { id, reason: "ef=off keeps none" });
             }
-            let compressor = spec.compressor();
-            if compressor.memory().is_some() || compressor.feedback().is_some() {
+            if spec.compressor().memory().is_some() {
                 return Err(SpecError::NoResidual {
                     id,
                     reason: "its memory has weights of its own",
@@ -333,10 +336,10 @@ impl fmt::Display for Spec {
                 item(parameter.key, &value)?;
             }
         }
-        if self.memory.is_on() != self.entry.error_feedback {
-            item("ef", &if self.memory.is_on() { "on" } else { "off" })?;
+        if self.memory.is_some() != self.entry.error_feedback {
+            item("ef", &if self.memory.is_some() { "on" } else { "off" })?;
         }
-        if let Memory::Residual { beta, gamma } = self.memory {
+        if let Some(Residual { beta, gamma }) = self.memory {
             for (key, weight) in [("beta", beta), ("gamma", gamma)] {
                 if weight != 1.0 {
                     item(key, &weight)?;

@@ -47,7 +47,7 @@ impl State {
         self.version
     }
 
-    /// Declares that all names are those of the latest version, for who has renamed those of an earlier one.
+    /// Sets the version to the latest one. For callers that have renamed all entries of an earlier version.
     pub fn mark_upgraded(&mut self) {
         self.version = VERSION;
     }
@@ -73,12 +73,12 @@ impl State {
         under(&self.floats, prefix).map(|(rest, values)| (rest, values.as_slice()))
     }
 
-    /// Drops the arrays whose names a caller does not want.
+    /// Keeps only the arrays for whose names `wanted` is true.
     pub fn retain_floats(&mut self, mut wanted: impl FnMut(&str) -> bool) {
         self.floats.retain(|name, _| wanted(name));
     }
 
-    /// Drops everything whose names a caller does not want.
+    /// Keeps only the entries for whose names `wanted` is true.
     pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) {
         self.floats.retain(|name, _| wanted(name));
         self.numbers.retain(|name, _| wanted(name));

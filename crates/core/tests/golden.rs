@@ -1,21 +1,22 @@
 //! Frames of every compressor, written once and then frozen.
 //!
-//! A release must read, and write, what an earlier one wrote. `cargo xtask golden`, or `GRADWIRE_WRITE_GOLDEN=1`, writes
+//! A release must read, and write, the same bytes as earlier ones. `cargo xtask golden`, or `GRADWIRE_WRITE_GOLDEN=1`, writes
 //! the files that are absent and never changes one that is there. A change of format takes a new version beside the old
 //! one. A file is found by the configuration in its frames; its name is for people.
 
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::PathBuf;
 
 use common::gaussian;
 use gradwire::frame::Frame;
 use gradwire::registry::REGISTRY;
-use gradwire::{Dtype, Encoder, Family, Floats, Memory, Spec, Tensor};
+use gradwire::{Dtype, Encoder, Family, Floats, Residual, Spec, Tensor};
 
-/// What shows that a message takes the path that its configuration is there for.
+/// Shows that a message took the code path that its configuration is meant to test.
 type Claim = fn(&[u8]) -> bool;
 
 const CLAIMS: &[(&str, Claim)] = &[
@@ -100,8 +101,8 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("sketched-sgd:ratio=0.01,rows=3", |m| m.len() == 4 * (3 * 4 * 6 + 4 * 6)),
 ];
 
-/// Configurations whose bytes depend on how a processor adds up, in the decomposition of a matrix: they are read as
-/// ever, but not written alike on every machine.
+/// Configurations whose bytes depend on the rounding of a matrix decomposition: their files decode everywhere, but not
+/// every machine writes the same bytes.
 const ROUNDED: &[&str] = &["atomo", "atomo:budget=l2"];
 
 const SHAPE: [usize; 2] = [20, 30];
@@ -123,9 +124,9 @@ fn gradient(step: u64) -> Vec<f32> {
 fn configurations() -> impl Iterator<Item = (Spec, String)> {
     REGISTRY.iter().flat_map(|entry| {
         [""].iter().chain(entry.examples).map(|text| {
-            let separator = if text.is_empty() { "" } else { "-" };
+            let name = if text.is_empty() { "defaults" } else { text };
             let spec = Spec::with_parameters(entry, text).unwrap();
-            (spec, format!("{}-v1{separator}{text}.gw", entry.id))
+            (spec, format!("{}-v1-{name}.gw", entry.id))
         })
     })
 }
@@ -168,8 +169,8 @@ fn frozen() -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(folder()).unwrap().map(read).collect()
 }
 
-/// Checks what a file holds: two frames on the path it is there for, which with the residual make
-/// up the gradients they were made from.
+/// Checks the content of a file: two frames that took the claimed code path, and whose sum with the residual is the sum
+/// of the gradients.
 fn check(spec: &Spec, mut file: &[u8], residual: &[f32]) {
     let claim = CLAIMS
         .iter()
@@ -187,7 +188,7 @@ fn check(spec: &Spec, mut file: &[u8], residual: &[f32]) {
         }
     }
     assert!(file.is_empty());
-    if spec.memory() == Memory::RESIDUAL && spec.compressor().memory().is_none() {
+    if spec.memory() == Some(Residual::PLAIN) && spec.compressor().memory().is_none() {
         for (i, sum) in decoded.iter().enumerate() {
             let given: f64 = (0..STEPS).map(|step| f64::from(gradient(step)[i])).sum();
             let error = (given - sum - f64::from(residual[i])).abs();
@@ -197,14 +198,15 @@ fn check(spec: &Spec, mut file: &[u8], residual: &[f32]) {
 }
 
 #[test]
-fn files_are_written_and_read_as_ever() {
+fn this_build_writes_and_reads_the_same_bytes() {
     let may_write = std::env::var_os("GRADWIRE_WRITE_GOLDEN").is_some_and(|set| set == "1");
     let mut frozen = frozen();
     for (spec, name) in configurations() {
         let (bytes, residual) = written(&spec);
         check(&spec, &bytes, &residual);
         if may_write && !frozen.contains_key(&spec.to_string()) {
-            fs::write(folder().join(&name), &bytes).unwrap();
+            let mut file = File::create_new(folder().join(&name)).unwrap();
+            file.write_all(&bytes).unwrap();
             frozen.insert(spec.to_string(), bytes.clone());
         }
         let file = frozen.remove(&spec.to_string());
@@ -214,7 +216,7 @@ fn files_are_written_and_read_as_ever() {
         if ROUNDED.contains(&spec.to_string().as_str()) {
             check(&spec, &file, &residual);
         } else if spec.entry().family == Family::LowRank {
-            // Products of matrices are a library's, and round as the machine does.
+            // The rounding of matrix products depends on the library and the machine.
             alike(&spec, &file, &bytes);
         } else {
             assert!(
@@ -227,7 +229,7 @@ fn files_are_written_and_read_as_ever() {
     assert!(others.is_empty(), "golden files of what is no example of its compressor: {others:?}");
 }
 
-/// Checks that two files decode to the same but for rounding.
+/// Checks that two files decode to the same values up to rounding.
 fn alike<'a>(spec: &Spec, mut a: &'a [u8], mut b: &'a [u8]) {
     for _ in 0..STEPS {
         let [a, b] =

@@ -46,7 +46,10 @@ fn state_of_another_configuration_or_model_is_refused() {
 
     let mismatch = encoder(&other).restore("", &state).unwrap_err();
     let mismatch = mismatch.to_string();
-    assert!(["tensor 't'", "= 3lc,", "3lc:s=1.5"].iter().all(|text| mismatch.contains(text)), "{mismatch}");
+    assert!(
+        ["tensor 't'", "= 3lc,", "3lc:s=1.5"].iter().all(|text| mismatch.contains(text)),
+        "{mismatch}"
+    );
     let mut without_spec = State::new();
     without_spec.set_floats("residual/t", vec![0.0; 10]);
     assert!(matches!(encoder(&spec).restore("", &without_spec), Err(StateError::Missing(_))));

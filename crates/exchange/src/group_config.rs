@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Aggregation, Encoder, Spec, Tensor};
+use gradwire::{Aggregation, Spec, Tensor};
 
 use crate::{
     Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, control, digest,
@@ -284,7 +284,10 @@ impl GroupConfig<'_> {
 
 /// Whether messages of a compressor add on their way, or all ranks make one in rounds.
 pub(crate) fn adds(spec: &Spec) -> bool {
-    spec.compressor().linear().is_some() || Encoder::new(spec, 0, 0).has_rounds("")
+    let compressor = spec.compressor();
+    // A memory of a method's own knows nothing of rounds.
+    let own = compressor.own_memory(spec.memory().is_some(), false);
+    compressor.linear().is_some() || compressor.rounds().is_some() && own.is_none()
 }
 
 /// Refuses buffers that are not the tensors'.

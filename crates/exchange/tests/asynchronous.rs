@@ -44,7 +44,7 @@ fn without_slack_all_hold_what_the_bulk_synchronous_server_makes() {
             let mut run = run(name, spec);
             run.initial = coarse(run.initial);
             // What is pushed stays exact; what is pulled is compressed, and loses the same.
-            run.policy.push = "none".parse().unwrap();
+            run.policy.push.first = "none".parse().unwrap();
             run.policy.pull = Some(spec.parse().unwrap());
             let (ends, servers) = run.workers(|rank, exchange| {
                 let parameters = steps(&run, rank, exchange, 6);

@@ -4,11 +4,22 @@ mod common;
 
 use common::custom::{momenta, plain};
 use common::{RATE, Run, exchange, gradients};
-use gradwire::{Decoder, Encoder, Floats};
+use gradwire::{Decoder, Encoder, Floats, Spec};
 use gradwire_exchange::{Exchange, Policy, ReducerConfig};
 
-fn run(name: &str, workers: usize, spec: &gradwire::Spec) -> Run {
-    Run::new(exchange(name), workers, spec, &[7, 3, 12])
+const SIZES: [usize; 3] = [7, 3, 12];
+
+fn run(name: &str, workers: usize, spec: &Spec) -> Run {
+    Run::new(exchange(name), workers, spec, &SIZES)
+}
+
+#[test]
+fn the_suitable_exchange_makes_no_rounds_with_a_memory_of_their_own() {
+    for (_, spec) in plain() {
+        assert_eq!(ReducerConfig::suitable(&Policy::new(&spec), 3), Exchange::AllGather, "{spec}");
+    }
+    let without = "powersgd".parse().unwrap();
+    assert_eq!(ReducerConfig::suitable(&Policy::new(&without), 3), Exchange::AllReduce);
 }
 
 #[test]
@@ -17,11 +28,7 @@ fn all_reduce_refuses_rounds_with_a_memory_of_their_own() {
     let refused = run("all-reduce", 3, &powersgd).setup().validate().unwrap_err().to_string();
     assert!(refused.contains("'powersgd'") && refused.contains("do not add"), "{refused}");
     run("all-gather", 3, &powersgd).setup().validate().unwrap();
-    for (_, spec) in plain() {
-        let suitable = ReducerConfig::suitable(&Policy::new(&spec), 3);
-        assert_eq!(suitable, Exchange::AllGather, "{spec}");
-    }
-    let off = powersgd.with_memory(gradwire::Memory::None);
+    let off = powersgd.with_memory(None);
     run("all-reduce", 3, &off).setup().validate().unwrap();
 }
 

@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
 fn a_step_allocates_nothing() {
     for name in ["all-reduce", "all-gather", "scatter-reduce", "sparse-all-reduce", "hierarchical"]
     {
-        let customs = custom::momenta().into_iter();
+        let customs = custom::momenta();
         for spec in specs().into_iter().chain(customs) {
             if !suits(name, &spec) {
                 continue;

@@ -71,7 +71,9 @@ pub(super) fn send(
     let (tensor, mut message) = (Tensor::new("t", shape), Vec::new());
     encoder.encode(&tensor, 1, Floats::F32(gradient), &mut message).unwrap();
     let mut out = vec![0.0; gradient.len()];
-    Decoder::new(encoder.spec_of("t"), 1).decode_add(&tensor, 1, 0, &message, 1.0, &mut out).unwrap();
+    Decoder::new(encoder.spec_of("t"), 1)
+        .decode_add(&tensor, 1, 0, &message, 1.0, &mut out)
+        .unwrap();
     (f32s(&message), out)
 }
 

@@ -1,5 +1,6 @@
 //! What an encoder keeps: copied to be taken back, saved and restored.
 
+use super::kept::KINDS;
 use super::{Encoder, Entry};
 use crate::{Spec, State, StateError};
 
@@ -8,18 +9,14 @@ impl Encoder {
     /// from call to call.
     pub fn checkpoint(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
-            for ((_, now), copy) in kept.arrays().into_iter().zip(checkpoint.arrays_mut()) {
-                copy.clone_from(now);
-            }
+            checkpoint.0.clone_from(&kept.0);
         }
     }
 
     /// Takes back everything encoded since the last [`checkpoint`](Self::checkpoint), as if it had never been.
     pub fn rollback(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
-            for (now, (_, copy)) in kept.arrays_mut().into_iter().zip(checkpoint.arrays()) {
-                now.clone_from(copy);
-            }
+            kept.0.clone_from(&checkpoint.0);
         }
     }
 
@@ -30,7 +27,7 @@ impl Encoder {
         for (name, entry) in &self.tensors {
             let spec = self.codecs.get(entry.codec).spec.to_string();
             state.set_setting(&format!("{prefix}spec/{name}"), spec);
-            for (kind, values) in entry.kept.arrays() {
+            for (kind, values) in KINDS.iter().zip(&entry.kept.0) {
                 if let Some(values) = values {
                     state.set_floats(&format!("{prefix}{kind}/{name}"), values.clone());
                 }
@@ -49,7 +46,8 @@ impl Encoder {
         let specs = format!("{prefix}spec/");
         for (name, saved) in state.settings_under(&specs) {
             let configured = self.spec_of(name);
-            if saved.parse::<Spec>().as_ref() != Ok(configured) && saved != configured.to_string() {
+            // A spec outside the registry has a text, but no text is read as it.
+            if saved != configured.to_string() && saved.parse::<Spec>().as_ref() != Ok(configured) {
                 return Err(StateError::Mismatch {
                     key: format!("the compressor of tensor '{name}'"),
                     found: saved.to_owned(),
@@ -57,7 +55,7 @@ impl Encoder {
                 });
             }
         }
-        let kinds = Entry::default().kept.arrays().map(|(kind, _)| format!("{prefix}{kind}/"));
+        let kinds = KINDS.map(|kind| format!("{prefix}{kind}/"));
         for under in &kinds {
             for (name, _) in state.floats_under(under) {
                 state.setting(&format!("{specs}{name}"))?;
@@ -68,7 +66,9 @@ impl Encoder {
         }
         for (at, under) in kinds.iter().enumerate() {
             for (name, values) in state.floats_under(under) {
-                *self.entry(name).kept.arrays_mut()[at] = Some(values.to_vec());
+                self.enter(name);
+                let entry = self.tensors.get_mut(name).expect("the tensor was entered");
+                entry.kept.0[at] = Some(values.to_vec());
             }
         }
         Ok(())

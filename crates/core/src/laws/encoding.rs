@@ -2,7 +2,7 @@
 
 use super::over_tensors;
 use super::samples::{RANK, SEED, bits, decode, encode, encoder, gaussian, tensors};
-use crate::{Decoder, Encoder, Error, Floats, Memory, Rounds, Sent, Spec, State, Tensor};
+use crate::{Decoder, Encoder, Error, Floats, Residual, Rounds, Sent, Spec, State, Tensor};
 
 pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
     let compressor = spec.compressor();
@@ -27,8 +27,8 @@ pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
 
 /// `corrected == decoded + residual`, for plain residuals. Memories of a method's own have laws of their own.
 pub(super) fn residual_is_what_is_not_sent(spec: &Spec) {
-    let Memory::Residual { beta, gamma } = spec.memory() else { return };
-    if spec.compressor().memory().is_some() || spec.compressor().feedback().is_some() {
+    let Some(Residual { beta, gamma }) = spec.memory() else { return };
+    if spec.compressor().memory().is_some() {
         return;
     }
     over_tensors(|tensor, gradient, case| {
@@ -61,7 +61,7 @@ pub(super) fn nothing_is_kept_without_feedback(spec: &Spec) {
     over_tensors(|tensor, gradient, case| {
         // Factors to start from are kept all the same.
         let keeps = |rounds: &dyn Rounds| rounds.kept_len(tensor.shape()) > 0;
-        if spec.memory() == Memory::None && !spec.compressor().rounds().is_some_and(keeps) {
+        if spec.memory().is_none() && !spec.compressor().rounds().is_some_and(keeps) {
             let mut encoder = encoder(spec);
             let first = encode(&mut encoder, tensor, 4, gradient).unwrap();
             assert_eq!(first, encode(&mut encoder, tensor, 4, gradient).unwrap(), "{case}");
@@ -160,8 +160,8 @@ pub(super) fn sixteen_bits_are_converted(spec: &Spec) {
 /// Whether sent elements arrive as they are.
 fn exact(spec: &Spec) -> bool {
     let compressor = spec.compressor();
-    let plain = compressor.memory().is_none() && compressor.feedback().is_none();
-    spec.memory().is_on() && plain && compressor.value_bits() == Some(32)
+    let plain = compressor.memory().is_none();
+    spec.memory().is_some() && plain && compressor.value_bits() == Some(32)
 }
 
 pub(super) fn positions_are_what_is_carried(spec: &Spec) {

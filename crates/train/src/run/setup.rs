@@ -1,6 +1,6 @@
 //! What a configuration comes to: who has which examples, what travels how, and what cannot run.
 
-use gradwire::{Memory, Spec};
+use gradwire::Spec;
 use gradwire_exchange::{Exchange, HEADER_BYTES, Participation, Policy};
 
 use super::learner::check_data;
@@ -165,10 +165,9 @@ fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
 /// What is likely a mistake in a configuration, though it can run.
 pub(super) fn warning(config: &RunConfig) -> Option<String> {
     let spec = config.compressor.first();
-    let corrects = match spec.compressor().memory() {
-        Some(Memory::Momentum { momentum, .. }) => spec.memory().is_on() && momentum > 0.0,
-        _ => false,
-    };
+    let compressor = spec.compressor();
+    let memory = compressor.own_memory(spec.memory().is_some(), false);
+    let corrects = memory.is_some_and(|memory| memory.replaces_momentum());
     let twice = config.optimizer.has_momentum() || config.send.is_local();
     (corrects && twice).then(|| {
         format!(

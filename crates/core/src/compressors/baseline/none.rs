@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
+use crate::wire::fields;
 use crate::{
     BLOCK, Compressor, Context, Element, Entry, Family, Guarantees, Sent, Source, Workspace,
 };
@@ -58,9 +58,9 @@ impl Compressor for Uncompressed {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         fields::expect_len(message, self.max_len(out.len()))?;
-        workspace.values.resize(BLOCK, 0.0);
+        workspace.block.resize(BLOCK, 0.0);
         for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(4 * BLOCK)) {
-            let values = &mut workspace.values[..out.len()];
+            let values = &mut workspace.block[..out.len()];
             fields::read_f32s(bytes, values);
             kernels::add_scaled(out, values, weight);
         }

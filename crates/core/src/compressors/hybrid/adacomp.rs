@@ -38,7 +38,7 @@ use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Worksp
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "adacomp",
-    summary: "ternary values of what is near the largest in its bin",
+    summary: "the elements near the largest of their bin, as ternary values",
     formula: "x̂ = sign(G)·scale where |m + factor·g| ≥ max|G| of the bin, 0 elsewhere; G = m + g, scale = mean of the bins' max|G|",
     family: Family::Hybrid,
     sparse: true,
@@ -57,13 +57,13 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// What [`AdaComp`] is made of.
     struct Params {
-        /// elements of a bin in tensors of three or more dimensions
+        /// bin size in tensors of three or more dimensions, in elements
         conv: usize = bins::CONV,
-        /// elements of a bin in all others
+        /// bin size in other tensors, in elements
         fc: usize = bins::FC,
-        /// how often the latest gradient counts in the comparison
+        /// weight of the latest gradient in the comparison with the largest element of the bin
         factor: f32 = real(2.0, Included(1.0), Included(10.0)),
-        /// positions in the shortest code, or the paper's records of 8 or 16 bits
+        /// positions in the shortest code, or in the paper's records of 8 or 16 bits
         records("code"): bool = bins::CODE,
     }
 }

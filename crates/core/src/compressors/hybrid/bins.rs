@@ -4,9 +4,9 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
-use crate::compressors::fields;
-use crate::compressors::sparsification::positions::MOST_ELEMENTS;
 use crate::parameters::{Kind, either, whole};
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
 use crate::{BLOCK, Context, Sent, Source, Workspace};
 
 /// The largest bin.
@@ -35,7 +35,7 @@ pub(super) struct Bins {
 pub(super) enum Pick {
     /// The first of its largest elements.
     Largest,
-    /// All that come near the largest with so many of the latest gradients on top.
+    /// All that reach the largest once this multiple of the latest gradient is added.
     Near(f32),
 }
 
@@ -125,9 +125,14 @@ fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)
     })
 }
 
+/// The largest absolute value of each bin.
+#[derive(Debug, Default)]
+struct Maxima(Vec<f32>);
+
 /// Fills the workspace with what is sent, and returns the mean of the bins' maxima.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
-    let Workspace { positions, values, others: maxima, .. } = workspace;
+    let Workspace { positions, values, own, .. } = workspace;
+    let Maxima(maxima) = own.get();
     values.clear();
     maxima.clear();
     if bin > BLOCK {
@@ -186,7 +191,7 @@ struct Record {
 }
 
 impl Record {
-    /// Records for bins of so many elements: 8 bits below 64, 16 below 16 Ki, else (beyond the
+    /// Records for bins of `bin` elements: 8 bits below 64, 16 below 16 Ki, else (beyond the
     /// paper) 32.
     fn of(bin: usize) -> Self {
         let width = match bin {

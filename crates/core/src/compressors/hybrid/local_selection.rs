@@ -17,7 +17,7 @@ use crate::{Entry, Family, Guarantees};
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "local-selection",
-    summary: "a ternary value of the largest element of each bin",
+    summary: "the largest element of each bin, as a ternary value",
     formula: "x̂ = sign(G)·scale at the largest |G| of each bin, 0 elsewhere; scale = mean of the bins' max|G|",
     family: Family::Hybrid,
     sparse: true,
@@ -36,11 +36,11 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// What [`AdaComp`] is made of, but for its comparison with the latest gradient.
     struct Params {
-        /// elements of a bin in tensors of three or more dimensions
+        /// bin size in tensors of three or more dimensions, in elements
         conv: usize = bins::CONV,
-        /// elements of a bin in all others
+        /// bin size in other tensors, in elements
         fc: usize = bins::FC,
-        /// positions in the shortest code, or the paper's records of 8 or 16 bits
+        /// positions in the shortest code, or in the paper's records of 8 or 16 bits
         records("code"): bool = bins::CODE,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) elements, at most d: with `select=topk` those with
 //!   the largest absolute values, with `select=randomk` at positions that all ranks draw alike, as
-//!   [`topk`] and [`randomk`] do.
+//!   [`topk`](crate::compressors::sparsification::topk) and [`randomk`] do.
 //! - **Values**: with `quantizer=qsgd` the levels of [`qsgd`] with the Euclidean norm, of each
 //!   `bucket` of elements sent in order of position, 0 for all k; with `quantizer=sign` ±‖·‖₁ / k,
 //!   the mean absolute value of what is sent, by the sign.
@@ -35,14 +35,15 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
 use super::signs;
-use crate::compressors::fields;
-use crate::compressors::levels::{self, Norm};
 use crate::compressors::quantization::qsgd;
-use crate::compressors::sparsification::positions::{Code, MOST_ELEMENTS};
+use crate::compressors::sparsification::fraction;
 use crate::compressors::sparsification::randomk::{self, RandomK};
-use crate::compressors::sparsification::{fraction, topk};
-use crate::compressors::symbols::Alphabet;
+use crate::numeric::take::take_largest;
 use crate::parameters::{either, real, whole};
+use crate::wire::fields;
+use crate::wire::levels::{self, Norm};
+use crate::wire::positions::{Code, MOST_ELEMENTS};
+use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
@@ -82,17 +83,17 @@ crate::parameters! {
     pub struct QsparseLocal {
         /// fraction of elements to send
         ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
-        /// the largest elements, or random ones that all ranks share
+        /// send the largest elements, or random positions that are the same on all ranks
         random("select"): bool = either(&["topk", "randomk"]),
-        /// levels drawn at random, or signs at their mean
+        /// send stochastic levels, or signs with the mean absolute value
         sign("quantizer"): bool = either(&["qsgd", "sign"]),
         /// levels on either side of zero
         s: u16 = qsgd::S,
-        /// elements sent that share a norm; 0 is all of them
+        /// number of sent elements with a common norm; 0 takes one norm for all of them
         bucket: usize = whole(512, 0..=1 << 30),
-        /// divide levels by 1 + β, for their variance
+        /// divide levels by 1 + β, which bounds the error by Lemma 2
         scaled("scale"): bool = either(&["on", "off"]),
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
@@ -114,7 +115,7 @@ impl QsparseLocal {
     }
 }
 
-/// β of so many elements that share a norm: the bound of the quantizer's relative variance.
+/// β of `elements` elements that share a norm: the bound of the quantizer's relative variance.
 fn beta(elements: usize, s: u16) -> f64 {
     let (elements, s) = (elements as f64, f64::from(s));
     (elements / (s * s)).min(elements.sqrt() / s)
@@ -123,7 +124,7 @@ fn beta(elements: usize, s: u16) -> f64 {
 impl Quantizer {
     /// Appends the values in the workspace, and leaves in them what the message fails to carry.
     fn write(self, context: &Context<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
-        let Workspace { values, words, symbols, .. } = &mut *workspace;
+        let Workspace { values, random, symbols, .. } = &mut *workspace;
         let Quantizer::Levels { s, bucket, scaled, alphabet } = self else {
             let sums = kernels::sums_by_sign(values);
             let mean = ((sums.positive_sum - sums.negative_sum) / values.len() as f64) as f32;
@@ -135,7 +136,7 @@ impl Quantizer {
         let beta = if scaled { beta(values.len().min(bucket), s) } else { 0.0 };
         symbols.clear();
         symbols.resize(values.len(), 0);
-        words.resize(BLOCK, 0);
+        random.resize(BLOCK, 0);
         let mut first = 0;
         for (values, symbols) in values.chunks_mut(bucket).zip(symbols.chunks_mut(bucket)) {
             let (step, inverse) =
@@ -144,16 +145,16 @@ impl Quantizer {
             fields::put_f32(step, message);
             let levels = Levels { least: -levels, most: levels, inverse, step };
             for (values, symbols) in values.chunks_mut(BLOCK).zip(symbols.chunks_mut(BLOCK)) {
-                let words = &mut words[..values.len()];
-                rng.fill_from(first, words);
+                let random = &mut random[..values.len()];
+                rng.fill_from(first, random);
                 first += values.len();
-                kernels::stochastic_levels(values, levels, words, symbols);
+                kernels::stochastic_levels(values, levels, random, symbols);
             }
         }
         alphabet.write(workspace, message);
     }
 
-    /// Reads so many values off the front of a message into the workspace, times `weight`.
+    /// Reads `count` values off the front of a message into the workspace, times `weight`.
     fn read(
         self,
         message: &mut &[u8],
@@ -187,7 +188,7 @@ impl Quantizer {
         Ok(())
     }
 
-    /// The most bytes of so many values.
+    /// The most bytes that `count` values take.
     fn max_len(self, count: usize) -> usize {
         match self {
             Quantizer::Sign => 4 + count.div_ceil(8),
@@ -198,7 +199,7 @@ impl Quantizer {
         }
     }
 
-    /// The most values that so many bytes hold.
+    /// The most values that fit in `len` bytes.
     fn most(self, len: usize) -> usize {
         match self {
             Quantizer::Sign => len.saturating_mul(8),
@@ -223,7 +224,7 @@ impl Compressor for QsparseLocal {
             return Sent::Positions;
         }
         let code = if !self.random {
-            topk::take_largest(source, fraction::kept(self.ratio, elements), workspace);
+            take_largest(source, fraction::kept(self.ratio, elements), workspace);
             Some(Code::shortest(&workspace.positions, elements))
         } else {
             self.shared().draw(context, elements, workspace);

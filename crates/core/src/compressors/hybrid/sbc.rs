@@ -31,17 +31,17 @@ use std::sync::Arc;
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, rice, varint};
 
-use crate::compressors::fields;
 use crate::compressors::sparsification::fraction;
-use crate::compressors::sparsification::positions::{Code, MOST_ELEMENTS};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
 use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::wire::positions::{Code, MOST_ELEMENTS, make_room};
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "sbc",
-    summary: "the larger tail of the tensor, each element as the tail's mean",
+    summary: "the tail with the larger mean, each element decoded to that mean",
     formula: "x̂ = μ on the tail of k = round(p·d) elements whose mean μ is larger in magnitude, 0 elsewhere",
     family: Family::Hybrid,
     sparse: true,
@@ -68,9 +68,9 @@ crate::parameters! {
     pub struct Sbc {
         /// fraction of elements to send
         p: f64 = real(0.01, Excluded(0.0), Excluded(1.0)),
-        /// exact tails, or thresholds and means from a sample
+        /// exact tails, or thresholds and means estimated from a sample
         sampled("select"): bool = either(&["exact", "sampled"]),
-        /// parameter of the position code: the cheapest, or that of equation 5
+        /// Golomb parameter of the positions: the cheapest, or that of equation 5
         derived("golomb"): bool = either(&["cheapest", "derived"]),
         /// format of the mean
         short_mean("mean"): bool = either(&["f32", "bf16"]),
@@ -101,14 +101,14 @@ impl Sbc {
             if above.mean > below.mean { above } else { below }
         };
         if self.sampled {
-            let mut tail = larger(sampled_tails(source, kept, workspace));
+            let mut tail = larger(sampled_tails(source, kept, workspace.own()));
             // The sample's ties say nothing about the tensor's.
             tail.threshold.ties = tail.threshold.equal;
             if tail.count > 0 || source.abs_max() == 0.0 {
                 return tail;
             }
         }
-        larger(tails(source, kept, workspace))
+        larger(tails(source, kept, workspace.own()))
     }
 
     /// The mean as the message has it.
@@ -231,7 +231,9 @@ impl Compressor for Sbc {
             return Err(DecodeError::Corrupt("there are more elements than p allows"));
         }
         if head & COUNTED != 0 && count == kept as u64 {
-            return Err(DecodeError::Corrupt("a count is given that goes without saying"));
+            return Err(DecodeError::Corrupt(
+                "the count is given although it is the one that p implies",
+            ));
         }
         let count = count as usize;
         if count == 0 {
@@ -248,7 +250,7 @@ impl Compressor for Sbc {
             return Err(DecodeError::Corrupt("the mean is negative or not finite"));
         }
         let positions = &mut workspace.positions;
-        positions.clear();
+        make_room(count, out.len(), positions);
         let used = rice::for_each(message, count, out.len(), b, |at| positions.push(at))?;
         fields::expect_len(message, used)?;
         let value = weight * if head & NEGATIVE == 0 { level } else { -level };

@@ -23,15 +23,15 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
-use crate::compressors::fields;
-use crate::compressors::sparsification::positions::MOST_ELEMENTS;
 use crate::parameters::real;
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "strom",
-    summary: "what is above a fixed threshold, as the threshold with its sign",
+    summary: "the elements above a fixed threshold, decoded to the threshold with their sign",
     formula: "x̂ = τ·sign(c) where |c| > τ, 0 elsewhere",
     family: Family::Hybrid,
     sparse: true,

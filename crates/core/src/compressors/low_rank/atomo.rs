@@ -33,17 +33,18 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, varint};
 
-use crate::compressors::fields;
-use crate::compressors::levels::Norm;
 use crate::compressors::sparsification::drawn;
-use crate::compressors::sparsification::positions::MOST_ELEMENTS;
+use crate::numeric::svd::Svd;
 use crate::parameters::{Choice, choice, either, real};
+use crate::wire::fields;
+use crate::wire::levels::Norm;
+use crate::wire::positions::MOST_ELEMENTS;
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "atomo",
-    summary: "singular vectors or entries at random, unbiased with least variance",
+    summary: "random singular vectors or entries: unbiased, least variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
     sparse: false,
@@ -79,11 +80,11 @@ impl Choice for Option<Norm> {
 crate::parameters! {
     /// Atomic sparsification.
     pub struct Atomo {
-        /// singular vectors of the tensor as a matrix, or its elements
+        /// atoms are the singular vectors of the tensor as a matrix, or its elements
         entries("atoms"): bool = either(&["spectral", "entries"]),
-        /// atoms to send in the mean
+        /// expected number of atoms to send
         s: f64 = real(3.0, Included(0.01), Included(1e9)),
-        /// s atoms, or as many as the sum of weights over their 2-norm, or their largest
+        /// expected number of atoms: s, or the sum of weights over their 2-norm, or over the largest weight
         norm("budget"): Option<Norm> = choice::<Option<Norm>>(),
     }
 }
@@ -111,7 +112,7 @@ impl Budget {
         }
     }
 
-    /// The most atoms above the level, of so many.
+    /// The most of `atoms` atoms that can be above the level.
     fn most_above(self, atoms: usize) -> usize {
         match self {
             Budget::Atoms(s) => atoms.min(s as usize),
@@ -119,7 +120,7 @@ impl Budget {
         }
     }
 
-    /// The most atoms expected, of so many.
+    /// The most of `atoms` atoms that are expected to be drawn.
     fn expected(self, atoms: usize) -> usize {
         match self {
             Budget::Atoms(s) => atoms.min(s.ceil() as usize),
@@ -171,7 +172,7 @@ impl Sides {
         self.rows + self.columns
     }
 
-    /// Whether so many atoms are shorter than the matrix.
+    /// Whether a message with this number of atoms is shorter than the matrix.
     fn pays(self, atoms: f64) -> bool {
         atoms * (self.atom() as f64) < self.rows as f64 * self.columns as f64
     }
@@ -224,7 +225,7 @@ impl Atomo {
             .filter(|_| source.abs_max() < HUGE)
     }
 
-    /// Decomposes and draws: leaves the atoms to send in `values`. False if the tensor is to travel as it
+    /// Decomposes and draws: leaves the atoms to send in the workspace's [`Atoms`]. False if the tensor is to travel as it
     /// is.
     fn draw(
         &self,
@@ -233,8 +234,9 @@ impl Atomo {
         context: &Context<'_>,
         workspace: &mut Workspace,
     ) -> bool {
-        let Workspace { values, words, svd, weights, .. } = workspace;
-        values.clear();
+        let Workspace { random, own, .. } = workspace;
+        let Atoms { numbers, svd, weights } = own.get();
+        numbers.clear();
         if source.abs_max() == 0.0 {
             return true;
         }
@@ -243,8 +245,8 @@ impl Atomo {
         let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
         let down = power(-exponent);
         let whole = |&x: &f32| (f64::from(x) * down) as f32;
-        source.peek_blocks(|_, block| values.extend(block.iter().map(whole)));
-        if !svd.decompose(values, sides.rows, sides.columns) {
+        source.peek_blocks(|_, block| numbers.extend(block.iter().map(whole)));
+        if !svd.decompose(numbers, sides.rows, sides.columns) {
             return false;
         }
         let sigma = |f: fn(f64) -> f64| svd.values.iter().map(|&x| f(f64::from(x))).sum::<f64>();
@@ -254,25 +256,25 @@ impl Atomo {
         if !sides.pays(weights.iter().sum()) {
             return false;
         }
-        words.clear();
-        words.resize(sides.rank(), 0);
-        context.rng(0).fill_from(0, words);
-        values.clear();
+        random.clear();
+        random.resize(sides.rank(), 0);
+        context.rng(0).fill_from(0, random);
+        numbers.clear();
         let left = svd.left.chunks(sides.rows).zip(svd.right.chunks(sides.columns));
         for (((left, right), (&p, &word)), &x) in
-            left.zip(weights.iter().zip(&*words)).zip(&svd.values)
+            left.zip(weights.iter().zip(&*random)).zip(&svd.values)
         {
             if f64::from(word >> 8) / f64::from(1u32 << 24) < p {
                 let coefficient = f64::from(x) / p * power(exponent);
-                values.extend(left.iter().map(|&u| (coefficient * f64::from(u)) as f32));
-                values.extend_from_slice(right);
+                numbers.extend(left.iter().map(|&u| (coefficient * f64::from(u)) as f32));
+                numbers.extend_from_slice(right);
             }
         }
         true
     }
 }
 
-/// Appends the atoms in `values`, and leaves what they fail to carry.
+/// Appends the atoms, and leaves what they fail to carry.
 fn put_atoms(source: &mut Source<'_>, sides: Sides, atoms: &[f32], message: &mut Vec<u8>) {
     message.push(ATOMS);
     varint::write((atoms.len() / sides.atom()) as u64, message);
@@ -296,6 +298,16 @@ fn put_plain(source: &mut Source<'_>, message: &mut Vec<u8>) {
     });
 }
 
+/// What a decomposition is drawn with.
+#[derive(Debug, Default)]
+struct Atoms {
+    /// The scaled matrix, then the atoms to send, each a left vector times its coefficient and a right one.
+    numbers: Vec<f32>,
+    svd: Svd,
+    /// The probability of each atom.
+    weights: Vec<f64>,
+}
+
 impl Compressor for Atomo {
     fn encode(
         &self,
@@ -316,7 +328,7 @@ impl Compressor for Atomo {
         }
         match self.sides(source, context.shape) {
             Some(sides) if self.draw(source, sides, context, workspace) => {
-                put_atoms(source, sides, &workspace.values, message);
+                put_atoms(source, sides, &workspace.own::<Atoms>().numbers, message);
             }
             _ => put_plain(source, message),
         }
@@ -356,7 +368,7 @@ impl Compressor for Atomo {
             return Err(DecodeError::Corrupt("there are more atoms than the matrix has"));
         }
         fields::expect_len(message, 4 * count as usize * sides.atom())?;
-        let atoms = &mut workspace.values;
+        let Atoms { numbers: atoms, .. } = workspace.own();
         atoms.clear();
         atoms.extend(message.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
         if !atoms.iter().all(|x| x.is_finite()) {

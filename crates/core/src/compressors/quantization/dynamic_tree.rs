@@ -29,15 +29,15 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Codebook};
 
-use crate::compressors::symbols::Alphabet;
-use crate::compressors::{fields, levels};
 use crate::parameters::either;
+use crate::wire::symbols::Alphabet;
+use crate::wire::{fields, levels};
 use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "8bit",
-    summary: "the nearest of 256 numbers that are dense near zero",
+    summary: "the nearest of 256 values that are dense near zero",
     formula: "x̂ = max|c|·(the nearest to c/max|c| of 0, 1 and ±10^−z·(0.1 + 0.9·(k + ½)/2^(6−z)))",
     family: Family::Quantization,
     sparse: false,
@@ -102,7 +102,7 @@ fn scaled(scale: f32) -> [f32; 256] {
 crate::parameters! {
     /// Quantization to a dynamic tree.
     pub struct DynamicTree {
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
-use crate::compressors::fields;
+use crate::wire::fields;
 use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
@@ -60,12 +60,12 @@ impl Compressor for EfSignSgd {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
         let mean = mean(source);
         fields::put_f32(mean, message);
-        two_levels::encode(source, [-mean, mean], workspace, message);
+        two_levels::encode(source, [-mean, mean], message);
         Sent::All
     }
 

@@ -28,15 +28,17 @@ use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::kernels::{self, Bins};
 use gradwire_bits::{DecodeError, fixed};
 
-use crate::compressors::fields;
-use crate::numeric::selection::at_random;
+use crate::numeric::selection::{self, at_random};
 use crate::parameters::{either, real, whole};
+use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
+use crate::workspace::SymbolCoder;
 use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "entropy-bits",
-    summary: "as many bits as the entropy asks for, in Huffman's code",
+    summary: "a number of bits chosen by the entropy, Huffman coded",
     formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",
     family: Family::Quantization,
     sparse: false,
@@ -59,15 +61,15 @@ const LEAST_SAMPLE: usize = 4096;
 crate::parameters! {
     /// Quantization by entropy.
     pub struct EntropyBits {
-        /// bits on top of the entropy
+        /// bits per element above the entropy
         floor("c"): f64 = real(5.0, Included(0.0), Included(16.0)),
-        /// bits of the bins that the entropy is computed in
+        /// the entropy is computed over 2^m bins
         preliminary("m"): u32 = whole(4, 1..=12),
-        /// fraction of elements that the entropy is computed from
+        /// fraction of the elements that the entropy is computed from
         sample("f"): f64 = real(0.03, Excluded(0.0), Included(1.0)),
-        /// bits, whatever the entropy; 0 leaves them to it
+        /// fixed number of bits per element; 0 chooses it by the entropy
         fixed("bits"): u32 = whole(0, 0..=MOST_BITS as u64),
-        /// bins in Huffman's code, or in bits of one number
+        /// bins Huffman coded, or of fixed width
         packed("code"): bool = either(&["huffman", "fixed"]),
     }
 }
@@ -82,10 +84,11 @@ impl EntropyBits {
     /// Makes room for the most bits, so that a message with more than before allocates nothing.
     fn reserve(&self, workspace: &mut Workspace) {
         let symbols = 1 << self.most_bits();
-        workspace.counts.clear();
-        workspace.counts.reserve(symbols.max(1 << self.preliminary));
+        let SymbolCoder { counts, code } = &mut workspace.coder;
+        counts.clear();
+        counts.reserve(symbols.max(1 << self.preliminary));
         if !self.packed {
-            workspace.code.reserve(symbols);
+            code.reserve(symbols);
         }
     }
 
@@ -100,12 +103,13 @@ impl EntropyBits {
         if self.fixed > 0 {
             return self.fixed;
         }
-        let Workspace { values, symbols, counts, .. } = workspace;
+        let Workspace { symbols, coder: SymbolCoder { counts, .. }, own, .. } = workspace;
+        let sample = &mut own.get::<selection::Buffers>().candidates;
         let size = (self.sample * source.len() as f64) as usize;
-        at_random(source, size, LEAST_SAMPLE, &mut context.rng(0), values);
+        at_random(source, size, LEAST_SAMPLE, &mut context.rng(0), sample);
         symbols.clear();
-        symbols.resize(values.len(), 0);
-        kernels::bin_of(values, bins(range, self.preliminary), symbols);
+        symbols.resize(sample.len(), 0);
+        kernels::bin_of(sample, bins(range, self.preliminary), symbols);
         count(symbols, self.preliminary, counts);
         let bits = (entropy(counts, symbols.len()) + self.floor).round() as u32;
         bits.clamp(1, self.most_bits())
@@ -126,7 +130,7 @@ fn count(symbols: &[u16], bits: u32, counts: &mut Vec<u32>) {
     symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
 }
 
-/// The entropy of a histogram of so many elements, in bits.
+/// The entropy of a histogram of `elements` elements, in bits.
 fn entropy(counts: &[u32], elements: usize) -> f64 {
     let part = |&count: &u32| {
         let p = f64::from(count) / elements as f64;
@@ -147,7 +151,7 @@ fn extremes(source: &mut Source<'_>) -> (f32, f32) {
 
 /// Appends the bins, in Huffman's code if that is shorter and asked for. Returns whether they are.
 fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut Vec<u8>) -> bool {
-    let Workspace { symbols, counts, code, words, .. } = workspace;
+    let Workspace { symbols, coder: SymbolCoder { counts, code }, .. } = workspace;
     if huffman {
         count(symbols, bits, counts);
         code.fit(counts, huffman::limit(counts.len()));
@@ -158,9 +162,7 @@ fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut
             return true;
         }
     }
-    words.clear();
-    words.extend(symbols.iter().map(|&symbol| u32::from(symbol)));
-    fixed::pack(words, bits, message);
+    Alphabet::new(1 << bits, false).put_fixed(symbols, message);
     false
 }
 
@@ -232,16 +234,13 @@ impl Compressor for EntropyBits {
             return Err(DecodeError::Corrupt("the greatest value is not above the least"));
         }
         self.reserve(workspace);
-        let Workspace { symbols, code, words, .. } = workspace;
+        let Workspace { symbols, coder: SymbolCoder { code, .. }, .. } = workspace;
         symbols.clear();
         if head & HUFFMAN != 0 {
             read_huffman(message, bits, out.len(), code, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
-            words.clear();
-            words.resize(out.len(), 0);
-            fixed::unpack(message, bits, words)?;
-            symbols.extend(words.iter().map(|&word| word as u16));
+            Alphabet::new(1 << bits, false).take_fixed(&mut message, out.len(), symbols)?;
         }
         kernels::middle_add(symbols, bins((least, greatest), bits), weight, out);
         Ok(())

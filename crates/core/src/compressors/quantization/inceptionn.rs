@@ -38,8 +38,8 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
-use crate::compressors::fields;
 use crate::parameters::{either, whole};
+use crate::wire::fields;
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
@@ -66,9 +66,9 @@ const SIZES: [usize; 4] = [0, 1, 2, 4];
 crate::parameters! {
     /// Truncation by magnitude.
     pub struct Inceptionn {
-        /// what is below 2^−b is not sent
+        /// elements below 2^−b are not sent
         b: u32 = whole(10, 1..=126),
-        /// tags and values as they are, or sorted by size in Huffman's code
+        /// tags and values as they are, or sorted by size and Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
@@ -175,21 +175,18 @@ fn values_len(tags: &[u8]) -> usize {
     tags.iter().map(|&tags| usize::from(GROUPS[usize::from(tags)].size)).sum()
 }
 
-/// Hands over the tags and values of a block after the other, with its offset, until told to stop.
+/// Calls `visit` with the offset, tags and values of each block, until it returns false.
 fn for_blocks(
     packed: &[u8],
     mut values: &[u8],
     elements: usize,
-    workspace: &mut Workspace,
     mut visit: impl FnMut(usize, &[u8], &[u32]) -> bool,
 ) -> bool {
-    let Workspace { bytes, words, .. } = workspace;
-    bytes.resize(BLOCK, 0);
-    words.resize(BLOCK, 0);
+    let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
     packed.chunks(BLOCK / TAGS).zip((0..elements).step_by(BLOCK)).all(|(packed, offset)| {
-        unpack(&mut values, packed, bytes, words);
+        unpack(&mut values, packed, &mut tags, &mut words);
         let len = BLOCK.min(elements - offset);
-        visit(offset, &bytes[..len], &words[..len])
+        visit(offset, &tags[..len], &words[..len])
     })
 }
 
@@ -205,13 +202,11 @@ impl Compressor for Inceptionn {
             sorted::encode(self.cuts(), source, workspace, message);
             return Sent::All;
         }
-        let Workspace { bytes, words, .. } = workspace;
-        bytes.resize(BLOCK, 0);
-        words.resize(BLOCK, 0);
+        let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
         let start = message.len();
         message.resize(start + source.len().div_ceil(TAGS), 0);
         source.take_blocks(|offset, block| {
-            let (tags, words) = (&mut bytes[..block.len()], &mut words[..block.len()]);
+            let (tags, words) = (&mut tags[..block.len()], &mut words[..block.len()]);
             kernels::truncate_residual(block, self.cuts(), tags, words);
             let packed = &mut message[start + offset / TAGS..];
             packed.iter_mut().zip(pack_tags(tags)).for_each(|(packed, tags)| *packed = tags);
@@ -234,13 +229,13 @@ impl Compressor for Inceptionn {
         let tags = fields::take(&mut message, out.len().div_ceil(TAGS))?;
         check_padding(tags, out.len())?;
         fields::expect_len(message, values_len(tags))?;
-        let valid = for_blocks(tags, message, out.len(), workspace, |_, tags, words| {
+        let valid = for_blocks(tags, message, out.len(), |_, tags, words| {
             kernels::truncated_valid(tags, words, self.cuts())
         });
         if !valid {
             return Err(DecodeError::Corrupt("a value does not have its tag's magnitude"));
         }
-        for_blocks(tags, message, out.len(), workspace, |offset, tags, words| {
+        for_blocks(tags, message, out.len(), |offset, tags, words| {
             kernels::truncated_add(tags, words, weight, &mut out[offset..]);
             true
         });

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::{fields, levels};
+use crate::wire::{fields, levels};
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.

@@ -30,15 +30,15 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
-use crate::compressors::symbols::Alphabet;
-use crate::compressors::{fields, levels};
 use crate::parameters::{either, real, whole};
+use crate::wire::symbols::Alphabet;
+use crate::wire::{fields, levels};
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "lpc-svrg",
-    summary: "a number of bits each, clipped and drawn at random",
+    summary: "stochastic rounding to a fixed number of bits, with clipping",
     formula: "x̂ = δ·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/δ cut to −2^(w−1) … 2^(w−1) − 1, δ = λ·max|c|/(2^(w−1) − 1)",
     family: Family::Quantization,
     sparse: false,
@@ -61,11 +61,11 @@ const HEADER: usize = 4;
 crate::parameters! {
     /// Stochastic quantization with clipping.
     pub struct LpcSvrg {
-        /// bits of an element
+        /// bits per element
         bits("w"): u32 = whole(8, 2..=16),
-        /// clip at such a part of the largest absolute value; 1 is no clipping
+        /// clip at this fraction of the largest absolute value; 1 does not clip
         clip("lambda"): f64 = real(1.0, Excluded(0.0), Included(1.0)),
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
@@ -101,14 +101,14 @@ impl Compressor for LpcSvrg {
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
         let rng = context.rng(0);
-        let Workspace { words, symbols, .. } = &mut *workspace;
-        words.resize(BLOCK, 0);
+        let Workspace { random, symbols, .. } = &mut *workspace;
+        random.resize(BLOCK, 0);
         symbols.clear();
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
-            let words = &mut words[..block.len()];
-            rng.fill_from(offset, words);
-            kernels::stochastic_levels(block, levels, words, &mut symbols[offset..]);
+            let random = &mut random[..block.len()];
+            rng.fill_from(offset, random);
+            kernels::stochastic_levels(block, levels, random, &mut symbols[offset..]);
         });
         self.words().write(workspace, message);
         Sent::All

@@ -28,15 +28,15 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
-use crate::compressors::symbols::Alphabet;
 use crate::parameters::either;
+use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "natural",
-    summary: "powers of two drawn at random",
+    summary: "stochastic rounding to powers of two",
     formula: "x̂ = sign(c)·2^(e + [u < |c|/2^e − 1]), e = ⌊log2|c|⌋",
     family: Family::Quantization,
     sparse: false,
@@ -55,7 +55,7 @@ const EXPONENTS: usize = 255;
 crate::parameters! {
     /// Stochastic rounding to powers of two.
     pub struct Natural {
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
@@ -74,18 +74,18 @@ impl Compressor for Natural {
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        let Workspace { bytes, words, values, symbols, .. } = &mut *workspace;
+        let Workspace { random, block: rounded, symbols, .. } = &mut *workspace;
         let rng = context.rng(0);
-        words.resize(BLOCK, 0);
-        values.resize(BLOCK, 0.0);
-        bytes.resize(BLOCK / 8, 0);
+        random.resize(BLOCK, 0);
+        rounded.resize(BLOCK, 0.0);
+        let mut signs = [0; BLOCK / 8];
         symbols.clear();
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
-            let (words, rounded) = (&mut words[..block.len()], &mut values[..block.len()]);
-            rng.fill_from(offset, words);
-            kernels::natural_residual(block, words, rounded, &mut symbols[offset..]);
-            let signs = &mut bytes[..block.len().div_ceil(8)];
+            let (random, rounded) = (&mut random[..block.len()], &mut rounded[..block.len()]);
+            rng.fill_from(offset, random);
+            kernels::natural_residual(block, random, rounded, &mut symbols[offset..]);
+            let signs = &mut signs[..block.len().div_ceil(8)];
             kernels::sign_residual(rounded, 0.0, 0.0, signs);
             message.extend_from_slice(signs);
         });

@@ -41,16 +41,16 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
 use super::elias_levels;
-use crate::compressors::fields;
-use crate::compressors::levels::{self, Norm};
-use crate::compressors::symbols::Alphabet;
 use crate::parameters::{Choice, Kind, choice, whole};
+use crate::wire::fields;
+use crate::wire::levels::{self, Norm};
+use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "qsgd",
-    summary: "levels up to the norm, drawn at random",
+    summary: "stochastic rounding to evenly spaced levels up to the norm",
     formula: "x̂ = step·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/step, step = ‖c‖/s in each bucket",
     family: Family::Quantization,
     sparse: false,
@@ -105,11 +105,11 @@ crate::parameters! {
     pub struct Qsgd {
         /// levels on either side of zero
         s: u16 = S,
-        /// elements that share a norm; 0 is the whole tensor
+        /// number of elements with a common norm; 0 takes one norm for the whole tensor
         bucket: usize = whole(512, 0..=1 << 30),
         /// the Euclidean norm, or the largest absolute value
         norm: Norm = choice::<Norm>(),
-        /// levels in bits of one number, or in Elias' or Huffman's code
+        /// levels of fixed width, or Elias or Huffman coded
         code: Code = choice::<Code>(),
     }
 }
@@ -121,7 +121,7 @@ impl Qsgd {
         (self.code != Code::Elias).then(|| Alphabet::new(symbols, self.code == Code::Huffman))
     }
 
-    /// The buckets of so many elements.
+    /// The buckets of a tensor of `elements` elements.
     fn buckets(&self, elements: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let bucket = if self.bucket == 0 { elements.max(1) } else { self.bucket };
         (0..elements).step_by(bucket).map(move |start| start..elements.min(start + bucket))
@@ -145,9 +145,9 @@ impl Compressor for Qsgd {
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        let Workspace { words, symbols, .. } = &mut *workspace;
+        let Workspace { random, symbols, .. } = &mut *workspace;
         let (rng, s) = (context.rng(0), f32::from(self.s));
-        words.resize(BLOCK, 0);
+        random.resize(BLOCK, 0);
         symbols.clear();
         symbols.resize(source.len(), 0);
         for bucket in self.buckets(source.len()) {
@@ -159,11 +159,11 @@ impl Compressor for Qsgd {
             fields::put_f32(step, message);
             let levels = Levels { least: -s, most: s, inverse, step };
             for (start, len) in pieces(bucket) {
-                let words = &mut words[..len];
-                rng.fill_from(start, words);
+                let random = &mut random[..len];
+                rng.fill_from(start, random);
                 let symbols = &mut symbols[start..start + len];
                 source.take(start, len, |block| {
-                    kernels::stochastic_levels(block, levels, words, symbols);
+                    kernels::stochastic_levels(block, levels, random, symbols);
                 });
             }
         }

@@ -15,14 +15,15 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use super::signsgd::SignSgd;
+use crate::memories::Average;
 use crate::parameters::real;
-use crate::{Entry, Family, Guarantees, Memory};
+use crate::{Entry, Family, Guarantees};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "signum",
-    summary: "the sign of the running mean; the majority decides",
-    formula: "x̂ = sign(z), z ← δ·z + (1 − δ)·g; a step goes by the sign of the ranks' mean",
+    summary: "the sign of the running mean, with majority vote",
+    formula: "x̂ = sign(z), z ← δ·z + (1 − δ)·g; the step uses the sign of the mean over ranks",
     family: Family::Quantization,
     sparse: false,
     error_feedback: false,
@@ -33,14 +34,14 @@ pub static ENTRY: Entry = Entry {
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
         let Signum { momentum: decay } = Signum::new(values);
-        Arc::new(SignSgd { memory: Some(Memory::Average { decay }) })
+        Arc::new(SignSgd { memory: Some(Average { decay }) })
     },
 };
 
 crate::parameters! {
     /// Signs of the running mean.
     struct Signum {
-        /// weight of the running mean in the next
+        /// weight of the previous running mean
         momentum: f32 = real(0.9, Included(0.0), Excluded(1.0)),
     }
 }

@@ -39,16 +39,16 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels, varint, zero_run};
 
 use super::ternary::Fifths;
-use crate::compressors::fields;
-use crate::compressors::symbols::Alphabet;
 use crate::numeric::moments::Moments;
 use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "terngrad",
-    summary: "three values drawn at random, five to a byte",
+    summary: "stochastic rounding to three values, five to a byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
     sparse: false,
@@ -70,9 +70,9 @@ const LAST_PART: usize = 4;
 crate::parameters! {
     /// Stochastic 3-value quantization.
     pub struct TernGrad {
-        /// clip at so many standard deviations; 0 is no clipping
+        /// clip at this number of standard deviations; 0 does not clip
         clip: f64 = real(2.5, Included(0.0), Included(1e6)),
-        /// trits five to a byte, or these bytes with runs of zeros coded, in Huffman's code
+        /// trits five to a byte, or these bytes with zero-run and Huffman coding
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
@@ -112,7 +112,11 @@ fn put_coded(
     alphabet.write(workspace, message);
 }
 
-/// Reads what [`put_coded`] appends, up to so many bytes.
+/// The bytes that symbols stand for.
+#[derive(Debug, Default)]
+struct Coded(Vec<u8>);
+
+/// Reads what [`put_coded`] appends, `most` bytes at most.
 fn take_coded<'a>(
     alphabet: Alphabet,
     mut message: &[u8],
@@ -127,7 +131,8 @@ fn take_coded<'a>(
     workspace.symbols.reserve(most);
     alphabet.read(&mut message, count as usize, workspace)?;
     fields::expect_len(message, 0)?;
-    let Workspace { symbols, bytes, .. } = workspace;
+    let Workspace { symbols, own, .. } = workspace;
+    let Coded(bytes) = own.get();
     bytes.clear();
     bytes.reserve(most);
     bytes.extend(symbols.iter().map(|&symbol| symbol as u8));
@@ -146,19 +151,19 @@ impl Compressor for TernGrad {
         fields::put_f32(scale, message);
         let rng = context.rng(0);
         let keeps_residual = source.keeps_residual();
-        let Workspace { bytes, words, .. } = &mut *workspace;
-        words.resize(BLOCK, 0);
+        let random = &mut workspace.random;
+        random.resize(BLOCK, 0);
         let quantize = |first, piece: &mut [f32], digits: &mut [u8]| {
-            let words = &mut words[..piece.len()];
-            rng.fill_from(first, words);
-            kernels::stochastic_ternary(piece, scale, words, digits);
+            let random = &mut random[..piece.len()];
+            rng.fill_from(first, random);
+            kernels::stochastic_ternary(piece, scale, random, digits);
             if keeps_residual {
                 kernels::ternary_add(digits, LAST_PART, -scale, piece);
             }
         };
         let (start, mut runs) = (message.len(), zero_run::Encoder::default());
         let fifths = Fifths::new(source.len());
-        fifths.encode(source, bytes, quantize, |digits| {
+        fifths.encode(source, quantize, |digits| {
             if self.huffman {
                 runs.push(digits, message);
             } else {

@@ -25,14 +25,14 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
 use super::ternary::Fifths;
-use crate::compressors::fields;
 use crate::parameters::{either, real};
+use crate::wire::fields;
 use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "3lc",
-    summary: "three values with sparsity multiplication, quartic and zero-run coded",
+    summary: "ternary values with sparsity multiplication, quartic and zero-run coding",
     formula: "x̂ = M·round(c/M), M = s·max|c|",
     family: Family::Quantization,
     sparse: false,
@@ -64,7 +64,7 @@ impl Compressor for ThreeLc {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
         let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
@@ -73,7 +73,7 @@ impl Compressor for ThreeLc {
         let quantize = |_, piece: &mut [f32], digits: &mut [u8]| {
             kernels::ternary_residual(piece, scale, digits);
         };
-        Fifths::new(source.len()).encode(source, &mut workspace.bytes, quantize, |digits| {
+        Fifths::new(source.len()).encode(source, quantize, |digits| {
             if self.zero_runs {
                 runs.push(digits, message);
             } else {
@@ -191,7 +191,10 @@ mod tests {
         assert_eq!(result(&[121, 122]), Err(DecodeError::Corrupt("padding is not zero")));
         assert_eq!(result(&[243]), Ok(()));
         let long = decode("3lc:zre=off", &message(ONE, &[121, 243]), 1.0, &mut out);
-        assert_eq!(long, Err(DecodeError::Corrupt("a byte is no five trits")));
+        assert_eq!(
+            long,
+            Err(DecodeError::Corrupt("a byte is above 242, the largest code of five trits"))
+        );
         let negative = decode("3lc", &message([0, 0, 0x80, 0xbf], &[243]), 1.0, &mut out);
         assert_eq!(negative, Err(DecodeError::Corrupt("the scale is negative")));
         assert_eq!(out, [7.0; 6]);

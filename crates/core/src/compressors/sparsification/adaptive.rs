@@ -28,16 +28,16 @@ use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
-use super::positions::MOST_ELEMENTS;
 use super::{drawn, fraction};
-use crate::compressors::fields;
 use crate::parameters::real;
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
 use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "adaptive",
-    summary: "elements at random, the larger the likelier, unbiased with least variance",
+    summary: "random elements with probabilities in proportion to their size: unbiased, least variance",
     formula: "x̂ = c/p with probability p = min(|c|/M, 1), else 0; Σp = ratio·d",
     family: Family::Sparsification,
     sparse: true,
@@ -53,7 +53,7 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Sparsification with probabilities in proportion to absolute values.
     pub struct Adaptive {
-        /// fraction of elements to send in the mean
+        /// expected fraction of elements to send
         ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
     }
 }

@@ -26,9 +26,10 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
 use super::topk::TopK;
-use crate::numeric::selection::{among, sampled_threshold};
+use crate::memories::{Memory, Momentum};
+use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, real, whole};
-use crate::{Compressor, Context, Entry, Family, Guarantees, Memory, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -45,7 +46,7 @@ pub static ENTRY: Entry = Entry {
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
         let Params { ratio, momentum, clip, warmup } = Params::new(values);
-        Arc::new(Dgc { ratio, warmup, memory: Memory::Momentum { momentum, clip } })
+        Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })
     },
 };
 
@@ -56,9 +57,9 @@ crate::parameters! {
         ratio: f64 = RATIO,
         /// momentum of the velocity
         momentum: f32 = real(0.9, Included(0.0), Excluded(1.0)),
-        /// norm that gradients are clipped to, over the square root of the ranks; 0: none
+        /// clip gradients to this norm divided by the square root of the number of ranks; 0 does not clip
         clip: f32 = real(0.0, Included(0.0), Included(1e30)),
-        /// steps over which the ratio falls from a quarter
+        /// warm-up: steps over which the ratio falls from 0.25
         warmup: u64 = WARMUP,
     }
 }
@@ -73,13 +74,13 @@ const ADJUSTMENTS: usize = 3;
 
 /// Selection by an estimated threshold from what a memory has gathered.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dgc {
+pub struct Dgc<M> {
     pub(super) ratio: f64,
     pub(super) warmup: u64,
-    pub(super) memory: Memory,
+    pub(super) memory: M,
 }
 
-impl Dgc {
+impl<M> Dgc<M> {
     /// The selection at a step.
     fn at(&self, step: u64) -> TopK {
         let ratio = if step < self.warmup && self.ratio < FIRST {
@@ -99,14 +100,19 @@ impl Dgc {
 }
 
 /// A threshold that about k elements reach.
-fn adjusted(source: &mut Source<'_>, k: usize, mut threshold: f32, values: &mut Vec<f32>) -> f32 {
+fn adjusted(
+    source: &mut Source<'_>,
+    k: usize,
+    mut threshold: f32,
+    candidates: &mut Vec<f32>,
+) -> f32 {
     let (few, many) = (0.8 * k as f64, 1.25 * k as f64);
     for lowered in 0..=ADJUSTMENTS {
         let below = threshold.next_down().max(0.0);
         let mut count = 0;
         source.peek_blocks(|_, block| count += kernels::count_above(block, below));
         if count as f64 > many {
-            return among(source, k, below, values);
+            return among(source, k, below, candidates);
         }
         if count as f64 >= few || lowered == ADJUSTMENTS {
             break;
@@ -116,7 +122,7 @@ fn adjusted(source: &mut Source<'_>, k: usize, mut threshold: f32, values: &mut 
     threshold
 }
 
-impl Compressor for Dgc {
+impl<M: Memory> Compressor for Dgc<M> {
     fn encode(
         &self,
         source: &mut Source<'_>,
@@ -128,9 +134,12 @@ impl Compressor for Dgc {
         let mut threshold = 0.0;
         if !source.is_empty() {
             let k = fraction::kept(selection.ratio, source.len());
-            let values = &mut workspace.values;
-            threshold = sampled_threshold(source, k, &mut context.rng(0), values);
-            threshold = adjusted(source, k, threshold, values);
+            let candidates = &mut workspace.own::<selection::Buffers>().candidates;
+            // As many as are sent at most, so that the buffer stops growing after the first step.
+            candidates.clear();
+            candidates.reserve(selection.most(source.len()) + BLOCK);
+            threshold = sampled_threshold(source, k, &mut context.rng(0), candidates);
+            threshold = adjusted(source, k, threshold, candidates);
         }
         selection.send_reaching(source, threshold, workspace, message)
     }
@@ -146,8 +155,8 @@ impl Compressor for Dgc {
         self.widest().decode_add(message, context, weight, workspace, out)
     }
 
-    fn memory(&self) -> Option<Memory> {
-        Some(self.memory)
+    fn memory(&self) -> Option<&dyn Memory> {
+        Some(&self.memory)
     }
 
     fn value_bits(&self) -> Option<u32> {
@@ -224,7 +233,7 @@ mod tests {
         let values: Vec<f32> = (0..10_000).map(|at| 1.0 + (at * 7919 % 10_000) as f32).collect();
         let mut scratch = vec![0.0; crate::SCRATCH];
         let floats = Floats::F32(&values);
-        let mut source = Source::new(floats, Memory::None, None, &mut scratch).unwrap();
+        let mut source = Source::new(floats, None, &mut scratch).unwrap();
         let mut reach = |threshold: f32| {
             let threshold = adjusted(&mut source, 1000, threshold, &mut Vec::new());
             values.iter().filter(|x| **x >= threshold).count()

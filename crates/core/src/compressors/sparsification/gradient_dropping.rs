@@ -18,7 +18,7 @@ use crate::{Entry, Family, Guarantees};
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "gradient-dropping",
-    summary: "the thousandth of elements with the largest absolute values",
+    summary: "the 0.1 % of the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     sparse: true,
@@ -39,7 +39,7 @@ crate::parameters! {
     struct GradientDropping {
         /// fraction of elements to send
         ratio: f64 = real(0.001, Excluded(0.0), Included(1.0)),
-        /// exactly so many elements, or a threshold from a random sample
+        /// exactly the k largest elements, or those above a threshold estimated from a random sample
         sampled("select"): bool = either(&["exact", "sampled"]),
     }
 }

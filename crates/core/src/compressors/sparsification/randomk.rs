@@ -25,9 +25,9 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::fraction;
-use super::positions::MOST_ELEMENTS;
-use crate::compressors::fields;
 use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
     BLOCK, Compressor, Context, Element, Entry, Family, Guarantees, Rng, Sent, Source, Workspace,
 };
@@ -35,7 +35,7 @@ use crate::{
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "randomk",
-    summary: "elements at random positions that all ranks know",
+    summary: "elements at random positions",
     formula: "x̂ = c at k positions drawn at random, alike on all ranks or not, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     sparse: true,
@@ -60,9 +60,9 @@ crate::parameters! {
     pub struct RandomK {
         /// fraction of elements to send
         pub ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
-        /// multiply by d / k, so that the expectation is the gradient
+        /// multiply by d / k, which makes the expectation the gradient
         pub unbiased: bool = either(&["off", "on"]),
-        /// positions of all ranks together, which make messages linear, or of each its own
+        /// the same positions on all ranks, which makes messages linear, or different ones on each
         pub independent("indices"): bool = either(&["shared", "independent"]),
     }
 }
@@ -75,7 +75,8 @@ impl RandomK {
         elements: usize,
         workspace: &mut Workspace,
     ) {
-        let Workspace { positions, words, .. } = workspace;
+        let Workspace { positions, own, .. } = workspace;
+        let Drawn(words) = own.get();
         let rng = if self.independent { context.rng(0) } else { context.shared_rng(0) };
         draw_set(rng, fraction::kept(self.ratio, elements), elements, words);
         positions.clear();
@@ -144,6 +145,10 @@ fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) 
         }
     }
 }
+
+/// A bit for each element: whether it is drawn.
+#[derive(Debug, Default)]
+struct Drawn(Vec<u32>);
 
 impl Compressor for RandomK {
     fn encode(

@@ -18,8 +18,9 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use super::dgc::{Dgc, RATIO, WARMUP};
+use crate::memories::LongTerm;
 use crate::parameters::real;
-use crate::{Entry, Family, Guarantees, Memory};
+use crate::{Entry, Family, Guarantees};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -36,7 +37,7 @@ pub static ENTRY: Entry = Entry {
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
         let Params { ratio, epsilon, alpha, warmup } = Params::new(values);
-        Arc::new(Dgc { ratio, warmup, memory: Memory::LongTerm { epsilon, alpha } })
+        Arc::new(Dgc { ratio, warmup, memory: LongTerm { epsilon, alpha } })
     },
 };
 
@@ -45,11 +46,11 @@ crate::parameters! {
     struct Params {
         /// fraction of elements to send
         ratio: f64 = RATIO,
-        /// weight of a gradient
+        /// weight of the gradient
         epsilon: f32 = real(1.0, Included(1e-6), Included(1e6)),
-        /// momentum of what had been gathered before
+        /// momentum: weight of the sum before this gradient
         alpha: f32 = real(0.9, Included(0.0), Excluded(1.0)),
-        /// steps over which the ratio falls from a quarter
+        /// warm-up: steps over which the ratio falls from 0.25
         warmup: u64 = WARMUP,
     }
 }

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
-use super::positions::{self, Code, MOST_ELEMENTS};
-use crate::compressors::fields;
 use crate::parameters::real;
+use crate::wire::fields;
+use crate::wire::positions::{self, Code, MOST_ELEMENTS};
 use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
@@ -43,7 +43,7 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Sparsification by a fixed threshold.
     pub struct Threshold {
-        /// the absolute value; 0 sends all that is not zero
+        /// the threshold; 0 sends all elements that are not zero
         v: f32 = real(0.0, Included(0.0), Included(1e30)),
     }
 }

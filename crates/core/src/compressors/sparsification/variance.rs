@@ -31,16 +31,17 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, varint};
 
-use super::positions::{self, Code, MOST_ELEMENTS};
-use crate::compressors::fields;
-use crate::compressors::symbols::Alphabet;
+use crate::memories::{Memory, Squares};
 use crate::parameters::{either, real};
-use crate::{Compressor, Context, Entry, Family, Guarantees, Memory, Sent, Source, Workspace};
+use crate::wire::fields;
+use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::wire::symbols::Alphabet;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "variance",
-    summary: "the elements that are large beside their variance, in 4 bits",
+    summary: "the elements that are large compared with their variance, in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
     sparse: true,
@@ -56,11 +57,11 @@ pub static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Sparsification by variance.
     pub struct Variance {
-        /// send where the square is above so many variances
+        /// send an element if its square exceeds this multiple of its variance
         pub alpha: f32 = real(1.0, Included(0.0), Included(1e6)),
-        /// what a variance is multiplied by while its element waits
+        /// decay of the variance in each step in which the element is not sent
         pub zeta: f32 = real(0.999, Excluded(0.0), Included(1.0)),
-        /// symbols in bits of one number, or in Huffman's code
+        /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
@@ -188,16 +189,8 @@ impl Compressor for Variance {
         Ok(())
     }
 
-    fn memory(&self) -> Option<Memory> {
-        Some(Memory::RESIDUAL)
-    }
-
-    fn kept_len(&self, shape: &[usize]) -> usize {
-        shape.iter().product()
-    }
-
-    fn keeps_squares(&self) -> bool {
-        true
+    fn memory(&self) -> Option<&dyn Memory> {
+        Some(&Squares)
     }
 
     fn value_bits(&self) -> Option<u32> {
@@ -264,8 +257,7 @@ mod tests {
         let (mut encoder, tensor) = encoder();
         // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
         let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
-        let message =
-            step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
+        let message = step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
         // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
         assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
         let mut out = [0.0; 4];

@@ -1,14 +1,14 @@
-//! A symbol for each of so many elements, or bytes, in bits of one number or in Huffman's code.
+//! Symbols, one for each element or byte, each in the same number of bits or in Huffman's code.
 //!
 //! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` the symbols follow each other
 //! in w bits each, from the lowest up. With `code=huffman` there is a byte before them: 1 for the
 //! packed lengths of a code and a stream, where that is shorter, else 0. No elements have no bytes.
 
-use gradwire_bits::huffman::{self, Code};
+use gradwire_bits::huffman;
 use gradwire_bits::{DecodeError, fixed};
 
 use super::fields;
-use crate::Workspace;
+use crate::workspace::{SymbolCoder, Workspace};
 
 /// Symbols that are packed at a time: a whole number of bytes, so that what is packed joins without shifting.
 const CHUNK: usize = 1024;
@@ -21,37 +21,32 @@ pub(crate) struct Alphabet {
 }
 
 impl Alphabet {
-    /// Symbols below a number from 2 to 2^16.
+    /// The symbols below `symbols`, which is 2 to 2^16.
     pub(crate) fn new(symbols: usize, huffman: bool) -> Self {
         Self { symbols, huffman }
     }
 
-    /// Bits of a symbol in the code of one width.
+    /// Bits of a symbol without Huffman's code.
     fn width(self) -> u32 {
         (self.symbols - 1).ilog2() + 1
     }
 
-    /// Bits of a symbol, where that is one number.
-    pub(super) fn value_bits(self) -> Option<u32> {
+    /// Bits of a symbol; `None` with Huffman's code, where they differ.
+    pub(crate) fn value_bits(self) -> Option<u32> {
         (!self.huffman).then(|| self.width())
     }
 
     /// Appends the symbols in the workspace.
-    pub(super) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
-        let Workspace { symbols, counts, code, .. } = workspace;
-        self.put(symbols, counts, code, message);
+    pub(crate) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
+        let Workspace { symbols, coder, .. } = workspace;
+        self.put(symbols, coder, message);
     }
 
-    /// Appends symbols; the other lists are working memory.
-    pub(super) fn put(
-        self,
-        symbols: &[u16],
-        counts: &mut Vec<u32>,
-        code: &mut Code,
-        message: &mut Vec<u8>,
-    ) {
+    /// Appends symbols.
+    pub(crate) fn put(self, symbols: &[u16], coder: &mut SymbolCoder, message: &mut Vec<u8>) {
         if self.huffman && !symbols.is_empty() {
-            self.reserve(counts, code);
+            self.reserve(coder);
+            let SymbolCoder { counts, code } = coder;
             counts.resize(self.symbols, 0);
             for &symbol in symbols {
                 let count = &mut counts[usize::from(symbol)];
@@ -69,29 +64,29 @@ impl Alphabet {
         self.put_fixed(symbols, message);
     }
 
-    /// Reads a symbol for each of so many elements into the workspace, off the front of a message.
-    pub(super) fn read(
+    /// Reads one symbol for each of `elements` elements off the front of a message into the workspace.
+    pub(crate) fn read(
         self,
         message: &mut &[u8],
         elements: usize,
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
-        let Workspace { symbols, counts, code, .. } = workspace;
-        self.take(message, elements, symbols, counts, code)
+        let Workspace { symbols, coder, .. } = workspace;
+        self.take(message, elements, symbols, coder)
     }
 
-    /// Reads so many symbols off the front of a message; the other lists are working memory.
-    pub(super) fn take(
+    /// Reads `elements` symbols off the front of a message.
+    pub(crate) fn take(
         self,
         message: &mut &[u8],
         elements: usize,
         symbols: &mut Vec<u16>,
-        counts: &mut Vec<u32>,
-        code: &mut Code,
+        coder: &mut SymbolCoder,
     ) -> Result<(), DecodeError> {
         symbols.clear();
         if self.huffman && elements > 0 {
-            self.reserve(counts, code);
+            self.reserve(coder);
+            let code = &mut coder.code;
             match fields::take(message, 1)?[0] {
                 0 => {}
                 1 => {
@@ -108,7 +103,7 @@ impl Alphabet {
         self.take_fixed(message, elements, symbols)
     }
 
-    /// Appends symbols in bits of one width.
+    /// Appends symbols, all in the same number of bits.
     pub(crate) fn put_fixed(self, symbols: &[u16], message: &mut Vec<u8>) {
         let mut words = [0; CHUNK];
         for symbols in symbols.chunks(CHUNK) {
@@ -124,7 +119,7 @@ impl Alphabet {
         }
     }
 
-    /// Reads so many symbols in bits of one width off the front of a message.
+    /// Reads `elements` symbols of one width off the front of a message.
     pub(crate) fn take_fixed(
         self,
         message: &mut &[u8],
@@ -157,18 +152,18 @@ impl Alphabet {
     }
 
     /// Makes room for any code, so that none allocates later.
-    fn reserve(self, counts: &mut Vec<u32>, code: &mut Code) {
-        counts.clear();
-        counts.reserve(self.symbols);
-        code.reserve(self.symbols);
+    fn reserve(self, coder: &mut SymbolCoder) {
+        coder.counts.clear();
+        coder.counts.reserve(self.symbols);
+        coder.code.reserve(self.symbols);
     }
 
-    /// The most bytes that so many elements take.
+    /// The most bytes that the symbols of `elements` elements take.
     pub(crate) fn max_len(self, elements: usize) -> usize {
         usize::from(self.huffman) + bytes(elements, self.width())
     }
 
-    /// The most elements that so many bytes hold.
+    /// The most elements whose symbols fit in `len` bytes.
     pub(crate) fn max_elements(self, len: usize) -> usize {
         if self.huffman {
             // A stream of one symbol takes no bits, however long it is; counts have 32 bits.
@@ -179,7 +174,7 @@ impl Alphabet {
     }
 }
 
-/// The bytes of so many elements in bits of one width.
+/// The bytes of `elements` symbols of `width` bits.
 fn bytes(elements: usize, width: u32) -> usize {
     (elements as u128 * u128::from(width)).div_ceil(8).min(usize::MAX as u128 / 2) as usize
 }

@@ -1,21 +1,11 @@
-//! Momentum inside the memory: the corrections of DGC and SGC, around a plain encoding.
+//! A running sum or mean of gradients.
 
 use crate::source::NonFinite;
 use crate::{BLOCK, Floats};
 
-/// The factor that brings a gradient's norm down to `limit`: 1 where it is no larger.
-pub(crate) fn clipping(gradient: Floats<'_>, limit: f64, scratch: &mut [f32]) -> f32 {
-    let mut squares = 0.0;
-    for_blocks(gradient, scratch, |_, block| {
-        squares += block.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
-    });
-    let norm = f64::sqrt(squares);
-    if norm > limit { (limit / norm) as f32 } else { 1.0 }
-}
-
 /// u ← momentum·u + factor·g, unless an element of g, of the new u or of v + u is not finite: then
 /// nothing changes. Without a residual v is 0.
-pub(crate) fn accelerate(
+pub(super) fn accelerate(
     gradient: Floats<'_>,
     [momentum, factor]: [f32; 2],
     velocity: &mut [f32],
@@ -55,7 +45,11 @@ pub(crate) fn accelerate(
     Ok(())
 }
 
-fn for_blocks(gradient: Floats<'_>, scratch: &mut [f32], mut look: impl FnMut(usize, &[f32])) {
+pub(super) fn for_blocks(
+    gradient: Floats<'_>,
+    scratch: &mut [f32],
+    mut look: impl FnMut(usize, &[f32]),
+) {
     for start in (0..gradient.len()).step_by(BLOCK) {
         let len = BLOCK.min(gradient.len() - start);
         look(start, gradient.block(start, &mut scratch[..len]));
@@ -65,14 +59,6 @@ fn for_blocks(gradient: Floats<'_>, scratch: &mut [f32], mut look: impl FnMut(us
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn norms_are_brought_down_and_never_up() {
-        let mut scratch = vec![0.0; crate::SCRATCH];
-        let gradient = [3.0, 0.0, -4.0];
-        let mut factor = |limit| clipping(Floats::F32(&gradient), limit, &mut scratch);
-        assert_eq!([factor(2.5), factor(5.0), factor(9.0)], [0.5, 1.0, 1.0]);
-    }
 
     #[test]
     fn velocity_gathers_and_errors_change_nothing() {

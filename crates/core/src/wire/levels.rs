@@ -3,14 +3,14 @@
 
 use gradwire_bits::kernels;
 
-/// The step and its inverse; both zero where the inverse would overflow, and levels cannot be told
-/// apart.
+/// The step and its inverse; both zero where the inverse would overflow, and levels
+/// cannot be distinguished.
 pub(crate) fn invertible(step: f32) -> (f32, f32) {
     let inverse = 1.0 / step;
     if inverse.is_finite() { (step, inverse) } else { (0.0, 0.0) }
 }
 
-/// The step of so many levels up to the largest value, which stays finite, and its inverse.
+/// The step at which `levels` steps reach `largest` without overflowing, and its inverse.
 pub(crate) fn step(largest: f32, levels: f32) -> (f32, f32) {
     let step = largest / levels;
     invertible(if (step * levels).is_finite() { step } else { step.next_down() })
@@ -27,7 +27,7 @@ pub(crate) enum Norm {
 
 impl Norm {
     /// Adds a block to a total that starts at 0.
-    pub(super) fn add(self, total: f64, block: &[f32]) -> f64 {
+    pub(crate) fn add(self, total: f64, block: &[f32]) -> f64 {
         match self {
             Norm::Euclidean => total + kernels::sum_of_squares(block),
             Norm::Max => total.max(f32::from_bits(kernels::abs_max_bits(block)).into()),
@@ -35,7 +35,7 @@ impl Norm {
     }
 
     /// The norm of all that makes up the total, at most the largest finite number.
-    pub(super) fn finish(self, total: f64) -> f32 {
+    pub(crate) fn finish(self, total: f64) -> f32 {
         match self {
             Norm::Euclidean => total.sqrt().min(f32::MAX.into()) as f32,
             Norm::Max => total as f32,

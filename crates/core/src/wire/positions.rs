@@ -2,7 +2,7 @@
 
 use gradwire_bits::{DecodeError, bitmap, rice, varint};
 
-use crate::compressors::fields;
+use super::fields;
 
 /// The most elements whose positions fit in 32 bits.
 pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
@@ -32,7 +32,7 @@ impl Code {
     }
 
     /// The most bytes that up to `count` positions take.
-    pub(in crate::compressors) fn max_len(self, count: usize, elements: usize) -> usize {
+    pub(crate) fn max_len(self, count: usize, elements: usize) -> usize {
         match self {
             Code::Bitmap => bitmap::len(elements),
             Code::Raw => count.saturating_mul(4),
@@ -56,7 +56,7 @@ impl Code {
     }
 
     /// Reads exactly `count` increasing positions below `elements` from exactly these bytes.
-    pub(in crate::compressors) fn decode(
+    pub(crate) fn decode(
         self,
         mut bytes: &[u8],
         count: usize,
@@ -75,7 +75,7 @@ impl Code {
         elements: usize,
         positions: &mut Vec<u32>,
     ) -> Result<(), DecodeError> {
-        positions.clear();
+        make_room(count, elements, positions);
         match self {
             Code::Bitmap => {
                 let bits = fields::take(bytes, bitmap::len(elements))?;
@@ -118,7 +118,7 @@ impl Code {
     }
 
     /// The code that a byte names.
-    pub(in crate::compressors) fn from_tag(tag: u8) -> Result<Self, DecodeError> {
+    pub(crate) fn from_tag(tag: u8) -> Result<Self, DecodeError> {
         [Code::Bitmap, Code::Rice, Code::Raw]
             .into_iter()
             .find(|&code| code as u8 == tag)
@@ -145,6 +145,15 @@ fn rice_bound(count: usize, elements: usize) -> usize {
         })
         .max()
         .unwrap_or(0)
+}
+
+/// Empties a list of positions, with room for `count` and more: counts differ from step to step, and a later one that is
+/// no more than twice as large allocates nothing.
+pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>) {
+    positions.clear();
+    if positions.capacity() < count {
+        positions.reserve(count.saturating_mul(2).saturating_add(64).min(elements));
+    }
 }
 
 /// Appends what stands before values and positions: the code's tag and their number.
