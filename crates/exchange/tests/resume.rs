@@ -64,7 +64,7 @@ fn a_resumed_run_is_bit_identical() {
             let mut run = Run::new(exchange(plain), 3, &spec, &SIZES);
             run.groups = (plain != name).then(|| vec![vec![3], vec![2, 1, 0]]);
             run.momentum = true;
-            if !suits(plain, &run.policy.push) {
+            if !suits(plain, &run.policy.push.first) {
                 continue;
             }
             let whole = continued(&run, 0..6, None);

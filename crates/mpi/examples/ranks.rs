@@ -18,7 +18,7 @@ use std::time::Duration;
 use common::checks;
 use common::engine::Engine;
 use common::{RATE, Run, exchange, gradients};
-use gradwire_exchange::{DistributedOptimizer, End, ExchangeError};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Role, StepInput};
 use gradwire_mpi::World;
 
 /// Time enough for a check on a busy machine.
@@ -86,8 +86,8 @@ impl Engine for Job {
         work: impl Fn(usize, &mut dyn DistributedOptimizer) -> R + Sync,
     ) -> Vec<R> {
         match self.join(run).unwrap() {
-            End::Worker(mut exchange) => vec![work(self.world.rank(), &mut *exchange)],
-            End::Server(server) => {
+            Role::Worker(mut exchange) => vec![work(self.world.rank(), &mut *exchange)],
+            Role::Server(server) => {
                 server.run().unwrap();
                 Vec::new()
             }
@@ -96,9 +96,9 @@ impl Engine for Job {
 }
 
 impl Job {
-    fn join(&mut self, run: &Run) -> Result<End, ExchangeError> {
+    fn join(&mut self, run: &Run) -> Result<Role, ExchangeError> {
         let transport = Box::new(self.world.connect()?);
-        End::join(transport, &run.setup(), || run.optimizer())
+        Role::join(transport, &run.setup(), || run.optimizer())
     }
 
     /// A run in which rank 1 comes to harm in its third step.
@@ -109,8 +109,8 @@ impl Job {
         let run = Run::new(exchange(name), workers, &spec.parse().unwrap(), &[1000, 0, 100_000]);
         let rank = self.world.rank();
         let mut exchange = match self.join(&run)? {
-            End::Worker(exchange) => exchange,
-            End::Server(server) => return server.run().map(|_| ()),
+            Role::Worker(exchange) => exchange,
+            Role::Server(server) => return server.run().map(|_| ()),
         };
         let mut parameters = run.initial.clone();
         for step in 0..5 {
@@ -124,7 +124,7 @@ impl Job {
                 }
             }
             let gradients = gradients(&run.tensors, rank, step);
-            exchange.step(step, RATE, &gradients, &mut parameters)?;
+            exchange.step(StepInput::new(step, RATE, &gradients), &mut parameters)?;
         }
         Ok(())
     }

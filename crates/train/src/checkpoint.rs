@@ -26,7 +26,7 @@
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{Overlapped, Rule, reshard};
+use gradwire_exchange::{ReplicatedOptimizer, Rule, reshard, upgrade};
 use serde::{Deserialize, Serialize};
 
 use crate::kept;
@@ -81,6 +81,7 @@ impl Checkpoint {
 
     /// A checkpoint that is this state, of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
+        let state = upgrade(state);
         check_complete(&state)?;
         // Residuals are handed on from rank to rank, and in a hierarchy only leaders have any.
         let fixed = config.exchange.leads();
@@ -182,7 +183,7 @@ fn damaged(reason: &str) -> StateError {
 fn exchange_of(config: &RunConfig) -> String {
     let (exchange, workers) = (config.exchange, config.workers);
     match config.overlap {
-        true => Overlapped::saved_as(exchange, workers),
+        true => ReplicatedOptimizer::saved_as(exchange, workers),
         false => format!("{exchange} with {workers} workers"),
     }
 }

@@ -263,12 +263,12 @@ impl Reducer {
         group: usize,
         step: u64,
         read: impl FnOnce(&mut Vec<f32>),
-        write: impl FnOnce(&[f32]),
+        write: impl FnOnce(&mut [f32]),
     ) -> Result<Outcome, ExchangeError> {
         let mut wide = std::mem::take(&mut self.wide);
         read(&mut wide);
         let outcome = self.average(group, step, &mut wide);
-        write(&wide);
+        write(&mut wide);
         self.wide = wide;
         outcome
     }

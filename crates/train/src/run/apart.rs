@@ -124,11 +124,11 @@ impl Worker<'_> {
     }
 
     fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, TrainError> {
-        self.exchange.collect(own).map_err(|source| self.failed(source))
+        self.exchange.control().gather(own).map_err(|source| self.failed(source))
     }
 
     fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), TrainError> {
-        self.exchange.announce(message).map_err(|source| self.failed(source))
+        self.exchange.control().broadcast(message).map_err(|source| self.failed(source))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Exchanging while gradients are still being computed: what goes with it, and which tensors travel together.
 
-use gradwire_exchange::{End, Exchange, ExchangeError, Overlapped, Policy, Transport, fuse};
+use gradwire_exchange::{
+    Exchange, ExchangeError, Policy, ReplicatedOptimizer, Role, Transport, fuse,
+};
 
 use super::learner::Learner;
 use super::rounds::Rounds;
@@ -77,10 +79,7 @@ pub(super) fn check_plan(
             "a round of several steps sends their sum; leave out every, or give every=1",
         );
     }
-    let later = policy.later.iter().map(|(_, spec)| spec);
-    let rules = policy.rules.iter().map(|rule| &rule.spec);
-    let mut specs = std::iter::once(&policy.push).chain(later).chain(rules);
-    match specs.find(|spec| spec.compressor().keeps_squares()) {
+    match policy.pushes().find(|spec| spec.compressor().keeps_squares()) {
         None => Ok(()),
         Some(spec) => refuse(&format!(
             "'{spec}' goes by the parts of a batch, each of which has a backward pass of its own; take another \
@@ -100,12 +99,15 @@ impl Parts<'_> {
         &self,
         config: &RunConfig,
         transport: Box<dyn Transport>,
-    ) -> Result<End, ExchangeError> {
+    ) -> Result<Role, ExchangeError> {
         let (setup, optimizer) = (self.setup(config), || self.optimizer(config));
         match &self.groups {
-            None => End::join(transport, &setup, optimizer),
-            Some(groups) => Overlapped::new(transport, &setup, groups.clone(), optimizer())
-                .map(|exchange| End::Worker(Box::new(exchange))),
+            None => Role::join(transport, &setup, optimizer),
+            Some(groups) => {
+                let groups = groups.clone();
+                ReplicatedOptimizer::overlapped(transport, &setup, groups, optimizer())
+                    .map(|exchange| Role::Worker(Box::new(exchange)))
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use gradwire::{State, Tensor};
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, GradientSink, StepReport, Traffic};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, GradientSink, StepInput, StepReport};
 
 use super::tests::StopAfter;
 use super::*;
@@ -148,27 +148,21 @@ impl DistributedOptimizer for Followed {
         self.inner.tensors()
     }
 
-    fn early(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
+    fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
         self.log.lock().unwrap().push(Asked::GradientSink(step));
-        let inner = self.inner.early(step)?;
+        let inner = self.inner.gradient_sink(step)?;
         Some(Arc::new(FollowedEarly { inner, log: Arc::clone(&self.log) }))
     }
 
     fn step(
         &mut self,
-        step: u64,
-        learning_rate: f32,
-        gradients: &[Vec<f32>],
+        input: StepInput<'_>,
         parameters: &mut [Vec<f32>],
     ) -> Result<StepReport, ExchangeError> {
-        self.log.lock().unwrap().push(Asked::Step(step));
-        let report = self.inner.step(step, learning_rate, gradients, parameters);
-        (self.change)(step, parameters);
+        self.log.lock().unwrap().push(Asked::Step(input.step));
+        let report = self.inner.step(input, parameters);
+        (self.change)(input.step, parameters);
         report
-    }
-
-    fn shift(&mut self, step: u64, values: &[Vec<f32>]) -> Result<Traffic, ExchangeError> {
-        self.inner.shift(step, values)
     }
 
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
@@ -183,16 +177,8 @@ impl DistributedOptimizer for Followed {
         self.inner.restore(state)
     }
 
-    fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
-        self.inner.collect(own)
-    }
-
-    fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
-        self.inner.announce(message)
-    }
-
-    fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        self.inner.check(step, parameters)
+    fn control(&mut self) -> gradwire_exchange::Control<'_> {
+        self.inner.control()
     }
 }
 
@@ -216,7 +202,7 @@ fn gradients_are_handed_over_between_the_beginning_of_a_step_and_its_end() {
     result.unwrap();
     let step = |step| {
         let handed = [6, 7, 4, 5, 2, 3].map(Asked::HandedOver);
-        [&[Asked::GradientSink(step)], &handed[..], &[Asked::Step(step)]].concat()
+        [&[Asked::GradientSink(step)], &handed[..], &[Asked::Step(input.step)]].concat()
     };
     assert_eq!(log, [step(0), step(1)].concat());
 }

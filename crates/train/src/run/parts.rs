@@ -14,13 +14,15 @@ pub(super) struct Parts {
     own: Vec<Vec<f32>>,
     /// Elementwise, the sum of the squares of what the parts of the last batch added.
     pub(super) squares: Vec<Vec<f32>>,
+    /// The same of all batches of the round.
+    pub(super) round: Vec<Vec<f32>>,
 }
 
 impl Parts {
     /// Buffers for gradients of these tensors.
     pub(super) fn new(tensors: &[Tensor]) -> Self {
         let zeros = || tensors.iter().map(|tensor| vec![0.0; tensor.elements()]).collect();
-        Self { own: zeros(), squares: zeros() }
+        Self { own: zeros(), squares: zeros(), round: zeros() }
     }
 
     /// [`Learner::add_gradients`], part by part: each adds its mean gradient by its share of the examples.
@@ -48,6 +50,18 @@ impl Parts {
             }
         }
         loss
+    }
+
+    /// Adds the last batch to the round.
+    pub(super) fn add_to_round(&mut self) {
+        for (sum, square) in self.round.iter_mut().flatten().zip(self.squares.iter().flatten()) {
+            *sum = (*sum + square).min(f32::MAX);
+        }
+    }
+
+    /// Begins a round, without batches yet.
+    pub(super) fn begin_round(&mut self) {
+        self.round.iter_mut().for_each(|round| round.fill(0.0));
     }
 
     /// Multiplies the squares as the gradients have been.

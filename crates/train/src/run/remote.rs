@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gradwire::State;
-use gradwire_exchange::{End, ExchangeError, Operation, Phase, Transport, agree};
+use gradwire_exchange::{ExchangeError, Operation, Phase, Role, Transport, agree};
 
 use super::company::Company;
 use super::session::{Member, Run, read_checkpoint};
@@ -57,8 +57,8 @@ pub fn run_rank(
     let own = if rank < config.workers { rank } else { 0 };
     let mut parts = run.parts(own..own + 1)?;
     let exchange = match parts.join(config, transport).map_err(failed)? {
-        End::Worker(exchange) => exchange,
-        End::Server(server) => return server.run().map(|_| None).map_err(TrainError::Servers),
+        Role::Worker(exchange) => exchange,
+        Role::Server(server) => return server.run().map(|_| None).map_err(TrainError::Servers),
     };
     let learner = parts.learners.remove(0);
     let members = vec![Member { rank, learner, exchange }];

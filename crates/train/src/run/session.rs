@@ -360,7 +360,7 @@ fn worker<'a>(
         diagnoser: (rank == 0 && config.diagnose_every > 0).then(|| Diagnoser::new(&parts.tensors)),
         clip: Clip::new(config.clip, &parts.tensors),
         // What local optimizers make of gradients has no parts.
-        parts: (exchange.keeps_squares() && local.is_none())
+        parts: (exchange.needs_squares() && local.is_none())
             .then(|| MicroBatches::new(&parts.tensors)),
         learner,
         gradients: parts.parameters.iter().map(|values| vec![0.0; values.len()]).collect(),

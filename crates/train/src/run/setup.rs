@@ -1,7 +1,7 @@
 //! What a configuration comes to: who has which examples, what travels how, and what cannot run.
 
 use gradwire::Spec;
-use gradwire_exchange::{Exchange, HEADER_BYTES, Participation, Policy};
+use gradwire_exchange::{Exchange, HEADER_BYTES, Participation, Policy, Schedule};
 
 use super::learner::check_data;
 use super::rounds::Rounds;
@@ -128,7 +128,8 @@ pub(super) fn policy_of(
     let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
     // Updates and weights are taken as they are: what servers send back loses nothing.
     let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
-    let policy = Policy { push, later: phases.collect(), pull, ..policy };
+    let push = Schedule { first: push, later: phases.collect() };
+    let policy = Policy { push, pull, ..policy };
     overlap::check_plan(config, &policy, &rounds)?;
     Ok((policy, rounds))
 }

@@ -18,18 +18,20 @@ use super::{Payload, RunConfig, TrainError};
 use gradwire_models::data::Content;
 use gradwire_models::models::floats_of;
 
-/// One worker's snapshot. The exchange keeps the mean gradient there.
+/// One worker's snapshot.
 pub(super) struct Svrg {
     every: u64,
     snapshot: Vec<Vec<f32>>,
+    /// The mean gradient of the whole training set there, over all workers.
+    mean: Vec<Vec<f32>>,
     scratch: Vec<Vec<f32>>,
 }
 
 impl Svrg {
     /// Renews the snapshot every so many steps.
     pub(super) fn new(every: u64, parameters: &[Vec<f32>]) -> Self {
-        let zeros = parameters.iter().map(|values| vec![0.0; values.len()]).collect();
-        Self { every, snapshot: parameters.to_vec(), scratch: zeros }
+        let zeros = || parameters.iter().map(|values| vec![0.0; values.len()]).collect();
+        Self { every, snapshot: parameters.to_vec(), mean: zeros(), scratch: zeros() }
     }
 
     /// Takes a new snapshot if it is time. Every worker calls it with the same parameters before the same step.
@@ -44,10 +46,14 @@ impl Svrg {
             return Ok(Traffic::default());
         }
         self.snapshot.clone_from_slice(parameters);
-        let mut mean: Vec<Vec<f32>> =
-            parameters.iter().map(|values| vec![0.0; values.len()]).collect();
-        learner.add_whole_gradient(parameters, &mut self.scratch, &mut mean);
-        exchange.shift(step, &mean)
+        self.mean.iter_mut().for_each(|values| values.fill(0.0));
+        learner.add_whole_gradient(parameters, &mut self.scratch, &mut self.mean);
+        exchange.control().exact_mean(step, &mut self.mean)
+    }
+
+    /// What is added to the mean of what travels.
+    pub(super) fn mean(&self) -> &[Vec<f32>] {
+        &self.mean
     }
 
     /// Adds the difference between the gradients of the batch laid out, here and at the snapshot. Returns the mean
@@ -73,6 +79,7 @@ impl Svrg {
         for (tensor, values) in tensors.iter().zip(&self.snapshot) {
             state.set_floats(&format!("snapshot/{}", tensor.name()), values.clone());
         }
+        state.set_floats("shift", self.mean.concat());
     }
 
     /// Takes back what [`save`](Self::save) wrote.
@@ -80,6 +87,14 @@ impl Svrg {
         let entry = |tensor: &Tensor| format!("snapshot/{}", tensor.name());
         let read = |t: &Tensor| floats_of(state, entry(t), t.elements());
         self.snapshot = tensors.iter().map(read).collect::<Result<_, _>>()?;
+        let elements = tensors.iter().map(Tensor::elements).sum();
+        let mean = floats_of(state, "shift".to_owned(), elements)?;
+        let mut rest = mean.as_slice();
+        for values in &mut self.mean {
+            let (own, others) = rest.split_at(values.len());
+            values.copy_from_slice(own);
+            rest = others;
+        }
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use gradwire::State;
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, Participation, Policy, StepReport};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Participation, Policy, StepInput, StepReport};
 
 use super::clip::Clip;
 use super::company::Company;
@@ -156,7 +156,7 @@ impl Worker<'_> {
         if self.svrg.is_some() {
             self.renew_snapshot(sample)?;
         }
-        let early = self.exchange.early(sample.step);
+        let early = self.exchange.gradient_sink(sample.step);
         let permit = self.shared.gate.enter();
         self.learner.prepare(sample.step);
         let start = ThreadTime::now();
@@ -180,9 +180,7 @@ impl Worker<'_> {
         }
         sample.loss = Some(loss);
         self.check_gradients(sample.step)?;
-        if let Some(parts) = &self.parts {
-            self.exchange.observe(&parts.squares).map_err(|source| self.failed(source))?;
-        }
+        self.parts.iter_mut().for_each(Parts::add_to_round);
         if let Some(local) = &mut self.local {
             let start = ThreadTime::now();
             local.update(sample.learning_rate as f32, &self.gradients);
@@ -227,10 +225,14 @@ impl Worker<'_> {
             local.write(&self.parameters, &mut self.gradients);
         }
         let rate = sample.learning_rate as f32;
-        let report = self
-            .exchange
-            .step(sample.step, rate, &self.gradients, &mut self.parameters)
-            .map_err(|source| self.failed(source))?;
+        let input = StepInput {
+            squares: self.parts.as_ref().map(|parts| &parts.round[..]),
+            shift: self.svrg.as_ref().map(Svrg::mean),
+            ..StepInput::new(sample.step, rate, &self.gradients)
+        };
+        let stepped = self.exchange.step(input, &mut self.parameters);
+        let report = stepped.map_err(|source| self.failed(source))?;
+        self.parts.iter_mut().for_each(Parts::begin_round);
         if let Some(local) = &mut self.local {
             local.follow(&self.parameters, &*self.exchange);
         }
@@ -266,7 +268,7 @@ impl Worker<'_> {
         let before = self.shared.rounds.start(done - 1);
         let due = |interval| due(before, done, interval);
         if due(config.check_every) {
-            let checked = self.exchange.check(done - 1, &self.parameters);
+            let checked = self.exchange.control().check(done - 1, &self.parameters);
             checked.map_err(|source| self.failed(source))?;
         }
         if last || due(config.evaluate_every) {

@@ -33,7 +33,7 @@ class Custom:
     not in the background. ``options`` are those of the hook.
     """
 
-    def __init__(self, compressor: Any, exchange: _core.Exchange, options: Dict[str, Any]) -> None:
+    def __init__(self, compressor: Any, exchange: _core.Reducer, options: Dict[str, Any]) -> None:
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
                 raise _core.ConfigError(

@@ -27,14 +27,14 @@ def exchange(
     raw_below: int = 256,
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
-) -> _core.Exchange:
+) -> _core.Reducer:
     """Creates an exchange for some parameters over a private group of the process group's ranks."""
     if on_nonfinite not in ("error", "skip"):
         raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r} is unknown; use 'error' or 'skip'")
     tensors = [(name, tuple(parameter.shape)) for name, parameter in named]
     if not tensors:
         raise _core.ConfigError("the model has no parameters that require gradients")
-    return _core.Exchange(
+    return _core.Reducer(
         Channel(private_group(process_group)),
         tensors,
         compressor,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gradwire::{State, Tensor};
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepReport};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput, StepReport};
 
 use super::*;
 use gradwire_models::data::{Content, Dataset, ImageSet, Images};
@@ -22,27 +22,17 @@ impl DistributedOptimizer for Breaks {
 
     fn step(
         &mut self,
-        step: u64,
-        learning_rate: f32,
-        gradients: &[Vec<f32>],
+        input: StepInput<'_>,
         parameters: &mut [Vec<f32>],
     ) -> Result<StepReport, ExchangeError> {
-        match (self.how)(step) {
+        match (self.how)(input.step) {
             Some(error) => Err(error),
-            None => self.inner.step(step, learning_rate, gradients, parameters),
+            None => self.inner.step(input, parameters),
         }
     }
 
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
         self.inner.global_model()
-    }
-
-    fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
-        self.inner.collect(own)
-    }
-
-    fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
-        self.inner.announce(message)
     }
 
     fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
@@ -53,8 +43,8 @@ impl DistributedOptimizer for Breaks {
         self.inner.restore(state)
     }
 
-    fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        self.inner.check(step, parameters)
+    fn control(&mut self) -> gradwire_exchange::Control<'_> {
+        self.inner.control()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, Model, OnNonFinite, Outcome, Reducer, ReducerThread, StepReport, Transport,
+    ExchangeError, OnNonFinite, Outcome, Reducer as Averages, ReducerConfig, ReducerThread, StepReport, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -20,7 +20,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// One rank's end of the averages over a process group.
 #[pyclass(module = "gradwire._core")]
-pub(crate) struct Exchange {
+pub(crate) struct Reducer {
     background: ReducerThread,
     shared: Arc<Shared>,
     /// Of each group, its tensors.
@@ -83,7 +83,7 @@ impl Shared {
         &self,
         step: u64,
         elements: usize,
-        buckets: &Reducer,
+        averages: &Averages,
         result: Result<Outcome, Failure>,
     ) {
         let mut progress = self.lock();
@@ -93,8 +93,8 @@ impl Shared {
         }
         let now = &mut progress.step;
         now.elements += elements;
-        now.message_bytes = buckets.message_bytes();
-        now.report = buckets.report();
+        now.message_bytes = averages.message_bytes();
+        now.report = averages.report();
         now.skipped |= matches!(result, Ok(Outcome::Skipped));
         if let Err(failure) = result {
             progress.failure.get_or_insert(failure);
@@ -120,7 +120,7 @@ impl Progress {
 }
 
 #[pymethods]
-impl Exchange {
+impl Reducer {
     #[new]
     #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
@@ -149,27 +149,26 @@ impl Exchange {
         policy.raw_vectors = raw_vectors;
         (policy.raw_below, policy.raw_names) = (raw_below, raw_names);
         let exchange = match exchange {
-            "auto" => Model::suitable(&policy, channel.size()),
+            "auto" => ReducerConfig::suitable(&policy, channel.size()),
             name => name.parse().map_err(|error: gradwire_exchange::ParseExchangeError| {
                 Failure::config(error.to_string())
             })?,
         };
-        let (rank, size, strategy_name) = (channel.rank(), channel.size(), exchange.to_string());
+        let (rank, size, name) = (channel.rank(), channel.size(), exchange.to_string());
         let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
-        let model = Model { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
-        let spec = model.policy.push.to_string();
-        let later = model.policy.later.iter().map(|(_, spec)| spec);
-        let every = std::iter::once(&model.policy.push).chain(later).map(Spec::every).collect();
-        let buckets = Reducer::new(Box::new(channel), model).map_err(Failure::from)?;
-        let background = ReducerThread::new("gradwire", buckets).map_err(Failure::from)?;
+        let config = ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
+        let spec = config.policy.push.first.to_string();
+        let every = config.policy.push.specs().map(Spec::every).collect();
+        let averages = Averages::new(Box::new(channel), config).map_err(Failure::from)?;
+        let background = ReducerThread::new("gradwire", averages).map_err(Failure::from)?;
         Ok(Self {
             background,
             shared: Arc::default(),
             groups: Vec::new(),
             rank,
             size,
-            exchange: strategy_name,
+            exchange: name,
             spec,
             every,
         })
@@ -198,10 +197,10 @@ impl Exchange {
         let names = names.ok_or_else(|| Failure::config(format!("there is no group {group}")))?;
         let shared = Arc::clone(&self.shared);
         self.shared.lock().pending += 1;
-        let submitted = self.background.submit(move |buckets| {
+        let submitted = self.background.submit(move |averages| {
             let mut job = Job { names, step, tensor, scale };
-            let result = call(ready).and_then(|()| job.run(buckets));
-            shared.done(step, tensor.len(), buckets, result);
+            let result = call(ready).and_then(|()| job.run(averages));
+            shared.done(step, tensor.len(), averages, result);
             if let Err(failure) = call(Some(done)) {
                 shared.lock().failure.get_or_insert(failure);
             }
@@ -263,14 +262,14 @@ impl Exchange {
 
     /// This rank's state, as the bytes of a state file.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let state = self.ask(py, |buckets| Ok(buckets.save().to_bytes()?))?;
+        let state = self.ask(py, |averages| Ok(averages.save().to_bytes()?))?;
         Ok(PyBytes::new(py, &state))
     }
 
     /// The states of all ranks, in rank order. All ranks call it at the same time.
     fn save_all<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let states: Vec<Vec<u8>> = self.ask(py, |buckets| {
-            let states = buckets.save_all()?;
+        let states: Vec<Vec<u8>> = self.ask(py, |averages| {
+            let states = averages.save_all()?;
             states.iter().map(|state| Ok(state.to_bytes()?)).collect()
         })?;
         Ok(states.iter().map(|state| PyBytes::new(py, state)).collect())
@@ -278,9 +277,9 @@ impl Exchange {
 
     /// Goes on from this rank's state, or from those of all ranks of a run with any number of them.
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
-        self.ask(py, move |buckets| {
+        self.ask(py, move |averages| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
-            buckets.load(&states.collect::<Result<Vec<_>, _>>()?)
+            averages.load(&states.collect::<Result<Vec<_>, _>>()?)
         })
     }
 
@@ -291,14 +290,14 @@ impl Exchange {
         step: u64,
         own: Vec<u8>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let all = self.ask(py, move |buckets| buckets.gather(step, own))?;
+        let all = self.ask(py, move |averages| averages.gather(step, own))?;
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
     /// The positions of a tensor that its last message carried, as little-endian `u32`; None where it carried all.
     fn sent<'py>(&self, py: Python<'py>, name: String) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let positions = self.ask(py, move |buckets| {
-            Ok(buckets
+        let positions = self.ask(py, move |averages| {
+            Ok(averages
                 .sent(&name)
                 .map(|sent| sent.iter().flat_map(|at| at.to_le_bytes()).collect()))
         })?;
@@ -307,17 +306,17 @@ impl Exchange {
 
     /// Tells the other ranks that this one goes on no further.
     fn abort(&self) {
-        self.background.submit(Reducer::abort);
+        self.background.submit(Averages::abort);
     }
 }
 
-impl Exchange {
+impl Reducer {
     /// Lets all messages leave after the averages submitted so far.
     fn flush(&self) {
         let shared = Arc::clone(&self.shared);
         self.shared.lock().pending += 1;
-        let submitted = self.background.submit(move |buckets| {
-            if let Err(error) = buckets.flush() {
+        let submitted = self.background.submit(move |averages| {
+            if let Err(error) = averages.flush() {
                 shared.lock().failure.get_or_insert(error.into());
             }
             shared.finished();
@@ -332,7 +331,7 @@ impl Exchange {
     fn ask<R: Send + 'static>(
         &self,
         py: Python<'_>,
-        question: impl FnOnce(&mut Reducer) -> Result<R, ExchangeError> + Send + 'static,
+        question: impl FnOnce(&mut Averages) -> Result<R, ExchangeError> + Send + 'static,
     ) -> PyResult<R> {
         let answer = py.detach(|| self.background.ask(question));
         Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)
@@ -348,21 +347,39 @@ struct Job {
 }
 
 impl Job {
-    fn run(&mut self, buckets: &mut Reducer) -> Result<Outcome, Failure> {
-        let group = buckets.group_of(&self.names)?;
+    fn run(&mut self, averages: &mut Averages) -> Result<Outcome, Failure> {
+        let group = averages.group_of(&self.names)?;
         let scale = self.scale;
-        let mut wide = Vec::new();
-        let outcome = self.tensor.with_f32(&mut wide, |values| {
+        let divide = |values: &mut [f32]| {
             if scale != 1.0 {
                 values.iter_mut().for_each(|value| *value /= scale);
             }
-            let outcome = buckets.average(group, self.step, values);
+        };
+        let multiply = |values: &mut [f32]| {
             if scale != 1.0 {
                 values.iter_mut().for_each(|value| *value *= scale);
             }
-            outcome
-        })?;
-        Ok(outcome)
+        };
+        if let Some(values) = self.tensor.as_f32() {
+            divide(values);
+            let outcome = averages.average(group, self.step, values);
+            multiply(values);
+            return Ok(outcome?);
+        }
+        let tensor = std::cell::RefCell::new(&mut self.tensor);
+        let outcome = averages.average_converted(
+            group,
+            self.step,
+            |wide| {
+                tensor.borrow().read(wide);
+                divide(wide);
+            },
+            |wide| {
+                multiply(wide);
+                tensor.borrow_mut().write(wide);
+            },
+        );
+        Ok(outcome?)
     }
 }
 
