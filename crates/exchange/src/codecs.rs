@@ -272,9 +272,9 @@ impl Codecs {
     pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<(), ExchangeError> {
         for index in 0..self.tensors.len() {
             let Entry { schedule, names, .. } = &self.tensors[index];
-            let saved = names.first().and_then(|name| state.setting(&format!("{prefix}spec/{name}")).ok());
-            let is_saved = |spec: &Spec| saved.is_none_or(|saved| spec.to_string() == saved);
-            let stage = schedule.specs().position(is_saved).unwrap_or(0);
+            let setting = |name: &String| state.setting(&format!("{prefix}spec/{name}")).ok();
+            let Some(saved) = names.iter().find_map(setting) else { continue };
+            let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);
             self.enter(index, stage);
         }
         self.encoder.restore(prefix, state)?;

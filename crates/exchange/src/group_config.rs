@@ -6,7 +6,8 @@ use gradwire::registry::REGISTRY;
 use gradwire::{Aggregation, Spec, Tensor};
 
 use crate::{
-    Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, control, digest,
+    Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, control,
+    digest,
 };
 
 /// The configuration that all ranks share, servers included.

@@ -4,7 +4,7 @@ use std::panic;
 use std::thread::{self, JoinHandle};
 
 use crate::{
-    DistributedOptimizer, Role, ExchangeError, GroupConfig, Optimizer, ServerReport, Transport,
+    DistributedOptimizer, ExchangeError, GroupConfig, Optimizer, Role, ServerReport, Transport,
     in_process,
 };
 

@@ -117,7 +117,8 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
     let mut own = states[rank % states.len()].clone();
     let specs: BTreeMap<String, String> = states.iter().rev().flat_map(specs_of_whole).collect();
-    let is_spec = |key: &str| [PUSH, REDUCE].iter().any(|owner| key.starts_with(&spec_key(owner, "")));
+    let is_spec =
+        |key: &str| [PUSH, REDUCE].iter().any(|owner| key.starts_with(&spec_key(owner, "")));
     own.retain(|key| {
         !is_spec(key) && Entry::read(key).is_none_or(|entry| entry.is_kept_of_pushes())
     });

@@ -32,7 +32,9 @@ fn steps(
     let mut parameters = run.initial.clone();
     for step in 0..steps {
         let gradients = coarse(gradients(&run.tensors, rank, step));
-        exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+            .unwrap();
     }
     parameters
 }
@@ -108,7 +110,9 @@ fn what_a_worker_pulls_and_what_is_kept_for_it_are_all_there_was() {
                 others.wait();
             }
             let gradients = gradients(&run.tensors, rank, step);
-            exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+                .unwrap();
         }
         if rank != 1 {
             others.wait();
@@ -149,7 +153,12 @@ fn nobody_is_further_ahead_than_the_bound_and_everybody_may_be_so_far() {
                 }
                 begun[rank].fetch_add(1, Ordering::SeqCst);
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap();
                 let slowest = begun.iter().map(|steps| steps.load(Ordering::SeqCst)).min();
                 assert!(step < slowest.unwrap() + bound, "{bound}: {step}, {slowest:?}");
             }
@@ -194,7 +203,12 @@ fn a_worker_that_leaves_early_or_says_nothing_is_named() {
             let steps = if rank == 1 { 1 } else { 5 };
             let result = (0..steps).try_for_each(|step| {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).map(|_| ())
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .map(|_| ())
             });
             if silent {
                 all_done.wait();
@@ -220,7 +234,12 @@ fn a_resumed_run_goes_on_where_it_was() {
         let mut steps = |exchange: &mut dyn DistributedOptimizer, range: std::ops::Range<u64>| {
             for step in range {
                 let gradients = coarse(gradients(&run.tensors, rank, step));
-                exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap();
             }
             parameters.clone()
         };
@@ -232,7 +251,9 @@ fn a_resumed_run_goes_on_where_it_was() {
         let mut again = saved;
         for step in 3..6 {
             let gradients = coarse(gradients(&run.tensors, rank, step));
-            exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut again).unwrap();
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut again)
+                .unwrap();
         }
         for (a, b) in whole.iter().flatten().zip(again.iter().flatten()) {
             assert!((a - b).abs() < 1e-5);

@@ -22,13 +22,23 @@ fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
                 if rank == 1 {
                     others_done.wait();
                     let gradients = gradients(&run.tensors, rank, 0);
-                    let report = exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
+                    let report = exchange
+                        .step(
+                            gradwire_exchange::StepInput::new(0, RATE, &gradients),
+                            &mut parameters,
+                        )
+                        .unwrap();
                     assert_eq!(report.traffic.bytes_up, 0, "a push that nobody wants");
                     skipped = report.skipped;
                 } else {
                     for step in 0..STEPS {
                         let gradients = gradients(&run.tensors, rank, step);
-                        exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+                        exchange
+                            .step(
+                                gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                                &mut parameters,
+                            )
+                            .unwrap();
                     }
                     others_done.wait();
                 }
@@ -54,7 +64,9 @@ fn a_step_is_the_mean_of_those_who_were_in_time() {
             done.wait();
         }
         let gradients = gradients(&run.tensors, rank, 0);
-        exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+            .unwrap();
         if rank == 1 {
             done.wait();
         }
@@ -79,7 +91,12 @@ fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
                 let (mut step, end) = (half * 40, (half + 1) * 40);
                 while step < end {
                     let gradients = gradients(&run.tensors, rank, step);
-                    let report = exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+                    let report = exchange
+                        .step(
+                            gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                            &mut parameters,
+                        )
+                        .unwrap();
                     step += 1 + report.skipped;
                 }
                 assert_eq!(step, end);
@@ -104,7 +121,9 @@ fn the_others_go_on_without_a_worker_that_has_left() {
         // Worker 1 leaves after its first step.
         for step in 0..if rank == 1 { 1 } else { STEPS } {
             let gradients = gradients(&run.tensors, rank, step);
-            exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+                .unwrap();
         }
         parameters
     });

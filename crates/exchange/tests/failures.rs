@@ -41,7 +41,8 @@ fn steps(
     for step in 0..steps {
         let gradients = gradients(&run.tensors, rank, step);
         early(exchange, step, &gradients);
-        exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)?;
+        exchange
+            .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)?;
     }
     Ok(())
 }
@@ -71,7 +72,12 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
             let gradients = gradients(&run.tensors, rank, 2);
             early(exchange, 2, &gradients);
             assert!(rank != 1, "this rank dies in the middle of its run");
-            exchange.step(gradwire_exchange::StepInput::new(2, RATE, &gradients), &mut run.initial.clone()).map(|_| ())
+            exchange
+                .step(
+                    gradwire_exchange::StepInput::new(2, RATE, &gradients),
+                    &mut run.initial.clone(),
+                )
+                .map(|_| ())
         });
         for (rank, result) in results.into_iter().enumerate() {
             match (rank, result) {
@@ -96,7 +102,12 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
                 gradients[0][7] = f32::NAN;
             }
             early(exchange, 1, &gradients);
-            exchange.step(gradwire_exchange::StepInput::new(1, RATE, &gradients), &mut run.initial.clone()).map(|_| ())
+            exchange
+                .step(
+                    gradwire_exchange::StepInput::new(1, RATE, &gradients),
+                    &mut run.initial.clone(),
+                )
+                .map(|_| ())
         });
         for (rank, result) in results.into_iter().enumerate() {
             let error = result.unwrap().unwrap_err();
@@ -210,7 +221,10 @@ fn a_wrong_buffer_is_refused_by_name() {
     let (results, _) = run.workers(|_, exchange| {
         let mut gradients = run.initial.clone();
         gradients[2].pop();
-        exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone()).unwrap_err().to_string()
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone())
+            .unwrap_err()
+            .to_string()
     });
     assert!(results.into_iter().all(|result| result.unwrap().contains("'t2.weight' has 1000")));
 }

@@ -85,7 +85,10 @@ fn an_all_zero_model_under_3lc_costs_next_to_nothing() {
     let gradients = zeros(&run.tensors);
     let (results, servers) = run.workers(|_, exchange| {
         let mut parameters = run.initial.clone();
-        exchange.step(gradwire_exchange::StepInput::new(0, 1.0, &gradients), &mut parameters).unwrap().traffic
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, 1.0, &gradients), &mut parameters)
+            .unwrap()
+            .traffic
     });
     // A scale, and 70 000 / 5 quartic bytes in runs of 14.
     let message = 4 + 70_000 / 5 / 14;
@@ -245,7 +248,12 @@ fn sums_of_the_same_positions_do_not_grow() {
         let (ends, _) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
             let gradients = common::gradients(&run.tensors, rank, 0);
-            let report = exchange.step(gradwire_exchange::StepInput::new(0, common::RATE, &gradients), &mut parameters).unwrap();
+            let report = exchange
+                .step(
+                    gradwire_exchange::StepInput::new(0, common::RATE, &gradients),
+                    &mut parameters,
+                )
+                .unwrap();
             let positions = exchange.sent(0).unwrap();
             // Of 9000 places 450: p = 0.05, b = 1 + ⌊log2(0.4812 / 0.0513)⌋ = 4, so a position takes
             // five bits and one for each 16 places of its gap.

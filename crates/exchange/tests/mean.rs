@@ -158,7 +158,12 @@ fn in_a_hierarchy_nodes_vote_not_ranks() {
             let mut parameters = zeros(&run.tensors);
             // The mean of the first three is −1, though two of them, and the fourth, say +.
             let gradient = [1.0, 1.0, -5.0, 1.0][rank];
-            exchange.step(gradwire_exchange::StepInput::new(0, RATE, &[vec![gradient; 5]]), &mut parameters).unwrap();
+            exchange
+                .step(
+                    gradwire_exchange::StepInput::new(0, RATE, &[vec![gradient; 5]]),
+                    &mut parameters,
+                )
+                .unwrap();
             parameters
         });
         for end in results {

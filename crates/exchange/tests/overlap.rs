@@ -44,7 +44,9 @@ fn ends(run: &Run, hands: Hands) -> Vec<End> {
             if let Some(early) = exchange.gradient_sink(step) {
                 hands(&*early, rank, &gradients);
             }
-            exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+                .unwrap();
             bytes += (0..SIZES.len()).map(|index| exchange.message_bytes(index)).sum::<usize>();
         }
         for index in 0..SIZES.len() {
@@ -111,7 +113,9 @@ fn what_comes_late_twice_or_wrong_is_ignored() {
         early.ready(5, &gradients[4]);
         early.ready(4, &gradients[4]);
         early.ready(4, &vec![1.0; 4500]);
-        let report = exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
+        let report = exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+            .unwrap();
         early.ready(4, &gradients[4]);
         assert!(report.background > Duration::ZERO);
         bits(&parameters)
@@ -135,9 +139,14 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
         let early = exchange.gradient_sink(1).unwrap();
         early.ready(4, &gradients[4]);
         assert!(exchange.gradient_sink(2).is_none());
-        let error = exchange.step(gradwire_exchange::StepInput::new(2, RATE, &gradients), &mut parameters).unwrap_err().to_string();
+        let error = exchange
+            .step(gradwire_exchange::StepInput::new(2, RATE, &gradients), &mut parameters)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("step 2 while step 1 is in progress"), "{error}");
-        exchange.step(gradwire_exchange::StepInput::new(1, RATE, &gradients), &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(1, RATE, &gradients), &mut parameters)
+            .unwrap();
         exchange.gradient_sink(2).unwrap();
     });
     results.into_iter().for_each(|result| result.unwrap());
@@ -151,7 +160,12 @@ fn what_others_have_saved_does_not_come_back() {
         let (results, _) = run.workers(|rank, exchange| {
             let (mut saved, mut again) = (State::new(), State::new());
             let gradients = gradients(&run.tensors, rank, 0);
-            exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone()).unwrap();
+            exchange
+                .step(
+                    gradwire_exchange::StepInput::new(0, RATE, &gradients),
+                    &mut run.initial.clone(),
+                )
+                .unwrap();
             exchange.save(&mut saved).unwrap();
             let own = saved.clone();
             saved.set_number("a trainer's", 7);
@@ -231,7 +245,8 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
         let flushed = Arc::clone(&flushes);
         let transport = Box::new(Telling { inner: transport, breaks: false, sends, flushes });
         let mut exchange =
-            ReplicatedOptimizer::overlapped(transport, &run.setup(), groups(), Box::new(Sgd)).unwrap();
+            ReplicatedOptimizer::overlapped(transport, &run.setup(), groups(), Box::new(Sgd))
+                .unwrap();
         let (mut parameters, gradients) = (run.initial.clone(), gradients(&run.tensors, rank, 0));
         // Waits until a message of a group has left; this long only if none ever does.
         let left = || loop {
@@ -250,7 +265,9 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
         early.ready(3, &gradients[3]);
         let others = [left(), left()];
         order.lock().unwrap().push([first, others[0], others[1]]);
-        exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+            .unwrap();
         // Once, behind the last group, for an engine that sends only while it is called.
         assert_eq!(flushed.load(Ordering::Relaxed), 1);
         assert!(sent.try_iter().all(|(phase, _)| phase != Phase::Gather));
@@ -282,10 +299,20 @@ fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
                 let (sends, flushes) = (mpsc::channel().0, Arc::default());
                 let transport = Telling { inner, breaks: rank == 0, sends, flushes };
                 let transport = Box::new(transport);
-                let mut exchange =
-                    ReplicatedOptimizer::overlapped(transport, &run.setup(), groups(), Box::new(Sgd)).unwrap();
+                let mut exchange = ReplicatedOptimizer::overlapped(
+                    transport,
+                    &run.setup(),
+                    groups(),
+                    Box::new(Sgd),
+                )
+                .unwrap();
                 let gradients = gradients(&run.tensors, rank, 0);
-                let step = || exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone());
+                let step = || {
+                    exchange.step(
+                        gradwire_exchange::StepInput::new(0, RATE, &gradients),
+                        &mut run.initial.clone(),
+                    )
+                };
                 let result = catch_unwind(AssertUnwindSafe(step));
                 match result {
                     Err(panic) => {
@@ -308,7 +335,8 @@ fn refusal(name: &str, spec: &str, change: impl Fn(&mut Run, &mut Vec<Vec<usize>
     let mut groups = groups();
     change(&mut run, &mut groups);
     let transport = in_process::connect(1, in_process::Options::default()).remove(0);
-    let made = ReplicatedOptimizer::overlapped(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
+    let made =
+        ReplicatedOptimizer::overlapped(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
     made.err().expect("refused").to_string()
 }
 
@@ -338,8 +366,12 @@ fn ranks_with_other_groups_are_told_so() {
                 if transport.rank() == 1 {
                     groups.reverse();
                 }
-                let made =
-                    ReplicatedOptimizer::overlapped(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
+                let made = ReplicatedOptimizer::overlapped(
+                    Box::new(transport),
+                    &run.setup(),
+                    groups,
+                    Box::new(Sgd),
+                );
                 let error = made.err().expect("refused").to_string();
                 assert!(error.contains("rank 1 was started with overlapped in groups"), "{error}");
             });

@@ -7,7 +7,8 @@ use std::thread;
 use common::{adds, exchange, gradients, tensors};
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, ReducerConfig, OnNonFinite, Outcome, Policy, Reducer, ReducerThread, in_process, reshard,
+    ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, in_process,
+    reshard,
 };
 
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
@@ -25,7 +26,10 @@ fn model(name: &str, text: &str) -> ReducerConfig {
 }
 
 /// Runs `work` as every rank.
-fn ranks<R: Send>(models: Vec<ReducerConfig>, work: impl Fn(usize, &mut Reducer) -> R + Sync) -> Vec<R> {
+fn ranks<R: Send>(
+    models: Vec<ReducerConfig>,
+    work: impl Fn(usize, &mut Reducer) -> R + Sync,
+) -> Vec<R> {
     let transports = in_process::connect(models.len(), in_process::Options::default());
     thread::scope(|scope| {
         let ends =

@@ -24,7 +24,9 @@ fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) 
             if let Some(early) = exchange.gradient_sink(step) {
                 early.ready(3, &gradients[3]);
             }
-            exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+                .unwrap();
         }
         let mut state = State::new();
         exchange.save(&mut state).unwrap();

@@ -59,7 +59,9 @@ fn a_state_goes_back_to_the_phase_it_was_saved_in() {
                          range: std::ops::Range<u64>| {
                 for step in range {
                     let gradients = gradients(&run.tensors, rank, step);
-                    exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), parameters).unwrap();
+                    exchange
+                        .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), parameters)
+                        .unwrap();
                 }
             };
             steps(exchange, &mut parameters, 0..2);

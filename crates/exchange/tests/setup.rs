@@ -7,7 +7,7 @@ use std::thread;
 use common::{Run, Sgd, exchange};
 use gradwire::Tensor;
 use gradwire_exchange::{
-    DistributedOptimizer, ReplicatedOptimizer, Operation, Phase, Server, Transport, Worker,
+    DistributedOptimizer, Operation, Phase, ReplicatedOptimizer, Server, Transport, Worker,
     in_process, launch,
 };
 
@@ -94,8 +94,9 @@ fn handshake(one: &Run, other: &Run) -> Vec<String> {
                 scope.spawn(move || {
                     let transport = Box::new(transport);
                     let made = match (one.exchange.servers(), rank) {
-                        (0, _) => ReplicatedOptimizer::new(transport, &setup, Box::new(Sgd))
-                            .map(|_| ()),
+                        (0, _) => {
+                            ReplicatedOptimizer::new(transport, &setup, Box::new(Sgd)).map(|_| ())
+                        }
                         (_, 0..3) => Worker::new(transport, &setup).map(|_| ()),
                         _ => Server::new(transport, &setup, Box::new(Sgd)).map(|_| ()),
                     };
@@ -162,7 +163,13 @@ fn ranks_out_of_step_are_told_what_came_instead() {
     let (results, _) = run.workers(|rank, exchange: &mut dyn DistributedOptimizer| {
         let gradients = run.initial.clone();
         let step = if rank == 1 { 4 } else { 3 };
-        exchange.step(gradwire_exchange::StepInput::new(step, 1.0, &gradients), &mut run.initial.clone()).unwrap_err().to_string()
+        exchange
+            .step(
+                gradwire_exchange::StepInput::new(step, 1.0, &gradients),
+                &mut run.initial.clone(),
+            )
+            .unwrap_err()
+            .to_string()
     });
     let messages: Vec<_> = results.into_iter().map(Result::unwrap).collect();
     assert!(messages.iter().any(|message| message.contains("same operations")), "{messages:?}");

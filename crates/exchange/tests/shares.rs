@@ -96,7 +96,12 @@ fn ranks_know_which_elements_they_sent() {
             let mut parameters = run.initial.clone();
             for step in 0..STEPS {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap();
                 for (index, tensor) in run.tensors.iter().enumerate() {
                     let (sent, takes_part) = (exchange.sent(index), shares.takes_part(rank, step));
                     if !takes_part {

@@ -18,7 +18,12 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
             let mut parameters = run.initial.clone();
             for step in 0..3 {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap();
                 for (index, tensor) in run.tensors.iter().enumerate() {
                     let mut message = Vec::new();
                     let gradient = Floats::F32(&gradients[index]);
@@ -42,7 +47,9 @@ fn slices_make_up_the_tensor() {
     let (results, _) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
-        exchange.step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+            .unwrap();
         for (index, gradient) in gradients.iter().enumerate() {
             let mut left = Vec::new();
             exchange.residual(index, &mut |piece| left.extend_from_slice(piece));

@@ -18,7 +18,9 @@ fn moved(exchange: &str, ranks: usize, gradient: impl Fn(usize) -> Vec<f32> + Sy
     run.initial = vec![vec![0.0; 64]];
     let (results, servers) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
-        exchange.step(gradwire_exchange::StepInput::new(0, RATE, &[gradient(rank)]), &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &[gradient(rank)]), &mut parameters)
+            .unwrap();
         parameters.remove(0)
     });
     servers.unwrap();

@@ -6,10 +6,10 @@
 mod buffer;
 mod channel;
 mod errors;
-mod reducer;
 mod frames;
 mod listing;
 mod policy;
+mod reducer;
 
 use pyo3::prelude::*;
 

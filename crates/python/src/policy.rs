@@ -1,7 +1,7 @@
 //! Compressors over a run, from their text.
 
-use gradwire_exchange::{Policy, Schedule};
 use gradwire_exchange::plan::{Course, Plan, PlanError};
+use gradwire_exchange::{Policy, Schedule};
 
 use crate::errors::Failure;
 

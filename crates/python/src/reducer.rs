@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, OnNonFinite, Outcome, Reducer as Averages, ReducerConfig, ReducerThread, StepReport, Transport,
+    ExchangeError, OnNonFinite, Outcome, Reducer as Averages, ReducerConfig, ReducerThread,
+    StepReport, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -157,7 +158,8 @@ impl Reducer {
         let (rank, size, name) = (channel.rank(), channel.size(), exchange.to_string());
         let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
-        let config = ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
+        let config =
+            ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
         let spec = config.policy.push.first.to_string();
         let every = config.policy.push.specs().map(Spec::every).collect();
         let averages = Averages::new(Box::new(channel), config).map_err(Failure::from)?;

@@ -88,14 +88,21 @@ pub(crate) fn exact_mean(
     values: &mut [Vec<f32>],
 ) -> Result<(), ExchangeError> {
     for (tensor, values) in values.iter().enumerate() {
-        if let Some((index, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        if let Some((index, value)) =
+            values.iter().enumerate().find(|(_, value)| !value.is_finite())
+        {
             let (tensor, value) = (tensor.to_string(), *value);
             return Err(Error::NonFinite { tensor, index, value }.into());
         }
     }
     let mut all = AllReduce::new(transport.size());
     values.iter().for_each(|values| elements::narrow_onto(values, &mut all.buffer));
-    all.segments.push(Segment { tensor: 0, start: 0, end: all.buffer.len(), element: Element::F32 });
+    all.segments.push(Segment {
+        tensor: 0,
+        start: 0,
+        end: all.buffer.len(),
+        element: Element::F32,
+    });
     all.average(transport, step, 0, &[], &mut StepReport::default())?;
     all.collect(0);
     let mut rest = all.means.as_slice();

@@ -21,11 +21,8 @@ use crate::{Exchange, ExchangeError, GroupConfig, Operation, Phase, StepReport, 
 pub(crate) trait Collective: Send {
     /// Replaces `values`, this rank's gradients of the group's tensors one behind the other, by their mean over all
     /// ranks: the same bits on every rank. After an error the values are of no use.
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError>;
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32])
+    -> Result<(), ExchangeError>;
 }
 
 /// The collective of an exchange without servers, and slices for the codecs where it cuts tensors.

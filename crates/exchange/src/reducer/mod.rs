@@ -19,8 +19,8 @@ use std::collections::HashMap;
 
 use gradwire::Tensor;
 
-pub use group::fuse;
 pub(crate) use group::check as check_groups;
+pub use group::fuse;
 pub(crate) use pipeline::{Bucket, Pipeline};
 pub use sink::GradientSink;
 pub use thread::ReducerThread;
@@ -200,7 +200,8 @@ impl Reducer {
                 ExchangeError::Config(format!("there is no tensor '{name}' in this model"))
             })
         };
-        let indices = names.iter().map(|name| find(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let indices =
+            names.iter().map(|name| find(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let group = Group::new(indices, &self.config.tensors);
         let config = GroupConfig {
             exchange: self.config.exchange,

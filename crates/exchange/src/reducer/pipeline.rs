@@ -61,10 +61,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// `Config` where the system starts no thread.
-    pub(crate) fn new(
-        mut reducer: Reducer,
-        groups: &[Vec<usize>],
-    ) -> Result<Self, ExchangeError> {
+    pub(crate) fn new(mut reducer: Reducer, groups: &[Vec<usize>]) -> Result<Self, ExchangeError> {
         let done = Arc::<Queue<Box<Bucket>>>::default();
         let stopped = Arc::<AtomicBool>::default();
         let tensors = reducer.tensors().to_vec();
@@ -94,7 +91,11 @@ impl Pipeline {
         let name = format!("exchange {}", reducer.transport().rank());
         let thread = Arc::new(ReducerThread::new(&name, reducer)?);
         let state = Buckets { buckets, places, step: None, next: 0 };
-        let feed = Arc::new(Feed { buckets: Mutex::new(state), thread: Mutex::new(Some(Arc::clone(&thread))), done: Arc::clone(&done) });
+        let feed = Arc::new(Feed {
+            buckets: Mutex::new(state),
+            thread: Mutex::new(Some(Arc::clone(&thread))),
+            done: Arc::clone(&done),
+        });
         Ok(Self { feed, done, stopped, thread: Some(thread) })
     }
 

@@ -17,7 +17,8 @@ impl Reducer {
     /// # Errors
     /// `State` if it is of another configuration.
     pub(crate) fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        let slices: Vec<&str> = self.codecs.names().filter(|name| state_keys::is_slice(name)).collect();
+        let slices: Vec<&str> =
+            self.codecs.names().filter(|name| state_keys::is_slice(name)).collect();
         match slices.is_empty() {
             true => self.codecs.restore(state_keys::PUSH, state)?,
             false => {
@@ -57,12 +58,14 @@ impl Reducer {
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
     pub fn load(&mut self, states: &[State]) -> Result<(), ExchangeError> {
         self.alive()?;
-        let states: Vec<State> = states.iter().map(|state| state_keys::upgrade(state.clone())).collect();
+        let states: Vec<State> =
+            states.iter().map(|state| state_keys::upgrade(state.clone())).collect();
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let first =
             states.first().ok_or_else(|| ExchangeError::Config("there is no state".into()))?;
         let workers = first.number("workers")? as usize;
-        let same = workers == size && first.setting("exchange")? == self.config.exchange.to_string();
+        let same =
+            workers == size && first.setting("exchange")? == self.config.exchange.to_string();
         let of = |rank: usize| states.iter().find(|s| s.number("rank").ok() == Some(rank as u64));
         let state = if let (true, Some(own)) = (same, of(rank)) {
             own.clone()

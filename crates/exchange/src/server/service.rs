@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use gradwire::{Floats, State};
 
-use super::staleness::Staleness;
 use super::slot::{Outcome, Slot};
+use super::staleness::Staleness;
 use super::{assign, unexpected};
 use crate::codecs::Codecs;
 use crate::report::worked;

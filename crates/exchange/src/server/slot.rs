@@ -37,12 +37,7 @@ pub(super) enum Outcome {
 }
 
 impl Slot {
-    pub(super) fn new(
-        index: usize,
-        tensor: Tensor,
-        parameters: Vec<f32>,
-        workers: usize,
-    ) -> Self {
+    pub(super) fn new(index: usize, tensor: Tensor, parameters: Vec<f32>, workers: usize) -> Self {
         let pushes = (0..workers).map(|_| Push::default()).collect();
         Self { index, tensor, parameters, done: None, since: None, pushes }
     }

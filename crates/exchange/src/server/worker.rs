@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use gradwire::{Floats, Input, State, Tensor};
 
-use super::service::encode_begin;
 use super::pulls::Pulls;
+use super::service::encode_begin;
 use super::{assign, unexpected};
 use crate::codecs::Codecs;
 use crate::control::{Channel, Control, Task};
@@ -100,11 +100,7 @@ impl Worker {
     }
 
     /// Pushes from the last tensor to the first what the servers still want.
-    fn push(
-        &mut self,
-        input: StepInput<'_>,
-        report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    fn push(&mut self, input: StepInput<'_>, report: &mut StepReport) -> Result<(), ExchangeError> {
         let step = self.step;
         let begin = encode_begin(step, input.learning_rate);
         for &server in &self.servers {
@@ -306,7 +302,8 @@ impl DistributedOptimizer for Worker {
         input.check(&self.tensors, parameters)?;
         if input.shift.is_some() {
             return Err(ExchangeError::Config(
-                "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce".to_owned(),
+                "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce"
+                    .to_owned(),
             ));
         }
         let before = self.transport.traffic();

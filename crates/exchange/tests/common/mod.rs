@@ -12,8 +12,8 @@ use std::thread;
 use gradwire::registry::REGISTRY;
 use gradwire::{Aggregation, Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
-    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Optimizer, ReplicatedOptimizer, Role,
-    Participation, Policy, ServerReport, StepReport, in_process, launch_with,
+    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Optimizer, Participation, Policy,
+    ReplicatedOptimizer, Role, ServerReport, StepReport, in_process, launch_with,
 };
 
 /// The sizes at which packing and cutting have their edges.
@@ -197,8 +197,10 @@ impl Run {
         let setup = self.setup();
         let join = |transport| match &self.groups {
             None => Role::join(transport, &setup, || self.optimizer()),
-            Some(groups) => ReplicatedOptimizer::overlapped(transport, &setup, groups.clone(), self.optimizer())
-                .map(|exchange| Role::Worker(Box::new(exchange))),
+            Some(groups) => {
+                ReplicatedOptimizer::overlapped(transport, &setup, groups.clone(), self.optimizer())
+                    .map(|exchange| Role::Worker(Box::new(exchange)))
+            }
         };
         let launched = launch_with(&setup, self.options, join).unwrap();
         let results = thread::scope(|scope| {
@@ -234,7 +236,14 @@ impl Run {
         let mut reports = Vec::new();
         for step in 0..steps {
             let gradients = gradients(&self.tensors, rank, step);
-            reports.push(exchange.step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters).unwrap());
+            reports.push(
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap(),
+            );
         }
         exchange.control().check(steps, &parameters).unwrap();
         let mut state = State::new();

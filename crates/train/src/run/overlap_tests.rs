@@ -202,7 +202,7 @@ fn gradients_are_handed_over_between_the_beginning_of_a_step_and_its_end() {
     result.unwrap();
     let step = |step| {
         let handed = [6, 7, 4, 5, 2, 3].map(Asked::HandedOver);
-        [&[Asked::GradientSink(step)], &handed[..], &[Asked::Step(input.step)]].concat()
+        [&[Asked::GradientSink(step)], &handed[..], &[Asked::Step(step)]].concat()
     };
     assert_eq!(log, [step(0), step(1)].concat());
 }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use gradwire::State;
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, Participation, Policy, StepInput, StepReport};
+use gradwire_exchange::{
+    DistributedOptimizer, ExchangeError, Participation, Policy, StepInput, StepReport,
+};
 
 use super::clip::Clip;
 use super::company::Company;

@@ -3,8 +3,8 @@
 use gradwire::Floats;
 
 use super::Server;
-use crate::server::staleness::Staleness;
 use crate::report::worked;
+use crate::server::staleness::Staleness;
 use crate::{ExchangeError, Header, Operation, Phase};
 
 impl Server {
