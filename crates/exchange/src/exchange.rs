@@ -1,4 +1,4 @@
-//! The strategies by name: `all-reduce`, `server:servers=2,backup=1`.
+//! The exchanges by name: `all-reduce`, `server:servers=2,backup=1`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ pub enum Exchange {
     ParameterServer {
         /// Servers the tensors are spread over, at least 1.
         servers: usize,
-        /// Backup workers: a step goes on without the last so many pushes.
+        /// Backup workers: a step does not wait for this number of pushes, the last ones.
         backups: usize,
         /// Whether workers wait for each other.
         synchronization: Synchronization,
@@ -36,15 +36,15 @@ pub enum Synchronization {
     /// Every step takes the mean of all: bulk-synchronous.
     #[default]
     Synchronous,
-    /// No worker is more than so many steps ahead of the slowest: stale-synchronous.
+    /// No worker is more than this number of steps ahead of the slowest: stale-synchronous.
     BoundedStaleness(u64),
     /// Nobody waits for anybody: asynchronous.
     Asynchronous,
 }
 
 impl Synchronization {
-    /// For workers at their own pace, the steps that one may be ahead of the slowest, `None` for any
-    /// number of them.
+    /// In an asynchronous server, the steps that a worker may be ahead of the slowest, `None` for any
+    /// number; `None` for a bulk-synchronous server.
     pub(crate) fn bound(self) -> Option<Option<u64>> {
         match self {
             Synchronization::Synchronous => None,
@@ -63,22 +63,22 @@ impl Synchronization {
 const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
                      server[:servers=N,backup=N,stale=N,mode=async]";
 
-/// Ranks of a node, unless a strategy says otherwise.
+/// Ranks of a node where no number is given.
 const NODE: usize = 2;
 
-/// Why a text names no strategy.
+/// Why a text is not the name of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseExchangeError {
-    /// No strategy has this name.
+    /// No exchange has this name.
     #[error("unknown exchange '{0}'; known ones: {KNOWN}")]
     Unknown(String),
-    /// A parameter that the strategy does not have, or a value that it does not take.
+    /// A parameter that the exchange does not have, or a value that is out of range.
     #[error(
         "exchange '{name}': '{item}' is not allowed; give servers=N (from 1), backup=N, stale=N (from 0) \
          or mode=async to server, node=N (from 1) to hierarchical, and nothing to the others"
     )]
     BadItem {
-        /// The strategy.
+        /// The exchange.
         name: String,
         /// What was given.
         item: String,
@@ -86,7 +86,7 @@ pub enum ParseExchangeError {
 }
 
 impl Exchange {
-    /// The names and parameters of all strategies, in one line.
+    /// The names and parameters of all exchanges, in one line.
     pub const KNOWN: &'static str = KNOWN;
 
     /// Whether some ranks send for others.
@@ -102,7 +102,7 @@ impl Exchange {
         }
     }
 
-    /// Whether all workers hold the same parameters after the same step: not those at their own pace.
+    /// Whether all workers hold the same parameters after the same step: not those of an asynchronous server.
     pub fn keeps_replicas_identical(&self) -> bool {
         match self {
             Exchange::ParameterServer { synchronization, .. } => {
@@ -128,7 +128,7 @@ impl Exchange {
         }
     }
 
-    /// Ranks of a run with so many workers: workers first, then servers.
+    /// Ranks of a run with `workers` workers: workers first, then servers.
     pub fn ranks(&self, workers: usize) -> usize {
         workers + self.servers()
     }

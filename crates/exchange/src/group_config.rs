@@ -17,9 +17,9 @@ pub struct GroupConfig<'a> {
     pub exchange: Exchange,
     /// Ranks that compute gradients; servers come on top.
     pub workers: usize,
-    /// What travels compressed.
+    /// Which compressor each tensor is sent with.
     pub policy: &'a Policy,
-    /// Who takes part in each round, and how much each message counts.
+    /// Which workers take part in each step, and the weight of each in the mean.
     pub shares: &'a Participation,
     /// The tensors of the model; names are unique.
     pub tensors: &'a [Tensor],
@@ -152,7 +152,7 @@ impl GroupConfig<'_> {
         }
     }
 
-    /// Sums of sparse messages travel with the positions that messages carried.
+    /// Sums of sparse messages are sent with the positions that messages carried.
     fn validate_sparse(&self) -> Result<(), ExchangeError> {
         // A rule may leave some tensors uncompressed.
         let serves = |spec: &&Spec| spec.entry().sparse || spec.entry().is_identity();

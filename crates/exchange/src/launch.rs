@@ -35,7 +35,7 @@ impl Servers {
 
 /// Makes every rank of a run in this process and starts its servers.
 ///
-/// `optimizer` is called once for each rank that runs one: each worker of a collective strategy,
+/// `optimizer` is called once for each rank that runs one: each worker of an exchange without servers,
 /// each server of a parameter server.
 ///
 /// # Errors

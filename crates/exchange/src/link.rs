@@ -30,7 +30,7 @@ pub struct StepBytes {
 }
 
 impl Link {
-    /// A link of so many megabits per second without latency.
+    /// A link of this bandwidth without latency.
     pub fn mbit(megabits_per_second: f64) -> Self {
         Self { bits_per_second: megabits_per_second * 1e6, latency: Duration::ZERO }
     }
@@ -54,7 +54,7 @@ impl Link {
     ///   shorter one bounds it, and one tensor that is the whole model reaches the bound. With
     ///   several servers the one that holds the most (the mean, or the largest tensor) decides.
     ///
-    /// One worker alone needs no network in the collective strategies: the time is zero.
+    /// One worker alone needs no network in exchanges without servers: the time is zero.
     pub fn step_time(&self, exchange: Exchange, workers: usize, bytes: StepBytes) -> Duration {
         let busiest = bytes.up.max(bytes.down);
         match exchange {

@@ -1,4 +1,4 @@
-//! Who takes part in a round, and how much each message counts.
+//! Which workers take part in a step, and the weight of each in the mean.
 
 use gradwire::Rng;
 
@@ -35,14 +35,17 @@ impl Participation {
         Self { participants: weights.len(), weights, dropout: 0.0, seed: 0 }
     }
 
-    /// Only so many workers a round, drawn without replacement from the seed and the step, each of
+    /// Only `participants` workers a step, drawn without replacement from the seed and the step, each of
     /// which then fails to deliver with probability `dropout`. A round in which all would fail has
     /// the first of those drawn.
     ///
     /// # Panics
-    /// If there are not so many workers, or none is asked for, or `dropout` is not in \[0, 1).
+    /// If `participants` is 0 or more than the number of workers, or `dropout` is not in \[0, 1).
     pub fn with_participants(mut self, participants: usize, dropout: f64, seed: u64) -> Self {
-        assert!((1..=self.weights.len()).contains(&participants), "there are so many workers");
+        assert!(
+            (1..=self.weights.len()).contains(&participants),
+            "participants is from 1 to the number of workers"
+        );
         assert!((0.0..1.0).contains(&dropout), "a probability below 1");
         (self.participants, self.dropout, self.seed) = (participants, dropout, seed);
         self

@@ -23,7 +23,7 @@ enum Tensors {
     Below(usize),
     /// Those with as many elements or more.
     AtLeast(usize),
-    /// Those with so many dimensions; with the greatest number or more.
+    /// Those with a number of dimensions.
     Dimensions(Layers),
 }
 

@@ -14,7 +14,7 @@ use gradwire_exchange::{
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
 
 fn model(name: &str, text: &str) -> ReducerConfig {
-    let mut policy = Policy::new(&text.parse().unwrap());
+    let mut policy = Policy::new(text.parse::<Spec>().unwrap());
     (policy.raw_vectors, policy.raw_below) = (false, 10);
     ReducerConfig {
         exchange: exchange(name),

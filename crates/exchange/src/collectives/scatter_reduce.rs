@@ -1,6 +1,7 @@
 //! Scatter-reduce: every rank averages one slice of the model, and compresses the average for all.
 //!
-//! The tensors, one behind the other, are cut in `n` runs of equal length; what a cut leaves of a
+//! The tensors, one behind the other, are cut in `n` runs of equal length; or, where the model is averaged in groups,
+//! each tensor by itself. What a cut leaves of a
 //! tensor is a tensor of its own, `name[a..b]`, to which residuals and random draws belong. Every
 //! rank compresses each owner's slices for that owner; the owner decodes and averages them,
 //! compresses the averages again, with a second residual, and sends them to all. Two phases; with
@@ -248,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tensors_are_cut_by_themselves_whatever_they_travel_with() {
+    fn tensors_are_cut_by_themselves_whatever_their_group() {
         let tensors = [Tensor::new("big", &[100, 100]), Tensor::new("small", &[100])];
         let names = |tensors: &[Tensor]| -> Vec<_> {
             let slices = tensors.iter().flat_map(|tensor| cut_tensor(tensor, 2));

@@ -10,9 +10,9 @@
 //! of a block of 2d hold the same bits, and in the end all do. The order is that of a tree, not of ranks one
 //! by one: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …), and does not depend on who is faster.
 //!
-//! Of every tensor there travel, sparse, the number of positions as a varint, the positions in Rice's code and
+//! A sparse tensor is sent as the number of its positions as a varint, the positions in Rice's code and
 //! the values as `f32`; or all elements as `f32`, from where on that takes no more bytes. Raw tensors
-//! are dense from the start. A rank sends and receives log2 p messages, each of up to twice the elements of the
+//! are dense from the first phase on. A rank sends and receives log2 p messages, each of up to twice the elements of the
 //! one before; the ranks with a partner above p one more each way, and those above p one each way. Where
 //! messages overlap little, all-gather would move the same values, but for positions; where they overlap, or n
 //! is large, this moves fewer.

@@ -1,4 +1,4 @@
-//! Which tensors travel together.
+//! Which tensors are averaged together.
 
 use gradwire::Tensor;
 

@@ -1,4 +1,4 @@
-//! The worker's end.
+//! A worker of the parameter server.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
     Phase, StepInput, StepReport, Synchronization, Transport,
 };
 
-/// A worker's end of the parameter server.
+/// A worker of the parameter server.
 pub struct Worker {
     transport: Box<dyn Transport>,
     tensors: Vec<Tensor>,
@@ -184,7 +184,7 @@ impl Worker {
         self.transport.recv_any(&self.servers, operation, until, &mut self.message)
     }
 
-    /// A server knows which worker keeps everyone waiting; it gets to speak first.
+    /// When to give up on a server: after the server's own deadline, which names the worker that all wait for.
     fn patience(&self) -> Instant {
         Instant::now() + self.transport.deadline() * 5 / 4
     }

@@ -108,7 +108,7 @@ impl Part {
         1 + varint::len(count as u64) + places + 4 * count
     }
 
-    /// Appends it as it travels.
+    /// Appends it in the form on the wire.
     pub(super) fn write(&self, elements: usize, out: &mut Vec<u8>) {
         if self.dense {
             out.push(DENSE);
@@ -121,7 +121,7 @@ impl Part {
         elements::narrow_onto(&self.values, out);
     }
 
-    /// Reads what [`write`](Self::write) wrote off the front, for a tensor of so many elements.
+    /// Reads what [`write`](Self::write) wrote off the front, for a tensor of `elements` elements.
     pub(super) fn read(&mut self, bytes: &mut &[u8], elements: usize) -> Result<(), DecodeError> {
         self.clear();
         let count = match take(bytes, 1)?[0] {
