@@ -57,6 +57,11 @@ const PER: usize = 2;
 const ALPHA: f64 = 0.5;
 
 impl Split {
+    /// Whether it sorts examples by class.
+    pub fn is_by_class(&self) -> bool {
+        matches!(self, Split::Classes { .. } | Split::Dirichlet { .. })
+    }
+
     /// The examples of each worker, of a training set with these labels; `None` where all share all.
     /// A pure function of the seed.
     ///

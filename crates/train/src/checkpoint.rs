@@ -19,7 +19,7 @@
 //! A checkpoint is complete where the state of each of its workers is in it, after one and the same step: it says so
 //! itself. An incomplete one is never written, and read it counts as damaged.
 //!
-//! The last few of a run are [kept](crate::kept). A run with another number of workers can go on from it: residuals are
+//! The last few of a run are [kept](crate::rotation). A run with another number of workers can go on from it: residuals are
 //! handed on by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the data are
 //! visited from where as many steps of as many workers would have come to.
 
@@ -29,9 +29,12 @@ use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{Overlapped, Rule, reshard};
 use serde::{Deserialize, Serialize};
 
-use crate::kept;
-use crate::run::{Diagnosis, Evaluation, Learner, RunConfig, StepRecord};
+use crate::config::RunConfig;
+use crate::diagnosis::Diagnosis;
+use crate::record::{Evaluation, StepRecord};
+use crate::rotation;
 use gradwire_models::models::floats_of;
+use gradwire_models::tasks::Replica;
 
 /// Under which keys a worker's exchange keeps its state.
 pub(crate) fn worker_prefix(rank: usize) -> String {
@@ -39,7 +42,7 @@ pub(crate) fn worker_prefix(rank: usize) -> String {
 }
 
 /// What was on record when a run was saved.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// Wall-clock seconds.
     pub(crate) seconds: f64,
@@ -75,7 +78,7 @@ impl Checkpoint {
         config: &RunConfig,
         skipped: impl FnMut(&Path, &StateError),
     ) -> Result<Self, StateError> {
-        let (_, state) = kept::newest_good(path, check_complete, skipped)?;
+        let (_, state) = rotation::newest_good(path, check_complete, skipped)?;
         Self::of(state, config)
     }
 
@@ -109,12 +112,12 @@ impl Checkpoint {
     /// Puts back what each worker has of its own. Returns the parameters of all.
     pub(crate) fn restore(
         &self,
-        learners: &mut [Learner<'_>],
+        replicas: &mut [Box<dyn Replica + '_>],
     ) -> Result<Vec<Vec<f32>>, StateError> {
-        for learner in &mut *learners {
-            learner.restore(&self.state, self.saved_by, self.workers)?;
+        for replica in &mut *replicas {
+            replica.restore(&self.state, self.saved_by, self.workers)?;
         }
-        parameters(learners[0].tensors(), &self.state)
+        parameters(replicas[0].tensors(), &self.state)
     }
 
     /// The state of a worker's exchange; where another number of workers wrote the checkpoint, what this one takes
@@ -217,7 +220,7 @@ pub(crate) fn write(
         .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
     state.set_setting("record", record);
     check_complete(&state)?;
-    kept::write(path, keep, &state)
+    rotation::write(path, keep, &state)
 }
 
 /// What must be equal on all ranks of a run, a fact a line.

@@ -38,8 +38,8 @@ pub fn load(dir: &Path) -> Result<Dataset, DataError> {
         Layout::Cifar => images(cifar::load(&place, &mut sums)?),
         Layout::Folders => images(folder::load_folders(&place, &mut sums)?),
         Layout::Archive(name) => archive(&place, name, &mut sums)?,
-        Layout::Text(names) => text::load_files(&place, names, &mut sums)?,
-        Layout::Ratings(name) => ratings::load_file(&place, name, &mut sums)?,
+        Layout::Text(names) => Content::Text(text::load_files(&place, names, &mut sums)?),
+        Layout::Ratings(name) => Content::Ratings(ratings::load_file(&place, name, &mut sums)?),
     };
     let name = match &layout {
         Layout::Archive(name) if dir.is_file() => stem(name).to_owned(),
@@ -59,7 +59,8 @@ fn archive(dir: &Path, name: &str, sums: &mut Checksums) -> Result<Content, Data
     if let Some((train, test)) = masks::load_archive(&path, &bytes)? {
         return Ok(Content::Images(ImageSet::new(train, test)));
     }
-    text::load_archive(&path, &bytes)?.ok_or(DataError::Unrecognised { path })
+    let text = text::load_archive(&path, &bytes)?.ok_or(DataError::Unrecognised { path })?;
+    Ok(Content::Text(text))
 }
 
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use std::path::Path;
 
 use gradwire::Rng;
 
+use super::DataError;
 use super::files::Checksums;
-use super::{Content, DataError};
 
 /// Files that hold ratings, and what parts their fields.
 const FORMS: [(&str, &str); 3] = [("u.data", "\t"), ("ratings.dat", "::"), ("ratings.csv", ",")];
@@ -128,7 +128,7 @@ pub(super) fn load_file(
     dir: &Path,
     name: &str,
     sums: &mut Checksums,
-) -> Result<Content, DataError> {
+) -> Result<Ratings, DataError> {
     let bytes = sums.read(dir, name)?;
     let path = dir.join(name);
     let text = String::from_utf8_lossy(&bytes);
@@ -152,7 +152,7 @@ pub(super) fn load_file(
         let reason = "no user has rated two items, so that there is nothing to test on".to_owned();
         return Err(DataError::damaged(&path, reason));
     }
-    Ok(Content::Ratings(ratings))
+    Ok(ratings)
 }
 
 fn parse(line: &str, between: &str) -> Option<(u32, u32, u64)> {
@@ -170,10 +170,7 @@ mod tests {
     fn load(name: &str, text: &str) -> Result<Ratings, DataError> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(name), text).unwrap();
-        match load_file(dir.path(), name, &mut Checksums::default())? {
-            Content::Ratings(ratings) => Ok(ratings),
-            other => panic!("{other:?}"),
-        }
+        load_file(dir.path(), name, &mut Checksums::default())
     }
 
     #[test]

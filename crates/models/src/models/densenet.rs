@@ -17,7 +17,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, global_mean, mean_pool};
-use super::{ImageShape, ModelError, Network};
+use super::network::Network;
+use super::{ImageShape, ModelError};
 
 /// Blocks of densely connected layers.
 const BLOCKS: usize = 3;

@@ -10,11 +10,13 @@ use super::imagenet_resnet::{ImageNetResNet, RESNET18, RESNET50};
 use super::layers::Layout;
 use super::lenet5::LeNet5;
 use super::mlp::{Hidden, Mlp};
+use super::network::Network;
 use super::resnet::ResNet;
 use super::resnet9::ResNet9;
 use super::unet::UNet;
 use super::vgg::{VGG16, VGG19, Vgg};
-use super::{ImageShape, ModelError, Network, Task};
+use super::{ImageShape, ModelError};
+use crate::TaskKind;
 
 /// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
 /// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
@@ -86,18 +88,18 @@ impl ModelKind {
     const HIDDEN: usize = 200;
 
     /// What it learns.
-    pub fn task(self) -> Task {
+    pub fn task(self) -> TaskKind {
         match self {
-            ModelKind::CharLstm { .. } | ModelKind::WordLstm => Task::Text,
-            ModelKind::UNet { .. } => Task::Masks,
-            ModelKind::Ncf => Task::Ratings,
-            _ => Task::Images,
+            ModelKind::CharLstm { .. } | ModelKind::WordLstm => TaskKind::Text,
+            ModelKind::UNet { .. } => TaskKind::Segmentation,
+            ModelKind::Ncf => TaskKind::Ratings,
+            _ => TaskKind::Images,
         }
     }
 
     /// What to say where it should learn something else.
-    pub fn not_for(self, task: Task) -> ModelError {
-        ModelError::Task { model: self, task }
+    pub fn not_for(self, task: TaskKind) -> ModelError {
+        ModelError::Task { model: self.to_string(), learns: self.task(), task }
     }
 
     /// Declares the model's parameters and makes the network that uses them.
@@ -122,7 +124,7 @@ impl ModelKind {
             ModelKind::ResNet50 => Box::new(ImageNetResNet::new(&mut layout, RESNET50, shape)),
             ModelKind::UNet { width } => Box::new(UNet::new(&mut layout, width, shape)?),
             ModelKind::CharLstm { .. } | ModelKind::WordLstm | ModelKind::Ncf => {
-                return Err(self.not_for(Task::Images));
+                return Err(self.not_for(TaskKind::Images));
             }
         };
         Ok((layout, network))

@@ -81,7 +81,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) layout: &'a Layout,
     /// What batch normalisation does.
     pub(crate) norm: Norm<'a>,
-    /// Who follows it.
+    /// What it records.
     pub(crate) watch: Watch,
 }
 
@@ -145,8 +145,8 @@ impl Pass<'_> {
         taken
     }
 
-    /// The same tensor, on which all depends that later parameters are taken for: when back-propagation comes here,
-    /// their gradients are known.
+    /// The same tensor. All operations that take later parameters must depend on it: when back-propagation reaches it,
+    /// their gradients are final.
     pub(crate) fn tap<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         self.watch.tap(x)
     }

@@ -19,7 +19,11 @@
 use super::layers::{Init, Layout};
 use super::matmul::{Matrix, multiply};
 use super::model::draw;
-use super::{ModelError, ModelKind, Task};
+use super::{ModelError, ModelKind};
+use crate::TaskKind;
+
+#[cfg(test)]
+mod tests;
 
 /// First values of rows.
 const INIT: Init = Init::Uniform { variance: 0.01 * 0.01 };
@@ -82,7 +86,7 @@ impl Recommender {
     pub fn new(kind: ModelKind, users: usize, items: usize) -> Result<Self, ModelError> {
         match kind {
             ModelKind::Ncf => Ok(Self::with_widths(WIDTHS, users, items)),
-            _ => Err(kind.not_for(Task::Ratings)),
+            _ => Err(kind.not_for(TaskKind::Ratings)),
         }
     }
 
@@ -276,7 +280,7 @@ fn split(rows: &[f32], width: usize, at: usize) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// −ln of the probability, by a logit, of what is the case; in nats.
-pub fn cross_entropy(score: f32, taken: bool) -> f64 {
+pub(crate) fn cross_entropy(score: f32, taken: bool) -> f64 {
     let score = f64::from(if taken { -score } else { score });
     // ln(1 + eˣ) without overflow.
     score.max(0.0) + (-score.abs()).exp().ln_1p()

@@ -7,7 +7,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, restore_floats};
+use super::rule::{Rule, restore_floats};
 
 /// What keeps AdaGrad's steps finite.
 #[derive(Debug, Clone, Copy, PartialEq)]

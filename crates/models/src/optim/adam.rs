@@ -7,7 +7,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, clear, restore_floats};
+use super::rule::{Rule, clear, restore_floats};
 
 /// Decay rates of the two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,7 +4,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, clear, restore_floats};
+use super::rule::{Rule, clear, restore_floats};
 
 /// How much of the past a step keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -8,7 +8,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, clear, restore_floats};
+use super::rule::{Rule, clear, restore_floats};
 
 /// How far back the mean square and the step look.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -26,18 +26,17 @@ mod tests;
 
 use gradwire::{Rng, State, StateError};
 
-use super::layers::{Init, Layout};
+use super::layers::Layout;
 use super::matmul::{Matrix, multiply};
 use super::model::{draw, floats_of, highest};
-use super::{ModelError, ModelKind, Score, Task};
+use super::{ModelError, ModelKind, Score};
+use crate::TaskKind;
 
-use layer::{Layer, LayerState, add};
+use layer::{INIT, Layer, LayerState, add};
 
 /// Steps through time that a gradient goes back.
 pub const UNROLL: usize = 35;
 
-/// Uniform in ±0.05.
-const INIT: Init = Init::Uniform { variance: 0.05 * 0.05 / 3.0 };
 /// The part of the outputs that dropout keeps.
 const KEEP: f32 = 0.5;
 /// The stream of random words that dropout is drawn from.
@@ -104,7 +103,7 @@ impl LanguageModel {
         let hidden = match kind {
             ModelKind::CharLstm { hidden } => hidden,
             ModelKind::WordLstm => 650,
-            _ => return Err(kind.not_for(Task::Text)),
+            _ => return Err(kind.not_for(TaskKind::Text)),
         };
         if vocabulary < 2 || hidden == 0 {
             return Err(ModelError::Vocabulary { symbols: vocabulary });
