@@ -7,7 +7,7 @@ use gradwire_exchange::ExchangeError;
 
 use gradwire_models::models::ModelError;
 
-/// A run that cannot begin, or cannot go on. All its threads have ended.
+/// Why a run could not start or continue. All its threads have ended.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// A configuration that cannot work.

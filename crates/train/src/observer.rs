@@ -1,4 +1,4 @@
-//! What a run tells whoever watches it.
+//! Watching a run.
 
 use crate::record::{Evaluation, StepRecord};
 
@@ -14,7 +14,7 @@ pub trait Observer: Send + Sync {
         let _ = evaluation;
     }
 
-    /// Something looks wrong, though the run goes on: a configuration that contradicts itself, a residual
+    /// Something looks wrong, though the run continues: a configuration that contradicts itself, a residual
     /// that grows without bound.
     fn warned(&self, warning: &str) {
         let _ = warning;

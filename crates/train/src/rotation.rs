@@ -65,10 +65,10 @@ fn sync(path: &Path) -> io::Result<()> {
 }
 
 /// The newest checkpoint at `path` that can be read and passes `check`. If a newer one does not, `skipped` is called with
-/// the path and why the newest is no good.
+/// the path and what is wrong with the newest.
 ///
 /// # Errors
-/// Why the first is no good, where none is.
+/// What is wrong with the newest, if none can be used.
 pub(crate) fn newest_good(
     path: &Path,
     check: impl Fn(&State) -> Result<(), StateError>,
@@ -187,7 +187,7 @@ mod tests {
             for step in 1..keep as u64 {
                 write(&path, keep, &state(step)).unwrap();
             }
-            // The newest is damaged; what goes on from the one before writes the next, and is stopped on the way.
+            // The newest is damaged; a run resumed from the one before is stopped while it writes the next.
             fs::write(&path, b"damaged").unwrap();
             state(9).write_atomic(beside(&path)).unwrap();
             for before in (1..keep).rev() {

@@ -21,7 +21,7 @@ pub enum Content {
     Images(ImageSet),
     /// A text as a sequence of tokens.
     Text(Text),
-    /// Who has taken what.
+    /// Which users have taken which items.
     Ratings(Ratings),
 }
 

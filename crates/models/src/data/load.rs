@@ -1,4 +1,4 @@
-//! Recognising what the files of a folder are, and loading them.
+//! Recognising the format of the files of a folder, and loading them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ fn search(path: &Path, kinds: Recognise) -> Result<Option<(PathBuf, Layout)>, Da
     }
     let mut below = Vec::new();
     for name in names(path)?.into_iter().filter(|name| path.join(name).is_dir()) {
-        // A subfolder that may not be read is none of ours.
+        // A subfolder that may not be read holds no data set.
         for layout in kinds(&path.join(&name)).unwrap_or_default() {
             below.push((name.clone(), layout));
         }
@@ -149,7 +149,7 @@ fn texts(dir: &Path) -> Result<Vec<Layout>, DataError> {
     Ok(if found.is_empty() { Vec::new() } else { vec![Layout::Text(found)] })
 }
 
-/// What the names of the files directly in `dir` amount to, text left out.
+/// The data sets in `dir` by the names of its files, without text.
 fn layouts(dir: &Path) -> Result<Vec<Layout>, DataError> {
     let names = names(dir)?;
     let holds = |known: &[&str]| {

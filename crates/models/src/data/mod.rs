@@ -1,5 +1,5 @@
-//! Data sets of labelled images, of text and of ratings: standard files, recognised by what they are, and a
-//! generated set of images that needs none.
+//! Data sets of labelled images, of text and of ratings: standard files in formats that are recognised, and generated
+//! sets of images that need no files.
 //!
 //! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words and plain text
 //!   (folders and text also from one archive), images with masks, and MovieLens' ratings; [`find`] looks for a data set

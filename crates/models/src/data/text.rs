@@ -29,7 +29,7 @@ const WORDS: usize = 10_000;
 const END: &str = "<eos>";
 /// Any other word.
 const UNKNOWN: &str = "<unk>";
-/// One token of so many is for testing, where the test text has no file of its own.
+/// One token in this number is for testing, where the test text has no separate file.
 const HELD_OUT: usize = 50;
 
 /// What a token stands for.

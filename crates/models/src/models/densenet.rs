@@ -41,7 +41,7 @@ struct Unit {
 }
 
 impl DenseNet {
-    /// Declares a network with blocks of so many `layers` of `growth` channels each in `layout`.
+    /// Declares a network whose blocks have `layers` layers of `growth` channels each in `layout`.
     pub(crate) fn new(
         layout: &mut Layout,
         [layers, growth]: [usize; 2],

@@ -40,8 +40,8 @@ pub enum ModelKind {
     CifarCnn,
     /// CIFAR's ResNet.
     ResNet {
-        /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1. Depth 50 goes by no
-        /// name, as `resnet50` is ImageNet's.
+        /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1. Depth 50 has no name, as `resnet50`
+        /// is ImageNet's.
         n: usize,
     },
     /// The ResNet of DAWNBench.
@@ -74,7 +74,7 @@ pub enum ModelKind {
     Ncf,
 }
 
-/// A name that is no model's.
+/// The name of no model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
@@ -87,7 +87,7 @@ impl ModelKind {
     /// Hidden units of `charlstm`.
     const HIDDEN: usize = 200;
 
-    /// What it learns.
+    /// What it learns from.
     pub fn task(self) -> TaskKind {
         match self {
             ModelKind::CharLstm { .. } | ModelKind::WordLstm => TaskKind::Text,
@@ -97,7 +97,7 @@ impl ModelKind {
         }
     }
 
-    /// What to say where it should learn something else.
+    /// The error where it should learn `task`.
     pub fn not_for(self, task: TaskKind) -> ModelError {
         ModelError::Task { model: self.to_string(), learns: self.task(), task }
     }

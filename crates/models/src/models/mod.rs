@@ -1,7 +1,7 @@
-//! The models, as the papers have them.
+//! The models of the papers.
 //!
-//! A [`Model`] classifies images, a [`LanguageModel`] predicts the next token of a text, a [`Recommender`] which items
-//! a user takes. All compute loss and gradients of a batch, and evaluate. Parameters and gradients are flat `f32`
+//! A [`Model`] classifies images, a [`LanguageModel`] predicts the next token of a text, a [`Recommender`] predicts which
+//! items a user takes. All compute loss and gradients of a batch, and evaluate. Parameters and gradients are flat `f32`
 //! vectors, one for each of their tensors, and stay outside: a model of images keeps nothing but the running statistics
 //! of batch normalisation, one of text nothing at all.
 

@@ -1,4 +1,4 @@
-//! A model at work: initial parameters, gradients, evaluation.
+//! A model of images: initial parameters, gradients, evaluation.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Model {
         Ok(Self::with_network(shape, layout, network))
     }
 
-    /// A model of this network.
+    /// A model with this network.
     pub(super) fn with_network(
         shape: ImageShape,
         layout: Layout,
@@ -158,7 +158,7 @@ impl Model {
         score
     }
 
-    /// A pass of a batch that is not learned from.
+    /// A pass without gradients, with these statistics.
     fn scoring<'a>(
         &'a self,
         parameters: &'a [Tensor<1>],
@@ -197,7 +197,7 @@ impl Model {
         &self.statistics
     }
 
-    /// Puts back what [`statistics`](Self::statistics) gave.
+    /// Replaces the running statistics of batch normalisation.
     pub fn set_statistics(&mut self, statistics: Vec<Statistics>) {
         self.statistics = statistics;
     }
@@ -210,7 +210,7 @@ impl Model {
         }
     }
 
-    /// Takes back what [`save`](Self::save) wrote under the same prefix.
+    /// Restores what [`save`](Self::save) wrote under the same prefix.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         let mut restored = Vec::with_capacity(self.statistics.len());
         for (name, channels) in &self.layout.norms {

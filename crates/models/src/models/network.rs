@@ -1,4 +1,4 @@
-//! What a network of images is to the rest.
+//! The interface of networks of images.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 
 use super::layers::Pass;
 
-/// What a network computes: one score for each class and image, or class and pixel.
+/// A network of images. Computes one score for each class and image, or class and pixel.
 pub(super) trait Network: Send + Sync + fmt::Debug {
     /// `[batch, channels, height, width]` in, `[batch, classes]` or `[batch · height · width, classes]`
     /// out.

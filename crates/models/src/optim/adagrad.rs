@@ -24,7 +24,7 @@ pub struct AdaGrad {
 }
 
 impl AdaGrad {
-    /// A tensor of so many elements that has seen no gradient.
+    /// The state of a tensor with this number of elements before its first update.
     pub fn new(config: AdaGradConfig, elements: usize) -> Self {
         Self { config, squares: vec![0.0; elements] }
     }

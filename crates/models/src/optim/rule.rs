@@ -8,7 +8,7 @@ pub trait Rule: Send {
     /// Updates the parameters. `decay · parameter` is part of the gradient.
     fn update(&mut self, learning_rate: f32, decay: f32, gradient: &[f32], parameters: &mut [f32]);
 
-    /// Forgets the momentum of these elements.
+    /// Resets the momentum of these elements.
     fn mask(&mut self, positions: &[u32]) {
         let _ = positions;
     }
@@ -16,7 +16,7 @@ pub trait Rule: Send {
     /// Adds the tensor's state to `state`, under keys that start with `prefix`.
     fn save(&self, prefix: &str, state: &mut State);
 
-    /// Takes back what [`save`](Self::save) wrote under the same prefix.
+    /// Restores what [`save`](Self::save) wrote under the same prefix.
     fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError>;
 }
 
@@ -28,7 +28,7 @@ pub struct PerTensor<R> {
 }
 
 impl<R: Rule> PerTensor<R> {
-    /// A rule for each of `tensors`, as `make` makes it for a number of elements.
+    /// A rule for each of `tensors`; `make` makes one for a number of elements.
     pub fn new(tensors: &[Tensor], decay: f32, make: impl Fn(usize) -> R) -> Self {
         Self {
             names: tensors.iter().map(|tensor| tensor.name().to_owned()).collect(),

@@ -22,7 +22,7 @@ pub(super) struct Recommendation<'a>(pub(super) &'a Ratings);
 impl<'a> Task<'a> for Recommendation<'a> {
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
         match config.augment {
-            true => Err("augmentation is for images; leave it off for ratings".to_owned()),
+            true => Err("crops and flips are for images; leave them off for ratings".to_owned()),
             false => Ok(()),
         }
     }

@@ -13,9 +13,8 @@ impl<'a> Task<'a> for Segmentation<'a> {
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
         check_images(self.0)?;
         if config.augment {
-            return Err(
-                "augmentation crops and flips images but not their masks; leave it off".to_owned()
-            );
+            return Err("crops and flips would change images but not their masks; leave them off"
+                .to_owned());
         }
         Ok(())
     }

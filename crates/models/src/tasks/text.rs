@@ -21,7 +21,7 @@ pub(super) struct Language<'a> {
 impl<'a> Task<'a> for Language<'a> {
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
         if config.augment {
-            return Err("augmentation is for images; leave it off for text".to_owned());
+            return Err("crops and flips are for images; leave them off for text".to_owned());
         }
         let TaskConfig { workers, batch, .. } = config;
         let (tokens, unit) = (self.text.train.len(), self.text.unit);

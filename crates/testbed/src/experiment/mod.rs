@@ -205,7 +205,9 @@ impl Experiment {
     pub fn suiting(self, model: ModelKind) -> Self {
         let learning_rate = Self::learning_rate_for(model);
         match model.task() {
-            TaskKind::Images | TaskKind::Segmentation => return Self { model, learning_rate, ..self },
+            TaskKind::Images | TaskKind::Segmentation => {
+                return Self { model, learning_rate, ..self };
+            }
             TaskKind::Ratings => {
                 let optimizer = known("adam");
                 return Self {

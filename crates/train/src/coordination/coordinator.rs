@@ -40,7 +40,7 @@ pub(crate) trait Coordinator: Send {
         worker: Participant<'_>,
     ) -> Result<Option<Score>, Failure>;
 
-    /// Hands the worker's state after `step` steps to whoever writes checkpoints.
+    /// Hands the worker's state after `step` steps to the thread that writes checkpoints.
     fn save(
         &mut self,
         step: u64,

@@ -27,14 +27,14 @@ pub(crate) struct ThreadGroup {
 /// Where the run ends before its last step.
 #[derive(Debug)]
 struct Stop {
-    /// No step from this one on is begun; [`NEVER`] while nobody has asked to stop, or [`ABANDONED`].
+    /// Workers end before this step; [`NEVER`] until a stop is asked for, or [`ABANDONED`].
     at: u64,
     /// The end of the furthest round that a worker has begun: where only some workers take part in a round, others may
     /// be ahead of the first.
     furthest: u64,
 }
 
-/// Nobody has asked to stop.
+/// No stop has been asked for.
 const NEVER: u64 = u64::MAX;
 /// The run has failed: every worker ends where it is.
 const ABANDONED: u64 = 0;

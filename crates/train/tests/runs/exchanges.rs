@@ -1,4 +1,4 @@
-//! What travels: over which exchange, how often, and in how many bytes.
+//! What is sent: over which exchange, how often, and in how many bytes.
 
 use super::*;
 

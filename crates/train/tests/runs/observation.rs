@@ -1,4 +1,4 @@
-//! What a run shows to who watches it: diagnoses and warnings.
+//! What an observer sees of a run: diagnoses and warnings.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use super::*;
 
 #[test]
-fn diagnoses_look_at_every_layer_and_go_on_after_a_resumption() {
+fn diagnoses_cover_every_layer_and_continue_after_a_resumption() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
     let config = RunConfig { diagnose_every: 3, steps: 10, ..config("topk", "server") };
@@ -18,7 +18,7 @@ fn diagnoses_look_at_every_layer_and_go_on_after_a_resumption() {
     let layer = &whole.diagnoses[0].layers[0];
     assert!((3 * 2352 * 5 - 300..3 * 2352 * 6).contains(&layer.bytes), "{}", layer.bytes);
     assert!(layer.residual > 0.0 && layer.gradient > 0.0 && layer.histogram.is_some());
-    // The last bias travels raw and keeps nothing.
+    // The last bias is sent uncompressed and has no residual.
     let raw = &whole.diagnoses[0].layers[5];
     assert_eq!((raw.residual, raw.bytes, &raw.histogram), (0.0, 3 * 40, &None));
     let stop = AtStep(5, AtomicU64::new(0));
@@ -28,7 +28,7 @@ fn diagnoses_look_at_every_layer_and_go_on_after_a_resumption() {
     assert_eq!(run(&config, &(), &options).unwrap().diagnoses, whole.diagnoses);
 }
 
-/// Keeps what it is warned of.
+/// Keeps its warnings.
 #[derive(Default)]
 struct Warned(Mutex<Vec<String>>);
 
@@ -39,7 +39,7 @@ impl Observer for Warned {
 }
 
 #[test]
-fn momentum_on_momentum_is_warned_of() {
+fn momentum_in_both_memory_and_optimizer_gives_a_warning() {
     let warnings = |compressor: &str, optimizer: &str| {
         let config = RunConfig {
             optimizer: optimizer.parse().unwrap(),

@@ -1,4 +1,4 @@
-//! Ranks that have nothing but a transport in common do what workers of one process do.
+//! Ranks that share nothing but a transport do what the threads of one process do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
     }
 }
 
-/// What each rank comes to.
+/// The result of each rank.
 fn ranks(
     config: &RunConfig,
     options: &RunOptions,
@@ -45,7 +45,7 @@ fn ranks(
     })
 }
 
-fn looks_away(_: usize) -> Box<dyn Observer> {
+fn no_observer(_: usize) -> Box<dyn Observer> {
     Box::new(())
 }
 
@@ -56,9 +56,9 @@ fn first(all: Vec<Result<Option<RunRecord>, TrainError>>) -> RunRecord {
     records.swap_remove(0).unwrap()
 }
 
-/// What the first of all ranks has on record.
+/// The record of the first rank.
 pub(super) fn together(config: &RunConfig) -> RunRecord {
-    first(ranks(config, &RunOptions::default(), &looks_away))
+    first(ranks(config, &RunOptions::default(), &no_observer))
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn statistics_and_shards_are_the_same_too() {
         ..config("topk", "all-gather")
     };
     let here = run(&config, &(), &RunOptions::default()).unwrap();
-    let apart = first(ranks(&config, &RunOptions::default(), &looks_away));
+    let apart = first(ranks(&config, &RunOptions::default(), &no_observer));
     assert_eq!((apart.digest, apart.evaluations), (here.digest, here.evaluations));
 }
 
@@ -107,7 +107,7 @@ impl Observer for StopAt {
 }
 
 #[test]
-fn a_run_stopped_apart_goes_on_here_and_the_other_way_round() {
+fn a_run_stopped_as_processes_resumes_as_threads_and_the_reverse() {
     let config = RunConfig { steps: 40, ..config("onebit", "server") };
     let whole = run(&config, &(), &RunOptions::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -126,12 +126,12 @@ fn a_run_stopped_apart_goes_on_here_and_the_other_way_round() {
     }
     assert_eq!(State::read(&path).unwrap().number("step").unwrap(), 15);
     assert_eq!(run(&config, &(), &resuming).unwrap().digest, whole.digest);
-    let apart = first(ranks(&config, &resuming, &looks_away));
+    let apart = first(ranks(&config, &resuming, &no_observer));
     assert_eq!((apart.digest, apart.trace.len()), (whole.digest, whole.trace.len()));
 }
 
 #[test]
-fn a_stop_apart_after_a_saved_step_saves_it_once() {
+fn processes_stopped_after_a_saved_step_save_it_once() {
     let config = RunConfig { steps: 40, ..config("topk:ratio=0.1", "all-gather") };
     let whole = run(&config, &(), &RunOptions::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn a_stop_apart_after_a_saved_step_saves_it_once() {
     for (path, step) in [(path, 15), (folder.path().join("run.state.1"), 10)] {
         assert_eq!(State::read(&path).unwrap().number("step").unwrap(), step);
         let resuming = RunOptions { resume: Some(path), ..RunOptions::default() };
-        assert_eq!(first(ranks(&config, &resuming, &looks_away)).digest, whole.digest);
+        assert_eq!(first(ranks(&config, &resuming, &no_observer)).digest, whole.digest);
     }
 }
 
@@ -186,7 +186,7 @@ fn an_absent_checkpoint_ends_every_rank() {
     let folder = tempfile::tempdir().unwrap();
     let resume = Some(folder.path().join("absent.state"));
     let options = RunOptions { resume, ..RunOptions::default() };
-    let all = ranks(&config("3lc", "all-gather"), &options, &looks_away);
+    let all = ranks(&config("3lc", "all-gather"), &options, &no_observer);
     assert!(all[0].as_ref().unwrap_err().to_string().contains("absent.state"));
     assert!(all.iter().all(Result::is_err));
 }

@@ -34,11 +34,11 @@ fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
 }
 
 #[test]
-fn what_users_take_is_learned() {
+fn a_model_of_ratings_learns() {
     let record = run(&config("ncf", data()), &(), &RunOptions::default()).unwrap();
     assert_eq!(record.metric, Metric::HitRate);
     assert_eq!(record.evaluations.last().unwrap().examples, 40);
-    // By chance 10 of 100; who knows the halves finds 10 of some 50.
+    // By chance 10 of 100; a model that knows the halves finds 10 of about 50.
     assert!(record.quality >= 0.2, "hit rate {}", record.quality);
     // From ln 2 on; one in five is taken, which alone gives 0.5.
     let losses: Vec<f64> = record.trace.iter().map(|step| step.loss).collect();
@@ -62,7 +62,7 @@ fn two_workers_learn_what_one_does() {
 }
 
 #[test]
-fn models_and_splits_that_ratings_do_not_go_with_are_refused() {
+fn models_and_splits_that_do_not_fit_ratings_are_refused() {
     let refused = |config: RunConfig, word: &str| {
         let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
         assert!(message.contains(word), "'{word}' is not in: {message}");

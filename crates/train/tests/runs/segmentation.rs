@@ -40,7 +40,7 @@ fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
 }
 
 #[test]
-fn squares_are_found() {
+fn a_model_learns_to_find_squares() {
     let record = run(&config("unet", data()), &(), &RunOptions::default()).unwrap();
     assert_eq!(record.metric, Metric::Iou);
     assert!(record.quality > 0.4, "IoU {}", record.quality);
@@ -50,14 +50,14 @@ fn squares_are_found() {
 }
 
 #[test]
-fn models_and_splits_that_masks_do_not_go_with_are_refused() {
+fn models_and_splits_that_do_not_fit_masks_are_refused() {
     let refused = |config: RunConfig, word: &str| {
         let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
         assert!(message.contains(word), "'{word}' is not in: {message}");
     };
     refused(config("lenet5", data()), "choose unet");
     refused(config("unet", Arc::new(embedded_sized(0, 40, 10))), "images by masks");
-    refused(RunConfig { augment: true, ..config("unet", data()) }, "part images from their masks");
+    refused(RunConfig { augment: true, ..config("unet", data()) }, "not their masks");
     refused(
         RunConfig { split: "classes".parse().unwrap(), ..config("unet", data()) },
         "take shared",

@@ -65,7 +65,7 @@ fn away_from_the_snapshot_differences_and_its_mean_make_up_the_gradient() {
     for (plain, reduced) in plain.trace.iter().zip(&reduced.trace) {
         assert!((plain.loss - reduced.loss).abs() < 1e-5, "{} {}", plain.loss, reduced.loss);
     }
-    assert!(plain.trace[15].loss < plain.trace[0].loss - 0.05, "it has gone somewhere");
+    assert!(plain.trace[15].loss < plain.trace[0].loss - 0.05, "the parameters have moved");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_resumed_run_is_the_same() {
 }
 
 #[test]
-fn what_has_no_meaning_is_refused() {
+fn settings_that_variance_reduction_does_not_work_with_are_refused() {
     let refused = |config: RunConfig, word: &str| {
         let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
         assert!(message.contains("svrg") && message.contains(word), "'{word}': {message}");

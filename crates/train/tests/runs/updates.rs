@@ -25,8 +25,8 @@ fn the_mean_update_of_plain_descent_is_the_update_of_the_mean_gradient() {
 }
 
 #[test]
-fn one_worker_on_its_own_is_not_disturbed_by_rounds() {
-    // Whenever it reports what it has done, it goes on from where it is, momentum and all.
+fn a_single_worker_trains_alike_whatever_the_length_of_rounds() {
+    // After each exchange it continues from its own parameters, with its momentum.
     for optimizer in ["momentum", "adam"] {
         let alone = |compressor: &str| {
             let config = RunConfig {
@@ -42,7 +42,10 @@ fn one_worker_on_its_own_is_not_disturbed_by_rounds() {
             assert!((a - b).abs() < 1e-3, "{optimizer}: {a} {b}");
         }
         assert_eq!((often.rounds, rarely.rounds), (12, 3));
-        assert!(often.bytes_up == 0.0 && rarely.bytes_up == 0.0, "there is nobody to send to");
+        assert!(
+            often.bytes_up == 0.0 && rarely.bytes_up == 0.0,
+            "there is no other worker to send to"
+        );
     }
 }
 
@@ -52,11 +55,11 @@ fn masking_forgets_the_momentum_of_what_was_sent() {
         train(&RunConfig { mask, ..updates(compressor, "all-gather") }).digest
     };
     assert_ne!(masked(true, "topk:ratio=0.1"), masked(false, "topk:ratio=0.1"));
-    assert_eq!(masked(true, "none"), masked(false, "none"), "all travels, nothing is singled out");
+    assert_eq!(masked(true, "none"), masked(false, "none"), "without sparsity nothing is masked");
 }
 
 #[test]
-fn federated_rounds_end_alike_on_every_exchange_and_resume() {
+fn federated_runs_resume_bit_for_bit_on_every_exchange() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
     for exchange in ["all-gather", "scatter-reduce", "server:servers=2"] {

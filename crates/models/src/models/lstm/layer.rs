@@ -149,7 +149,7 @@ impl Layer {
 }
 
 impl LayerState {
-    /// Zeros for so many streams.
+    /// Zeros for `streams` streams.
     pub(super) fn zeros(streams: usize, hidden: usize) -> Self {
         Self { hidden: vec![0.0; streams * hidden], cell: vec![0.0; streams * hidden] }
     }

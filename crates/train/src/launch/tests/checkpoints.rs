@@ -1,4 +1,4 @@
-//! Runs that stop and go on from what they have saved.
+//! Runs that are stopped and resumed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

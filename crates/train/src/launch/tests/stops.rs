@@ -119,7 +119,7 @@ fn an_incomplete_checkpoint_counts_as_damaged() {
         assert_eq!(step, 10, "{says}");
         assert!(skipped.contains(says), "{skipped}");
     }
-    // It is as good as none to go on from.
+    // A run resumes from the one before.
     let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
     assert_eq!(run(&config, &(), &options).unwrap().digest, whole.digest);
     // Earlier versions did not say at each worker's state which step it is of.
