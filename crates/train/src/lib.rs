@@ -12,6 +12,7 @@ mod diagnosis;
 mod error;
 mod events;
 mod failure;
+mod gradients;
 mod launch;
 mod local;
 mod micro_batches;

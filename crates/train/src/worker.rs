@@ -15,6 +15,7 @@ use crate::diagnosis::Diagnoser;
 use crate::error::TrainError;
 use crate::events::{Event, Events};
 use crate::failure::Failure;
+use crate::gradients::{non_finite, penalise};
 use crate::local::LocalSteps;
 use crate::micro_batches::MicroBatches;
 use crate::permits::Permits;
@@ -347,28 +348,10 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Adds the gradient of an ℓ1 penalty; a parameter of 0 has none.
-fn penalise(gradients: &mut [Vec<f32>], parameters: &[Vec<f32>], weight: f32) {
-    for (gradients, parameters) in gradients.iter_mut().zip(parameters) {
-        for (gradient, parameter) in gradients.iter_mut().zip(parameters) {
-            let sign = if *parameter == 0.0 { 0.0 } else { parameter.signum() };
-            *gradient += weight * sign;
-        }
-    }
-}
-
 /// Whether a multiple of `interval` lies between the exchange after `before` steps and this one, after
 /// `done`. Never for an interval of 0.
 fn due(before: u64, done: u64, interval: u64) -> bool {
     interval > 0 && done / interval > before / interval
-}
-
-/// The first value that is not finite.
-fn non_finite(values: &[f32]) -> Option<f32> {
-    // One pass of integer operations at memory speed finds whether there is one; a rare second pass finds which.
-    let exponents = |value: &f32| value.to_bits() & 0x7f80_0000;
-    let found = values.iter().fold(false, |found, value| found | (exponents(value) == 0x7f80_0000));
-    if found { values.iter().copied().find(|value| !value.is_finite()) } else { None }
 }
 
 #[cfg(test)]
@@ -388,19 +371,5 @@ mod tests {
         assert_eq!(found(4, 3, 10), [4, 8, 10]);
         assert!(found(1, 0, 10).is_empty());
         assert!(found(1, 20, 10).is_empty());
-    }
-
-    #[test]
-    fn the_penalty_pulls_towards_zero() {
-        let mut gradients = vec![vec![1.0, 1.0, 1.0, 1.0]];
-        penalise(&mut gradients, &[vec![2.0, -0.5, 0.0, -0.0]], 0.25);
-        assert_eq!(gradients, [[1.25, 0.75, 1.0, 1.0]]);
-    }
-
-    #[test]
-    fn the_first_value_that_is_not_finite_is_found() {
-        assert_eq!(non_finite(&[0.0, -1.0, f32::MAX, f32::MIN_POSITIVE / 2.0]), None);
-        assert_eq!(non_finite(&[0.0, f32::NEG_INFINITY, f32::NAN]), Some(f32::NEG_INFINITY));
-        assert!(non_finite(&[1.0; 100].map(|x| x * f32::NAN)).is_some_and(f32::is_nan));
     }
 }

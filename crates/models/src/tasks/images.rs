@@ -9,7 +9,6 @@ use gradwire_exchange::GradientSink;
 use super::image_batches::{ImageBatches, plain_batch};
 use super::sampler::Sampler;
 use super::{Metric, Replica, Task, TaskConfig};
-use crate::Split;
 use crate::data::ImageSet;
 use crate::models::{ImageShape, Model, ModelError, Score, Statistics};
 
@@ -28,17 +27,12 @@ impl<'a> Task<'a> for Classification<'a> {
         Metric::Accuracy
     }
 
-    fn shards(
-        &self,
-        split: &Split,
-        workers: usize,
-        seed: u64,
-    ) -> Result<Option<Vec<Vec<u32>>>, String> {
-        split.shards(&self.0.train.labels, workers, seed)
+    fn examples(&self) -> usize {
+        self.0.train.len()
     }
 
-    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
-        self.0.train.len() as f64 / (workers * batch) as f64
+    fn labels(&self) -> Option<&[u16]> {
+        Some(&self.0.train.labels)
     }
 
     fn replica(
@@ -81,7 +75,7 @@ impl<'a> ImageReplica<'a> {
             classes: data.train.classes,
         };
         let model = Model::new(config.model, shape)?;
-        let sampler = Sampler { rank, workers: config.workers, batch: config.batch, shard };
+        let sampler = Sampler::new(config, rank, shard);
         let batches = ImageBatches::new(data, config.seed, config.augment, sampler);
         Ok(Self { model, rank, batches, data })
     }

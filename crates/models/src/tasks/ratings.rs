@@ -7,7 +7,6 @@ use gradwire::Tensor;
 use super::rating_batches::{PAIRS, RatingBatches};
 use super::sampler::Sampler;
 use super::{Metric, Replica, Task, TaskConfig};
-use crate::Split;
 use crate::data::Ratings;
 use crate::models::{ModelError, Pairs, Recommender, Score, Statistics, cross_entropy};
 
@@ -31,22 +30,8 @@ impl<'a> Task<'a> for Recommendation<'a> {
         Metric::HitRate
     }
 
-    fn shards(
-        &self,
-        split: &Split,
-        workers: usize,
-        seed: u64,
-    ) -> Result<Option<Vec<Vec<u32>>>, String> {
-        if split.is_by_class() {
-            return Err(format!(
-                "the split '{split}' sorts examples by class, and ratings have none; take shared or shards"
-            ));
-        }
-        split.shards(&vec![0; self.0.train.len()], workers, seed)
-    }
-
-    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
-        self.0.train.len() as f64 / (workers * batch) as f64
+    fn examples(&self) -> usize {
+        self.0.train.len()
     }
 
     fn replica(
@@ -56,7 +41,7 @@ impl<'a> Task<'a> for Recommendation<'a> {
         shard: Option<Vec<u32>>,
     ) -> Result<Box<dyn Replica + 'a>, ModelError> {
         let model = Recommender::new(config.model, self.0.users, self.0.items)?;
-        let sampler = Sampler { rank, workers: config.workers, batch: config.batch, shard };
+        let sampler = Sampler::new(config, rank, shard);
         let batches = RatingBatches::new(self.0, config.seed, sampler);
         Ok(Box::new(RatingReplica { model, batches, data: self.0 }))
     }

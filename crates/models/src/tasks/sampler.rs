@@ -1,5 +1,6 @@
 //! Which examples of the training set are a worker's batch.
 
+use super::TaskConfig;
 use super::order::Order;
 
 /// A worker's part of every step.
@@ -16,6 +17,11 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
+    /// The part of worker `rank`.
+    pub(super) fn new(config: &TaskConfig, rank: usize, shard: Option<Vec<u32>>) -> Self {
+        Self { rank, workers: config.workers, batch: config.batch, shard }
+    }
+
     /// The worker's sequence of examples, of a training set of this size.
     pub(super) fn order(&self, seed: u64, examples: usize) -> Order {
         match &self.shard {

@@ -2,7 +2,6 @@
 
 use super::images::{ImageReplica, check_images};
 use super::{Metric, Replica, Task, TaskConfig};
-use crate::Split;
 use crate::data::ImageSet;
 use crate::models::ModelError;
 
@@ -23,23 +22,8 @@ impl<'a> Task<'a> for Segmentation<'a> {
         Metric::Iou
     }
 
-    fn shards(
-        &self,
-        split: &Split,
-        workers: usize,
-        seed: u64,
-    ) -> Result<Option<Vec<Vec<u32>>>, String> {
-        if split.is_by_class() {
-            return Err(format!(
-                "the split '{split}' sorts examples by class, and an image with a mask has pixels of several; take \
-                 shared or shards"
-            ));
-        }
-        split.shards(&vec![0; self.0.train.len()], workers, seed)
-    }
-
-    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
-        self.0.train.len() as f64 / (workers * batch) as f64
+    fn examples(&self) -> usize {
+        self.0.train.len()
     }
 
     fn replica(

@@ -36,6 +36,14 @@ pub trait Task<'a> {
     /// What the quality of its models is measured in.
     fn metric(&self) -> Metric;
 
+    /// The number of training examples: images, tokens or ratings.
+    fn examples(&self) -> usize;
+
+    /// The class of each training example, where each has one.
+    fn labels(&self) -> Option<&[u16]> {
+        None
+    }
+
     /// The examples of each worker; `None` where all workers share one sequence of examples.
     ///
     /// # Errors
@@ -45,10 +53,21 @@ pub trait Task<'a> {
         split: &Split,
         workers: usize,
         seed: u64,
-    ) -> Result<Option<Vec<Vec<u32>>>, String>;
+    ) -> Result<Option<Vec<Vec<u32>>>, String> {
+        match self.labels() {
+            Some(labels) => split.shards(labels, workers, seed),
+            None if split.is_by_class() => Err(format!(
+                "the split '{split}' sorts examples by class, and these do not have one class each; take shared or shards"
+            )),
+            // The other splits only count the labels.
+            None => split.shards(&vec![0; self.examples()], workers, seed),
+        }
+    }
 
     /// Steps in which `workers` with batches of `batch` see the training set once.
-    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64;
+    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
+        self.examples() as f64 / (workers * batch) as f64
+    }
 
     /// The replica of worker `rank`, which draws its batches from `shard` or, without one, from the sequence that all
     /// workers share.

@@ -42,6 +42,10 @@ impl<'a> Task<'a> for Language<'a> {
         Metric::Perplexity
     }
 
+    fn examples(&self) -> usize {
+        self.text.train.len()
+    }
+
     fn shards(&self, split: &Split, _: usize, _: u64) -> Result<Option<Vec<Vec<u32>>>, String> {
         match split {
             Split::Shared | Split::Shards { sizes: None } => Ok(None),
@@ -52,7 +56,7 @@ impl<'a> Task<'a> for Language<'a> {
     }
 
     fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
-        steps_per_epoch(self.text.train.len(), workers, batch).max(1) as f64
+        steps_per_epoch(self.examples(), workers, batch).max(1) as f64
     }
 
     fn replica(
@@ -62,7 +66,7 @@ impl<'a> Task<'a> for Language<'a> {
         shard: Option<Vec<u32>>,
     ) -> Result<Box<dyn Replica + 'a>, ModelError> {
         let model = LanguageModel::new(config.model, self.text.vocabulary.len())?;
-        let sampler = Sampler { rank, workers: config.workers, batch: config.batch, shard };
+        let sampler = Sampler::new(config, rank, shard);
         Ok(Box::new(TextReplica {
             memory: model.blank(config.batch),
             model,
