@@ -17,7 +17,7 @@ use crate::local::LocalSteps;
 use crate::overlap;
 use crate::plan::Course;
 use crate::rounds::Rounds;
-use crate::validation::{is_sparse, task_config};
+use crate::validation::task_config;
 
 /// The longest that a rank waits in rounds of many steps. One that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -186,8 +186,7 @@ fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
 
 /// A compressor that carries the mean of such messages without loss.
 fn lossless(push: &Spec) -> Spec {
-    let id = if is_sparse(push) { "threshold" } else { "none" };
-    id.parse().expect("the registry has both")
+    if push.entry().sparse { Spec::nonzero() } else { Spec::none() }
 }
 
 /// Which workers take part in each round, weighted by their numbers of examples.

@@ -102,8 +102,8 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
         (each_step, "one compressor, and an exchange at each step: leave out every="),
         (config.exchange.servers() == 0, "an exchange without servers"),
         (
-            config.compressor.first().entry().id != "variance",
-            "another compressor than variance, which needs the parts of plain gradients",
+            !config.compressor.first().compressor().keeps_squares(),
+            "a compressor that needs no squares of plain gradients, as variance does",
         ),
     ];
     match conditions.into_iter().find(|(holds, _)| !holds) {

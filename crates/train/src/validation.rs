@@ -1,6 +1,6 @@
 //! Refusing configurations that cannot run.
 
-use gradwire::{Family, Memory, Spec};
+use gradwire::Memory;
 use gradwire_models::tasks::{self, TaskConfig};
 
 use crate::config::{Payload, RunConfig};
@@ -33,7 +33,7 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     if !(config.l1 >= 0.0 && config.l1.is_finite()) {
         return refuse("the weight of the l1 penalty must be a number that is not negative");
     }
-    if config.send == Payload::Weights && is_sparse(config.compressor.first()) {
+    if config.send == Payload::Weights && config.compressor.first().entry().sparse {
         return Err(TrainError::Config(format!(
             "weights travel whole, and '{}' sends few elements; give send=updates, or a quantizer",
             config.compressor
@@ -74,9 +74,4 @@ pub(crate) fn warning(config: &RunConfig) -> Option<String> {
              optimizer with momentum or through local steps; give --optimizer sgd with gradients, or momentum=0"
         )
     })
-}
-
-/// Whether messages carry few of a tensor's elements.
-pub(crate) fn is_sparse(spec: &Spec) -> bool {
-    matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
 }

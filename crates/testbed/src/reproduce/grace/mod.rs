@@ -203,11 +203,11 @@ impl Study {
     /// gathered; with plain SGD signs have a rate of their own; and the numbers of workers.
     pub fn variants(self, experiment: &Experiment) -> Vec<Experiment> {
         let adds = |compressor: &gradwire_train::plan::Plan| {
-            let kind = compressor.first().entry().aggregation;
+            let kind = compressor.first().entry().aggregation();
             matches!(kind, Aggregation::Linear | Aggregation::Rounds)
         };
         let votes = |compressor: &gradwire_train::plan::Plan| {
-            compressor.first().entry().aggregation == Aggregation::Vote
+            compressor.first().entry().aggregation() == Aggregation::Vote
         };
         let (reduced, gathered): (Vec<_>, Vec<_>) =
             experiment.compressors.iter().cloned().partition(adds);
