@@ -207,7 +207,7 @@ fn a_hierarchy_goes_on_with_as_many_workers_only() {
     let options = RunOptions { resume: Some(path), ..RunOptions::default() };
     let other = RunConfig { workers: 2, ..config.clone() };
     let error = run(&other, &(), &options).unwrap_err().to_string();
-    assert!(error.contains("workers = 3") && error.contains("go on with the saved"), "{error}");
+    assert!(error.contains("workers = 3") && error.contains("configure 3"), "{error}");
     assert_eq!(run(&config, &(), &options).unwrap().trace.len(), 20);
 }
 
