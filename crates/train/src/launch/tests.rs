@@ -9,4 +9,4 @@ mod support;
 
 use super::run_wrapped;
 use crate::*;
-use support::{AtStep, StopAfter, config, digits, train};
+use support::{StopAfter, config, digits, train};

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use gradwire_models::data::{Content, Dataset};
 use gradwire_train::*;
-use support::{AtStep, StopAfter, config, train};
+use support::{StopAfter, config, train};
 
 fn losses(record: &RunRecord) -> Vec<f64> {
     record.trace.iter().map(|step| step.loss).collect()

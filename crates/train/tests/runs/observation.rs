@@ -21,7 +21,7 @@ fn diagnoses_cover_every_layer_and_continue_after_a_resumption() {
     // The last bias is sent uncompressed and has no residual.
     let raw = &whole.diagnoses[0].layers[5];
     assert_eq!((raw.residual, raw.bytes, &raw.histogram), (0.0, 3 * 40, &None));
-    let stop = AtStep(5, AtomicU64::new(0));
+    let stop = StopAfter { steps: 5, asked: AtomicU64::new(0) };
     let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
     let options = RunOptions { resume: Some(path), ..RunOptions::default() };

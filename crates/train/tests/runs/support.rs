@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gradwire_models::Split;
 use gradwire_models::data::{Dataset, embedded_sized};
-use gradwire_train::{Observer, Payload, RunConfig, RunOptions, RunRecord, StepRecord, run};
+use gradwire_train::{Observer, Payload, RunConfig, RunOptions, RunRecord, run};
 
 /// A few digits, the same for all tests.
 pub(crate) fn digits() -> Arc<Dataset> {
@@ -64,18 +64,5 @@ pub(crate) struct StopAfter {
 impl Observer for StopAfter {
     fn stop(&self) -> bool {
         self.asked.fetch_add(1, Ordering::SeqCst) >= self.steps
-    }
-}
-
-/// Stops a run at the first round after this number of steps on record.
-pub(crate) struct AtStep(pub(crate) u64, pub(crate) AtomicU64);
-
-impl Observer for AtStep {
-    fn step(&self, record: &StepRecord, _: u64) {
-        self.1.store(record.step + 1, Ordering::SeqCst);
-    }
-
-    fn stop(&self) -> bool {
-        self.1.load(Ordering::SeqCst) >= self.0
     }
 }

@@ -77,7 +77,7 @@ fn federated_runs_resume_bit_for_bit_on_every_exchange() {
                 ..updates(compressor, exchange)
             };
             let expected = train(&whole);
-            let stop = AtStep(6, AtomicU64::new(0));
+            let stop = StopAfter { steps: 6, asked: AtomicU64::new(0) };
             let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
             let stopped = run(&whole, &stop, &RunOptions { save, ..RunOptions::default() });
             assert!(matches!(stopped, Err(TrainError::Stopped { .. })), "{exchange}");

@@ -69,7 +69,7 @@ fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
         evaluate_every: 1,
         ..config("topk", "all-gather")
     };
-    let stop = AtStep(4, AtomicU64::new(0));
+    let stop = StopAfter { steps: 4, asked: AtomicU64::new(0) };
     let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     let stopped = run(&config, &stop, &RunOptions { save, ..RunOptions::default() });
     assert!(matches!(stopped, Err(TrainError::Stopped { .. })));
