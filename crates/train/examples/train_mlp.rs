@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gradwire_models::Split;
 use gradwire_models::data::embedded;
-use gradwire_train::run::{Evaluation, Observer, Payload, RunConfig, RunOptions, run};
+use gradwire_train::{Evaluation, Observer, Payload, RunConfig, RunOptions, run};
 
 /// Prints evaluations as they come.
 struct Progress;

@@ -10,7 +10,8 @@ use std::str::FromStr;
 
 use gradwire_exchange::{Exchange, Policy, Rule};
 use gradwire_models::Split;
-use gradwire_models::models::{ModelKind, Task};
+use gradwire_models::TaskKind;
+use gradwire_models::models::ModelKind;
 use gradwire_models::optim::OptimizerKind;
 use gradwire_models::schedule::LearningRate;
 use gradwire_train::plan::Plan;
@@ -204,8 +205,10 @@ impl Experiment {
     pub fn suiting(self, model: ModelKind) -> Self {
         let learning_rate = Self::learning_rate_for(model);
         match model.task() {
-            Task::Images | Task::Masks => return Self { model, learning_rate, ..self },
-            Task::Ratings => {
+            TaskKind::Images | TaskKind::Segmentation => {
+                return Self { model, learning_rate, ..self };
+            }
+            TaskKind::Ratings => {
                 let optimizer = known("adam");
                 return Self {
                     model,
@@ -216,7 +219,7 @@ impl Experiment {
                     ..self
                 };
             }
-            Task::Text => {}
+            TaskKind::Text => {}
         }
         Self {
             model,

@@ -299,7 +299,7 @@ pub(super) fn known<T: FromStr<Err: fmt::Display>>(text: &str) -> T {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_models::models::Task;
+    use gradwire_models::TaskKind;
 
     use super::*;
 
@@ -311,7 +311,7 @@ mod tests {
             assert_eq!(experiment.compressors.len(), METHODS.len());
             assert_eq!(row.to_string().parse(), Ok(row));
             assert_eq!(
-                experiment.model.task() == Task::Text,
+                experiment.model.task() == TaskKind::Text,
                 row.figures().metric == Metric::Perplexity
             );
         }

@@ -1,0 +1,325 @@
+//! What a training run reports.
+
+use gradwire_exchange::Exchange;
+use serde::{Deserialize, Serialize};
+
+use crate::diagnosis::{Diagnosis, Layer};
+use crate::plan::Plan;
+use gradwire_models::tasks::Metric;
+
+/// One step, averaged over workers. Times in seconds, bytes as the transport counted them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The step, from 0.
+    pub step: u64,
+    /// Mean training loss over the workers' batches.
+    pub loss: f64,
+    /// Learning rate.
+    pub learning_rate: f64,
+    /// Bytes a worker sent.
+    pub bytes_up: f64,
+    /// Bytes a worker received.
+    pub bytes_down: f64,
+    /// What a worker sent, in elements.
+    #[serde(default, skip_serializing_if = "Sent::is_nothing")]
+    pub sent: Sent,
+    /// Forward and backward passes, on a core of its own.
+    pub compute: f64,
+    /// Encoding.
+    pub compress: f64,
+    /// Decoding and adding.
+    pub decompress: f64,
+    /// Optimizer.
+    pub update: f64,
+    /// Sending and waiting.
+    pub wire: f64,
+    /// From the beginning of the step to its end, on a wall clock; 0 in records that do not say. Where workers wait for
+    /// each other at every step, all of them measure the same.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub wall: f64,
+    /// Time in which a worker's own thread did all that, from encoding to decoding; 0 without overlap.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub background: f64,
+    /// Of it, what the worker waited for behind its backward pass; the rest was hidden.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub waited: f64,
+}
+
+/// How many elements a worker sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Elements with their positions.
+    pub sparse: f64,
+    /// Elements without: all of a tensor, or those both ends know of.
+    pub dense: f64,
+    /// Elements of tensors that travel uncompressed.
+    #[serde(default)]
+    pub raw: f64,
+    /// Bits that the positions would take by equation 5 of the SBC paper.
+    pub position_bits: f64,
+}
+
+impl Sent {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::ops::AddAssign for Sent {
+    fn add_assign(&mut self, other: Self) {
+        self.sparse += other.sparse;
+        self.dense += other.dense;
+        self.raw += other.raw;
+        self.position_bits += other.position_bits;
+    }
+}
+
+impl std::iter::Sum for Sent {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|one| sum += one);
+        sum
+    }
+}
+
+/// One evaluation of the global model on the test set.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Steps done.
+    pub step: u64,
+    /// What the quality is measured in.
+    #[serde(default)]
+    pub metric: Metric,
+    /// Quality on the test set.
+    pub quality: f64,
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// Images or tokens looked at.
+    pub examples: usize,
+}
+
+/// A finished run: enough to repeat it, and what it measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// gradwire's version.
+    pub version: String,
+    /// The model.
+    pub model: String,
+    /// Its parameters.
+    pub parameters: usize,
+    /// Its tensors.
+    pub tensors: usize,
+    /// Of its parameters, those in its largest tensor.
+    pub largest_tensor: usize,
+    /// Of its parameters, those in tensors that travel compressed.
+    pub compressed_parameters: usize,
+    /// The data set.
+    pub data: String,
+    /// SHA-256 of the data set.
+    pub data_checksum: String,
+    /// The compressor's spec.
+    pub compressor: String,
+    /// The strategy.
+    pub exchange: String,
+    /// What workers sent: gradients, updates or weights.
+    #[serde(default = "gradients")]
+    pub send: String,
+    /// How the training set was split.
+    #[serde(default = "shared")]
+    pub split: String,
+    /// The part of the workers that took part in each round.
+    #[serde(default = "one")]
+    pub participation: f64,
+    /// The probability with which one of those failed to deliver.
+    #[serde(default)]
+    pub dropout: f64,
+    /// Whether workers forgot the momentum of what they had sent.
+    #[serde(default)]
+    pub mask: bool,
+    /// Whether gradients of the last layers were exchanged while those of the first were still being computed.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub overlap: bool,
+    /// Exchanges; 0 in records that do not say.
+    #[serde(default)]
+    pub rounds: u64,
+    /// Number of workers.
+    pub workers: usize,
+    /// Training steps.
+    pub steps: u64,
+    /// Examples per worker and step.
+    pub batch: usize,
+    /// The update rule.
+    pub optimizer: String,
+    /// ℓ2 penalty.
+    pub weight_decay: f64,
+    /// ℓ1 penalty.
+    #[serde(default)]
+    pub l1: f64,
+    /// Steps between snapshots of variance-reduced gradients; 0 for plain ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub svrg: u64,
+    /// The worker that was held up, and by how much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<String>,
+    /// Compressors of certain tensors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
+    /// Whether tensors of one dimension or none travelled uncompressed.
+    #[serde(default)]
+    pub raw_vectors: bool,
+    /// Tensors with fewer elements travelled uncompressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_below: Option<usize>,
+    /// Tensors with one of these in their name did so, too; `None` in records that do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_names: Option<Vec<String>>,
+    /// The learning-rate schedule.
+    pub learning_rate: String,
+    /// Whether training images were cropped and flipped.
+    pub augment: bool,
+    /// The seed.
+    pub seed: u64,
+    /// The bound on the norm of each worker's gradient.
+    #[serde(default)]
+    pub clip: Option<f64>,
+    /// What the quality is measured in.
+    #[serde(default)]
+    pub metric: Metric,
+    /// Quality at the end.
+    pub quality: f64,
+    /// Bytes a worker sent over the whole run.
+    pub bytes_up: f64,
+    /// Bytes a worker received over the whole run.
+    pub bytes_down: f64,
+    /// Elements a worker sent over the whole run.
+    #[serde(default, skip_serializing_if = "Sent::is_nothing")]
+    pub sent: Sent,
+    /// Digest of the final parameters.
+    pub digest: String,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// Processor seconds that the busiest server took for a step, decoding, in the optimizer and encoding; since the
+    /// last resumption, where there was one. `None` without servers, and where they are processes of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<f64>,
+    /// Every step.
+    pub trace: Vec<StepRecord>,
+    /// Every evaluation.
+    pub evaluations: Vec<Evaluation>,
+    /// The layers that diagnoses are of; none in runs without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
+    /// Every look at the first worker's gradients and residuals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnoses: Vec<Diagnosis>,
+}
+
+/// The factors of equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary compression",
+/// 2018), as a run had them: iterations × frequency × non-zeros × (position bits + value bits) ×
+/// receivers is what a worker sent, but for means, lengths and headers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Equation1 {
+    /// Training steps.
+    pub iterations: f64,
+    /// Exchanges per step.
+    pub frequency: f64,
+    /// Elements a worker sent in an exchange.
+    pub nonzeros: f64,
+    /// Bits of position that travelled with each, by equation 5.
+    pub position_bits: f64,
+    /// Bits of value that travelled with each.
+    pub value_bits: f64,
+    /// Messages a worker sent for each it compressed: the number of receivers.
+    pub receivers: f64,
+}
+
+impl Equation1 {
+    /// The product, in bytes.
+    pub fn bytes(&self) -> f64 {
+        let a_round = self.nonzeros * (self.position_bits + self.value_bits);
+        self.iterations * self.frequency * a_round * self.receivers / 8.0
+    }
+}
+
+fn gradients() -> String {
+    "gradients".to_owned()
+}
+
+fn shared() -> String {
+    "shared".to_owned()
+}
+
+fn is_nothing(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_off(switch: &bool) -> bool {
+    !switch
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl RunRecord {
+    /// The factors of equation 1; `None` for a compressor whose elements take different numbers of
+    /// bits, for records that do not count elements, and where the number of receivers depends on
+    /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
+    pub fn equation_1(&self) -> Option<Equation1> {
+        let plan: Plan = self.compressor.parse().ok()?;
+        if !plan.is_of_one() || !self.rules.is_empty() {
+            return None;
+        }
+        let compressor = plan.first().compressor();
+        let bits = f64::from(compressor.value_bits()?);
+        let exchange: Exchange = self.exchange.parse().ok()?;
+        let everyone = self.participation == 1.0 && self.dropout == 0.0;
+        let varies = match exchange {
+            Exchange::ScatterReduce => !everyone,
+            // Sums grow on their way; leaders send what members do not.
+            Exchange::SparseAllReduce | Exchange::Hierarchical { .. } => true,
+            _ => false,
+        };
+        if varies {
+            return None;
+        }
+        let Sent { sparse, dense, raw, position_bits } = self.sent;
+        let position_bits = if compressor.positions_travel() { position_bits } else { 0.0 };
+        let all = sparse + dense + raw;
+        (self.rounds > 0 && all > 0.0).then(|| Equation1 {
+            iterations: self.steps as f64,
+            frequency: self.rounds as f64 / self.steps as f64,
+            nonzeros: all / self.rounds as f64,
+            position_bits: position_bits / all,
+            value_bits: ((sparse + dense) * bits + raw * 32.0) / all,
+            receivers: exchange.receivers(self.workers),
+        })
+    }
+
+    /// The part of the time that exchanging took in which workers computed on, 0 to 1; `None` without overlap.
+    pub fn hidden(&self) -> Option<f64> {
+        let sum = |time: fn(&StepRecord) -> f64| self.trace.iter().map(time).sum::<f64>();
+        let (background, waited) = (sum(|step| step.background), sum(|step| step.waited));
+        (background > 0.0).then(|| (1.0 - waited / background).max(0.0))
+    }
+
+    /// Bits per parameter and step that a worker sent and received, averaged over both directions
+    /// (32 for uncompressed float exchange with a parameter server).
+    pub fn bits_per_parameter(&self) -> f64 {
+        (self.bits_up() + self.bits_down()) / 2.0
+    }
+
+    /// Bits per parameter and step that a worker sent.
+    pub fn bits_up(&self) -> f64 {
+        self.bytes_up * 8.0 / (self.parameters as f64 * self.steps as f64)
+    }
+
+    /// Bits per parameter and step that a worker received.
+    pub fn bits_down(&self) -> f64 {
+        self.bytes_down * 8.0 / (self.parameters as f64 * self.steps as f64)
+    }
+}
