@@ -3,7 +3,7 @@
 //! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They stay with their tensor whatever
 //! group it is averaged in and whichever rule chose its compressor.
 
-use gradwire::{Compressor, Decoder, Element, Encoder, Error, Input, Sent, Spec, State, Tensor};
+use gradwire::{Decoder, Element, Encoder, Error, Input, Sent, Spec, State, Tensor};
 
 use crate::state_keys::REDUCE;
 use crate::{ExchangeError, GroupConfig, Schedule};
@@ -234,7 +234,7 @@ impl Codecs {
     /// Whether some tensor's compressor uses the sums of squares of a gradient's parts.
     pub(crate) fn needs_squares(&self) -> bool {
         let mut specs = self.tensors.iter().flat_map(|entry| entry.schedule.specs());
-        specs.any(|spec| needs_squares(&*spec.compressor()))
+        specs.any(|spec| spec.compressor().keeps_squares())
     }
 
     /// Whether a tensor is averaged in rounds at some stage, where the exchange is all-reduce.
@@ -285,9 +285,4 @@ impl Codecs {
 
 fn encoder(config: &GroupConfig<'_>, rank: usize) -> Encoder {
     Encoder::new(&Spec::none(), config.seed, rank as u32).with_ranks(config.workers as u32)
-}
-
-/// Whether a compressor uses the sums of squares of a gradient's parts.
-pub(crate) fn needs_squares(compressor: &dyn Compressor) -> bool {
-    compressor.keeps_squares()
 }

@@ -21,7 +21,9 @@ pub(crate) trait Channel {
     fn run(&mut self, task: Task) -> Result<(), ExchangeError>;
 }
 
-/// A rank's access to the others beside the exchange of tensors; see the [module](self).
+/// A rank's access to the others beside the exchange of tensors.
+///
+/// All ranks call the same of its methods between the same two steps.
 pub struct Control<'a> {
     channel: &'a mut dyn Channel,
     workers: usize,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use gradwire::{State, Tensor};
 
-use crate::codecs::{Carried, needs_squares};
+use crate::codecs::Carried;
 use crate::collectives::scatter_reduce::Cut;
 use crate::control::Control;
 use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
@@ -27,7 +27,8 @@ use crate::{
     Optimizer, Reducer, StepInput, StepReport, Transport,
 };
 
-/// One rank's end of an exchange without servers; see the [module](self).
+/// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
+/// replica of the model. With overlap, groups of tensors are averaged while others are still being computed.
 pub struct ReplicatedOptimizer {
     host: Host,
     optimizer: Box<dyn Optimizer>,
@@ -115,7 +116,7 @@ fn check_overlap(config: &GroupConfig<'_>) -> Result<(), ExchangeError> {
              step, or turn overlap off",
         );
     }
-    if config.policy.pushes().any(|spec| needs_squares(&*spec.compressor())) {
+    if config.policy.pushes().any(|spec| spec.compressor().keeps_squares()) {
         return refuse(
             "a compressor that uses the squares of a gradient's parts needs them whole; turn overlap off, or \
              take another compressor",

@@ -35,7 +35,10 @@ use crate::control::{self, Channel, Control, Task};
 use crate::transport::or_abort;
 use crate::{ExchangeError, GroupConfig, Operation, Participation, Phase, StepReport, Transport};
 
-/// One rank's end of the averages; see the [module](self).
+/// One rank's end of the averages: groups of tensors in, their means out.
+///
+/// A group is a list of tensors; what messages leave out belongs to tensor names, whatever groups they are in. It works
+/// in its caller's thread, or in one of its own: [`ReducerThread`].
 pub struct Reducer {
     transport: Box<dyn Transport>,
     config: ReducerConfig,
