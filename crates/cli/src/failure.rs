@@ -73,6 +73,7 @@ impl From<TrainError> for Failure {
 impl From<TestbedError> for Failure {
     fn from(error: TestbedError) -> Self {
         let input = match &error {
+            TestbedError::Stopped(done) => return Failure::Interrupted(done.clone()),
             TestbedError::Run { source, .. } => is_input(source),
             TestbedError::Write { .. } => false,
             _ => true,

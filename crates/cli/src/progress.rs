@@ -116,4 +116,10 @@ impl Progress for Bars {
             run.seconds
         ));
     }
+
+    fn note(&self, text: &str) {
+        if !self.silent {
+            output::note(text);
+        }
+    }
 }

@@ -128,6 +128,16 @@ enum Switch {
 }
 
 impl Settings {
+    /// Whether the setting with this flag was given.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        match flag {
+            "exchange" => self.exchange.is_some(),
+            "workers" => self.workers.is_some(),
+            "batch" => self.batch.is_some(),
+            _ => false,
+        }
+    }
+
     /// The experiment these settings describe, on top of the file's or of `base`.
     pub(crate) fn experiment(&self, base: Experiment) -> Result<Experiment, Failure> {
         let mut experiment = match &self.experiment {

@@ -45,6 +45,9 @@ pub enum TestbedError {
         /// What is wrong with it.
         message: String,
     },
+    /// A measurement was stopped before its end.
+    #[error("{0}")]
+    Stopped(String),
     /// A setting that cannot work.
     #[error("{0}")]
     Config(String),

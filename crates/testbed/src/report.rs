@@ -50,7 +50,7 @@ pub fn html(
     let over_steps =
         [figures::loss(runs), figures::quality(runs), over_bytes, figures::bits_per_value(runs)];
     page.section("Over the steps of training").charts(over_steps.iter().map(figure));
-    let accounting = accounting::equation_1(runs);
+    let accounting = accounting::table(runs);
     if !accounting.is_empty() {
         let heading = "Bytes sent, by equation 1 and counted";
         page.section(heading).grid(&accounting).notes(&[accounting::NOTE.to_owned()]);

@@ -17,6 +17,9 @@ pub trait Progress: Observer {
 
     /// A run is done.
     fn finished(&self, run: &RunRecord);
+
+    /// What is being done now, where that is no run.
+    fn note(&self, text: &str);
 }
 
 /// What came of a list of runs.

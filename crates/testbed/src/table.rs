@@ -23,13 +23,13 @@ impl Grid {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), numbers: true }
     }
 
-    /// The same grid without one of its columns.
-    ///
-    /// # Panics
-    /// If there is no such column.
-    pub fn without(mut self, column: usize) -> Self {
-        self.head.remove(column);
-        self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+    /// The same grid without its second column if that has this head. In tables of papers' designs it holds their
+    /// specs, which are too wide for a terminal.
+    pub fn without_second(mut self, head: &str) -> Self {
+        if self.head.get(1).is_some_and(|second| second == head) {
+            self.head.remove(1);
+            self.rows.iter_mut().for_each(|row| drop(row.remove(1)));
+        }
         self
     }
 
@@ -266,6 +266,12 @@ mod tests {
     #[test]
     fn markdown_by_hand() {
         assert_eq!(grid().markdown(), "| a | b |\n|---|---:|\n| x<y | 1 |\n");
+    }
+
+    #[test]
+    fn a_second_column_is_left_out_by_its_head() {
+        assert_eq!(grid().without_second("b").markdown(), "| a |\n|---|\n| x<y |\n");
+        assert_eq!(grid().without_second("a"), grid());
     }
 
     #[test]

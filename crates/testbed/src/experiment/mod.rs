@@ -229,6 +229,12 @@ impl Experiment {
         }
     }
 
+    /// The same experiment after `change`.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// Reads an experiment file.
     pub fn read(path: &Path) -> Result<Self, TestbedError> {
         let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;

@@ -57,7 +57,7 @@ pub use config::{Payload, RunConfig, Straggler};
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;
 pub(crate) use learner::Learner;
-pub use record::{Equation1, Evaluation, Metric, RunRecord, Sent, StepRecord};
+pub use record::{Evaluation, Metric, RunRecord, Sent, StepRecord, TrafficEstimate};
 pub use remote::{deadline, run_rank};
 pub use split::{Split, SplitError};
 

@@ -266,11 +266,11 @@ pub struct RunRecord {
     pub diagnoses: Vec<Diagnosis>,
 }
 
-/// The factors of equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary compression",
-/// 2018), as a run had them: iterations × frequency × non-zeros × (position bits + value bits) ×
-/// receivers is what a worker sent, but for means, lengths and headers.
+/// An estimate of the bytes that a worker sent, by equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary
+/// compression", 2018), from the factors as a run had them: iterations × frequency × non-zeros × (position bits + value
+/// bits) × receivers. It leaves out means, lengths and headers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Equation1 {
+pub struct TrafficEstimate {
     /// Training steps.
     pub iterations: f64,
     /// Exchanges per step.
@@ -285,7 +285,7 @@ pub struct Equation1 {
     pub receivers: f64,
 }
 
-impl Equation1 {
+impl TrafficEstimate {
     /// The product, in bytes.
     pub fn bytes(&self) -> f64 {
         let a_round = self.nonzeros * (self.position_bits + self.value_bits);
@@ -318,10 +318,10 @@ fn one() -> f64 {
 }
 
 impl RunRecord {
-    /// The factors of equation 1; `None` for a compressor whose elements take different numbers of
+    /// The traffic by equation 1 of the SBC paper; `None` for a compressor whose elements take different numbers of
     /// bits, for records that do not count elements, and where the number of receivers depends on
     /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
-    pub fn equation_1(&self) -> Option<Equation1> {
+    pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {
         let plan: Plan = self.compressor.parse().ok()?;
         if !plan.is_of_one() || !self.rules.is_empty() {
             return None;
@@ -342,7 +342,7 @@ impl RunRecord {
         let Sent { sparse, dense, raw, position_bits } = self.sent;
         let position_bits = if compressor.positions_travel() { position_bits } else { 0.0 };
         let all = sparse + dense + raw;
-        (self.rounds > 0 && all > 0.0).then(|| Equation1 {
+        (self.rounds > 0 && all > 0.0).then(|| TrafficEstimate {
             iterations: self.steps as f64,
             frequency: self.rounds as f64 / self.steps as f64,
             nonzeros: all / self.rounds as f64,

@@ -45,7 +45,7 @@ fn local_steps_send_the_sum() {
 }
 
 #[test]
-fn equation_1_is_what_the_transport_counted_but_for_framing() {
+fn the_traffic_estimate_is_what_the_transport_counted_but_for_framing() {
     for (compressor, exchange) in [
         ("topk:ratio=0.01,every=4", "all-gather"),
         ("topk:ratio=0.05", "server"),
@@ -55,18 +55,18 @@ fn equation_1_is_what_the_transport_counted_but_for_framing() {
         ("randomk:ratio=0.1", "all-reduce"),
         ("randomk:ratio=0.1", "all-gather"),
     ] {
-        equation_1_holds(compressor, exchange, 0);
+        the_estimate_holds(compressor, exchange, 0);
     }
     // Of the parameters 30 910 travel raw.
     for compressor in ["fp16", "topk:ratio=0.05"] {
-        equation_1_holds(compressor, "server", 100_000);
+        the_estimate_holds(compressor, "server", 100_000);
     }
 }
 
-fn equation_1_holds(compressor: &str, exchange: &str, raw_below: usize) {
+fn the_estimate_holds(compressor: &str, exchange: &str, raw_below: usize) {
     let config = RunConfig { workers: 3, raw_below, ..config(compressor, exchange) };
     let record = train(&config);
-    let equation = record.equation_1().unwrap();
+    let equation = record.traffic_estimate().unwrap();
     let ratio = record.bytes_up / equation.bytes();
     assert!((0.97..1.03).contains(&ratio), "{compressor}, {exchange}: {ratio}, {equation:?}");
 }
@@ -108,7 +108,7 @@ fn tensors_travel_by_rules() {
     assert!(ruled.bytes_up * 20.0 < plain.bytes_up, "{} and {}", ruled.bytes_up, plain.bytes_up);
     assert_eq!(ruled.rules, ["*.bias -> none", "matrices -> onebit"]);
     // The product counts the bits of one compressor.
-    assert!(ruled.equation_1().is_none() && plain.equation_1().is_some());
+    assert!(ruled.traffic_estimate().is_none() && plain.traffic_estimate().is_some());
     let budget = RunConfig { compressor: "topk within 1MB".parse().unwrap(), ..config };
     let error = run(&budget, &(), &RunOptions::default()).unwrap_err().to_string();
     assert!(error.contains("no rules beside it"), "{error}");

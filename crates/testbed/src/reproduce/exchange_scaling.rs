@@ -1,30 +1,30 @@
-//! Bytes and time of exchanges by the number of workers, and where one strategy overtakes another.
+//! Bytes and time of exchanges by the number of workers, and from how many workers on one takes less time than another.
 //!
-//! Runs of a few steps, in which every strategy exchanges the same model. Bytes are what the transport counted; beside
-//! them stands what the formulas of `docs/exchanges.md` make of b, the bytes of one worker's messages. Time is the
-//! processor time of compressing and decompressing, and what the link model makes of the bytes; the first step, which
-//! finds nothing in its caches, is left out of it.
+//! Runs of a few steps, in which every exchange carries the same model. Bytes are what the transport counted; beside
+//! them stands what the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
+//! processor time of compressing and decompressing, and the link model's time for the bytes; the first step, which
+//! finds nothing in the processor's caches, is left out of it.
 
 use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
-use gradwire_train::plan::Plan;
-use gradwire_train::run::RunRecord;
+use gradwire_train::run::{RunRecord, StepRecord};
 
+use super::findings::page;
+use super::study::{Charts, Report, Results, Study, plans};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
-use crate::format::{bandwidth, significant};
+use crate::format::{bandwidth, file_name, significant};
 use crate::plot::{Chart, Point, Scale, Series};
+use crate::results;
+use crate::runner::Progress;
 use crate::summary::{Common, step_seconds};
 use crate::table::Grid;
 
-/// The study's name on the command line.
-pub const ID: &str = "exchange-scaling";
-/// What it is, in a line.
-pub const SUMMARY: &str = "bytes and time of all-gather, scatter-reduce and sparse all-reduce with 2 to 16 workers, beside the \
-     formulas; under mpirun with as many as there are processes";
+/// The study of exchanges by the number of workers.
+pub(crate) struct ExchangeScaling;
 
 /// Numbers of workers.
 const WORKERS: [usize; 7] = [2, 3, 4, 6, 8, 12, 16];
-/// What is exchanged how.
+/// Each exchange with its compressors.
 const EXCHANGES: [(&str, &[&str]); 4] = [
     ("all-reduce", &["none"]),
     ("all-gather", &["3lc", "topk:ratio=0.01"]),
@@ -32,30 +32,79 @@ const EXCHANGES: [(&str, &[&str]); 4] = [
     ("sparse-all-reduce", &["topk:ratio=0.01"]),
 ];
 
-/// The set-up where no other is given: four steps of a network with 1.9 million parameters on generated digits.
-pub fn experiment() -> Experiment {
-    Experiment {
-        model: known("mlp:1024-1024"),
-        steps: 4,
-        batch: 4,
-        evaluations: 1,
-        evaluate_at_most: 1,
-        links_mbit: vec![100.0, 1_000.0],
-        raw_vectors: false,
-        ..Experiment::default()
+impl Study for ExchangeScaling {
+    fn id(&self) -> &'static str {
+        "exchange-scaling"
     }
-}
 
-/// The experiments it consists of; with a number of workers, those that have as many.
-pub fn variants(experiment: &Experiment, workers: Option<usize>) -> Vec<Experiment> {
-    let all = workers.map_or(WORKERS.to_vec(), |one| vec![one]);
-    let variant = |workers, (exchange, specs): (&str, &[&str])| Experiment {
-        workers,
-        exchange: known(exchange),
-        compressors: specs.iter().map(|spec| known::<Plan>(spec)).collect(),
-        ..experiment.clone()
-    };
-    all.iter().flat_map(|&workers| EXCHANGES.map(|exchange| variant(workers, exchange))).collect()
+    fn summary(&self) -> &'static str {
+        "bytes and time of all-gather, scatter-reduce and sparse all-reduce with 2 to 16 workers, beside the formulas; \
+         under mpirun with as many as there are processes"
+    }
+
+    fn citation(&self) -> &'static str {
+        ""
+    }
+
+    /// Four steps of a network with 1.9 million parameters on generated digits.
+    fn experiment(&self, _: usize) -> Option<Experiment> {
+        Some(Experiment::default().with(|e| {
+            e.model = known("mlp:1024-1024");
+            e.compressors = plans(["none", "3lc", "topk:ratio=0.01"]);
+            e.steps = 4;
+            e.batch = 4;
+            e.evaluations = 1;
+            e.evaluate_at_most = 1;
+            e.links_mbit = vec![100.0, 1_000.0];
+            e.raw_vectors = false;
+        }))
+    }
+
+    fn variants(&self, _: usize, experiment: &Experiment, workers: Option<usize>) -> Vec<Experiment> {
+        let all = workers.map_or(WORKERS.to_vec(), |one| vec![one]);
+        let variant = |workers, (exchange, specs): (&str, &[&str])| {
+            experiment.clone().with(|e| {
+                e.workers = workers;
+                e.exchange = known(exchange);
+                e.compressors = plans(specs);
+            })
+        };
+        let with = |&workers| EXCHANGES.map(|exchange| variant(workers, exchange));
+        all.iter().flat_map(with).collect()
+    }
+
+    fn fixed(&self) -> &'static [&'static str] {
+        &["exchange", "seed", "fraction"]
+    }
+
+    fn runs_under_mpi(&self) -> bool {
+        true
+    }
+
+    /// Also shows the runs of other jobs, which had more or fewer processes.
+    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
+        let first = &results.runs[0];
+        let mut all = results::read(&results.out.join("runs.jsonl"))?;
+        all.retain(|run| {
+            (run.steps, run.batch, run.seed) == (first.steps, first.batch, first.seed)
+                && (&run.model, &run.data_checksum) == (&first.model, &first.data_checksum)
+        });
+        let links = results.experiment.links();
+        let grid = grid(&all, &links)?;
+        let lines: String =
+            crossings(&all, &links)?.iter().map(|line| format!("- {line}\n")).collect();
+        let text = format!(
+            "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
+             workers; with more, gradients differ, and a scatter-reduce compresses slices, each with a scale of its own. Time: \
+             the processor time of compressing and decompressing, and the link model's for the bytes; without the first \
+             step.\n\n{}\n{lines}",
+            first.model,
+            first.parameters,
+            grid.markdown(),
+        );
+        let charts = charts(&all, &links)?;
+        Ok(page(self, results.command, &text, &charts, vec![grid.terminal(), lines]))
+    }
 }
 
 /// What a worker sends in a step, as the runs counted it.
@@ -63,7 +112,8 @@ fn bytes(run: &RunRecord) -> f64 {
     run.bytes_up / run.steps.max(1) as f64
 }
 
-/// What the formulas make of messages of `b` bytes; `None` where they need to know how messages overlap.
+/// What a worker sends by the formulas if its messages have `b` bytes; `None` where that depends on how messages
+/// overlap.
 fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
     match run.exchange.parse::<Exchange>().ok()? {
@@ -93,7 +143,7 @@ fn seconds(run: &RunRecord, link: Link) -> Result<f64, TestbedError> {
             .trace
             .iter()
             .skip(1)
-            .map(|step| gradwire_train::run::StepRecord { update: 0.0, ..*step })
+            .map(|step| StepRecord { update: 0.0, ..*step })
             .collect(),
         ..run.clone()
     };
@@ -103,8 +153,8 @@ fn seconds(run: &RunRecord, link: Link) -> Result<f64, TestbedError> {
 /// Every run: bytes beside the formula, and time over each link.
 ///
 /// # Errors
-/// If a run is of a strategy that this version does not know.
-pub fn grid(runs: &[RunRecord], links: &[Link]) -> Result<Grid, TestbedError> {
+/// If a run is of an exchange that this version does not know.
+fn grid(runs: &[RunRecord], links: &[Link]) -> Result<Grid, TestbedError> {
     let mut head = vec!["exchange", "compressor", "workers", "sent", "by the formula", "off"]
         .into_iter()
         .map(str::to_owned)
@@ -136,16 +186,19 @@ pub fn grid(runs: &[RunRecord], links: &[Link]) -> Result<Grid, TestbedError> {
 ///
 /// # Errors
 /// As for [`grid`].
-pub fn charts(runs: &[RunRecord], links: &[Link]) -> Result<Vec<(String, Chart)>, TestbedError> {
-    let mut charts = vec![(
+fn charts(runs: &[RunRecord], links: &[Link]) -> Result<Charts, TestbedError> {
+    let mut charts: Charts = vec![(
         "bytes.svg".to_owned(),
-        chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| Ok(bytes(run) / 1e3))?,
+        Box::new(chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| {
+            Ok(bytes(run) / 1e3)
+        })?),
     )];
     for &link in links {
         let rate = bandwidth(link.bits_per_second);
-        let name = format!("time-{}.svg", rate.replace([' ', '/'], "-").to_lowercase());
+        let name = format!("time-{}.svg", file_name(&rate));
         let title = format!("Exchange at {rate}");
-        charts.push((name, chart(title, "ms a step", runs, |run| Ok(1e3 * seconds(run, link)?))?));
+        let chart = chart(title, "ms a step", runs, |run| Ok(1e3 * seconds(run, link)?))?;
+        charts.push((name, Box::new(chart)));
     }
     Ok(charts)
 }
@@ -177,7 +230,7 @@ fn chart(
 ///
 /// # Errors
 /// As for [`grid`].
-pub fn crossings(runs: &[RunRecord], links: &[Link]) -> Result<Vec<String>, TestbedError> {
+fn crossings(runs: &[RunRecord], links: &[Link]) -> Result<Vec<String>, TestbedError> {
     let mut lines = Vec::new();
     let gathered = runs.iter().filter(|run| run.exchange == "all-gather");
     let mut compressors: Vec<&str> = gathered.map(|run| run.compressor.as_str()).collect();
@@ -268,10 +321,11 @@ mod tests {
     }
 
     #[test]
-    fn every_strategy_runs_with_every_number_of_workers() {
-        let all = variants(&experiment(), None);
+    fn every_exchange_runs_with_every_number_of_workers() {
+        let experiment = ExchangeScaling.experiment(0).unwrap();
+        let all = ExchangeScaling.variants(0, &experiment, None);
         assert_eq!(all.len(), WORKERS.len() * EXCHANGES.len());
         assert!(all.iter().all(|one| one.check().is_ok()));
-        assert!(variants(&experiment(), Some(3)).iter().all(|one| one.workers == 3));
+        assert!(ExchangeScaling.variants(0, &experiment, Some(3)).iter().all(|one| one.workers == 3));
     }
 }

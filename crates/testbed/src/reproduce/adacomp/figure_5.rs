@@ -1,0 +1,54 @@
+//! Figures 5 and 6 of the AdaComp paper: residuals over training, with the fully connected layer compressed alone.
+
+use super::paper::{self, CIFAR_CNN};
+use super::tables::table;
+use crate::TestbedError;
+use crate::experiment::Experiment;
+use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
+use crate::reproduce::study::{Report, Results, Study, plans};
+use crate::runner::Progress;
+use crate::summary::summarize;
+
+/// Figure 5.
+pub(crate) struct Figure5;
+
+/// The baseline, and methods that compress the fully connected layer alone.
+const COMPRESSORS: [&str; 5] = [
+    "none",
+    "local-selection:fc=200",
+    "local-selection:fc=300",
+    "local-selection:fc=1000",
+    "adacomp:fc=5000",
+];
+
+impl Study for Figure5 {
+    fn id(&self) -> &'static str {
+        "adacomp-fig5"
+    }
+
+    fn summary(&self) -> &'static str {
+        "residuals over training, the fully connected layer compressed alone (Figures 5 and 6)"
+    }
+
+    fn citation(&self) -> &'static str {
+        paper::CITATION
+    }
+
+    fn experiment(&self, _: usize) -> Option<Experiment> {
+        Some(CIFAR_CNN.experiment().with(|e| {
+            e.compressors = plans(COMPRESSORS);
+            e.raw_names = vec!["conv".to_owned()];
+        }))
+    }
+
+    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
+        let (experiment, full) = (results.experiment, results.longest());
+        let summary = summarize(&full, &experiment.links())?;
+        let table = table(None, &experiment.compressors, &summary, &full);
+        let mut charts = charts_of_layers(&full);
+        charts.extend(charts_over_steps(&summary, &full));
+        let setup = CIFAR_CNN.setup(&full[0], experiment.seeds.len());
+        let findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
+        Ok(findings.report(self, results))
+    }
+}
