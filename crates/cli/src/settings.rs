@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use gradwire_exchange::{Exchange, Rule};
+use gradwire_models::Split;
+use gradwire_models::models::ModelKind;
+use gradwire_models::optim::OptimizerKind;
+use gradwire_models::schedule::LearningRate;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_train::models::ModelKind;
-use gradwire_train::optim::OptimizerKind;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Payload, Split, Straggler};
-use gradwire_train::schedule::LearningRate;
+use gradwire_train::run::{Payload, Straggler};
 
 use crate::failure::Failure;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gradwire_train::data::DataError;
+use gradwire_models::data::DataError;
 use gradwire_train::run::TrainError;
 
 /// An experiment that cannot be read, run or reported. Names the thing and the remedy.

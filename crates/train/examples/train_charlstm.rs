@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire_train::data::load;
-use gradwire_train::models::UNROLL;
-use gradwire_train::run::{Evaluation, Observer, Payload, RunConfig, RunOptions, Split, run};
+use gradwire_models::Split;
+use gradwire_models::data::load;
+use gradwire_models::models::UNROLL;
+use gradwire_train::run::{Evaluation, Observer, Payload, RunConfig, RunOptions, run};
 
 /// Prints evaluations as they come.
 struct Progress;

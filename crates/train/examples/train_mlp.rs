@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire_train::data::embedded;
-use gradwire_train::run::{Evaluation, Observer, Payload, RunConfig, RunOptions, Split, run};
+use gradwire_models::Split;
+use gradwire_models::data::embedded;
+use gradwire_train::run::{Evaluation, Observer, Payload, RunConfig, RunOptions, run};
 
 /// Prints evaluations as they come.
 struct Progress;

@@ -26,8 +26,8 @@ use gradwire_exchange::{Overlapped, Rule, reshard};
 use serde::{Deserialize, Serialize};
 
 use crate::kept;
-use crate::models::floats_of;
 use crate::run::{Diagnosis, Evaluation, Learner, RunConfig, StepRecord};
+use gradwire_models::models::floats_of;
 
 /// Under which keys a worker's exchange keeps its state.
 pub(crate) fn worker_prefix(rank: usize) -> String {

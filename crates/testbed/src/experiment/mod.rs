@@ -9,11 +9,12 @@ use std::path::Path;
 use std::str::FromStr;
 
 use gradwire_exchange::{Exchange, Policy, Rule};
-use gradwire_train::models::{ModelKind, Task};
-use gradwire_train::optim::OptimizerKind;
+use gradwire_models::Split;
+use gradwire_models::models::{ModelKind, Task};
+use gradwire_models::optim::OptimizerKind;
+use gradwire_models::schedule::LearningRate;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Payload, Split, Straggler};
-use gradwire_train::schedule::LearningRate;
+use gradwire_train::run::{Payload, Straggler};
 use serde::{Deserialize, Serialize};
 
 use crate::TestbedError;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gradwire_exchange::Link;
-use gradwire_train::data::{self, DataError, Dataset};
+use gradwire_models::data::{self, DataError, Dataset};
 use gradwire_train::run::{RunConfig, steps_per_epoch};
 
 use super::Experiment;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gradwire_train::data::Dataset;
+use gradwire_models::data::Dataset;
 use gradwire_train::run::{RunConfig, RunRecord};
 
 use super::study::Study;

@@ -9,7 +9,7 @@ use super::TrainError;
 use super::exam::Subject;
 use super::recorder::Sample;
 use super::worker::{Event, Failure, Worker};
-use crate::models::{Score, Statistics};
+use gradwire_models::models::{Score, Statistics};
 
 /// Rounds between two questions whether to stop: each question takes a message there and one back.
 const ROUNDS_BETWEEN: u64 = 8;

@@ -1,7 +1,7 @@
 //! Batches as a model takes them: normalised floats and labels.
 
 use super::order::Order;
-use crate::data::{ImageSet, Images, augment, normalise, shift};
+use gradwire_models::data::{ImageSet, Images, augment, normalise, shift};
 
 /// The training batches of one worker.
 pub(super) struct Batches<'a> {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::exam::{Exam, Subject};
 use super::meeting::{Cancelled, Meeting};
 use super::worker::{Failure, Worker};
-use crate::models::Score;
+use gradwire_models::models::Score;
 
 /// Where the other workers are.
 pub(super) enum Company {

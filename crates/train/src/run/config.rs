@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use gradwire_exchange::{Exchange, Rule};
 
-use super::Split;
-use crate::data::Dataset;
-use crate::models::ModelKind;
-use crate::optim::OptimizerKind;
 use crate::plan::Plan;
-use crate::schedule::LearningRate;
+use gradwire_models::Split;
+use gradwire_models::data::Dataset;
+use gradwire_models::models::ModelKind;
+use gradwire_models::optim::OptimizerKind;
+use gradwire_models::schedule::LearningRate;
 
 /// Everything that defines a run; the same configuration gives the same bits (backup workers
 /// excepted, whose steps depend on who arrives first).

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gradwire::StateError;
 use gradwire_exchange::ExchangeError;
 
-use crate::models::ModelError;
+use gradwire_models::models::ModelError;
 
 /// A run that cannot begin, or cannot go on. All its threads have ended.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use super::gate::Gate;
 use super::learner::Learner;
-use crate::models::{Score, Statistics};
+use gradwire_models::models::{Score, Statistics};
 
 /// What is evaluated: a model's parameters, and on how many images or tokens.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use super::exam::Subject;
 use super::rating_batches::RatingBatches;
 use super::text_batches::{LEAST, TEST_PARTS, TestPart, TextBatches, steps_per_epoch};
 use super::{RunConfig, TrainError};
-use crate::data::{Content, ImageSet, Ratings, Text};
-use crate::models::{
+use gradwire_models::data::{Content, ImageSet, Ratings, Text};
+use gradwire_models::models::{
     Dropout, ImageShape, LanguageModel, Memory, Model, Pairs, Recommender, Score, Statistics,
     cross_entropy,
 };

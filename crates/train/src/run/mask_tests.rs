@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::data::{ImageSet, Images, embedded_sized};
+use gradwire_models::data::{ImageSet, Images, embedded_sized};
 
 /// Noise with a bright square, whose pixels are marked.
 fn squares(count: usize, seed: u64) -> Images {

@@ -33,7 +33,6 @@ mod remote_tests;
 mod rounds;
 mod session;
 mod setup;
-mod split;
 mod svrg;
 #[cfg(test)]
 mod svrg_tests;
@@ -51,7 +50,7 @@ use std::path::PathBuf;
 
 use gradwire_exchange::Link;
 
-use crate::data::{Content, Dataset};
+use gradwire_models::data::{Content, Dataset};
 
 pub use config::{Payload, RunConfig, Straggler};
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
@@ -59,7 +58,6 @@ pub use error::TrainError;
 pub(crate) use learner::Learner;
 pub use record::{Evaluation, Metric, RunRecord, Sent, StepRecord, TrafficEstimate};
 pub use remote::{deadline, run_rank};
-pub use split::{Split, SplitError};
 
 /// Watches a run. All calls but [`stop`](Self::stop) come from the thread that called [`run`].
 pub trait Observer: Send + Sync {

@@ -7,7 +7,7 @@ use super::diagnosis::Layer;
 use super::recorder::Recorder;
 use super::session::{Parts, Run};
 use super::{Evaluation, Metric, RunRecord};
-use crate::models::Score;
+use gradwire_models::models::Score;
 
 impl Run<'_> {
     /// The record of a run that has ended with these parameters.

@@ -6,7 +6,7 @@ use super::learner::Learner;
 use super::rounds::Rounds;
 use super::session::Parts;
 use super::{Payload, RunConfig, TrainError};
-use crate::models::Task;
+use gradwire_models::models::Task;
 
 /// Bytes of gradients that travel together at least, as `f32`: a message costs about as much as so many on a fast
 /// network.

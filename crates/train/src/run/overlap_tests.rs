@@ -8,7 +8,7 @@ use gradwire_exchange::{DistributedOptimizer, ExchangeError, GradientSink, StepR
 
 use super::tests::StopAfter;
 use super::*;
-use crate::data::embedded_sized;
+use gradwire_models::data::embedded_sized;
 
 /// A small run of this model, with overlap or without.
 fn config(model: &str, compressor: &str, exchange: &str, overlap: bool) -> RunConfig {

@@ -4,8 +4,8 @@ use gradwire::Rng;
 
 use super::batches::Slice;
 use super::order::Order;
-use crate::data::Ratings;
-use crate::models::Pairs;
+use gradwire_models::data::Ratings;
+use gradwire_models::models::Pairs;
 
 /// Pairs with items not taken, for each rating (He et al., "Neural collaborative filtering", section 4.1).
 const UNTAKEN: usize = 4;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::data::{embedded_sized, load};
+use gradwire_models::data::{embedded_sized, load};
 
 /// Forty users in two halves, each of which takes items of one half of two hundred.
 fn data() -> Arc<Dataset> {

@@ -4,8 +4,8 @@ use gradwire_exchange::Exchange;
 use serde::{Deserialize, Serialize};
 
 use super::diagnosis::{Diagnosis, Layer};
-use crate::data::{Content, Dataset};
 use crate::plan::Plan;
+use gradwire_models::data::{Content, Dataset};
 
 /// What the quality of a model is measured in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
     let config = super::text_tests::config(compressor);
     RunConfig {
         model: "lenet5".parse().unwrap(),
-        data: std::sync::Arc::new(crate::data::embedded_sized(3, 60, 30)),
+        data: std::sync::Arc::new(gradwire_models::data::embedded_sized(3, 60, 30)),
         batch: 4,
         steps: 10,
         optimizer: "momentum".parse().unwrap(),

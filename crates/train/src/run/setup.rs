@@ -5,9 +5,10 @@ use gradwire_exchange::{Exchange, HEADER_BYTES, Participation, Policy};
 
 use super::learner::check_data;
 use super::rounds::Rounds;
-use super::{Payload, RunConfig, Split, TrainError, overlap, svrg};
-use crate::data::Content;
+use super::{Payload, RunConfig, TrainError, overlap, svrg};
 use crate::plan::Course;
+use gradwire_models::Split;
+use gradwire_models::data::Content;
 
 /// Refuses what cannot run, with the reason.
 pub(super) fn validate(config: &RunConfig) -> Result<(), TrainError> {

@@ -15,8 +15,8 @@ use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
 
 use super::learner::Learner;
 use super::{Payload, RunConfig, TrainError};
-use crate::data::Content;
-use crate::models::floats_of;
+use gradwire_models::data::Content;
+use gradwire_models::models::floats_of;
 
 /// One worker's snapshot. The exchange keeps the mean gradient there.
 pub(super) struct Svrg {

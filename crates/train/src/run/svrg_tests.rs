@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::data::embedded_sized;
+use gradwire_models::data::embedded_sized;
 
 fn config(compressor: &str, svrg: u64) -> RunConfig {
     RunConfig {

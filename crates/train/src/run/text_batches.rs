@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::batches::Slice;
-use crate::models::{Chunk, UNROLL};
+use gradwire_models::models::{Chunk, UNROLL};
 
 /// The training batches of one worker.
 #[derive(Debug)]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::tests::StopAfter;
 use super::*;
-use crate::data::{Text, Unit, embedded_sized};
+use gradwire_models::Split;
+use gradwire_models::data::{Text, Unit, embedded_sized};
 
 /// A text in which each symbol follows from the one before, mostly.
 fn chain(tokens: usize, seed: u64) -> Vec<u32> {

@@ -19,8 +19,8 @@ use super::rounds::Rounds;
 use super::svrg::Svrg;
 use super::{Observer, RunConfig, TrainError};
 use crate::checkpoint;
-use crate::models::Score;
 use crate::plan::position_bits;
+use gradwire_models::models::Score;
 
 /// What a worker tells the thread that keeps the record.
 pub(super) enum Event {

@@ -1,6 +1,7 @@
 //! What the paper reports, and its experiment.
 
-use gradwire_train::run::{Payload, RunRecord, Split};
+use gradwire_models::Split;
+use gradwire_train::run::{Payload, RunRecord};
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;

@@ -1,6 +1,7 @@
 //! What the SBC paper reports, and its experiments with the paper's own hyperparameters.
 
-use gradwire_train::run::{Metric, Payload, RunRecord, Split};
+use gradwire_models::Split;
+use gradwire_train::run::{Metric, Payload, RunRecord};
 
 use crate::accounting;
 use crate::experiment::{Experiment, known};
@@ -174,7 +175,7 @@ pub(super) fn add_accounting(findings: &mut Findings, runs: &[RunRecord]) {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::models::Task;
+    use gradwire_models::models::Task;
 
     use super::*;
 

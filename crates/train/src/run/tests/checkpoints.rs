@@ -8,7 +8,7 @@ use gradwire::State;
 
 use super::*;
 use crate::checkpoint::Checkpoint;
-use crate::data::embedded_sized;
+use gradwire_models::data::embedded_sized;
 
 #[test]
 fn resumed_runs_give_the_bits_of_one_never_stopped() {

@@ -7,7 +7,7 @@ use gradwire::{State, Tensor};
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepReport};
 
 use super::*;
-use crate::data::{Content, Dataset, ImageSet, Images};
+use gradwire_models::data::{Content, Dataset, ImageSet, Images};
 
 /// An exchange that breaks at a step.
 struct Breaks {

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::data::{Dataset, embedded_sized};
+use gradwire_models::Split;
+use gradwire_models::data::{Dataset, embedded_sized};
 
 /// A few digits, the same for all tests.
 fn digits() -> Arc<Dataset> {

@@ -62,7 +62,7 @@ impl Split {
     ///
     /// # Errors
     /// The reason and the remedy, where there are not as many sizes as workers, or a shard is empty.
-    pub(super) fn shards(
+    pub fn shards(
         &self,
         labels: &[u16],
         workers: usize,

@@ -95,16 +95,16 @@ pub(crate) enum Norm<'a> {
 
 /// The running mean and variance of one batch normalisation, by channel.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Statistics {
+pub struct Statistics {
     /// Running mean.
-    pub(crate) mean: Vec<f32>,
+    pub mean: Vec<f32>,
     /// Running (population) variance.
-    pub(crate) variance: Vec<f32>,
+    pub variance: Vec<f32>,
 }
 
 impl Statistics {
     /// Statistics of channels that have seen nothing: mean 0, variance 1.
-    pub(crate) fn new(channels: usize) -> Self {
+    pub fn new(channels: usize) -> Self {
         Self { mean: vec![0.0; channels], variance: vec![1.0; channels] }
     }
 

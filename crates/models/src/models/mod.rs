@@ -43,11 +43,11 @@ pub use kind::{ModelKind, UnknownModel};
 pub use lstm::{Chunk, Dropout, LanguageModel, Memory, UNROLL};
 pub use mlp::Hidden;
 pub use model::{Model, Score};
-pub(crate) use ncf::cross_entropy;
+pub use ncf::cross_entropy;
 pub use ncf::{Pairs, Recommender};
 
-pub(crate) use layers::Statistics;
-pub(crate) use model::floats_of;
+pub use layers::Statistics;
+pub use model::floats_of;
 
 use layers::Pass;
 

@@ -159,7 +159,7 @@ impl Model {
     }
 
     /// As [`evaluate`](Self::evaluate), with another replica's statistics.
-    pub(crate) fn evaluate_with(
+    pub fn evaluate_with(
         &self,
         parameters: &[Vec<f32>],
         statistics: &[Statistics],
@@ -220,12 +220,12 @@ impl Model {
     }
 
     /// The running statistics of batch normalisation.
-    pub(crate) fn statistics(&self) -> &[Statistics] {
+    pub fn statistics(&self) -> &[Statistics] {
         &self.statistics
     }
 
     /// Puts back what [`statistics`](Self::statistics) gave.
-    pub(crate) fn set_statistics(&mut self, statistics: Vec<Statistics>) {
+    pub fn set_statistics(&mut self, statistics: Vec<Statistics>) {
         self.statistics = statistics;
     }
 
@@ -252,11 +252,7 @@ impl Model {
 }
 
 /// An entry of a state that must have a known length.
-pub(crate) fn floats_of(
-    state: &State,
-    entry: String,
-    expected: usize,
-) -> Result<Vec<f32>, StateError> {
+pub fn floats_of(state: &State, entry: String, expected: usize) -> Result<Vec<f32>, StateError> {
     let values = state.floats(&entry)?;
     if values.len() != expected {
         return Err(StateError::WrongSize { entry, found: values.len(), expected });

@@ -276,7 +276,7 @@ fn split(rows: &[f32], width: usize, at: usize) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// −ln of the probability, by a logit, of what is the case; in nats.
-pub(crate) fn cross_entropy(score: f32, taken: bool) -> f64 {
+pub fn cross_entropy(score: f32, taken: bool) -> f64 {
     let score = f64::from(if taken { -score } else { score });
     // ln(1 + eˣ) without overflow.
     score.max(0.0) + (-score.abs()).exp().ln_1p()

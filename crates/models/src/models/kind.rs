@@ -96,7 +96,7 @@ impl ModelKind {
     }
 
     /// What to say where it should learn something else.
-    pub(crate) fn not_for(self, task: Task) -> ModelError {
+    pub fn not_for(self, task: Task) -> ModelError {
         ModelError::Task { model: self, task }
     }
 
