@@ -42,7 +42,7 @@ pub fn html(
 
     let mut over_time = Vec::new();
     for &link in links {
-        over_time.push(figures::quality_over_time(runs, link)?);
+        over_time.push(figures::quality_over_time(runs, link));
     }
     let heading = format!("Training time against {}", first.metric.name());
     page.section(&heading).charts(over_time.iter().map(figure));
@@ -155,14 +155,14 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
         ("parameters", format!("{} in {} tensors", run.parameters, run.tensors)),
         ("compressed", format!("{} parameters", run.compressed_parameters)),
         ("workers", run.workers.to_string()),
-        ("exchange", run.exchange.clone()),
+        ("exchange", run.exchange.to_string()),
         ("steps", run.steps.to_string()),
         ("batch per worker", run.batch.to_string()),
-        ("optimizer", run.optimizer.clone()),
-        ("learning rate", run.learning_rate.clone()),
+        ("optimizer", run.optimizer.to_string()),
+        ("learning rate", run.learning_rate.to_string()),
         ("weight decay", run.weight_decay.to_string()),
         ("norm of gradients", run.clip.map_or("any".to_owned(), |norm| format!("at most {norm}"))),
-        ("crop and flip", if run.augment { "yes" } else { "no" }.to_owned()),
+        ("crop and flip", if run.augment == Some(true) { "yes" } else { "no" }.to_owned()),
         ("seeds", seeds.join(", ")),
         ("time it took", seconds(runs.iter().map(|run| run.seconds).sum())),
     ];

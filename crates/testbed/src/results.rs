@@ -26,12 +26,11 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
         .collect()
 }
 
-/// A copy of `run` for a result file: its trace [thinned](thin) to `points`, its numbers rounded to as
-/// many digits as they are good for. Such a file reads back to the same runs, bit for bit.
+/// A copy of `run` for a result file: its trace [thinned](thin) to `points` entries, its numbers rounded to the digits
+/// that mean something. Such a file reads back to the same runs, bit for bit.
 pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
     let mut run = thin(run, points);
-    let times = [&mut run.seconds, &mut run.weight_decay, &mut run.l1];
-    times.into_iter().for_each(|value| *value = rounded(*value, 6));
+    run.seconds = rounded(run.seconds, 6);
     let exact = [&mut run.quality, &mut run.bytes_up, &mut run.bytes_down];
     exact.into_iter().for_each(|value| *value = rounded(*value, 12));
     for evaluation in &mut run.evaluations {
@@ -51,7 +50,7 @@ pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
     run
 }
 
-/// `value` with so many significant digits.
+/// `value` with `digits` significant digits.
 fn rounded(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
 }
@@ -144,7 +143,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
         let mut run = synthetic::run("none", 1);
-        run.weight_decay = f64::from(1e-4f32);
         run.quality = 1.0 / 3.0;
         run.bytes_up = 1_380_000_123.25;
         for (at, step) in run.trace.iter_mut().enumerate() {
@@ -152,7 +150,7 @@ mod tests {
             step.wire = 1e-7 / (at as f64 + 7.0);
         }
         let run = compact(&run, 200);
-        assert_eq!((run.weight_decay, run.bytes_up), (1e-4, 1_380_000_123.25));
+        assert_eq!(run.bytes_up, 1_380_000_123.25);
         assert_eq!(run.trace[0].loss, 0.333333);
         write(&path, std::slice::from_ref(&run)).unwrap();
         assert_eq!(read(&path).unwrap(), [run]);

@@ -55,7 +55,7 @@ impl Scaled {
 /// Runs on a link.
 ///
 /// # Errors
-/// If a run names a strategy that sends other than gathering and reducing do, or the wire fails.
+/// If ranks do not all send the same number of bytes in a run's exchange, or the transport fails.
 pub fn scaled(runs: &[RunRecord], link: Link) -> Result<Vec<Scaled>, TestbedError> {
     let compute = compute_seconds(runs);
     runs.iter().map(|run| of_run(run, compute, link)).collect()
@@ -67,9 +67,7 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
     let mean = |value: fn(&gradwire_train::run::StepRecord) -> f64| {
         warm.iter().map(value).sum::<f64>() / warm.len().max(1) as f64
     };
-    let exchange: Exchange =
-        run.exchange.parse().map_err(|error| TestbedError::Config(format!("{error}")))?;
-    let phases = match exchange {
+    let phases = match run.exchange {
         Exchange::AllGather => 1,
         Exchange::AllReduce | Exchange::ScatterReduce => 2,
         Exchange::ParameterServer { .. }
@@ -163,7 +161,7 @@ mod tests {
     #[test]
     fn the_wire_takes_at_least_what_its_bytes_take() {
         let mut run = synthetic::run("3lc", 1);
-        run.exchange = "all-gather".to_owned();
+        run.exchange = Exchange::AllGather;
         // In the first step memory is new.
         run.trace[0].compress = 9.0;
         // 300 000 bytes a step at 100 Mbit/s take 24 ms.
@@ -173,7 +171,7 @@ mod tests {
         // 10 ms of compute and half a millisecond of update; 1 and 2 of codec.
         assert!((found.compute - 0.0105).abs() < 1e-9 && (found.codec - 0.003).abs() < 1e-9);
         assert_eq!(found.examples, 128);
-        run.exchange = "server".to_owned();
+        run.exchange = Exchange::default();
         assert!(scaled(&[run], Link::mbit(100.0)).is_err());
     }
 }

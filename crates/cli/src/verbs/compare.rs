@@ -38,7 +38,7 @@ impl Compare {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let mut experiment = self.settings.experiment(Experiment::default())?;
         self.several.apply(&mut experiment);
-        engine::fit(&mut experiment, self.settings.workers)?;
+        engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;
         let runs = experiment.runs(&data);

@@ -101,7 +101,8 @@ impl Reproduce {
         let data = experiment.load_data()?;
         let fractions =
             if self.fractions.is_empty() { study.fractions() } else { &self.fractions };
-        let workers = self.settings.workers.or(processes);
+        let given = self.settings.has("workers").then_some(experiment.workers);
+        let workers = given.or(processes);
         let parts = parts(study, row, &experiment, fractions, workers, &data);
         let runs: Vec<RunConfig> = parts.iter().flat_map(|part| part.runs.clone()).collect();
         let started = engine::start(&runs)?;

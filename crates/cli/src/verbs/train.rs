@@ -59,7 +59,7 @@ impl Train {
         let mut experiment = self.settings.experiment(Experiment::default())?;
         experiment.compressors = vec![self.compressor.clone()];
         experiment.seeds = vec![self.seed];
-        engine::fit(&mut experiment, self.settings.workers)?;
+        engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;
         let config = experiment.runs(&data).remove(0);

@@ -90,9 +90,9 @@ impl Study for ExchangeScaling {
                 && (&run.model, &run.data_checksum) == (&first.model, &first.data_checksum)
         });
         let links = results.experiment.links();
-        let grid = grid(&all, &links)?;
+        let grid = grid(&all, &links);
         let lines: String =
-            crossings(&all, &links)?.iter().map(|line| format!("- {line}\n")).collect();
+            crossings(&all, &links).iter().map(|line| format!("- {line}\n")).collect();
         let text = format!(
             "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
              workers; with more, gradients differ, and a scatter-reduce compresses slices, each with a scale of its own. Time: \
@@ -102,7 +102,7 @@ impl Study for ExchangeScaling {
             first.parameters,
             grid.markdown(),
         );
-        let charts = charts(&all, &links)?;
+        let charts = charts(&all, &links);
         Ok(page(self, results.command, &text, &charts, vec![grid.terminal(), lines]))
     }
 }
@@ -116,7 +116,7 @@ fn bytes(run: &RunRecord) -> f64 {
 /// overlap.
 fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
-    match run.exchange.parse::<Exchange>().ok()? {
+    match run.exchange {
         Exchange::AllGather => Some((n - 1.0) * (header + b)),
         Exchange::AllReduce | Exchange::ScatterReduce => {
             Some(2.0 * (n - 1.0) * header + 2.0 * b * (n - 1.0) / n)
@@ -130,14 +130,14 @@ fn formula(run: &RunRecord, b: f64) -> Option<f64> {
 fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     let of = |run: &&RunRecord| run.compressor == compressor && formula(run, 0.0).is_some();
     let least =
-        runs.iter().filter(of).min_by_key(|run| (run.workers, run.exchange != "all-gather"))?;
+        runs.iter().filter(of).min_by_key(|run| (run.workers, run.exchange != Exchange::AllGather))?;
     // Each formula is a line in b.
     let (at_0, at_1) = (formula(least, 0.0)?, formula(least, 1.0)?);
     Some((bytes(least) - at_0) / (at_1 - at_0))
 }
 
 /// Seconds of a step that are the exchange's.
-fn seconds(run: &RunRecord, link: Link) -> Result<f64, TestbedError> {
+fn seconds(run: &RunRecord, link: Link) -> f64 {
     let idle: RunRecord = RunRecord {
         trace: run
             .trace
@@ -151,10 +151,7 @@ fn seconds(run: &RunRecord, link: Link) -> Result<f64, TestbedError> {
 }
 
 /// Every run: bytes beside the formula, and time over each link.
-///
-/// # Errors
-/// If a run is of an exchange that this version does not know.
-fn grid(runs: &[RunRecord], links: &[Link]) -> Result<Grid, TestbedError> {
+fn grid(runs: &[RunRecord], links: &[Link]) -> Grid {
     let mut head = vec!["exchange", "compressor", "workers", "sent", "by the formula", "off"]
         .into_iter()
         .map(str::to_owned)
@@ -165,7 +162,7 @@ fn grid(runs: &[RunRecord], links: &[Link]) -> Result<Grid, TestbedError> {
         let expected = message(runs, &run.compressor).and_then(|b| formula(run, b));
         let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));
         let mut cells = vec![
-            run.exchange.clone(),
+            run.exchange.to_string(),
             run.compressor.clone(),
             run.workers.to_string(),
             kilobytes(bytes(run)),
@@ -175,44 +172,39 @@ fn grid(runs: &[RunRecord], links: &[Link]) -> Result<Grid, TestbedError> {
             }),
         ];
         for &link in links {
-            cells.push(format!("{} ms", significant(1e3 * seconds(run, link)?)));
+            cells.push(format!("{} ms", significant(1e3 * seconds(run, link))));
         }
         grid.push(cells);
     }
-    Ok(grid)
+    grid
 }
 
 /// A chart of bytes, and one of time for each link, with the names of their files.
-///
-/// # Errors
-/// As for [`grid`].
-fn charts(runs: &[RunRecord], links: &[Link]) -> Result<Charts, TestbedError> {
+fn charts(runs: &[RunRecord], links: &[Link]) -> Charts {
     let mut charts: Charts = vec![(
         "bytes.svg".to_owned(),
-        Box::new(chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| {
-            Ok(bytes(run) / 1e3)
-        })?),
+        Box::new(chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| bytes(run) / 1e3)),
     )];
     for &link in links {
         let rate = bandwidth(link.bits_per_second);
         let name = format!("time-{}.svg", file_name(&rate));
         let title = format!("Exchange at {rate}");
-        let chart = chart(title, "ms a step", runs, |run| Ok(1e3 * seconds(run, link)?))?;
+        let chart = chart(title, "ms a step", runs, |run| 1e3 * seconds(run, link));
         charts.push((name, Box::new(chart)));
     }
-    Ok(charts)
+    charts
 }
 
 fn chart(
     title: String,
     unit: &str,
     runs: &[RunRecord],
-    value: impl Fn(&RunRecord) -> Result<f64, TestbedError>,
-) -> Result<Chart, TestbedError> {
+    value: impl Fn(&RunRecord) -> f64,
+) -> Chart {
     let mut series: Vec<Series> = Vec::new();
     for run in runs {
         let label = format!("{}, {}", run.exchange, run.compressor);
-        let point = Point::new(run.workers as f64, value(run)?);
+        let point = Point::new(run.workers as f64, value(run));
         match series.iter_mut().find(|one| one.label == label) {
             Some(one) => one.points.push(point),
             None => {
@@ -223,22 +215,19 @@ fn chart(
     }
     series.iter_mut().for_each(|one| one.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
     let (x, y) = (("workers".to_owned(), Scale::Log), (unit.to_owned(), Scale::Log));
-    Ok(Chart { title, x, y, series })
+    Chart { title, x, y, series }
 }
 
 /// Where scatter-reduce begins to take less time than all-gather, by compressor and link.
-///
-/// # Errors
-/// As for [`grid`].
-fn crossings(runs: &[RunRecord], links: &[Link]) -> Result<Vec<String>, TestbedError> {
+fn crossings(runs: &[RunRecord], links: &[Link]) -> Vec<String> {
     let mut lines = Vec::new();
-    let gathered = runs.iter().filter(|run| run.exchange == "all-gather");
+    let gathered = runs.iter().filter(|run| run.exchange == Exchange::AllGather);
     let mut compressors: Vec<&str> = gathered.map(|run| run.compressor.as_str()).collect();
     compressors.sort_unstable();
     compressors.dedup();
     for compressor in compressors {
         for &link in links {
-            let at = crossing(runs, compressor, link)?;
+            let at = crossing(runs, compressor, link);
             let rate = bandwidth(link.bits_per_second);
             lines.push(match at {
                 Some(workers) => format!(
@@ -250,29 +239,24 @@ fn crossings(runs: &[RunRecord], links: &[Link]) -> Result<Vec<String>, TestbedE
             });
         }
     }
-    Ok(lines)
+    lines
 }
 
 /// The least number of workers from which on scatter-reduce is ahead.
-fn crossing(
-    runs: &[RunRecord],
-    compressor: &str,
-    link: Link,
-) -> Result<Option<usize>, TestbedError> {
+fn crossing(runs: &[RunRecord], compressor: &str, link: Link) -> Option<usize> {
     let mut ahead = Vec::new();
-    for gathered in runs.iter().filter(|r| r.compressor == compressor && r.exchange == "all-gather")
-    {
-        let same = |run: &&RunRecord| {
-            (run.workers, run.compressor.as_str(), run.exchange.as_str())
-                == (gathered.workers, compressor, "scatter-reduce")
-        };
-        if let Some(scattered) = runs.iter().find(same) {
-            ahead.push((gathered.workers, seconds(scattered, link)? < seconds(gathered, link)?));
+    let of = |exchange| {
+        runs.iter().filter(move |run| run.compressor == compressor && run.exchange == exchange)
+    };
+    for gathered in of(Exchange::AllGather) {
+        let scattered = of(Exchange::ScatterReduce).find(|run| run.workers == gathered.workers);
+        if let Some(scattered) = scattered {
+            ahead.push((gathered.workers, seconds(scattered, link) < seconds(gathered, link)));
         }
     }
     ahead.sort_unstable();
     let behind = ahead.iter().rposition(|(_, ahead)| !ahead).map_or(0, |at| at + 1);
-    Ok(ahead.get(behind).map(|(workers, _)| *workers))
+    ahead.get(behind).map(|(workers, _)| *workers)
 }
 
 #[cfg(test)]
@@ -283,7 +267,7 @@ mod tests {
     /// A run whose workers sent `bytes` a step.
     fn run(exchange: &str, workers: usize, bytes: f64) -> RunRecord {
         let mut run = synthetic::run("3lc", 1);
-        (run.exchange, run.workers) = (exchange.to_owned(), workers);
+        (run.exchange, run.workers) = (known(exchange), workers);
         run.bytes_up = bytes * run.steps as f64;
         run.bytes_down = run.bytes_up;
         run
@@ -299,7 +283,7 @@ mod tests {
         ];
         assert_eq!(message(&runs, "3lc"), Some(988.0));
         assert_eq!(formula(&runs[1], 988.0), Some(3000.0));
-        let text = grid(&runs, &[Link::mbit(100.0)]).unwrap().markdown();
+        let text = grid(&runs, &[Link::mbit(100.0)]).markdown();
         assert!(text.contains("+0.0 %") && text.contains("+1.0 %"), "{text}");
     }
 
@@ -313,11 +297,11 @@ mod tests {
             runs.push(run("scatter-reduce", workers, 1e6 * scattered));
         }
         let link = Link::mbit(1.0);
-        assert_eq!(crossing(&runs, "3lc", link).unwrap(), Some(12));
-        assert!(crossings(&runs, &[link]).unwrap()[0].contains("from 12 workers on"));
-        assert_eq!(crossing(&runs[..6], "3lc", link).unwrap(), None);
-        assert!(crossings(&runs[..6], &[link]).unwrap()[0].contains("does not stay ahead"));
-        assert_eq!(charts(&runs, &[link]).unwrap().len(), 2);
+        assert_eq!(crossing(&runs, "3lc", link), Some(12));
+        assert!(crossings(&runs, &[link])[0].contains("from 12 workers on"));
+        assert_eq!(crossing(&runs[..6], "3lc", link), None);
+        assert!(crossings(&runs[..6], &[link])[0].contains("does not stay ahead"));
+        assert_eq!(charts(&runs, &[link]).len(), 2);
     }
 
     #[test]

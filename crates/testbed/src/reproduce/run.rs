@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gradwire_models::data::Dataset;
 use gradwire_train::run::{RunConfig, RunRecord};
+use gradwire_train::settings::TrainingSettings;
 
 use super::study::Study;
 use crate::TestbedError;
@@ -25,10 +26,9 @@ pub struct Part {
 impl Part {
     /// Whether a run is of this part rather than of another: parts differ in these settings only.
     fn has(&self, run: &RunRecord) -> bool {
-        let Experiment { workers, batch, exchange, learning_rate, .. } = &self.experiment;
-        (run.workers, run.batch) == (*workers, *batch)
-            && run.exchange == exchange.to_string()
-            && run.learning_rate == learning_rate.to_string()
+        let TrainingSettings { workers, batch, exchange, learning_rate, .. } = &self.experiment.settings;
+        (run.workers, run.batch, run.exchange) == (*workers, *batch, *exchange)
+            && run.learning_rate == *learning_rate
     }
 }
 

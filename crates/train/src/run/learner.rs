@@ -79,7 +79,7 @@ impl<'a> Learner<'a> {
                     classes: data.train.classes,
                 };
                 let model = Model::new(config.model, shape)?;
-                let batches = Batches::new(data, config.seed, config.augment, slice);
+                let batches = Batches::new(data, config.seed, config.augments(), slice);
                 Ok(Self::Images(Box::new(ImageLearner { model, rank, batches, data })))
             }
             Content::Ratings(data) => {
@@ -390,10 +390,10 @@ pub(super) fn check_data(config: &RunConfig) -> Result<(), TrainError> {
         Content::Images(images) if images.train.is_empty() || images.test.is_empty() => {
             refuse("the data set needs at least one training and one test image".to_owned())
         }
-        Content::Images(images) if images.train.is_masked() && config.augment => {
+        Content::Images(images) if images.train.is_masked() && config.augments() => {
             refuse("crops and flips would part images from their masks; leave them off".to_owned())
         }
-        Content::Text(_) | Content::Ratings(_) if config.augment => refuse(format!(
+        Content::Text(_) | Content::Ratings(_) if config.augments() => refuse(format!(
             "crops and flips are for images; leave them off for {}",
             config.data.task()
         )),

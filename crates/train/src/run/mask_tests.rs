@@ -28,17 +28,7 @@ fn data() -> Arc<Dataset> {
 }
 
 fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
-    RunConfig {
-        model: model.parse().unwrap(),
-        data,
-        batch: 4,
-        steps: 12,
-        optimizer: "rmsprop".parse().unwrap(),
-        learning_rate: "0.001".parse().unwrap(),
-        clip: None,
-        evaluate_every: 0,
-        ..super::text_tests::config("none")
-    }
+    super::text_tests::config("none").with(|c| { c.model = model.parse().unwrap(); c.data = data; c.batch = 4; c.steps = 12; c.optimizer = "rmsprop".parse().unwrap(); c.learning_rate = "0.001".parse().unwrap(); c.clip = None; c.evaluate_every = 0; })
 }
 
 #[test]
@@ -59,9 +49,9 @@ fn models_and_splits_that_masks_do_not_go_with_are_refused() {
     };
     refused(config("lenet5", data()), "choose unet");
     refused(config("unet", Arc::new(embedded_sized(0, 40, 10))), "images by masks");
-    refused(RunConfig { augment: true, ..config("unet", data()) }, "part images from their masks");
+    refused(config("unet", data()).with(|c| c.augment = Some(true)), "part images from their masks");
     refused(
-        RunConfig { split: "classes".parse().unwrap(), ..config("unet", data()) },
+        config("unet", data()).with(|c| c.split = "classes".parse().unwrap()),
         "take shared",
     );
 }

@@ -52,7 +52,8 @@ use gradwire_exchange::Link;
 
 use gradwire_models::data::{Content, Dataset};
 
-pub use config::{Payload, RunConfig, Straggler};
+pub use crate::settings::{Payload, Straggler};
+pub use config::RunConfig;
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;
 pub(crate) use learner::Learner;

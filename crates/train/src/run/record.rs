@@ -1,10 +1,13 @@
 //! What a training run reports.
 
+use std::ops::{Deref, DerefMut};
+
 use gradwire_exchange::Exchange;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::diagnosis::{Diagnosis, Layer};
 use crate::plan::Plan;
+use crate::settings::TrainingSettings;
 use gradwire_models::data::{Content, Dataset};
 
 /// What the quality of a model is measured in.
@@ -155,9 +158,7 @@ pub struct Evaluation {
 pub struct RunRecord {
     /// gradwire's version.
     pub version: String,
-    /// The model.
-    pub model: String,
-    /// Its parameters.
+    /// Parameters of the model.
     pub parameters: usize,
     /// Its tensors.
     pub tensors: usize,
@@ -171,69 +172,21 @@ pub struct RunRecord {
     pub data_checksum: String,
     /// The compressor's spec.
     pub compressor: String,
-    /// The strategy.
-    pub exchange: String,
-    /// What workers sent: gradients, updates or weights.
-    #[serde(default = "gradients")]
-    pub send: String,
-    /// How the training set was split.
-    #[serde(default = "shared")]
-    pub split: String,
-    /// The part of the workers that took part in each round.
-    #[serde(default = "one")]
-    pub participation: f64,
-    /// The probability with which one of those failed to deliver.
-    #[serde(default)]
-    pub dropout: f64,
-    /// Whether workers forgot the momentum of what they had sent.
-    #[serde(default)]
-    pub mask: bool,
-    /// Whether gradients of the last layers were exchanged while those of the first were still being computed.
-    #[serde(default, skip_serializing_if = "is_off")]
-    pub overlap: bool,
+    /// The seed.
+    pub seed: u64,
+    /// The settings, which are the record's fields, too: `record.workers`.
+    #[serde(
+        flatten,
+        serialize_with = "TrainingSettings::write",
+        deserialize_with = "recorded_settings"
+    )]
+    pub settings: TrainingSettings,
+    /// Settings that a record of an earlier version does not say; the record has their defaults.
+    #[serde(flatten, skip_serializing, deserialize_with = "unsaid_settings")]
+    pub unsaid: Vec<&'static str>,
     /// Exchanges; 0 in records that do not say.
     #[serde(default)]
     pub rounds: u64,
-    /// Number of workers.
-    pub workers: usize,
-    /// Training steps.
-    pub steps: u64,
-    /// Examples per worker and step.
-    pub batch: usize,
-    /// The update rule.
-    pub optimizer: String,
-    /// ℓ2 penalty.
-    pub weight_decay: f64,
-    /// ℓ1 penalty.
-    #[serde(default)]
-    pub l1: f64,
-    /// Steps between snapshots of variance-reduced gradients; 0 for plain ones.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub svrg: u64,
-    /// The worker that was held up, and by how much.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub straggler: Option<String>,
-    /// Compressors of certain tensors.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<String>,
-    /// Whether tensors of one dimension or none travelled uncompressed.
-    #[serde(default)]
-    pub raw_vectors: bool,
-    /// Tensors with fewer elements travelled uncompressed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw_below: Option<usize>,
-    /// Tensors with one of these in their name did so, too; `None` in records that do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw_names: Option<Vec<String>>,
-    /// The learning-rate schedule.
-    pub learning_rate: String,
-    /// Whether training images were cropped and flipped.
-    pub augment: bool,
-    /// The seed.
-    pub seed: u64,
-    /// The bound on the norm of each worker's gradient.
-    #[serde(default)]
-    pub clip: Option<f64>,
     /// What the quality is measured in.
     #[serde(default)]
     pub metric: Metric,
@@ -293,28 +246,37 @@ impl TrafficEstimate {
     }
 }
 
-fn gradients() -> String {
-    "gradients".to_owned()
-}
-
-fn shared() -> String {
-    "shared".to_owned()
-}
-
 fn is_nothing(seconds: &f64) -> bool {
     *seconds == 0.0
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+/// The settings of a record. Earlier versions left some out, and meant other values than today's defaults.
+fn recorded_settings<'de, D: Deserializer<'de>>(from: D) -> Result<TrainingSettings, D::Error> {
+    let mut settings =
+        TrainingSettings { mask: false, raw_vectors: false, ..TrainingSettings::default() };
+    settings.read_all(from)?;
+    Ok(settings)
 }
 
-fn is_off(switch: &bool) -> bool {
-    !switch
+fn unsaid_settings<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'static str>, D::Error> {
+    let said = TrainingSettings::default().read_all(from)?;
+    let mut unsaid = vec!["raw_below", "raw_names"];
+    unsaid.retain(|name| !said.contains(name));
+    Ok(unsaid)
 }
 
-fn one() -> f64 {
-    1.0
+impl Deref for RunRecord {
+    type Target = TrainingSettings;
+
+    fn deref(&self) -> &TrainingSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for RunRecord {
+    fn deref_mut(&mut self) -> &mut TrainingSettings {
+        &mut self.settings
+    }
 }
 
 impl RunRecord {
@@ -328,9 +290,8 @@ impl RunRecord {
         }
         let compressor = plan.first().compressor();
         let bits = f64::from(compressor.value_bits()?);
-        let exchange: Exchange = self.exchange.parse().ok()?;
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
-        let varies = match exchange {
+        let varies = match self.exchange {
             Exchange::ScatterReduce => !everyone,
             // Sums grow on their way; leaders send what members do not.
             Exchange::SparseAllReduce | Exchange::Hierarchical { .. } => true,
@@ -348,7 +309,7 @@ impl RunRecord {
             nonzeros: all / self.rounds as f64,
             position_bits: position_bits / all,
             value_bits: ((sparse + dense) * bits + raw * 32.0) / all,
-            receivers: exchange.receivers(self.workers),
+            receivers: self.exchange.receivers(self.workers),
         })
     }
 

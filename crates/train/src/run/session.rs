@@ -139,7 +139,7 @@ impl Parts<'_> {
     /// How long a rank waits for another: without part in a round it waits as long as that lasts.
     pub(super) fn deadline(&self, config: &RunConfig) -> Duration {
         let longest = u32::try_from(self.rounds.longest()).unwrap_or(u32::MAX);
-        config.deadline.saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline))
+        config.deadline().saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline()))
     }
 
     /// What a worker trains on its own with between two rounds, where it does.

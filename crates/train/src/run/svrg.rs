@@ -94,7 +94,7 @@ pub(super) fn check(config: &RunConfig) -> Result<(), TrainError> {
     let each_step = config.compressor.first().every() == 1 && config.compressor.is_of_one();
     let conditions = [
         (images, "a fixed set of training images"),
-        (!config.augment, "images as they are: leave augmentation off"),
+        (!config.augments(), "images as they are: leave augmentation off"),
         (config.send == Payload::Gradients, "gradients to be sent"),
         (everyone, "every worker in every round"),
         (each_step, "one compressor, and an exchange at each step: leave out every="),

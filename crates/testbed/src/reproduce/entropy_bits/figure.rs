@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn windows_of_any_length_show_what_an_exchange_took() {
         // 1500 steps, exchanges after 600, 1200 and the last, of 4 bits a parameter to each of 4 others.
-        let mut run =
-            RunRecord { workers: 5, parameters: 1000, steps: 1500, ..synthetic::run("none", 1) };
+        let mut run = synthetic::run("none", 1);
+        (run.workers, run.parameters, run.steps) = (5, 1000, 1500);
         let bytes = |exchanges: f64, window: f64| exchanges * 4.0 * 500.0 / window;
         let record = |step, exchanges, window| StepRecord {
             step,

@@ -153,7 +153,7 @@ impl Row {
         row("batch", self.batch.to_string(), run.batch.to_string());
         row("optimizer", self.optimizer.to_owned(), run.optimizer.to_string());
         row("learning rate", self.learning_rate.to_owned(), run.learning_rate.to_string());
-        let augmented = match (run.augment, self.metric) {
+        let augmented = match (run.augment == Some(true), self.metric) {
             (true, _) => "yes",
             (false, Metric::Accuracy | Metric::Iou | Metric::HitRate) => "no",
             (false, Metric::Perplexity) => "–",

@@ -123,7 +123,7 @@ impl Measured {
     /// The steps of a run over links that `tc` holds to `mbit` megabits per second.
     ///
     /// # Errors
-    /// If its record has no times on a wall clock, or is of an exchange that this version does not know.
+    /// If its record has no times on a wall clock.
     fn of(run: &RunRecord, common: Common, mbit: f64) -> Result<Self, TestbedError> {
         let run = &without_first(run);
         let seconds = run.trace.iter().map(|step| step.wall).sum::<f64>() / run.steps as f64;
@@ -134,9 +134,9 @@ impl Measured {
             )));
         }
         let link = Link::mbit(mbit * PAYLOAD);
-        let modelled = step_seconds(run, common, link)?;
+        let modelled = step_seconds(run, common, link);
         let unbounded = Link { bits_per_second: f64::INFINITY, ..link };
-        let wire = 1.0 - step_seconds(run, common, unbounded)? / modelled;
+        let wire = 1.0 - step_seconds(run, common, unbounded) / modelled;
         Ok(Self { compressor: run.compressor.clone(), mbit, seconds, modelled, wire })
     }
 
@@ -155,13 +155,14 @@ impl Measured {
 fn without_first(run: &RunRecord) -> RunRecord {
     let trace = run.trace.get(1..).unwrap_or_default().to_vec();
     let sum = |bytes: fn(&StepRecord) -> f64| trace.iter().map(bytes).sum();
-    RunRecord {
-        steps: trace.len() as u64,
+    let mut rest = RunRecord {
         bytes_up: sum(|step| step.bytes_up),
         bytes_down: sum(|step| step.bytes_down),
         trace,
         ..run.clone()
-    }
+    };
+    rest.steps = rest.trace.len() as u64;
+    rest
 }
 
 /// The steps of all `runs` over links that `tc` holds to `mbit` megabits per second.
@@ -169,7 +170,7 @@ fn without_first(run: &RunRecord) -> RunRecord {
 /// # Errors
 /// As for [`Measured::of`].
 fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
-    let common = Common::of(runs)?;
+    let common = Common::of(runs);
     runs.iter().map(|run| Measured::of(run, common, mbit)).collect()
 }
 

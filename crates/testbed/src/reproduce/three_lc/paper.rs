@@ -130,17 +130,17 @@ pub(super) fn setup(experiment: &Experiment, run: &RunRecord) -> Grid {
     row("model", "ResNet-110", format!("{} ({} parameters)", run.model, run.parameters));
     row("data", "CIFAR-10", run.data.clone());
     row("workers", "10", run.workers.to_string());
-    row("exchange", "1 parameter server", run.exchange.clone());
+    row("exchange", "1 parameter server", run.exchange.to_string());
     row("images a worker and step", "32", run.batch.to_string());
     row("steps", &epochs(25_600.0, 10.0, 32.0, 50_000.0), run.steps.to_string());
-    row("optimizer", "momentum 0.9", run.optimizer.clone());
+    row("optimizer", "momentum 0.9", run.optimizer.to_string());
     row("weight decay", "0.0001", run.weight_decay.to_string());
     row(
         "learning rate",
         "cosine from 1 to 0.01 (0.1 to 0.001, times 10)",
-        run.learning_rate.clone(),
+        run.learning_rate.to_string(),
     );
-    row("crop and flip", "yes", if run.augment { "yes" } else { "no" }.to_owned());
+    row("crop and flip", "yes", if run.augment == Some(true) { "yes" } else { "no" }.to_owned());
     row(
         "uncompressed",
         "batch normalisation",
@@ -155,6 +155,7 @@ pub(super) fn setup(experiment: &Experiment, run: &RunRecord) -> Grid {
     row("network", "throttled by Linux Traffic Control", "modelled from counted bytes".to_owned());
     grid.left_aligned()
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

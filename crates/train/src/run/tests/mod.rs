@@ -9,9 +9,9 @@ mod updates;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::*;
+use crate::settings::TrainingSettings;
 use gradwire_models::Split;
 use gradwire_models::data::{Dataset, embedded_sized};
 
@@ -23,44 +23,26 @@ fn digits() -> Arc<Dataset> {
 }
 
 pub(super) fn config(compressor: &str, exchange: &str) -> RunConfig {
-    RunConfig {
+    let settings = TrainingSettings {
         model: "mlp".parse().unwrap(),
-        data: digits(),
-        compressor: compressor.parse().unwrap(),
-        send: Payload::Gradients,
-        split: Split::Shared,
-        participation: 1.0,
-        dropout: 0.0,
-        mask: true,
-        overlap: false,
         exchange: exchange.parse().unwrap(),
         workers: 2,
         steps: 12,
         batch: 16,
-        optimizer: "momentum".parse().unwrap(),
-        weight_decay: 1e-4,
-        l1: 0.0,
-        svrg: 0,
-        clip: None,
         learning_rate: "cosine:from=0.05".parse().unwrap(),
-        augment: false,
-        seed: 5,
-        raw_vectors: true,
-        raw_below: 256,
-        raw_names: Vec::new(),
-        rules: Vec::new(),
-        evaluate_every: 0,
         evaluate_at_most: 100,
-        deadline: Duration::from_secs(60),
-        check_every: 4,
-        straggler: None,
-        diagnose_every: 0,
-    }
+        deadline_s: 60.0,
+        ..TrainingSettings::default()
+    };
+    RunConfig::new(settings, digits(), compressor.parse().unwrap()).with(|c| {
+        c.seed = 5;
+        c.check_every = 4;
+    })
 }
 
 /// A configuration in which workers train on their own.
 fn updates(compressor: &str, exchange: &str) -> RunConfig {
-    RunConfig { send: Payload::Updates, ..config(compressor, exchange) }
+    config(compressor, exchange).with(|c| c.send = Payload::Updates)
 }
 
 fn train(config: &RunConfig) -> RunRecord {
