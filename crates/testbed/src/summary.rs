@@ -265,7 +265,9 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
     let plan: Plan = parse(&first.compressor)?;
-    if !matches!(first.exchange, Exchange::ParameterServer { .. }) || first.compressed_parameters == 0 {
+    if !matches!(first.exchange, Exchange::ParameterServer { .. })
+        || first.compressed_parameters == 0
+    {
         return Ok(None);
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
@@ -367,9 +369,7 @@ mod tests {
         let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
         let link = Link::mbit(100.0);
         assert!(summarize(&runs, &[link]).unwrap().lacks_servers);
-        let step = |runs: &[RunRecord]| {
-            step_seconds(&runs[1], Common::of(runs), link)
-        };
+        let step = |runs: &[RunRecord]| step_seconds(&runs[1], Common::of(runs), link);
         let before = step(&runs);
         // Not before all of them are known.
         runs[1].server = Some(0.25);

@@ -70,7 +70,9 @@ impl Reproduce {
         let given = !self.fractions.is_empty() || !self.seeds.is_empty();
         if given || self.settings != Settings::default() {
             let id = study.id();
-            return Err(Failure::Input(format!("{id} trains nothing; leave all flags but --out off")));
+            return Err(Failure::Input(format!(
+                "{id} trains nothing; leave all flags but --out off"
+            )));
         }
         interrupt::listen();
         let (experiment, command) = (&Experiment::default(), &command_line());
@@ -90,7 +92,9 @@ impl Reproduce {
         let processes = engine::processes();
         if processes.is_some() && !study.runs_under_mpi() {
             let id = study.id();
-            return Err(Failure::Input(format!("{id} runs in one process; start it without mpirun")));
+            return Err(Failure::Input(format!(
+                "{id} runs in one process; start it without mpirun"
+            )));
         }
         let mut experiment = self.settings.experiment(experiment)?;
         experiment.compressors = study.compressors(row, experiment.steps);
@@ -99,8 +103,7 @@ impl Reproduce {
         }
         experiment.check()?;
         let data = experiment.load_data()?;
-        let fractions =
-            if self.fractions.is_empty() { study.fractions() } else { &self.fractions };
+        let fractions = if self.fractions.is_empty() { study.fractions() } else { &self.fractions };
         let given = self.settings.has("workers").then_some(experiment.workers);
         let workers = given.or(processes);
         let parts = parts(study, row, &experiment, fractions, workers, &data);

@@ -60,7 +60,12 @@ impl Study for ExchangeScaling {
         }))
     }
 
-    fn variants(&self, _: usize, experiment: &Experiment, workers: Option<usize>) -> Vec<Experiment> {
+    fn variants(
+        &self,
+        _: usize,
+        experiment: &Experiment,
+        workers: Option<usize>,
+    ) -> Vec<Experiment> {
         let all = workers.map_or(WORKERS.to_vec(), |one| vec![one]);
         let variant = |workers, (exchange, specs): (&str, &[&str])| {
             experiment.clone().with(|e| {
@@ -129,8 +134,10 @@ fn formula(run: &RunRecord, b: f64) -> Option<f64> {
 /// all-reduce; from the run with the fewest workers.
 fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     let of = |run: &&RunRecord| run.compressor == compressor && formula(run, 0.0).is_some();
-    let least =
-        runs.iter().filter(of).min_by_key(|run| (run.workers, run.exchange != Exchange::AllGather))?;
+    let least = runs
+        .iter()
+        .filter(of)
+        .min_by_key(|run| (run.workers, run.exchange != Exchange::AllGather))?;
     // Each formula is a line in b.
     let (at_0, at_1) = (formula(least, 0.0)?, formula(least, 1.0)?);
     Some((bytes(least) - at_0) / (at_1 - at_0))
@@ -139,12 +146,7 @@ fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
 /// Seconds of a step that are the exchange's.
 fn seconds(run: &RunRecord, link: Link) -> f64 {
     let idle: RunRecord = RunRecord {
-        trace: run
-            .trace
-            .iter()
-            .skip(1)
-            .map(|step| StepRecord { update: 0.0, ..*step })
-            .collect(),
+        trace: run.trace.iter().skip(1).map(|step| StepRecord { update: 0.0, ..*step }).collect(),
         ..run.clone()
     };
     step_seconds(&idle, Common { compute: 0.0, servers: false }, link)
@@ -183,7 +185,9 @@ fn grid(runs: &[RunRecord], links: &[Link]) -> Grid {
 fn charts(runs: &[RunRecord], links: &[Link]) -> Charts {
     let mut charts: Charts = vec![(
         "bytes.svg".to_owned(),
-        Box::new(chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| bytes(run) / 1e3)),
+        Box::new(chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| {
+            bytes(run) / 1e3
+        })),
     )];
     for &link in links {
         let rate = bandwidth(link.bits_per_second);
@@ -310,6 +314,8 @@ mod tests {
         let all = ExchangeScaling.variants(0, &experiment, None);
         assert_eq!(all.len(), WORKERS.len() * EXCHANGES.len());
         assert!(all.iter().all(|one| one.check().is_ok()));
-        assert!(ExchangeScaling.variants(0, &experiment, Some(3)).iter().all(|one| one.workers == 3));
+        assert!(
+            ExchangeScaling.variants(0, &experiment, Some(3)).iter().all(|one| one.workers == 3)
+        );
     }
 }

@@ -26,7 +26,8 @@ pub struct Part {
 impl Part {
     /// Whether a run is of this part rather than of another: parts differ in these settings only.
     fn has(&self, run: &RunRecord) -> bool {
-        let TrainingSettings { workers, batch, exchange, learning_rate, .. } = &self.experiment.settings;
+        let TrainingSettings { workers, batch, exchange, learning_rate, .. } =
+            &self.experiment.settings;
         (run.workers, run.batch, run.exchange) == (*workers, *batch, *exchange)
             && run.learning_rate == *learning_rate
     }

@@ -28,7 +28,16 @@ fn data() -> Arc<Dataset> {
 }
 
 fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
-    super::text_tests::config("none").with(|c| { c.model = model.parse().unwrap(); c.data = data; c.batch = 4; c.steps = 12; c.optimizer = "rmsprop".parse().unwrap(); c.learning_rate = "0.001".parse().unwrap(); c.clip = None; c.evaluate_every = 0; })
+    super::text_tests::config("none").with(|c| {
+        c.model = model.parse().unwrap();
+        c.data = data;
+        c.batch = 4;
+        c.steps = 12;
+        c.optimizer = "rmsprop".parse().unwrap();
+        c.learning_rate = "0.001".parse().unwrap();
+        c.clip = None;
+        c.evaluate_every = 0;
+    })
 }
 
 #[test]
@@ -49,9 +58,9 @@ fn models_and_splits_that_masks_do_not_go_with_are_refused() {
     };
     refused(config("lenet5", data()), "choose unet");
     refused(config("unet", Arc::new(embedded_sized(0, 40, 10))), "images by masks");
-    refused(config("unet", data()).with(|c| c.augment = Some(true)), "part images from their masks");
     refused(
-        config("unet", data()).with(|c| c.split = "classes".parse().unwrap()),
-        "take shared",
+        config("unet", data()).with(|c| c.augment = Some(true)),
+        "part images from their masks",
     );
+    refused(config("unet", data()).with(|c| c.split = "classes".parse().unwrap()), "take shared");
 }

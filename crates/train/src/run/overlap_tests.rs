@@ -12,7 +12,15 @@ use gradwire_models::data::embedded_sized;
 
 /// A small run of this model, with overlap or without.
 fn config(model: &str, compressor: &str, exchange: &str, overlap: bool) -> RunConfig {
-    tests::config(compressor, exchange).with(|c| { c.model = model.parse().unwrap(); c.data = Arc::new(embedded_sized(3, 60, 30)); c.batch = 4; c.steps = 6; c.overlap = overlap; c.evaluate_every = 3; c.evaluate_at_most = 30; })
+    tests::config(compressor, exchange).with(|c| {
+        c.model = model.parse().unwrap();
+        c.data = Arc::new(embedded_sized(3, 60, 30));
+        c.batch = 4;
+        c.steps = 6;
+        c.overlap = overlap;
+        c.evaluate_every = 3;
+        c.evaluate_at_most = 30;
+    })
 }
 
 fn train(config: &RunConfig) -> RunRecord {
@@ -45,7 +53,9 @@ fn digests_are_those_of_runs_without() {
 
 #[test]
 fn weights_of_shards_and_plans_are_kept() {
-    let plain = config("lenet5", "topk:ratio=0.1 until 0.5 then topk:ratio=0.01", "all-gather", false).with(|c| c.split = "shards:sizes=3+1".parse().unwrap());
+    let plain =
+        config("lenet5", "topk:ratio=0.1 until 0.5 then topk:ratio=0.01", "all-gather", false)
+            .with(|c| c.split = "shards:sizes=3+1".parse().unwrap());
     let early = plain.clone().with(|c| c.overlap = true);
     assert_eq!(train(&early).digest, train(&plain).digest);
 }
@@ -224,7 +234,10 @@ fn steep(step: u64, parameters: &mut [Vec<f32>]) {
 #[test]
 fn a_gradient_that_is_no_number_is_named_though_it_has_left() {
     for overlap in [false, true] {
-        let config = config("mlp:100-200", "none", "all-gather", overlap).with(|c| { c.weight_decay = 0.0; c.check_every = 0; });
+        let config = config("mlp:100-200", "none", "all-gather", overlap).with(|c| {
+            c.weight_decay = 0.0;
+            c.check_every = 0;
+        });
         let (result, log) = followed(&config, steep);
         let error = result.unwrap_err();
         let TrainError::Gradient { tensor, step: 2, .. } = &error else { panic!("{error}") };
@@ -235,7 +248,8 @@ fn a_gradient_that_is_no_number_is_named_though_it_has_left() {
 
 #[test]
 fn a_run_that_diverges_ends() {
-    let config = config("lenet5", "none", "all-gather", true).with(|c| c.learning_rate = "1e30".parse().unwrap());
+    let config = config("lenet5", "none", "all-gather", true)
+        .with(|c| c.learning_rate = "1e30".parse().unwrap());
     let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
     assert!(message.contains("lower the learning rate"), "{message}");
 }
@@ -254,7 +268,13 @@ fn what_does_not_go_with_overlap_is_refused_with_the_remedy() {
     let base = || config("lenet5", "3lc", "all-gather", true);
     let text = super::text_tests::config("3lc");
     for (config, part) in [
-        (text.with(|c| { c.overlap = true; c.exchange = "all-gather".parse().unwrap(); }), "images"),
+        (
+            text.with(|c| {
+                c.overlap = true;
+                c.exchange = "all-gather".parse().unwrap();
+            }),
+            "images",
+        ),
         (base().with(|c| c.exchange = "server".parse().unwrap()), "take all-reduce"),
         (base().with(|c| c.exchange = "hierarchical".parse().unwrap()), "take all-reduce"),
         (base().with(|c| c.send = Payload::Updates), "send gradients"),

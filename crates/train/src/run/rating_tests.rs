@@ -22,7 +22,16 @@ fn data() -> Arc<Dataset> {
 }
 
 fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
-    super::text_tests::config("none").with(|c| { c.model = model.parse().unwrap(); c.data = data; c.batch = 16; c.steps = 200; c.optimizer = "adam".parse().unwrap(); c.learning_rate = "0.005".parse().unwrap(); c.clip = None; c.evaluate_every = 0; })
+    super::text_tests::config("none").with(|c| {
+        c.model = model.parse().unwrap();
+        c.data = data;
+        c.batch = 16;
+        c.steps = 200;
+        c.optimizer = "adam".parse().unwrap();
+        c.learning_rate = "0.005".parse().unwrap();
+        c.clip = None;
+        c.evaluate_every = 0;
+    })
 }
 
 #[test]
@@ -46,7 +55,10 @@ fn two_workers_learn_what_one_does() {
     alone.workers = 1;
     alone.batch = 16;
     alone.steps = 5;
-    let two = alone.clone().with(|c| { c.workers = 2; c.batch = 8; });
+    let two = alone.clone().with(|c| {
+        c.workers = 2;
+        c.batch = 8;
+    });
     let [one, two] = [alone, two].map(|config| run(&config, &(), &RunOptions::default()).unwrap());
     for (a, b) in one.trace.iter().zip(&two.trace) {
         assert!((a.loss - b.loss).abs() < 1e-4, "{} and {}", a.loss, b.loss);

@@ -9,7 +9,18 @@ use super::*;
 
 fn config(compressor: &str, exchange: &str) -> RunConfig {
     let config = super::text_tests::config(compressor);
-    config.with(|c| { c.model = "lenet5".parse().unwrap(); c.data = std::sync::Arc::new(gradwire_models::data::embedded_sized(3, 60, 30)); c.batch = 4; c.steps = 10; c.optimizer = "momentum".parse().unwrap(); c.learning_rate = "0.01".parse().unwrap(); c.clip = None; c.exchange = exchange.parse().unwrap(); c.workers = 3; c.evaluate_every = 4; })
+    config.with(|c| {
+        c.model = "lenet5".parse().unwrap();
+        c.data = std::sync::Arc::new(gradwire_models::data::embedded_sized(3, 60, 30));
+        c.batch = 4;
+        c.steps = 10;
+        c.optimizer = "momentum".parse().unwrap();
+        c.learning_rate = "0.01".parse().unwrap();
+        c.clip = None;
+        c.exchange = exchange.parse().unwrap();
+        c.workers = 3;
+        c.evaluate_every = 4;
+    })
 }
 
 /// What each rank comes to.
@@ -72,7 +83,13 @@ fn processes_have_the_bits_of_threads() {
 
 #[test]
 fn statistics_and_shards_are_the_same_too() {
-    let config = config("topk", "all-gather").with(|c| { c.model = "resnet8".parse().unwrap(); c.split = "shards:sizes=3+2+1".parse().unwrap(); c.participation = 0.7; c.batch = 2; c.steps = 5; });
+    let config = config("topk", "all-gather").with(|c| {
+        c.model = "resnet8".parse().unwrap();
+        c.split = "shards:sizes=3+2+1".parse().unwrap();
+        c.participation = 0.7;
+        c.batch = 2;
+        c.steps = 5;
+    });
     let here = run(&config, &(), &RunOptions::default()).unwrap();
     let apart = first(ranks(&config, &RunOptions::default(), &looks_away));
     assert_eq!((apart.digest, apart.evaluations), (here.digest, here.evaluations));

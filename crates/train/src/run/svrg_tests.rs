@@ -6,7 +6,21 @@ use super::*;
 use gradwire_models::data::embedded_sized;
 
 fn config(compressor: &str, svrg: u64) -> RunConfig {
-    super::text_tests::config("none").with(|c| { c.model = "mlp:16,tanh".parse().unwrap(); c.data = Arc::new(embedded_sized(1, 64, 20)); c.compressor = compressor.parse().unwrap(); c.batch = 8; c.steps = 16; c.optimizer = "sgd".parse().unwrap(); c.learning_rate = "0.05".parse().unwrap(); c.clip = None; c.exchange = "all-gather".parse().unwrap(); c.raw_vectors = false; c.raw_below = 0; c.svrg = svrg; c.evaluate_every = 0; })
+    super::text_tests::config("none").with(|c| {
+        c.model = "mlp:16,tanh".parse().unwrap();
+        c.data = Arc::new(embedded_sized(1, 64, 20));
+        c.compressor = compressor.parse().unwrap();
+        c.batch = 8;
+        c.steps = 16;
+        c.optimizer = "sgd".parse().unwrap();
+        c.learning_rate = "0.05".parse().unwrap();
+        c.clip = None;
+        c.exchange = "all-gather".parse().unwrap();
+        c.raw_vectors = false;
+        c.raw_below = 0;
+        c.svrg = svrg;
+        c.evaluate_every = 0;
+    })
 }
 
 fn done(config: &RunConfig) -> RunRecord {

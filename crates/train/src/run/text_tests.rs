@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 use super::tests::StopAfter;
 use super::*;
 use crate::settings::TrainingSettings;
-use gradwire_models::Split;
 use gradwire_models::data::{Text, Unit, embedded_sized};
 
 /// A text in which each symbol follows from the one before, mostly.
@@ -67,7 +66,12 @@ fn perplexity_begins_with_the_vocabulary_and_falls() {
     let evaluated: Vec<_> = first.evaluations.iter().map(|e| (e.step, e.examples)).collect();
     assert_eq!(evaluated, [(4, 100), (8, 100), (10, 199)]);
 
-    let record = train(&config("none").with(|c| { c.model = "charlstm:32".parse().unwrap(); c.steps = 300; c.learning_rate = "1".parse().unwrap(); c.evaluate_every = 0; }));
+    let record = train(&config("none").with(|c| {
+        c.model = "charlstm:32".parse().unwrap();
+        c.steps = 300;
+        c.learning_rate = "1".parse().unwrap();
+        c.evaluate_every = 0;
+    }));
     let last = record.evaluations.last().unwrap();
     assert!((last.quality - last.loss.exp()).abs() < 1e-9);
     // Seven of eight symbols can be known: an entropy of 0.73, a perplexity of 2.
@@ -87,7 +91,13 @@ fn the_same_configuration_gives_the_same_bits() {
 #[test]
 fn evaluations_do_not_depend_on_the_number_of_workers() {
     // One worker and two compute the same first parameters' perplexity, bit for bit.
-    let still = |workers| config("none").with(|c| { c.workers = workers; c.steps = 1; c.learning_rate = "1e-30".parse().unwrap(); });
+    let still = |workers| {
+        config("none").with(|c| {
+            c.workers = workers;
+            c.steps = 1;
+            c.learning_rate = "1e-30".parse().unwrap();
+        })
+    };
     assert_eq!(train(&still(1)).evaluations, train(&still(2)).evaluations);
 }
 
@@ -134,8 +144,15 @@ fn data_and_model_must_fit_each_other() {
         assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     }
     assert!(
-        run(&base().with(|c| { c.data = text(216, 20); c.steps = 2; }), &(), &RunOptions::default())
-            .is_ok()
+        run(
+            &base().with(|c| {
+                c.data = text(216, 20);
+                c.steps = 2;
+            }),
+            &(),
+            &RunOptions::default()
+        )
+        .is_ok()
     );
 }
 

@@ -43,9 +43,7 @@ impl FromStr for Payload {
             "gradients" => Ok(Payload::Gradients),
             "updates" => Ok(Payload::Updates),
             "weights" => Ok(Payload::Weights),
-            _ => Err(format!(
-                "'{text}' cannot be sent; give gradients, updates or weights"
-            )),
+            _ => Err(format!("'{text}' cannot be sent; give gradients, updates or weights")),
         }
     }
 }

@@ -44,9 +44,8 @@ fn each_setting_takes_its_own_text_and_documents_its_default() {
 #[test]
 fn lists_take_all_their_texts() {
     let mut settings = TrainingSettings::default();
-    let set = |settings: &mut _, name, texts: &[&str]| {
-        Setting::named(name).unwrap().set(settings, texts)
-    };
+    let set =
+        |settings: &mut _, name, texts: &[&str]| Setting::named(name).unwrap().set(settings, texts);
     set(&mut settings, "raw_names", &["conv", "norm"]).unwrap();
     set(&mut settings, "augment", &["off"]).unwrap();
     assert_eq!(settings.raw_names, ["conv", "norm"]);

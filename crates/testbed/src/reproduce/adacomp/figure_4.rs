@@ -48,8 +48,7 @@ impl Study for Figure4 {
         let (experiment, full) = (results.experiment, results.longest());
         let summary = summarize(&full, &experiment.links())?;
         let table = table(None, &experiment.compressors, &summary, &full);
-        let mut charts: Charts =
-            vec![("rate.svg".to_owned(), Box::new(figures::by_rate(&full)))];
+        let mut charts: Charts = vec![("rate.svg".to_owned(), Box::new(figures::by_rate(&full)))];
         charts.extend(charts_over_steps(&summary, &full));
         let setup = CIFAR_CNN.setup(&full[0], experiment.seeds.len());
         let findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);

@@ -118,7 +118,8 @@ impl Row {
         compression: impl IntoIterator<Item = [String; 3]>,
     ) -> Grid {
         let [model, data, _, epochs, _] = self.paper;
-        let line = |what: &str, paper: &str, here: String| [what.to_owned(), paper.to_owned(), here];
+        let line =
+            |what: &str, paper: &str, here: String| [what.to_owned(), paper.to_owned(), here];
         let mut lines = vec![
             line("model", model, format!("{}, {} parameters", run.model, run.parameters)),
             line("data", data, run.data.clone()),

@@ -10,11 +10,8 @@ use crate::summary::Summary;
 use crate::table::{Grid, quality};
 
 /// The methods of Table 2, and their specs: the baseline, AdaComp, and AdaComp with the longest bins.
-pub(super) const METHODS: [(&str, &str); 3] = [
-    ("Baseline", "none"),
-    ("AdaComp", "adacomp"),
-    ("AdaComp, stress", "adacomp:conv=800,fc=8000"),
-];
+pub(super) const METHODS: [(&str, &str); 3] =
+    [("Baseline", "none"), ("AdaComp", "adacomp"), ("AdaComp, stress", "adacomp:conv=800,fc=8000")];
 
 /// Error and compression of each compressor; the paper's errors beside ours where a row of Table 2 is given.
 pub(super) fn table(
@@ -39,8 +36,7 @@ pub(super) fn table(
         let Some(measured) = summary.rows.iter().find(|row| row.compressor == *compressor) else {
             continue;
         };
-        let of: Vec<&RunRecord> =
-            runs.iter().filter(|run| run.compressor == *compressor).collect();
+        let of: Vec<&RunRecord> = runs.iter().filter(|run| run.compressor == *compressor).collect();
         let method = METHODS.iter().position(|(_, spec)| spec == compressor);
         let id = || compressor.split(':').next().unwrap_or_default();
         let error = row.zip(method).and_then(|(row, at)| *row.errors.get(at)?);

@@ -152,8 +152,7 @@ fn table(settings: &[(String, String)], summary: &Summary, runs: &[RunRecord]) -
         let Some(row) = summary.rows.iter().find(|row| row.compressor == *compressor) else {
             continue;
         };
-        let of: Vec<&RunRecord> =
-            runs.iter().filter(|run| run.compressor == *compressor).collect();
+        let of: Vec<&RunRecord> = runs.iter().filter(|run| run.compressor == *compressor).collect();
         let spread = |value: fn(&RunRecord) -> f64| {
             Spread::of(&of.iter().map(|run| value(run)).collect::<Vec<_>>())
         };

@@ -46,18 +46,10 @@ pub(super) fn setup(run: &RunRecord, seeds: usize) -> Grid {
     let mut line = |what: &str, paper: &str, here: String| {
         grid.push(vec![what.to_owned(), paper.to_owned(), here]);
     };
-    line(
-        "model",
-        "784-392-50-10, tanh",
-        format!("{}, {} parameters", run.model, run.parameters),
-    );
+    line("model", "784-392-50-10, tanh", format!("{}, {} parameters", run.model, run.parameters));
     line("loss", "squared error", "cross-entropy".to_owned());
     line("workers", "5", run.workers.to_string());
-    line(
-        "exchange",
-        "weights, after each epoch",
-        format!("{} rounds of {}", run.rounds, run.send),
-    );
+    line("exchange", "weights, after each epoch", format!("{} rounds of {}", run.rounds, run.send));
     line("length", "100 epochs", format!("{} steps, {EPOCH} between exchanges", run.steps));
     line("batch", "not said", run.batch.to_string());
     line("learning rate", "exponential decay", run.learning_rate.to_string());

@@ -78,8 +78,9 @@ pub(super) fn table(summary: &Summary, compared: &[Plan]) -> Grid {
     ];
     head.extend(summary.links.iter().map(|link| bandwidth(link.bits_per_second)));
     let mut grid = Grid::new(head);
-    for (name, spec) in
-        METHODS.into_iter().filter(|(_, spec)| compared.iter().any(|plan| plan.to_string() == *spec))
+    for (name, spec) in METHODS
+        .into_iter()
+        .filter(|(_, spec)| compared.iter().any(|plan| plan.to_string() == *spec))
     {
         let Some(row) = summary.rows.iter().find(|row| row.compressor == spec) else {
             grid.push(missing(name, spec, grid.head.len()));
@@ -128,7 +129,7 @@ fn scatter(
     x: String,
     value: impl Fn(&Row) -> Option<f64>,
 ) -> Chart {
-    let metric: Metric = summary.metric;
+    let metric = summary.metric;
     let points = summary.rows.iter().enumerate().filter_map(|(colour, row)| {
         let at = |quality: f64| shown(metric, quality);
         let (y, low, high) = (at(row.quality.mean), at(row.quality.min), at(row.quality.max));

@@ -185,10 +185,7 @@ mod tests {
             let experiment = row.experiment();
             experiment.check().unwrap();
             assert_eq!(experiment.compressors.len(), METHODS.len());
-            assert_eq!(
-                experiment.model.task() == Task::Text,
-                row.metric == Metric::Perplexity
-            );
+            assert_eq!(experiment.model.task() == Task::Text, row.metric == Metric::Perplexity);
         }
     }
 

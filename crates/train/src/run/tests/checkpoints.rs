@@ -24,7 +24,10 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
     .enumerate()
     {
         let path = folder.path().join(format!("{at}.state"));
-        let mut config = config(compressor, exchange).with(|c| { c.optimizer = optimizer.parse().unwrap(); c.evaluate_every = 4; });
+        let mut config = config(compressor, exchange).with(|c| {
+            c.optimizer = optimizer.parse().unwrap();
+            c.evaluate_every = 4;
+        });
         if at == 0 {
             config.model = "lenet5".parse().unwrap();
         }
@@ -56,7 +59,14 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
 fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = config("topk", "all-gather").with(|c| { c.model = "resnet8".parse().unwrap(); c.workers = 3; c.steps = 6; c.batch = 2; c.participation = 0.4; c.evaluate_every = 1; });
+    let config = config("topk", "all-gather").with(|c| {
+        c.model = "resnet8".parse().unwrap();
+        c.workers = 3;
+        c.steps = 6;
+        c.batch = 2;
+        c.participation = 0.4;
+        c.evaluate_every = 1;
+    });
     let stop = AtStep(4, AtomicU64::new(0));
     let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     let stopped = run(&config, &stop, &RunOptions { save, ..RunOptions::default() });
@@ -70,7 +80,11 @@ fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
 fn checkpoints_are_written_at_intervals_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = config("3lc", "server").with(|c| { c.model = "resnet8".parse().unwrap(); c.batch = 2; c.steps = 5; });
+    let config = config("3lc", "server").with(|c| {
+        c.model = "resnet8".parse().unwrap();
+        c.batch = 2;
+        c.steps = 5;
+    });
     let save = Some(Save { path: path.clone(), every: 2, keep: 1 });
     let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
     let state = State::read(&path).unwrap();
@@ -97,17 +111,11 @@ fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
     let base = || original.clone();
     for (changed, parts) in [
         (base().with(|c| c.model = "lenet5".parse().unwrap()), ["model = mlp", "lenet5"]),
-        (
-            base().with(|c| c.compressor = "onebit".parse().unwrap()),
-            ["compressor = 3lc", "onebit"],
-        ),
+        (base().with(|c| c.compressor = "onebit".parse().unwrap()), ["compressor = 3lc", "onebit"]),
         (base().with(|c| c.seed = 9), ["seed = 5", "9"]),
         (base().with(|c| c.steps = 4), ["steps = 2", "4"]),
         (base().with(|c| c.batch = 4), ["batch = 16", "4"]),
-        (
-            base().with(|c| c.optimizer = "sgd".parse().unwrap()),
-            ["optimizer = momentum", "sgd"],
-        ),
+        (base().with(|c| c.optimizer = "sgd".parse().unwrap()), ["optimizer = momentum", "sgd"]),
         (
             base().with(|c| c.exchange = "all-gather".parse().unwrap()),
             ["exchange = server", "all-gather"],
@@ -142,7 +150,11 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
         // Basu et al. 2019, algorithm 2: each synchronises when it likes.
         ("server:mode=async", "updates", "qsparse-local:every=4"),
     ] {
-        let config = config(compressor, exchange).with(|c| { c.send = send.parse().unwrap(); c.optimizer = "sgd".parse().unwrap(); c.steps = 40; });
+        let config = config(compressor, exchange).with(|c| {
+            c.send = send.parse().unwrap();
+            c.optimizer = "sgd".parse().unwrap();
+            c.steps = 40;
+        });
         let save = Some(Save { path: path.clone(), every: 20, keep: 2 });
         let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
         let losses: Vec<f64> = whole.trace.iter().map(|step| step.loss).collect();
@@ -162,13 +174,17 @@ fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
     for exchange in ["server:mode=async", "server:stale=1,servers=2"] {
-        let config = config("topk:ratio=0.1", exchange).with(|c| { c.workers = 2; c.steps = 20; });
+        let config = config("topk:ratio=0.1", exchange).with(|c| {
+            c.workers = 2;
+            c.steps = 20;
+        });
         let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
         let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
         run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
         for workers in [1, 3, 5] {
             let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
-            let resumed = run(&config.clone().with(|c| c.workers = workers), &(), &options).unwrap();
+            let resumed =
+                run(&config.clone().with(|c| c.workers = workers), &(), &options).unwrap();
             assert_eq!((resumed.trace.len(), resumed.workers), (20, workers), "{exchange}");
         }
     }
@@ -178,7 +194,10 @@ fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
 fn a_hierarchy_goes_on_with_as_many_workers_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = config("topk", "hierarchical").with(|c| { c.workers = 3; c.steps = 20; });
+    let config = config("topk", "hierarchical").with(|c| {
+        c.workers = 3;
+        c.steps = 20;
+    });
     let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
     let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
@@ -208,7 +227,10 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
         means
     };
     for exchange in ["all-gather", "server", "scatter-reduce"] {
-        let config = config("topk:ratio=0.01", exchange).with(|c| { c.workers = 4; c.steps = 20; });
+        let config = config("topk:ratio=0.01", exchange).with(|c| {
+            c.workers = 4;
+            c.steps = 20;
+        });
         let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
         let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
         run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();

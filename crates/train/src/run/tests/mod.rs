@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::settings::TrainingSettings;
-use gradwire_models::Split;
 use gradwire_models::data::{Dataset, embedded_sized};
 
 /// A few digits, the same for all tests.

@@ -6,7 +6,13 @@ use super::*;
 
 #[test]
 fn the_mean_update_of_plain_descent_is_the_update_of_the_mean_gradient() {
-    let plain = |send| config("none", "all-gather").with(|c| { c.send = send; c.optimizer = "sgd".parse().unwrap(); c.weight_decay = 0.0; });
+    let plain = |send| {
+        config("none", "all-gather").with(|c| {
+            c.send = send;
+            c.optimizer = "sgd".parse().unwrap();
+            c.weight_decay = 0.0;
+        })
+    };
     let (gradients, updates) = (train(&plain(Payload::Gradients)), train(&plain(Payload::Updates)));
     for (a, b) in losses(&gradients).into_iter().zip(losses(&updates)) {
         assert!((a - b).abs() < 1e-4, "{a} {b}");
@@ -19,7 +25,11 @@ fn one_worker_on_its_own_is_not_disturbed_by_rounds() {
     // Whenever it reports what it has done, it goes on from where it is, momentum and all.
     for optimizer in ["momentum", "adam"] {
         let alone = |compressor: &str| {
-            let config = updates(compressor, "all-gather").with(|c| { c.workers = 1; c.optimizer = optimizer.parse().unwrap(); c.learning_rate = "0.01".parse().unwrap(); });
+            let config = updates(compressor, "all-gather").with(|c| {
+                c.workers = 1;
+                c.optimizer = optimizer.parse().unwrap();
+                c.learning_rate = "0.01".parse().unwrap();
+            });
             train(&config)
         };
         let (often, rarely) = (alone("none"), alone("none:every=5"));
@@ -47,7 +57,16 @@ fn federated_rounds_end_alike_on_every_exchange_and_resume() {
     for exchange in ["all-gather", "scatter-reduce", "server:servers=2"] {
         for compressor in ["topk:ratio=0.05,every=3", "topk:every=2 until 0.5 then topk:ratio=0.1"]
         {
-            let whole = updates(compressor, exchange).with(|c| { c.workers = 4; c.split = "dirichlet:alpha=1".parse().unwrap(); c.participation = 0.5; c.dropout = 0.2; c.optimizer = "adam".parse().unwrap(); c.learning_rate = "0.001".parse().unwrap(); c.raw_vectors = false; c.raw_below = 0; });
+            let whole = updates(compressor, exchange).with(|c| {
+                c.workers = 4;
+                c.split = "dirichlet:alpha=1".parse().unwrap();
+                c.participation = 0.5;
+                c.dropout = 0.2;
+                c.optimizer = "adam".parse().unwrap();
+                c.learning_rate = "0.001".parse().unwrap();
+                c.raw_vectors = false;
+                c.raw_below = 0;
+            });
             let expected = train(&whole);
             let stop = AtStep(6, AtomicU64::new(0));
             let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
@@ -63,7 +82,10 @@ fn federated_rounds_end_alike_on_every_exchange_and_resume() {
 
 #[test]
 fn workers_with_more_examples_count_for_more() {
-    let sizes = |sizes: &str| updates("none", "all-gather").with(|c| c.split = format!("shards:sizes={sizes}").parse().unwrap());
+    let sizes = |sizes: &str| {
+        updates("none", "all-gather")
+            .with(|c| c.split = format!("shards:sizes={sizes}").parse().unwrap())
+    };
     // The same parts of different sizes are different shards, and other weights.
     assert_ne!(train(&sizes("1+1")).digest, train(&sizes("1+5")).digest);
     let error = run(&sizes("1+2+3"), &(), &RunOptions::default()).unwrap_err().to_string();
@@ -73,14 +95,23 @@ fn workers_with_more_examples_count_for_more() {
 #[test]
 fn weights_are_averaged_as_updates_are() {
     // Without compression the mean of weights is the common ones and the mean change.
-    let plain = |send| config("none:every=3", "all-gather").with(|c| { c.send = send; c.weight_decay = 0.0; c.learning_rate = "0.05".parse().unwrap(); });
+    let plain = |send| {
+        config("none:every=3", "all-gather").with(|c| {
+            c.send = send;
+            c.weight_decay = 0.0;
+            c.learning_rate = "0.05".parse().unwrap();
+        })
+    };
     let (updates, weights) = (train(&plain(Payload::Updates)), train(&plain(Payload::Weights)));
     for (updates, weights) in losses(&updates).iter().zip(losses(&weights)) {
         assert!((updates - weights).abs() < 1e-4, "{updates} is not {weights}");
     }
     for exchange in ["server", "scatter-reduce"] {
         let config = plain(Payload::Weights).with(|c| c.steps = 9);
-        let config = config.with(|c| { c.exchange = exchange.parse().unwrap(); c.compressor = "entropy-bits:every=3".parse().unwrap(); });
+        let config = config.with(|c| {
+            c.exchange = exchange.parse().unwrap();
+            c.compressor = "entropy-bits:every=3".parse().unwrap();
+        });
         let record = train(&config);
         assert!(record.bits_up() < 4.0, "{}", record.bits_up());
         assert!(record.trace[8].loss < record.trace[0].loss, "{exchange}");
