@@ -6,7 +6,7 @@ use clap::Args;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::write_atomic;
 use gradwire_testbed::reproduce::{
-    Report, Results, STUDIES, Study, default_folder, find, parts, row_of, run_parts,
+    About, Report, Results, STUDIES, Study, default_folder, find, parts, row_of, run_parts,
 };
 use gradwire_testbed::table::Grid;
 use gradwire_train::run::RunConfig;
@@ -69,7 +69,7 @@ impl Reproduce {
     fn measure(&self, study: &dyn Study, out: &Path) -> Result<(), Failure> {
         let given = !self.fractions.is_empty() || !self.seeds.is_empty();
         if given || self.settings != Settings::default() {
-            let id = study.id();
+            let id = study.about().id;
             return Err(Failure::Input(format!(
                 "{id} trains nothing; leave all flags but --out off"
             )));
@@ -90,8 +90,8 @@ impl Reproduce {
     ) -> Result<(), Failure> {
         self.refuse_fixed(study)?;
         let processes = engine::processes();
-        if processes.is_some() && !study.runs_under_mpi() {
-            let id = study.id();
+        if processes.is_some() && !study.about().runs_under_mpi {
+            let id = study.about().id;
             return Err(Failure::Input(format!(
                 "{id} runs in one process; start it without mpirun"
             )));
@@ -103,7 +103,8 @@ impl Reproduce {
         }
         experiment.check()?;
         let data = experiment.load_data()?;
-        let fractions = if self.fractions.is_empty() { study.fractions() } else { &self.fractions };
+        let fractions =
+            if self.fractions.is_empty() { study.about().fractions } else { &self.fractions };
         let given = self.settings.has("workers").then_some(experiment.workers);
         let workers = given.or(processes);
         let parts = parts(study, row, &experiment, fractions, workers, &data);
@@ -134,10 +135,11 @@ impl Reproduce {
             "fraction" => !self.fractions.is_empty(),
             _ => self.settings.has(flag),
         };
-        match study.fixed().iter().find(|flag| given(flag)) {
+        let About { id, fixed, .. } = study.about();
+        match fixed.iter().find(|flag| given(flag)) {
             None => Ok(()),
             Some(flag) => {
-                let reason = format!("{} sets --{flag} by itself; leave it off", study.id());
+                let reason = format!("{id} sets --{flag} by itself; leave it off");
                 Err(Failure::Input(reason))
             }
         }
@@ -155,7 +157,8 @@ fn show(report: &Report, out: &Path) -> Result<(), Failure> {
 fn list() -> Result<(), Failure> {
     let mut grid = Grid::new(["name", "what it is"]);
     for study in STUDIES {
-        grid.push(vec![study.id().to_owned(), study.summary().to_owned()]);
+        let About { id, summary, .. } = study.about();
+        grid.push(vec![id.to_owned(), summary.to_owned()]);
     }
     output::line(grid.left_aligned().terminal())
 }

@@ -9,7 +9,7 @@ use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
 use gradwire_train::run::{RunRecord, StepRecord};
 
 use super::findings::page;
-use super::study::{Charts, Report, Results, Study, plans};
+use super::study::{About, Charts, Report, Results, Study, plans};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::format::{bandwidth, file_name, significant};
@@ -33,17 +33,17 @@ const EXCHANGES: [(&str, &[&str]); 4] = [
 ];
 
 impl Study for ExchangeScaling {
-    fn id(&self) -> &'static str {
-        "exchange-scaling"
-    }
-
-    fn summary(&self) -> &'static str {
-        "bytes and time of all-gather, scatter-reduce and sparse all-reduce with 2 to 16 workers, beside the formulas; \
-         under mpirun with as many as there are processes"
-    }
-
-    fn citation(&self) -> &'static str {
-        ""
+    fn about(&self) -> About {
+        About {
+            fixed: &["exchange", "seed", "fraction"],
+            runs_under_mpi: true,
+            ..About::of(
+                "exchange-scaling",
+                "bytes and time of all-gather, scatter-reduce and sparse all-reduce with 2 to 16 \
+                 workers, beside the formulas; under mpirun with as many as there are processes",
+                "",
+            )
+        }
     }
 
     /// Four steps of a network with 1.9 million parameters on generated digits.
@@ -76,14 +76,6 @@ impl Study for ExchangeScaling {
         };
         let with = |&workers| EXCHANGES.map(|exchange| variant(workers, exchange));
         all.iter().flat_map(with).collect()
-    }
-
-    fn fixed(&self) -> &'static [&'static str] {
-        &["exchange", "seed", "fraction"]
-    }
-
-    fn runs_under_mpi(&self) -> bool {
-        true
     }
 
     /// Also shows the runs of other jobs, which had more or fewer processes.

@@ -2,7 +2,7 @@
 
 use gradwire_train::run::RunRecord;
 
-use super::study::{Charts, Report, Results, Study};
+use super::study::{About, Charts, Report, Results, Study};
 use crate::page::Page;
 use crate::summary::Summary;
 use crate::table::{self, Grid};
@@ -62,7 +62,7 @@ impl Findings {
     }
 
     fn markdown(&self, study: &dyn Study, command: &str) -> String {
-        let mut text = format!("{}.\n", study.citation());
+        let mut text = format!("{}.\n", study.about().citation);
         for (heading, grid) in &self.tables {
             text.push_str(&format!("\n## {heading}\n\n{}", grid.markdown()));
         }
@@ -76,8 +76,9 @@ impl Findings {
     }
 
     fn html(&self, study: &dyn Study, command: &str) -> String {
-        let mut page = Page::new(&format!("{}: {}", study.id(), study.summary()));
-        page.paragraph(&format!("{}.", study.citation()));
+        let about = study.about();
+        let mut page = Page::new(&format!("{}: {}", about.id, about.summary));
+        page.paragraph(&format!("{}.", about.citation));
         for (heading, grid) in &self.tables {
             page.section(heading).grid(grid);
         }
@@ -105,7 +106,7 @@ pub(super) fn page(
 
 /// A page in Markdown, from its heading to how to repeat it.
 fn readme(study: &dyn Study, text: &str, command: &str) -> String {
-    let (id, summary) = (study.id(), study.summary());
+    let About { id, summary, .. } = study.about();
     format!("# {id}: {summary}\n\n{text}\n## To repeat it\n\n```\n{command}\n```\n")
 }
 

@@ -14,7 +14,7 @@ mod three_lc;
 use crate::TestbedError;
 
 pub use run::{Part, parts, run_parts};
-pub use study::{Report, Results, Study, default_folder, row_of};
+pub use study::{About, Report, Results, Study, default_folder, row_of};
 
 /// All studies, in the order in which they are listed.
 pub static STUDIES: [&dyn Study; 18] = [
@@ -43,8 +43,8 @@ pub static STUDIES: [&dyn Study; 18] = [
 /// # Errors
 /// If there is none; the error lists those there are.
 pub fn find(id: &str) -> Result<&'static dyn Study, TestbedError> {
-    STUDIES.into_iter().find(|study| study.id() == id).ok_or_else(|| {
-        let known: Vec<&str> = STUDIES.iter().map(|study| study.id()).collect();
+    STUDIES.into_iter().find(|study| study.about().id == id).ok_or_else(|| {
+        let known: Vec<&str> = STUDIES.iter().map(|study| study.about().id).collect();
         TestbedError::Config(format!("unknown study '{id}'; known ones: {}", known.join(", ")))
     })
 }

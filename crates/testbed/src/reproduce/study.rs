@@ -14,20 +14,8 @@ use crate::runner::Progress;
 ///
 /// A new study is one file with an implementation of this trait, and one line in [`STUDIES`](super::STUDIES).
 pub trait Study: Sync {
-    /// Its name on the command line.
-    fn id(&self) -> &'static str;
-
-    /// What it shows, in a line.
-    fn summary(&self) -> &'static str;
-
-    /// The paper it is from, in a line; empty where it is from none.
-    fn citation(&self) -> &'static str;
-
-    /// The rows of the paper's table, of which one is run at a time; the first is the default. Empty where there is
-    /// nothing to choose. Other methods take a row as its place in this list, 0 where it is empty.
-    fn rows(&self) -> Vec<&'static str> {
-        Vec::new()
-    }
+    /// What it is.
+    fn about(&self) -> About;
 
     /// The experiment that is run unless other settings are given; `None` for a study that trains nothing.
     fn experiment(&self, row: usize) -> Option<Experiment>;
@@ -50,22 +38,6 @@ pub trait Study: Sync {
         vec![experiment.clone()]
     }
 
-    /// The parts of the number of steps that it trains for, each in a run of its own whose learning rate goes through
-    /// its whole schedule; each above 0, up to 1.
-    fn fractions(&self) -> &'static [f64] {
-        &[1.0]
-    }
-
-    /// The flags of settings that it sets by itself, and that are therefore refused.
-    fn fixed(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Whether its workers may be processes of an MPI job.
-    fn runs_under_mpi(&self) -> bool {
-        false
-    }
-
     /// Makes its page of the runs. A study that trains nothing measures or collects here.
     ///
     /// # Errors
@@ -75,6 +47,35 @@ pub trait Study: Sync {
         results: &Results<'_>,
         progress: &dyn Progress,
     ) -> Result<Report, TestbedError>;
+}
+
+/// What a study is, apart from its runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct About {
+    /// Its name on the command line.
+    pub id: &'static str,
+    /// What it shows, in a line.
+    pub summary: &'static str,
+    /// The paper it is from, in a line; empty where it is from none.
+    pub citation: &'static str,
+    /// The rows of the paper's table, of which one is run at a time; the first is the default. Empty where there is
+    /// nothing to choose. A study's methods take a row as its place in this list, 0 where it is empty.
+    pub rows: Vec<&'static str>,
+    /// The parts of the number of steps that it trains for, each in a run of its own whose learning rate goes through
+    /// its whole schedule; each above 0, up to 1.
+    pub fractions: &'static [f64],
+    /// The flags of settings that it sets by itself, and that are therefore refused.
+    pub fixed: &'static [&'static str],
+    /// Whether its workers may be processes of an MPI job.
+    pub runs_under_mpi: bool,
+}
+
+impl About {
+    /// A study without rows, in one process, for all steps, that sets no flags by itself.
+    pub(super) fn of(id: &'static str, summary: &'static str, citation: &'static str) -> Self {
+        let (rows, fractions, fixed, runs_under_mpi) = (Vec::new(), &[1.0], &[], false);
+        Self { id, summary, citation, rows, fractions, fixed, runs_under_mpi }
+    }
 }
 
 /// What a study's page is made of.
@@ -117,7 +118,7 @@ pub(super) type Charts = Vec<(String, Box<dyn Figure>)>;
 /// # Errors
 /// If the study has no such row, or none to choose from.
 pub fn row_of(study: &dyn Study, name: Option<&str>) -> Result<usize, TestbedError> {
-    let (id, rows) = (study.id(), study.rows());
+    let About { id, rows, .. } = study.about();
     let Some(name) = name else { return Ok(0) };
     if rows.is_empty() {
         return Err(TestbedError::Config(format!("{id} has no rows to choose from")));
@@ -129,8 +130,9 @@ pub fn row_of(study: &dyn Study, name: Option<&str>) -> Result<usize, TestbedErr
 
 /// Where a study's files go unless a folder is given: `results/ID`, and a folder in it for each row.
 pub fn default_folder(study: &dyn Study, row: usize) -> PathBuf {
-    let folder = PathBuf::from("results").join(study.id());
-    match study.rows().get(row) {
+    let About { id, rows, .. } = study.about();
+    let folder = PathBuf::from("results").join(id);
+    match rows.get(row) {
         Some(row) => folder.join(row),
         None => folder,
     }

@@ -8,7 +8,7 @@ use crate::synthetic;
 /// The studies that train, each with its default experiment and its row.
 fn that_train() -> impl Iterator<Item = (&'static dyn Study, usize, Experiment)> {
     STUDIES.into_iter().flat_map(|study| {
-        let rows = 0..study.rows().len().max(1);
+        let rows = 0..study.about().rows.len().max(1);
         rows.filter_map(move |row| Some((study, row, study.experiment(row)?)))
     })
 }
@@ -16,7 +16,7 @@ fn that_train() -> impl Iterator<Item = (&'static dyn Study, usize, Experiment)>
 #[test]
 fn studies_are_found_by_their_ids_and_unknown_ones_refused() {
     for study in STUDIES {
-        assert_eq!(find(study.id()).unwrap().summary(), study.summary());
+        assert_eq!(find(study.about().id).unwrap().about(), study.about());
     }
     let error = find("3lc-table9").err().unwrap().to_string();
     assert!(error.contains("3lc-table1") && error.contains("grace-fig9"), "{error}");
@@ -41,7 +41,7 @@ fn default_experiments_can_run_and_begin_with_the_baseline() {
 #[test]
 fn vectors_are_compressed_as_in_the_papers() {
     for (study, _, experiment) in that_train() {
-        assert!(!experiment.raw_vectors, "{}", study.id());
+        assert!(!experiment.raw_vectors, "{}", study.about().id);
     }
 }
 
@@ -92,7 +92,7 @@ fn each_study_writes_a_page_with_its_charts() {
         let named = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
         assert_eq!((named(".svg"), named(".md"), named(".html")), (charts, 1, 1), "{id}");
         let readme = &files[0].1;
-        assert!(readme.contains(says) && readme.contains(study.citation()), "{id}");
+        assert!(readme.contains(says) && readme.contains(study.about().citation), "{id}");
         assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())), "{id}");
     }
 }

@@ -234,10 +234,8 @@ fn steep(step: u64, parameters: &mut [Vec<f32>]) {
 #[test]
 fn a_gradient_that_is_no_number_is_named_though_it_has_left() {
     for overlap in [false, true] {
-        let config = config("mlp:100-200", "none", "all-gather", overlap).with(|c| {
-            c.weight_decay = 0.0;
-            c.check_every = 0;
-        });
+        let config = config("mlp:100-200", "none", "all-gather", overlap)
+            .with(|c| (c.weight_decay, c.check_every) = (0.0, 0));
         let (result, log) = followed(&config, steep);
         let error = result.unwrap_err();
         let TrainError::Gradient { tensor, step: 2, .. } = &error else { panic!("{error}") };
@@ -268,13 +266,7 @@ fn what_does_not_go_with_overlap_is_refused_with_the_remedy() {
     let base = || config("lenet5", "3lc", "all-gather", true);
     let text = super::text_tests::config("3lc");
     for (config, part) in [
-        (
-            text.with(|c| {
-                c.overlap = true;
-                c.exchange = "all-gather".parse().unwrap();
-            }),
-            "images",
-        ),
+        (text.with(|c| (c.overlap, c.exchange) = (true, "all-gather".parse().unwrap())), "images"),
         (base().with(|c| c.exchange = "server".parse().unwrap()), "take all-reduce"),
         (base().with(|c| c.exchange = "hierarchical".parse().unwrap()), "take all-reduce"),
         (base().with(|c| c.send = Payload::Updates), "send gradients"),

@@ -55,10 +55,7 @@ fn two_workers_learn_what_one_does() {
     alone.workers = 1;
     alone.batch = 16;
     alone.steps = 5;
-    let two = alone.clone().with(|c| {
-        c.workers = 2;
-        c.batch = 8;
-    });
+    let two = alone.clone().with(|c| (c.workers, c.batch) = (2, 8));
     let [one, two] = [alone, two].map(|config| run(&config, &(), &RunOptions::default()).unwrap());
     for (a, b) in one.trace.iter().zip(&two.trace) {
         assert!((a.loss - b.loss).abs() < 1e-4, "{} and {}", a.loss, b.loss);

@@ -47,11 +47,8 @@ pub(super) fn config(compressor: &str) -> RunConfig {
     };
     // Two workers, three streams each, of 167 tokens: four chunks an epoch.
     let data = text(1000, 200);
-    RunConfig::new(settings, data, compressor.parse().unwrap()).with(|c| {
-        c.seed = 5;
-        c.evaluate_every = 4;
-        c.check_every = 4;
-    })
+    RunConfig::new(settings, data, compressor.parse().unwrap())
+        .with(|c| (c.seed, c.evaluate_every, c.check_every) = (5, 4, 4))
 }
 
 fn train(config: &RunConfig) -> RunRecord {
@@ -144,15 +141,8 @@ fn data_and_model_must_fit_each_other() {
         assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     }
     assert!(
-        run(
-            &base().with(|c| {
-                c.data = text(216, 20);
-                c.steps = 2;
-            }),
-            &(),
-            &RunOptions::default()
-        )
-        .is_ok()
+        run(&base().with(|c| (c.data, c.steps) = (text(216, 20), 2)), &(), &RunOptions::default())
+            .is_ok()
     );
 }
 

@@ -8,7 +8,7 @@ use crate::TestbedError;
 use crate::experiment::Experiment;
 use crate::figures;
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Charts, Report, Results, Study, plans};
+use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
 use crate::runner::Progress;
 use crate::summary::summarize;
 
@@ -28,16 +28,13 @@ fn compressors() -> Vec<Plan> {
 }
 
 impl Study for Figure4 {
-    fn id(&self) -> &'static str {
-        "adacomp-fig4"
-    }
-
-    fn summary(&self) -> &'static str {
-        "error against compression rate of Dryden's method, local selection and AdaComp (Figure 4)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About::of(
+            "adacomp-fig4",
+            "error against compression rate of Dryden's method, local selection and AdaComp \
+             (Figure 4)",
+            paper::CITATION,
+        )
     }
 
     fn experiment(&self, _: usize) -> Option<Experiment> {

@@ -5,7 +5,7 @@ use super::tables::table;
 use crate::TestbedError;
 use crate::experiment::Experiment;
 use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
-use crate::reproduce::study::{Report, Results, Study, plans};
+use crate::reproduce::study::{About, Report, Results, Study, plans};
 use crate::runner::Progress;
 use crate::summary::summarize;
 
@@ -22,16 +22,13 @@ const COMPRESSORS: [&str; 5] = [
 ];
 
 impl Study for Figure5 {
-    fn id(&self) -> &'static str {
-        "adacomp-fig5"
-    }
-
-    fn summary(&self) -> &'static str {
-        "residuals over training, the fully connected layer compressed alone (Figures 5 and 6)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About::of(
+            "adacomp-fig5",
+            "residuals over training, the fully connected layer compressed alone (Figures 5 and \
+             6)",
+            paper::CITATION,
+        )
     }
 
     fn experiment(&self, _: usize) -> Option<Experiment> {

@@ -11,7 +11,7 @@ use crate::diagnosis::{self, rates_by_kind};
 use crate::experiment::Experiment;
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{Charts, Report, Results, Study, plans};
+use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
 use crate::runner::Progress;
 use crate::summary::by_compressor;
 use crate::table::Grid;
@@ -25,16 +25,16 @@ const SHAPES: [(usize, usize); 7] =
     [(1, 128), (8, 16), (16, 8), (64, 2), (128, 1), (8, 4), (8, 64)];
 
 impl Study for Figure7 {
-    fn id(&self) -> &'static str {
-        "adacomp-fig7"
-    }
-
-    fn summary(&self) -> &'static str {
-        "compression by the size of the mini-batch, and by the number of learners (Figure 7)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About {
+            fixed: &["workers", "batch"],
+            ..About::of(
+                "adacomp-fig7",
+                "compression by the size of the mini-batch, and by the number of learners (Figure \
+                 7)",
+                paper::CITATION,
+            )
+        }
     }
 
     fn experiment(&self, _: usize) -> Option<Experiment> {
@@ -50,10 +50,6 @@ impl Study for Figure7 {
             })
         };
         SHAPES.map(of_shape).to_vec()
-    }
-
-    fn fixed(&self) -> &'static [&'static str] {
-        &["workers", "batch"]
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {

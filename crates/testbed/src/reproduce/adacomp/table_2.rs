@@ -5,7 +5,7 @@ use super::tables::{METHODS, table};
 use crate::TestbedError;
 use crate::experiment::Experiment;
 use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
-use crate::reproduce::study::{Report, Results, Study, plans};
+use crate::reproduce::study::{About, Report, Results, Study, plans};
 use crate::runner::Progress;
 use crate::summary::summarize;
 
@@ -13,21 +13,16 @@ use crate::summary::summarize;
 pub(crate) struct Table2;
 
 impl Study for Table2 {
-    fn id(&self) -> &'static str {
-        "adacomp-table2"
-    }
-
-    fn summary(&self) -> &'static str {
-        "error and compression by kind of layer in the AdaComp paper (Table 2; --row mnist-cnn, cifar-cnn, bn50-dnn or \
-         lstm)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
-    }
-
-    fn rows(&self) -> Vec<&'static str> {
-        ROWS.iter().map(|row| row.name).collect()
+    fn about(&self) -> About {
+        About {
+            rows: ROWS.iter().map(|row| row.name).collect(),
+            ..About::of(
+                "adacomp-table2",
+                "error and compression by kind of layer in the AdaComp paper (Table 2; --row \
+                 mnist-cnn, cifar-cnn, bn50-dnn or lstm)",
+                paper::CITATION,
+            )
+        }
     }
 
     fn experiment(&self, row: usize) -> Option<Experiment> {

@@ -8,7 +8,7 @@ use crate::experiment::{Experiment, known};
 use crate::format::times;
 use crate::plot::{BoxPlot, Chart, Point, Scale, Series};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{Charts, Report, Results, Study, plans};
+use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
 use crate::runner::Progress;
 use crate::summary::{Spread, Summary, by_compressor, summarize};
 use crate::table::{Grid, quality};
@@ -109,16 +109,8 @@ impl Figure {
 }
 
 impl Study for Figure {
-    fn id(&self) -> &'static str {
-        self.id
-    }
-
-    fn summary(&self) -> &'static str {
-        self.summary
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About::of(self.id, self.summary, paper::CITATION)
     }
 
     fn experiment(&self, _: usize) -> Option<Experiment> {

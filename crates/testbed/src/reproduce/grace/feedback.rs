@@ -6,7 +6,7 @@ use super::paper::{self, BENCHMARKS, Differs};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Report, Results, Study, plans};
+use crate::reproduce::study::{About, Report, Results, Study, plans};
 use crate::runner::Progress;
 use crate::summary::{Row, Summary, summarize};
 use crate::table::{Grid, difference, quality};
@@ -33,20 +33,17 @@ const FED_BACK: [&str; 14] = [
 ];
 
 impl Study for Feedback {
-    fn id(&self) -> &'static str {
-        "grace-feedback"
-    }
-
-    fn summary(&self) -> &'static str {
-        "quality with error feedback and without it in the survey (section 5.4; the same rows)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
-    }
-
-    fn rows(&self) -> Vec<&'static str> {
-        paper::names()
+    fn about(&self) -> About {
+        About {
+            rows: paper::names(),
+            fixed: &["exchange"],
+            ..About::of(
+                "grace-feedback",
+                "quality with error feedback and without it in the survey (section 5.4; the same \
+                 rows)",
+                paper::CITATION,
+            )
+        }
     }
 
     fn experiment(&self, row: usize) -> Option<Experiment> {
@@ -57,10 +54,6 @@ impl Study for Feedback {
 
     fn variants(&self, _: usize, experiment: &Experiment, _: Option<usize>) -> Vec<Experiment> {
         paper::by_exchange(experiment)
-    }
-
-    fn fixed(&self) -> &'static [&'static str] {
-        &["exchange"]
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {

@@ -9,7 +9,7 @@ use crate::figures::{quality_axis, shown};
 use crate::format::{bandwidth, file_name, significant, times};
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Charts, Report, Results, Study, plans};
+use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
 use crate::runner::Progress;
 use crate::summary::{Row, Summary, summarize};
 use crate::table::{Grid, difference, quality};
@@ -18,21 +18,17 @@ use crate::table::{Grid, difference, quality};
 pub(crate) struct Figure6;
 
 impl Study for Figure6 {
-    fn id(&self) -> &'static str {
-        "grace-fig6"
-    }
-
-    fn summary(&self) -> &'static str {
-        "quality against throughput by link and against volume in the survey (Figures 6, 7 and 12; --row resnet20, \
-         densenet40, resnet9, vgg16, ncf, lstm or unet)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
-    }
-
-    fn rows(&self) -> Vec<&'static str> {
-        paper::names()
+    fn about(&self) -> About {
+        About {
+            rows: paper::names(),
+            fixed: &["exchange"],
+            ..About::of(
+                "grace-fig6",
+                "quality against throughput by link and against volume in the survey (Figures 6, \
+                 7 and 12; --row resnet20, densenet40, resnet9, vgg16, ncf, lstm or unet)",
+                paper::CITATION,
+            )
+        }
     }
 
     fn experiment(&self, row: usize) -> Option<Experiment> {
@@ -42,10 +38,6 @@ impl Study for Figure6 {
 
     fn variants(&self, _: usize, experiment: &Experiment, _: Option<usize>) -> Vec<Experiment> {
         paper::by_exchange(experiment)
-    }
-
-    fn fixed(&self) -> &'static [&'static str] {
-        &["exchange"]
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {

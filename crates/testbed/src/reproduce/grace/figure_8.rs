@@ -9,7 +9,7 @@ use crate::experiment::Experiment;
 use crate::format::{bandwidth, significant, times};
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{Charts, Report, Results, Study, plans};
+use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
 use crate::runner::Progress;
 use crate::scaling::{self, Scaled, scaled};
 use crate::table::Grid;
@@ -24,20 +24,17 @@ const SCALED: [&str; 8] =
 const WORKERS: [usize; 3] = [2, 4, 8];
 
 impl Study for Figure8 {
-    fn id(&self) -> &'static str {
-        "grace-fig8"
-    }
-
-    fn summary(&self) -> &'static str {
-        "throughput with 2 to 8 workers, beside that of compression in no time (Figures 8 and 10; the same rows)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
-    }
-
-    fn rows(&self) -> Vec<&'static str> {
-        paper::names()
+    fn about(&self) -> About {
+        About {
+            rows: paper::names(),
+            fixed: &["exchange", "workers"],
+            ..About::of(
+                "grace-fig8",
+                "throughput with 2 to 8 workers, beside that of compression in no time (Figures 8 \
+                 and 10; the same rows)",
+                paper::CITATION,
+            )
+        }
     }
 
     /// As many steps as a throughput needs.
@@ -55,10 +52,6 @@ impl Study for Figure8 {
     fn variants(&self, _: usize, experiment: &Experiment, _: Option<usize>) -> Vec<Experiment> {
         let with = |workers| experiment.clone().with(|e| e.workers = workers);
         WORKERS.iter().flat_map(|&workers| paper::by_exchange(&with(workers))).collect()
-    }
-
-    fn fixed(&self) -> &'static [&'static str] {
-        &["exchange", "workers"]
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {

@@ -12,7 +12,7 @@ use crate::experiment::Experiment;
 use crate::format::significant;
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::page;
-use crate::reproduce::study::{Charts, Report, Results, Study};
+use crate::reproduce::study::{About, Charts, Report, Results, Study};
 use crate::runner::Progress;
 use crate::table::Grid;
 
@@ -29,16 +29,13 @@ const ENOUGH: f64 = 10.0;
 const LEAST: usize = 3;
 
 impl Study for Figure9 {
-    fn id(&self) -> &'static str {
-        "grace-fig9"
-    }
-
-    fn summary(&self) -> &'static str {
-        "latency of compression and decompression by size of the input, in the survey (Figure 9)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About::of(
+            "grace-fig9",
+            "latency of compression and decompression by size of the input, in the survey (Figure \
+             9)",
+            paper::CITATION,
+        )
     }
 
     fn experiment(&self, _: usize) -> Option<Experiment> {

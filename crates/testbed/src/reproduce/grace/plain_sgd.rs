@@ -7,7 +7,7 @@ use super::figure_6::findings;
 use super::paper::{self, BENCHMARKS, CLASSIFICATION, Differs};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
-use crate::reproduce::study::{Report, Results, Study, plans};
+use crate::reproduce::study::{About, Report, Results, Study, plans};
 use crate::runner::Progress;
 
 /// Figure 6 with plain SGD.
@@ -19,21 +19,17 @@ const METHODS: [&str; 6] = ["none", "powersgd", "randomk", "dgc", "signsgd", "si
 const SIGN_RATE: &str = "0.001";
 
 impl Study for PlainSgd {
-    fn id(&self) -> &'static str {
-        "grace-fig6-sgd"
-    }
-
-    fn summary(&self) -> &'static str {
-        "the same for the methods that the survey trains with plain SGD (--row resnet20, densenet40, resnet9 or vgg16)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
-    }
-
-    /// The other benchmarks have one optimizer each.
-    fn rows(&self) -> Vec<&'static str> {
-        paper::names()[..CLASSIFICATION].to_vec()
+    fn about(&self) -> About {
+        About {
+            rows: paper::names()[..CLASSIFICATION].to_vec(),
+            fixed: &["exchange"],
+            ..About::of(
+                "grace-fig6-sgd",
+                "the same for the methods that the survey trains with plain SGD (--row resnet20, \
+                 densenet40, resnet9 or vgg16)",
+                paper::CITATION,
+            )
+        }
     }
 
     fn experiment(&self, row: usize) -> Option<Experiment> {
@@ -52,10 +48,6 @@ impl Study for PlainSgd {
         let of = |compressors| experiment.clone().with(|e| e.compressors = compressors);
         let slow = of(signs).with(|e| e.learning_rate = known(&rate));
         [paper::by_exchange(&of(others)), paper::by_exchange(&slow)].concat()
-    }
-
-    fn fixed(&self) -> &'static [&'static str] {
-        &["exchange"]
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {

@@ -8,7 +8,7 @@ use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::plot::HeatMap;
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{Report, Results, Study};
+use crate::reproduce::study::{About, Report, Results, Study};
 use crate::runner::Progress;
 use crate::summary::{Summary, summarize};
 use crate::table;
@@ -17,16 +17,12 @@ use crate::table;
 pub(crate) struct Grid;
 
 impl Study for Grid {
-    fn id(&self) -> &'static str {
-        "sbc-fig3"
-    }
-
-    fn summary(&self) -> &'static str {
-        "quality over temporal and gradient sparsity in the SBC paper (Figures 3, 4 and 9)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About::of(
+            "sbc-fig3",
+            "quality over temporal and gradient sparsity in the SBC paper (Figures 3, 4 and 9)",
+            paper::CITATION,
+        )
     }
 
     /// The paper's experiment with LeNet, on a task that needs no data.

@@ -8,7 +8,7 @@ use crate::experiment::{Experiment, known};
 use crate::figures;
 use crate::format::times;
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Report, Results, Study};
+use crate::reproduce::study::{About, Report, Results, Study};
 use crate::runner::Progress;
 use crate::summary::{self, Summary, summarize};
 use crate::table::{Grid, quality};
@@ -17,20 +17,16 @@ use crate::table::{Grid, quality};
 pub(crate) struct Table2;
 
 impl Study for Table2 {
-    fn id(&self) -> &'static str {
-        "sbc-table2"
-    }
-
-    fn summary(&self) -> &'static str {
-        "quality and compression of six methods in the SBC paper (Table II; --row lenet, resnet32, wordlstm or charlstm)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
-    }
-
-    fn rows(&self) -> Vec<&'static str> {
-        ROWS.iter().map(|row| row.name).collect()
+    fn about(&self) -> About {
+        About {
+            rows: ROWS.iter().map(|row| row.name).collect(),
+            ..About::of(
+                "sbc-table2",
+                "quality and compression of six methods in the SBC paper (Table II; --row lenet, \
+                 resnet32, wordlstm or charlstm)",
+                paper::CITATION,
+            )
+        }
     }
 
     fn experiment(&self, row: usize) -> Option<Experiment> {

@@ -15,7 +15,7 @@ use crate::TestbedError;
 use crate::experiment::Experiment;
 use crate::format::{bandwidth, significant, times};
 use crate::reproduce::findings::page;
-use crate::reproduce::study::{Report, Results, Study};
+use crate::reproduce::study::{About, Report, Results, Study};
 use crate::results;
 use crate::runner::Progress;
 use crate::summary::{Common, step_seconds};
@@ -25,17 +25,13 @@ use crate::table::Grid;
 pub(crate) struct Links;
 
 impl Study for Links {
-    fn id(&self) -> &'static str {
-        "3lc-links"
-    }
-
-    fn summary(&self) -> &'static str {
-        "what steps took over throttled links, beside the link model and Table 1 of the 3LC paper; collects the runs of \
-         benchmarks/mpi-links"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About::of(
+            "3lc-links",
+            "what steps took over throttled links, beside the link model and Table 1 of the 3LC \
+             paper; collects the runs of benchmarks/mpi-links",
+            paper::CITATION,
+        )
     }
 
     fn experiment(&self, _: usize) -> Option<Experiment> {

@@ -6,7 +6,7 @@ use crate::experiment::Experiment;
 use crate::figures;
 use crate::format::{bandwidth, file_name, points, times};
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Charts, Report, Results, Study};
+use crate::reproduce::study::{About, Charts, Report, Results, Study};
 use crate::runner::Progress;
 use crate::summary::{Row, Summary, summarize};
 use crate::table::{Grid, difference, quality};
@@ -15,24 +15,20 @@ use crate::table::{Grid, difference, quality};
 pub(crate) struct Table1;
 
 impl Study for Table1 {
-    fn id(&self) -> &'static str {
-        "3lc-table1"
-    }
-
-    fn summary(&self) -> &'static str {
-        "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 to 9)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About {
+            fractions: &[0.25, 0.5, 0.75, 1.0],
+            ..About::of(
+                "3lc-table1",
+                "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 \
+                 to 9)",
+                paper::CITATION,
+            )
+        }
     }
 
     fn experiment(&self, _: usize) -> Option<Experiment> {
         Some(paper::experiment(paper::TABLE_1.iter().map(|design| design.compressor)))
-    }
-
-    fn fractions(&self) -> &'static [f64] {
-        &[0.25, 0.5, 0.75, 1.0]
     }
 
     /// Tables are of the longest runs, charts of quality over time of all lengths.

@@ -5,7 +5,7 @@ use crate::TestbedError;
 use crate::experiment::Experiment;
 use crate::format::{significant, times};
 use crate::reproduce::findings::{Findings, bits};
-use crate::reproduce::study::{Report, Results, Study};
+use crate::reproduce::study::{About, Report, Results, Study};
 use crate::runner::Progress;
 use crate::summary::{Summary, summarize};
 use crate::table::Grid;
@@ -14,16 +14,12 @@ use crate::table::Grid;
 pub(crate) struct Table2;
 
 impl Study for Table2 {
-    fn id(&self) -> &'static str {
-        "3lc-table2"
-    }
-
-    fn summary(&self) -> &'static str {
-        "compression ratio and bits per state change of 3LC by sparsity multiplier (Table 2)"
-    }
-
-    fn citation(&self) -> &'static str {
-        paper::CITATION
+    fn about(&self) -> About {
+        About::of(
+            "3lc-table2",
+            "compression ratio and bits per state change of 3LC by sparsity multiplier (Table 2)",
+            paper::CITATION,
+        )
     }
 
     fn experiment(&self, _: usize) -> Option<Experiment> {

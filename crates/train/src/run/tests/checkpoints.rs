@@ -24,10 +24,8 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
     .enumerate()
     {
         let path = folder.path().join(format!("{at}.state"));
-        let mut config = config(compressor, exchange).with(|c| {
-            c.optimizer = optimizer.parse().unwrap();
-            c.evaluate_every = 4;
-        });
+        let mut config = config(compressor, exchange)
+            .with(|c| (c.optimizer, c.evaluate_every) = (optimizer.parse().unwrap(), 4));
         if at == 0 {
             config.model = "lenet5".parse().unwrap();
         }
@@ -80,11 +78,8 @@ fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
 fn checkpoints_are_written_at_intervals_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = config("3lc", "server").with(|c| {
-        c.model = "resnet8".parse().unwrap();
-        c.batch = 2;
-        c.steps = 5;
-    });
+    let config = config("3lc", "server")
+        .with(|c| (c.model, c.batch, c.steps) = ("resnet8".parse().unwrap(), 2, 5));
     let save = Some(Save { path: path.clone(), every: 2, keep: 1 });
     let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
     let state = State::read(&path).unwrap();
@@ -174,10 +169,7 @@ fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
     for exchange in ["server:mode=async", "server:stale=1,servers=2"] {
-        let config = config("topk:ratio=0.1", exchange).with(|c| {
-            c.workers = 2;
-            c.steps = 20;
-        });
+        let config = config("topk:ratio=0.1", exchange).with(|c| (c.workers, c.steps) = (2, 20));
         let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
         let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
         run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
@@ -194,10 +186,7 @@ fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
 fn a_hierarchy_goes_on_with_as_many_workers_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = config("topk", "hierarchical").with(|c| {
-        c.workers = 3;
-        c.steps = 20;
-    });
+    let config = config("topk", "hierarchical").with(|c| (c.workers, c.steps) = (3, 20));
     let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
     let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
@@ -227,10 +216,7 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
         means
     };
     for exchange in ["all-gather", "server", "scatter-reduce"] {
-        let config = config("topk:ratio=0.01", exchange).with(|c| {
-            c.workers = 4;
-            c.steps = 20;
-        });
+        let config = config("topk:ratio=0.01", exchange).with(|c| (c.workers, c.steps) = (4, 20));
         let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
         let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
         run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();

@@ -65,10 +65,7 @@ fn the_traffic_estimate_is_what_the_transport_counted_but_for_framing() {
 }
 
 fn the_estimate_holds(compressor: &str, exchange: &str, raw_below: usize) {
-    let config = config(compressor, exchange).with(|c| {
-        c.workers = 3;
-        c.raw_below = raw_below;
-    });
+    let config = config(compressor, exchange).with(|c| (c.workers, c.raw_below) = (3, raw_below));
     let record = train(&config);
     let equation = record.traffic_estimate().unwrap();
     let ratio = record.bytes_up / equation.bytes();
@@ -104,10 +101,7 @@ fn a_budget_of_bytes_is_kept_and_used() {
 #[test]
 fn tensors_travel_by_rules() {
     let rules = ["*.bias -> none", "matrices -> onebit"].map(|rule| rule.parse().unwrap()).to_vec();
-    let config = config("none", "all-gather").with(|c| {
-        c.steps = 4;
-        c.rules = rules;
-    });
+    let config = config("none", "all-gather").with(|c| (c.steps, c.rules) = (4, rules));
     let ruled = train(&config);
     let plain = train(&config.clone().with(|c| c.rules = Vec::new()));
     // All but the biases are matrices.

@@ -60,10 +60,7 @@ impl DistributedOptimizer for Breaks {
 
 /// The error of a run whose worker 1 breaks.
 fn broken(exchange: &str, how: fn(u64) -> Option<ExchangeError>) -> TrainError {
-    let config = config("3lc", exchange).with(|c| {
-        c.workers = 3;
-        c.evaluate_every = 2;
-    });
+    let config = config("3lc", exchange).with(|c| (c.workers, c.evaluate_every) = (3, 2));
     session::run(&config, &(), &RunOptions::default(), &|rank, inner| {
         if rank == 1 { Box::new(Breaks { inner, how }) } else { inner }
     })
@@ -88,11 +85,8 @@ fn a_worker_that_dies_ends_the_run_with_its_own_error() {
 
 #[test]
 fn backup_workers_may_be_late() {
-    let config = config("3lc", "server:backup=1").with(|c| {
-        c.workers = 3;
-        c.steps = 20;
-        c.evaluate_every = 8;
-    });
+    let config = config("3lc", "server:backup=1")
+        .with(|c| (c.workers, c.steps, c.evaluate_every) = (3, 20, 8));
     let record = session::run(&config, &(), &RunOptions::default(), &|rank, inner| {
         let slow = |_| {
             std::thread::sleep(Duration::from_millis(20));
@@ -130,13 +124,7 @@ fn impossible_configurations_are_refused_before_anything_runs() {
         (base().with(|c| c.batch = 0), "one example"),
         (base().with(|c| c.data = empty()), "one training"),
         (base().with(|c| c.weight_decay = -1.0), "weight decay"),
-        (
-            base().with(|c| {
-                c.evaluate_every = 1;
-                c.evaluate_at_most = 0;
-            }),
-            "at least one image",
-        ),
+        (base().with(|c| (c.evaluate_every, c.evaluate_at_most) = (1, 0)), "at least one image"),
         (base().with(|c| c.straggler = "2=0.1".parse().ok()), "workers 0 to 1"),
         (config("3lc", "all-reduce"), "scatter-reduce"),
         (config("3lc", "server:servers=7"), "7 servers cannot share 6 tensors"),
@@ -148,10 +136,8 @@ fn impossible_configurations_are_refused_before_anything_runs() {
 
 #[test]
 fn everyone_waits_for_a_straggler() {
-    let held = config("3lc", "all-gather").with(|c| {
-        c.straggler = Some("1=0.03".parse().unwrap());
-        c.steps = 4;
-    });
+    let held = config("3lc", "all-gather")
+        .with(|c| (c.straggler, c.steps) = (Some("1=0.03".parse().unwrap()), 4));
     let record = train(&held);
     // Worker 0, which is in no hurry either, brings the mean up to the delay.
     assert!(record.trace.iter().all(|step| step.wall >= 0.03), "{:?}", record.trace);

@@ -33,10 +33,8 @@ pub(super) fn config(compressor: &str, exchange: &str) -> RunConfig {
         deadline_s: 60.0,
         ..TrainingSettings::default()
     };
-    RunConfig::new(settings, digits(), compressor.parse().unwrap()).with(|c| {
-        c.seed = 5;
-        c.check_every = 4;
-    })
+    RunConfig::new(settings, digits(), compressor.parse().unwrap())
+        .with(|c| (c.seed, c.check_every) = (5, 4))
 }
 
 /// A configuration in which workers train on their own.

@@ -9,10 +9,7 @@ use super::*;
 fn diagnoses_look_at_every_layer_and_go_on_after_a_resumption() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = config("topk", "server").with(|c| {
-        c.diagnose_every = 3;
-        c.steps = 10;
-    });
+    let config = config("topk", "server").with(|c| (c.diagnose_every, c.steps) = (3, 10));
     let whole = train(&config);
     let steps: Vec<u64> = whole.diagnoses.iter().map(|diagnosis| diagnosis.step).collect();
     assert_eq!(steps, [3, 6, 9, 10]);
@@ -44,10 +41,8 @@ impl Observer for Warned {
 #[test]
 fn momentum_on_momentum_is_warned_of() {
     let warnings = |compressor: &str, optimizer: &str| {
-        let config = config(compressor, "server").with(|c| {
-            c.optimizer = optimizer.parse().unwrap();
-            c.steps = 2;
-        });
+        let config = config(compressor, "server")
+            .with(|c| (c.optimizer, c.steps) = (optimizer.parse().unwrap(), 2));
         let warned = Warned::default();
         run(&config, &warned, &RunOptions::default()).unwrap();
         warned.0.into_inner().unwrap()

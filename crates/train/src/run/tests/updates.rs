@@ -7,11 +7,8 @@ use super::*;
 #[test]
 fn the_mean_update_of_plain_descent_is_the_update_of_the_mean_gradient() {
     let plain = |send| {
-        config("none", "all-gather").with(|c| {
-            c.send = send;
-            c.optimizer = "sgd".parse().unwrap();
-            c.weight_decay = 0.0;
-        })
+        config("none", "all-gather")
+            .with(|c| (c.send, c.optimizer, c.weight_decay) = (send, "sgd".parse().unwrap(), 0.0))
     };
     let (gradients, updates) = (train(&plain(Payload::Gradients)), train(&plain(Payload::Updates)));
     for (a, b) in losses(&gradients).into_iter().zip(losses(&updates)) {
