@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! Why a command failed, and its exit code.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ pub(crate) enum Failure {
     Run(String),
     /// Ctrl-C, or a request to terminate.
     Interrupted(String),
-    /// Whoever read the output has left; nothing is wrong.
+    /// The reader of the output has closed it, as `head` does; nothing is wrong.
     Closed,
 }
 

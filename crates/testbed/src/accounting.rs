@@ -1,4 +1,4 @@
-//! What a run sent by equation 1 of the SBC paper, beside what the transport counted.
+//! The traffic estimate by equation 1 of the SBC paper, beside the bytes that the transport counted.
 
 use gradwire_train::run::RunRecord;
 
@@ -41,7 +41,7 @@ pub fn table(runs: &[RunRecord]) -> Grid {
     grid
 }
 
-/// What the table is, for a caption.
+/// The table's caption.
 pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros an exchange × (position bits + \
      value bits) × receivers. Position bits are those equation 5 gives for the density each message \
      had. The product leaves out what is sent once a tensor (means, lengths) and once a message \

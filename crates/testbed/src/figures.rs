@@ -146,7 +146,7 @@ pub fn by_rate(runs: &[RunRecord]) -> Chart {
     }
 }
 
-/// Bytes a worker had sent after so many steps. A trace may be thinned, each entry the mean of the
+/// Bytes a worker had sent after `steps` steps. A trace may be thinned, each entry the mean of the
 /// steps up to its own.
 fn sent_by(run: &RunRecord, steps: f64) -> f64 {
     let (mut done, mut sent) = (0.0, 0.0);

@@ -3,8 +3,8 @@
 //!
 //! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] makes them; their
 //! results are one line of JSON each, and everything shown is computed from these:
-//! a [`summary`] with its [tables](table), [`figures`], a [`report`]. [`reproduce`] does so for the
-//! tables of papers. [`mod@bench`] stands beside: the speed of compressors alone.
+//! a [`summary`] with its [tables](table), [`figures`], a [`report`]. [`reproduce`] has the studies of
+//! papers' tables and figures. [`mod@bench`] measures the speed of compressors alone.
 
 pub mod accounting;
 pub mod bench;

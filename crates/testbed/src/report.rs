@@ -9,7 +9,7 @@ use crate::plot::{Chart, Figure};
 use crate::summary::{Row, Summary, summarize};
 use crate::{TestbedError, accounting, diagnosis, figures, table};
 
-/// Where a comparison comes from, for whoever wants to repeat it.
+/// Where a comparison comes from, so that it can be repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provenance {
     /// The command that made it.
@@ -80,8 +80,7 @@ fn figure(chart: &Chart) -> &dyn Figure {
     chart
 }
 
-/// What the comparison says: at each link, who is fastest among those that keep quality. Empty
-/// without a run of `none`.
+/// The verdict: for each link, the fastest of the compressors that keep quality. Empty without a run of `none`.
 pub fn verdict(summary: &Summary) -> Vec<String> {
     let Some(none) = summary.rows.iter().find(|row| row.compressor == "none") else {
         return Vec::new();
@@ -112,8 +111,7 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// How much worse than the baseline a quality may be and still count as kept, and what that is in
-/// words.
+/// How much worse than the baseline a quality may be and still count as kept, as a number and in words.
 fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
     match metric {
         Metric::Accuracy | Metric::Iou | Metric::HitRate => {

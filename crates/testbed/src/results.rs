@@ -138,6 +138,53 @@ mod tests {
         assert_eq!(read(&path).unwrap(), runs);
     }
 
+    /// The result files of this repository, less those of the PyTorch hooks, which have records of their own.
+    fn committed(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("pytorch-links") {
+                committed(&path, found);
+            } else if path.ends_with("runs.jsonl") {
+                found.push(path);
+            }
+        }
+    }
+
+    /// Earlier versions call the exchange a strategy, and leave out settings that they did not have.
+    #[test]
+    fn the_results_of_this_repository_are_read_setting_by_setting() {
+        use serde_json::Value;
+        let mut files = Vec::new();
+        committed(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results"), &mut files);
+        assert!(files.len() > 30);
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let runs = read(&file).unwrap();
+            assert_eq!(text.lines().count(), runs.len(), "{}", file.display());
+            for (line, run) in text.lines().zip(&runs) {
+                let said: Value = serde_json::from_str(line).unwrap();
+                for setting in gradwire_train::settings::SETTINGS {
+                    let (name, found) = (setting.name, setting.text(&run.settings));
+                    match said.get(if name == "exchange" { "strategy" } else { name }) {
+                        Some(Value::String(text)) => assert_eq!(found, *text, "{name}"),
+                        Some(Value::Bool(on)) => assert_eq!(found, on.to_string(), "{name}"),
+                        Some(Value::Number(x)) => {
+                            assert_eq!(found.parse().ok(), x.as_f64(), "{name}")
+                        }
+                        Some(_) => {}
+                        None if ["raw_below", "raw_names"].contains(&name) => {
+                            assert!(run.unsaid.contains(&name));
+                        }
+                        None if ["mask", "raw_vectors"].contains(&name) => {
+                            assert_eq!(found, "false")
+                        }
+                        None => assert!(!["model", "exchange", "workers", "steps"].contains(&name)),
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn compact_runs_come_back_bit_for_bit() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Runs one after another, with what was done before left out.
+//! Makes runs one after another, without those that were made before.
 
 use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
 use gradwire_train::settings::SETTINGS;

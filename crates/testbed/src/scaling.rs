@@ -1,9 +1,9 @@
-//! Throughput of runs with the wire measured, and what it would be if compression took no time.
+//! Throughput of runs with the time on the wire measured, and the bound on it if compression took no time.
 //!
-//! Workers on the cores of one machine take turns, so that what passes between two steps says little about as many
-//! machines. A step is put together instead: processor times of gradient, codec and update, as the runs have them, and
-//! the time that the run's bytes take on a link, which is measured: ranks connected by a throttled transport send one
-//! another as much, phase by phase, with nothing to compress. Leaving out the codec's time gives the bound that the
+//! Workers share the cores of one machine, so that the wall-clock time of a step is not that on one machine for each
+//! worker. A step's time is the sum of its parts instead: the processor times of gradient, codec and update that the
+//! runs recorded, and the time of the run's bytes on a link, which is measured: ranks connected by a throttled transport
+//! send each other as many bytes, phase by phase, with nothing to compress. Leaving out the codec's time gives the bound that the
 //! survey of compressed communication measures by skipping compression (Xu et al. 2020, section 5.6).
 
 use std::thread;
@@ -15,10 +15,10 @@ use gradwire_train::run::RunRecord;
 use crate::TestbedError;
 use crate::summary::compute_seconds;
 
-/// Exchanges that are timed, after one that is not.
+/// Exchanges that are timed, after a first one that is not.
 const REPETITIONS: u64 = 3;
 
-/// What the figures are, in a sentence for a caption.
+/// The caption of tables and charts.
 pub const NOTE: &str = "A step is the processor time of gradient, codec and update in the runs, and the time that as many \
      bytes take on the first link, measured on a throttled transport with nothing to compress; without the codec's time \
      it gives the bound.";
@@ -52,7 +52,7 @@ impl Scaled {
     }
 }
 
-/// Runs on a link.
+/// The step times of runs, with their bytes on `link`.
 ///
 /// # Errors
 /// If ranks do not all send the same number of bytes in a run's exchange, or the transport fails.
@@ -89,7 +89,7 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
     })
 }
 
-/// Seconds in which each of `workers` ranks sends `bytes` in all to the others, in so many phases with a message for
+/// Seconds in which each of `workers` ranks sends `bytes` in all to the others, in `phases` phases with a message for
 /// each other rank.
 fn wire_seconds(
     workers: usize,

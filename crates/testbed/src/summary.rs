@@ -1,4 +1,4 @@
-//! Runs of several compressors and seeds, brought down to one row a compressor.
+//! Runs of several compressors and seeds, summarised in a row for each compressor.
 
 use gradwire_exchange::{Exchange, Link, StepBytes};
 use gradwire_train::plan::Plan;

@@ -157,10 +157,10 @@ pub fn time(summary: &Summary) -> Grid {
     grid
 }
 
-/// How much of its communication a run hid.
+/// The head of the column with the part of communication that overlap hid.
 const HIDDEN: &str = "hidden";
 
-/// Whether some run exchanged while it computed.
+/// Whether some run overlapped exchange and computation.
 fn overlaps(summary: &Summary) -> bool {
     summary.rows.iter().any(|row| row.hidden.is_some())
 }

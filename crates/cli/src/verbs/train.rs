@@ -32,7 +32,7 @@ pub(crate) struct Train {
     /// Write a checkpoint to this file, at the end and when stopped
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Also write it every so many steps
+    /// Also write it each time this many steps are done
     #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0)]
     save_every: u64,
     /// How many checkpoints stay: FILE, FILE.1 before it, and so on

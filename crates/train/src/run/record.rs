@@ -17,8 +17,8 @@ pub enum Metric {
     /// The part of test images whose class had the highest score, 0 to 1; more is better.
     #[default]
     Accuracy,
-    /// e to the mean cross-entropy of a test token, from 1 on; less is better. As good as a choice
-    /// among so many equally likely tokens.
+    /// e to the mean cross-entropy of a test token, from 1 on; less is better: a model with perplexity
+    /// p is as unsure as one that chooses among p equally likely tokens.
     Perplexity,
     /// Intersection over union: of all test pixels that are of the second class or taken for it, the
     /// part that is both, 0 to 1; more is better.

@@ -1,4 +1,4 @@
-//! What a configuration comes to: who has which examples, what travels how, and what cannot run.
+//! A run's configuration, checked and resolved: each worker's examples, the policy of compression, and the rounds.
 
 use gradwire::{Family, Memory, Spec};
 use gradwire_exchange::{Exchange, HEADER_BYTES, Participation, Policy};
@@ -10,7 +10,7 @@ use crate::plan::Course;
 use gradwire_models::Split;
 use gradwire_models::data::Content;
 
-/// Refuses what cannot run, with the reason.
+/// Refuses a configuration that cannot run, with the reason.
 pub(super) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     config.settings.check().map_err(TrainError::Config)?;
     if config.send == Payload::Weights && is_sparse(config.compressor.first()) {
@@ -38,7 +38,7 @@ pub(super) fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, Tra
             .map_err(TrainError::Config),
         (Content::Images(images), split) if images.train.is_masked() => {
             Err(TrainError::Config(format!(
-                "the split '{split}' goes by classes, of which each image with a mask has several; \
+                "the split '{split}' is by classes, and each image with a mask has several; \
                  take shared or shards"
             )))
         }
@@ -47,7 +47,7 @@ pub(super) fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, Tra
             .map_err(TrainError::Config),
         (Content::Text(_), Split::Shared | Split::Shards { sizes: None }) => Ok(None),
         (Content::Ratings(_), split) => Err(TrainError::Config(format!(
-            "the split '{split}' goes by classes, which ratings have none of; take shared or shards"
+            "the split '{split}' is by classes, which ratings have none of; take shared or shards"
         ))),
         (Content::Text(_), split) => Err(TrainError::Config(format!(
             "the split '{split}' is for images; a text is cut in equal parts, one after the other"
@@ -55,7 +55,7 @@ pub(super) fn shards_of(config: &RunConfig) -> Result<Option<Vec<Vec<u32>>>, Tra
     }
 }
 
-/// What travels compressed and how, phase by phase, and where rounds end.
+/// Which compressor each tensor has in each phase of the run, and where rounds end.
 pub(super) fn policy_of(
     config: &RunConfig,
     tensors: &[gradwire::Tensor],
@@ -93,7 +93,7 @@ pub(super) fn policy_of(
     let rounds = Rounds::new(&phases, config.steps);
     let mut phases = phases.into_iter();
     let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
-    // Updates and weights are taken as they are: what servers send back loses nothing.
+    // Servers send updates and weights back without loss.
     let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
     let policy = Policy { push, later: phases.collect(), pull, ..policy };
     overlap::check_plan(config, &policy, &rounds)?;
@@ -114,7 +114,7 @@ fn sends(config: &RunConfig) -> f64 {
     }
 }
 
-/// Bytes of the headers around a worker's messages for so many tensors.
+/// Bytes of the headers around a worker's messages for `tensors` tensors.
 fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
     /// The most that a slice takes of its own: an element, and a message around it.
     const SLICE_BYTES: usize = 24;
@@ -129,7 +129,7 @@ fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
     }
 }
 
-/// What is likely a mistake in a configuration, though it can run.
+/// A warning of a configuration that can run, and is likely a mistake.
 pub(super) fn warning(config: &RunConfig) -> Option<String> {
     let spec = config.compressor.first();
     let corrects = match spec.compressor().memory() {
@@ -145,7 +145,7 @@ pub(super) fn warning(config: &RunConfig) -> Option<String> {
     })
 }
 
-/// What carries the mean of such messages without loss.
+/// A compressor that carries the mean of such messages without loss.
 fn lossless(push: &Spec) -> Spec {
     let id = if is_sparse(push) { "threshold" } else { "none" };
     id.parse().expect("the registry has both")

@@ -71,6 +71,9 @@ impl TrainingSettings {
     }
 }
 
+/// What records of earlier versions call the exchange.
+const OLD_NAME_OF_EXCHANGE: &str = "strategy";
+
 /// Reads all settings in a table.
 struct All<'a, 'de>(&'a mut TrainingSettings, PhantomData<&'de ()>);
 
@@ -84,6 +87,7 @@ impl<'de> Visitor<'de> for All<'_, 'de> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
+            let name = if name == OLD_NAME_OF_EXCHANGE { "exchange" } else { &name };
             match SETTINGS.iter().find(|setting| setting.name == name) {
                 Some(setting) => {
                     self.0.read_value(setting.name, &mut map)?;
