@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use gradwire_train::plan::Plan;
 use gradwire_train::settings::{Key, SETTINGS};
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serializer};
+use serde::{Deserialize, Deserializer};
 
 use super::Experiment;
 use crate::TestbedError;
@@ -94,11 +94,6 @@ impl<'de> Deserialize<'de> for Plans {
         let plans = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
         plans.collect::<Result<_, _>>().map(Self)
     }
-}
-
-/// Writes compressors as their specs.
-pub(super) fn write_plans<S: Serializer>(plans: &[Plan], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(plans.iter().map(Plan::to_string))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use gradwire_train::plan::Plan;
 use gradwire_train::settings::TrainingSettings;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// An experiment, as a TOML file or the command line describes it. What is not given has the
 /// default of [`Experiment::default`], the comparison that `gradwire compare` runs on its own. The settings of training
@@ -24,7 +24,7 @@ pub struct Experiment {
     /// A data set's name (`digits` is generated) or the folder that holds its files.
     pub data: String,
     /// The compressors to compare.
-    #[serde(serialize_with = "file::write_plans")]
+    #[serde(serialize_with = "write_plans")]
     pub compressors: Vec<Plan>,
     /// Passes over the training set, instead of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,6 +86,11 @@ impl DerefMut for Experiment {
     fn deref_mut(&mut self) -> &mut TrainingSettings {
         &mut self.settings
     }
+}
+
+/// Writes compressors as their specs.
+fn write_plans<S: Serializer>(plans: &[Plan], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(plans.iter().map(Plan::to_string))
 }
 
 /// A value this crate itself writes as text.

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 
-use super::{SETTINGS, TrainingSettings};
+use super::training::{SETTINGS, TrainingSettings};
 
 /// Reads a key of a table that has the settings and the keys given; refuses others, naming those there are.
 ///

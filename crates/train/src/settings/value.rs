@@ -11,7 +11,8 @@ use gradwire_models::schedule::LearningRate;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Payload, Straggler};
+use super::payload::Payload;
+use super::straggler::Straggler;
 
 /// A type that settings have.
 pub(super) trait Value: Sized {
