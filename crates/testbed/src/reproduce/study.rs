@@ -9,6 +9,7 @@ use crate::TestbedError;
 use crate::experiment::Experiment;
 use crate::plot::Figure;
 use crate::runner::Progress;
+use crate::summary::{Summary, summarize};
 
 /// A study that `gradwire reproduce` runs: a table or figure of a paper, or a measurement of this project's own.
 ///
@@ -98,6 +99,16 @@ impl Results<'_> {
     pub fn longest(&self) -> Vec<RunRecord> {
         let longest = self.runs.iter().map(|run| run.steps).max();
         self.runs.iter().filter(|run| Some(run.steps) == longest).cloned().collect()
+    }
+
+    /// The runs with the most steps, and their summary.
+    ///
+    /// # Errors
+    /// If there are no runs.
+    pub(super) fn summarized(&self) -> Result<(Vec<RunRecord>, Summary), TestbedError> {
+        let longest = self.longest();
+        let summary = summarize(&longest, &self.experiment.links())?;
+        Ok((longest, summary))
     }
 }
 

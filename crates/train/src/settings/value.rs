@@ -65,36 +65,21 @@ fn parse<T: FromStr<Err: Display>>(texts: &[&str]) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// Values that files have as the text they print to and parse from.
-macro_rules! as_text {
-    ($($type:ty),+) => {$(
-        impl Value for $type {
-            fn of_texts(texts: &[&str]) -> Result<Self, String> {
-                parse(texts)
-            }
-
-            fn text(&self) -> String {
-                self.to_string()
-            }
-
-            fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                String::deserialize(from)?.parse().map_err(D::Error::custom)
-            }
-
-            fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.collect_str(self)
-            }
-        }
-    )+};
+/// Reads a value from the text it prints to.
+fn read_text<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-as_text!(ModelKind, Exchange, Payload, Split, OptimizerKind, LearningRate, Straggler, Rule);
+/// Writes a value as the text it prints to.
+fn write_text<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
 
-/// Values that files have as they are.
-macro_rules! as_it_is {
-    ($($type:ty $({ $($constant:item)+ })?),+) => {$(
+/// Values that print to what flags take, with how files are read and written.
+macro_rules! values {
+    ($read:path, $write:path; $($type:ty $({ $constant:item })?),+) => {$(
         impl Value for $type {
-            $($($constant)+)?
+            $($constant)?
 
             fn of_texts(texts: &[&str]) -> Result<Self, String> {
                 parse(texts)
@@ -105,17 +90,18 @@ macro_rules! as_it_is {
             }
 
             fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                Self::deserialize(from)
+                $read(from)
             }
 
             fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                self.serialize(to)
+                $write(self, to)
             }
         }
     )+};
 }
 
-as_it_is!(usize, u64, f32, f64, String { const SEPARATOR: &'static str = " "; });
+values!(read_text, write_text; ModelKind, Exchange, Payload, Split, OptimizerKind, LearningRate, Straggler, Rule);
+values!(Deserialize::deserialize, Serialize::serialize; usize, u64, f32, f64, String { const SEPARATOR: &'static str = " "; });
 
 impl Value for bool {
     const SWITCH: bool = true;

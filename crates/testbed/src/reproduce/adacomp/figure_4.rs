@@ -3,14 +3,12 @@
 use gradwire_train::plan::Plan;
 
 use super::paper::{self, CIFAR_CNN};
-use super::tables::table;
+use super::tables::findings;
 use crate::TestbedError;
 use crate::experiment::Experiment;
 use crate::figures;
-use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
+use crate::reproduce::study::{About, Report, Results, Study, plans};
 use crate::runner::Progress;
-use crate::summary::summarize;
 
 /// Figure 4.
 pub(crate) struct Figure4;
@@ -42,13 +40,9 @@ impl Study for Figure4 {
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let (experiment, full) = (results.experiment, results.longest());
-        let summary = summarize(&full, &experiment.links())?;
-        let table = table(None, &experiment.compressors, &summary, &full);
-        let mut charts: Charts = vec![("rate.svg".to_owned(), Box::new(figures::by_rate(&full)))];
-        charts.extend(charts_over_steps(&summary, &full));
-        let setup = CIFAR_CNN.setup(&full[0], experiment.seeds.len());
-        let findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
+        let findings = findings(results, (&CIFAR_CNN, None), |runs| {
+            vec![("rate.svg".to_owned(), Box::new(figures::by_rate(runs)))]
+        })?;
         Ok(findings.report(self, results))
     }
 }

@@ -1,13 +1,12 @@
 //! Figures 5 and 6 of the AdaComp paper: residuals over training, with the fully connected layer compressed alone.
 
 use super::paper::{self, CIFAR_CNN};
-use super::tables::table;
+use super::tables::findings;
 use crate::TestbedError;
 use crate::experiment::Experiment;
-use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
+use crate::reproduce::findings::charts_of_layers;
 use crate::reproduce::study::{About, Report, Results, Study, plans};
 use crate::runner::Progress;
-use crate::summary::summarize;
 
 /// Figure 5.
 pub(crate) struct Figure5;
@@ -39,13 +38,7 @@ impl Study for Figure5 {
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let (experiment, full) = (results.experiment, results.longest());
-        let summary = summarize(&full, &experiment.links())?;
-        let table = table(None, &experiment.compressors, &summary, &full);
-        let mut charts = charts_of_layers(&full);
-        charts.extend(charts_over_steps(&summary, &full));
-        let setup = CIFAR_CNN.setup(&full[0], experiment.seeds.len());
-        let findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
+        let findings = findings(results, (&CIFAR_CNN, None), charts_of_layers)?;
         Ok(findings.report(self, results))
     }
 }

@@ -1,13 +1,12 @@
 //! Table 2 of the AdaComp paper: error of a model with and without compression, and with the longest bins.
 
 use super::paper::{self, ROWS};
-use super::tables::{METHODS, table};
+use super::tables::{METHODS, findings};
 use crate::TestbedError;
 use crate::experiment::Experiment;
-use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
+use crate::reproduce::findings::charts_of_layers;
 use crate::reproduce::study::{About, Report, Results, Study, plans};
 use crate::runner::Progress;
-use crate::summary::summarize;
 
 /// Table 2.
 pub(crate) struct Table2;
@@ -31,13 +30,8 @@ impl Study for Table2 {
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let (row, experiment, full) = (&ROWS[results.row], results.experiment, results.longest());
-        let summary = summarize(&full, &experiment.links())?;
-        let table = table(Some(row), &experiment.compressors, &summary, &full);
-        let mut charts = charts_of_layers(&full);
-        charts.extend(charts_over_steps(&summary, &full));
-        let setup = row.setup(&full[0], experiment.seeds.len());
-        let findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
+        let row = &ROWS[results.row];
+        let findings = findings(results, (row, Some(row)), charts_of_layers)?;
         Ok(findings.report(self, results))
     }
 }

@@ -4,8 +4,11 @@ use gradwire_train::plan::Plan;
 use gradwire_train::run::{Metric, RunRecord};
 
 use super::paper::Row;
+use crate::TestbedError;
 use crate::diagnosis::rates_by_kind;
 use crate::format::times;
+use crate::reproduce::findings::{Findings, charts_over_steps};
+use crate::reproduce::study::{Charts, Results};
 use crate::summary::Summary;
 use crate::table::{Grid, quality};
 
@@ -13,13 +16,23 @@ use crate::table::{Grid, quality};
 pub(super) const METHODS: [(&str, &str); 3] =
     [("Baseline", "none"), ("AdaComp", "adacomp"), ("AdaComp, stress", "adacomp:conv=800,fc=8000")];
 
+/// What a study of one set-up has to show: the table, charts of its own, and those that most studies show. The
+/// rows are that of the paper's set-up, and that whose errors stand beside ours.
+pub(super) fn findings(
+    results: &Results<'_>,
+    (setup, errors): (&Row, Option<&Row>),
+    charts: impl FnOnce(&[RunRecord]) -> Charts,
+) -> Result<Findings, TestbedError> {
+    let (experiment, (full, summary)) = (results.experiment, results.summarized()?);
+    let table = table(errors, &experiment.compressors, &summary, &full);
+    let mut charts = charts(&full);
+    charts.extend(charts_over_steps(&summary, &full));
+    let setup = setup.setup(&full[0], experiment.seeds.len());
+    Ok(Findings::of_one_setup("Paper and here", table, &summary, charts, setup))
+}
+
 /// Error and compression of each compressor; the paper's errors beside ours where a row of Table 2 is given.
-pub(super) fn table(
-    row: Option<&Row>,
-    compressors: &[Plan],
-    summary: &Summary,
-    runs: &[RunRecord],
-) -> Grid {
+fn table(row: Option<&Row>, compressors: &[Plan], summary: &Summary, runs: &[RunRecord]) -> Grid {
     let metric = summary.metric;
     let measure = if metric == Metric::Accuracy { "error" } else { metric.name() };
     let mut grid = Grid::new([

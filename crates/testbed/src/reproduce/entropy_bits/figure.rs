@@ -10,7 +10,7 @@ use crate::plot::{BoxPlot, Chart, Point, Scale, Series};
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
 use crate::runner::Progress;
-use crate::summary::{Spread, Summary, by_compressor, summarize};
+use crate::summary::{Spread, Summary, by_compressor};
 use crate::table::{Grid, quality};
 
 /// A figure of the paper: one experiment with some settings of the compressor.
@@ -119,8 +119,8 @@ impl Study for Figure {
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let (experiment, full) = (results.experiment, results.longest());
-        let summary = summarize(&full, &experiment.links())?;
+        let experiment = results.experiment;
+        let (full, summary) = results.summarized()?;
         let table = table(&self.settings(), &summary, &full);
         let setup = paper::setup(&full[0], experiment.seeds.len());
         let (heading, charts) = ("Paper and here", self.charts(&full));

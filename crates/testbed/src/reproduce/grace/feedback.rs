@@ -8,7 +8,7 @@ use crate::experiment::{Experiment, known};
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{About, Report, Results, Study, plans};
 use crate::runner::Progress;
-use crate::summary::{Row, Summary, summarize};
+use crate::summary::{Row, Summary};
 use crate::table::{Grid, difference, quality};
 
 /// Section 5.4.
@@ -57,8 +57,8 @@ impl Study for Feedback {
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let (experiment, full) = (results.experiment, results.longest());
-        let summary = summarize(&full, &experiment.links())?;
+        let experiment = results.experiment;
+        let (full, summary) = results.summarized()?;
         let benchmark = &BENCHMARKS[results.row];
         let setup = benchmark.setup(&full[0], experiment.seeds.len(), Differs::Nothing);
         let charts = charts_over_steps(&summary, &full);
@@ -103,6 +103,7 @@ fn both(id: &str) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::summarize;
     use crate::synthetic;
 
     #[test]

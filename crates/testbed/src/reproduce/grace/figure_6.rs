@@ -11,7 +11,7 @@ use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
 use crate::runner::Progress;
-use crate::summary::{Row, Summary, summarize};
+use crate::summary::{Row, Summary};
 use crate::table::{Grid, difference, quality};
 
 /// Figure 6.
@@ -50,8 +50,8 @@ pub(super) fn findings(
     results: &Results<'_>,
     differs: Differs<'_>,
 ) -> Result<Findings, TestbedError> {
-    let (experiment, full) = (results.experiment, results.longest());
-    let summary = summarize(&full, &experiment.links())?;
+    let experiment = results.experiment;
+    let (full, summary) = results.summarized()?;
     let mut charts = charts(&summary);
     charts.extend(charts_over_steps(&summary, &full));
     let setup = BENCHMARKS[results.row].setup(&full[0], experiment.seeds.len(), differs);
@@ -136,6 +136,7 @@ mod tests {
     use gradwire_exchange::{Exchange, Link};
 
     use super::*;
+    use crate::summary::summarize;
     use crate::synthetic;
 
     #[test]

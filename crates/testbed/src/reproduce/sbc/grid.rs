@@ -10,7 +10,7 @@ use crate::plot::HeatMap;
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{About, Report, Results, Study};
 use crate::runner::Progress;
-use crate::summary::{Summary, summarize};
+use crate::summary::Summary;
 use crate::table;
 
 /// The grid of sparsities and delays.
@@ -39,8 +39,7 @@ impl Study for Grid {
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let full = results.longest();
-        let summary = summarize(&full, &results.experiment.links())?;
+        let (full, summary) = results.summarized()?;
         let mut findings = Findings {
             tables: vec![
                 ("All cells", table::traffic(&summary)),

@@ -10,7 +10,7 @@ use crate::format::times;
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{About, Report, Results, Study};
 use crate::runner::Progress;
-use crate::summary::{self, Summary, summarize};
+use crate::summary::{self, Summary};
 use crate::table::{Grid, quality};
 
 /// Table II.
@@ -34,8 +34,8 @@ impl Study for Table2 {
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let (row, full) = (&ROWS[results.row], results.longest());
-        let summary = summarize(&full, &results.experiment.links())?;
+        let row = &ROWS[results.row];
+        let (full, summary) = results.summarized()?;
         let setup = row.setup(results.experiment, &full[0]);
         let mut charts = charts_over_steps(&summary, &full);
         let bytes = Box::new(figures::quality_over_bytes(&full));

@@ -8,7 +8,7 @@ use crate::format::{bandwidth, file_name, points, times};
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{About, Charts, Report, Results, Study};
 use crate::runner::Progress;
-use crate::summary::{Row, Summary, summarize};
+use crate::summary::{Row, Summary};
 use crate::table::{Grid, difference, quality};
 
 /// Table 1.
@@ -33,8 +33,7 @@ impl Study for Table1 {
 
     /// Tables are of the longest runs, charts of quality over time of all lengths.
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let full = results.longest();
-        let summary = summarize(&full, &results.experiment.links())?;
+        let (full, summary) = results.summarized()?;
         let mut charts: Charts = Vec::new();
         for &link in &summary.links {
             let name = format!("time-{}.svg", file_name(&bandwidth(link.bits_per_second)));
@@ -86,7 +85,7 @@ fn speedup(row: &Row, mbit: f64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::default_links;
+    use crate::summary::{default_links, summarize};
     use crate::synthetic;
 
     #[test]

@@ -7,7 +7,7 @@ use crate::format::{significant, times};
 use crate::reproduce::findings::{Findings, bits};
 use crate::reproduce::study::{About, Report, Results, Study};
 use crate::runner::Progress;
-use crate::summary::{Summary, summarize};
+use crate::summary::Summary;
 use crate::table::Grid;
 
 /// Table 2.
@@ -28,8 +28,7 @@ impl Study for Table2 {
     }
 
     fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let full = results.longest();
-        let summary = summarize(&full, &results.experiment.links())?;
+        let (full, summary) = results.summarized()?;
         let setup = paper::setup(results.experiment, &full[0]);
         let (heading, charts) = ("Table 2, paper and here", vec![bits(&full)]);
         let findings = Findings::of_one_setup(heading, table(&summary), &summary, charts, setup);
@@ -70,7 +69,7 @@ fn table(summary: &Summary) -> Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::default_links;
+    use crate::summary::{default_links, summarize};
     use crate::synthetic;
 
     #[test]
