@@ -249,7 +249,9 @@ impl TrainingSettings {
             return Err(format!("dropout must be at least 0 and below 1, not {}", self.dropout));
         }
         if let Some(norm) = self.clip.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
-            return Err(format!("clip must be a positive number, not {norm}"));
+            return Err(format!(
+                "clip, the bound on the norm of gradients, must be a positive number, not {norm}"
+            ));
         }
         if !(self.deadline_s > 0.0 && self.deadline_s <= LONGEST_DEADLINE) {
             return Err(format!(

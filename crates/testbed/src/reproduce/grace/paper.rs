@@ -168,7 +168,7 @@ pub(super) enum Differs<'a> {
 /// survey; less one for which there are no compressors.
 pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
     let adds = |plan: &Plan| {
-        let aggregation = plan.first().entry().aggregation;
+        let aggregation = plan.first().entry().aggregation();
         matches!(aggregation, Aggregation::Linear | Aggregation::Rounds)
     };
     let (reduced, gathered): (Vec<_>, Vec<_>) =
