@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use gradwire_exchange::ExchangeError;
 use gradwire_testbed::TestbedError;
-use gradwire_train::run::TrainError;
+use gradwire_train::TrainError;
 
 /// Why a command stopped. Messages name the thing and the remedy.
 #[derive(Debug)]

@@ -50,6 +50,3 @@ pub use settings::{Payload, Straggler, TrainingSettings};
 // Tests of the public interface are also compiled inside this crate.
 #[cfg(test)]
 extern crate self as gradwire_train;
-
-#[doc(hidden)]
-pub extern crate self as run;

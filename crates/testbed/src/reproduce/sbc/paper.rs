@@ -1,7 +1,7 @@
 //! What the SBC paper reports, and its experiments with the paper's own hyperparameters.
 
 use gradwire_models::Split;
-use gradwire_train::run::{Metric, Payload, RunRecord};
+use gradwire_train::{Metric, Payload, RunRecord};
 
 use crate::accounting;
 use crate::experiment::{Experiment, known};
