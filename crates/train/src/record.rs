@@ -6,8 +6,8 @@ use gradwire_exchange::Exchange;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::diagnosis::{Diagnosis, Layer};
-use crate::plan::Plan;
 use crate::settings::TrainingSettings;
+use gradwire_exchange::plan::Plan;
 use gradwire_models::tasks::Metric;
 
 /// One step, averaged over workers. Times in seconds, bytes as the transport counted them.

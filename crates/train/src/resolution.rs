@@ -15,10 +15,10 @@ use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::local::LocalSteps;
 use crate::overlap;
-use crate::plan::Course;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
 use crate::validation::task_config;
+use gradwire_exchange::plan::Course;
 
 /// The longest that a rank waits in rounds of many steps. One that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
