@@ -7,80 +7,19 @@ use gradwire::frame::{Frame, FrameError};
 use gradwire::registry::REGISTRY;
 use gradwire::{Decoder, Encoder, Entry, Floats, Spec, State, Tensor};
 
-/// What decodes another way than a compressor's defaults. Its place says which input means it, so add at the end.
-const CONFIGURATIONS: &[&str] = &[
-    "8bit:code=huffman,ef=off",
-    "qsgd:s=4,bucket=0,code=elias",
-    "qsgd:s=10,bucket=100,norm=max,code=huffman,ef=on",
-    "lpc-svrg:w=5",
-    "lpc-svrg:lambda=0.25,code=huffman,ef=on",
-    "natural:code=huffman,ef=off",
-    "3lc:zre=off",
-    "entropy-bits:bits=7,code=fixed,ef=on",
-    "topk:ratio=0.02",
-    "topk:ratio=0.4",
-    "topk:positions=raw",
-    "topk:ratio=0.05,select=sampled,positions=bitmap",
-    "dgc:ratio=0.02",
-    "sgc:ratio=0.02",
-    "sbc:p=0.02",
-    "sbc:p=0.02,golomb=derived",
-    "sbc:p=0.02,mean=bf16",
-    "sbc:p=0.02,select=sampled",
-    "dryden:ratio=0.05",
-    "adacomp:fc=60",
-    "adacomp:fc=60,code=records",
-    "adacomp:factor=3,code=records",
-    "local-selection:fc=60",
-    "qsparse-local:ratio=0.1",
-    "qsparse-local:ratio=0.5,select=randomk,s=3,bucket=0,scale=off,code=huffman",
-    "qsparse-local:ratio=0.1,quantizer=sign",
-    "randomk:ratio=0.1",
-    "powersgd:rank=2",
-    "gradzip:rank=3,lambda=0.01",
-    "gradiveq:slice=16,keep=3",
-    "sketched-sgd:ratio=0.01,rows=3",
-    "atomo:atoms=entries,budget=l2",
-    "atomo:atoms=entries,s=100,ef=on",
-    "atomo:s=12",
-    "sketchml:groups=4",
-    "sketchml:buckets=16,groups=1,rows=3,load=2,keys=bytes",
-    "randomk:ratio=0.1,indices=independent",
-    "randomk:ratio=0.9,unbiased=on,ef=off",
-    "topk:ratio=0.02,positions=rice",
-    "inceptionn:b=20",
-    "adaptive:ratio=0.3,ef=on",
-    "terngrad:clip=0",
-    "powersgd:rank=12",
-    "3lc:s=1.75",
-    "adaptive:ratio=0.02",
-    "dgc:ratio=0.02,clip=1,warmup=10",
-    "entropy-bits:c=1",
-    "strom:tau=0.125",
-    "strom:tau=2",
-    "threshold:v=0.3",
-    "variance:alpha=0.5",
-    "terngrad:clip=0,code=huffman",
-    "inceptionn:code=huffman",
-    "inceptionn:b=126,code=huffman,ef=on",
-    "variance:alpha=0.5,code=huffman",
-    "sketchml:groups=1,code=huffman",
-];
-
 /// Small ones of every kind; the first is that of the golden files.
 const SHAPES: [&[usize]; 8] = [&[20, 30], &[], &[0], &[7], &[33], &[6, 7], &[3, 4, 5], &[1023]];
 
 const MARK: f32 = -7.25;
 
-/// The configurations of a compressor, its defaults first.
+/// The configurations of a compressor, its defaults first. Their places say which input means which.
 fn specs(id: &str) -> &'static [Spec] {
     static ALL: OnceLock<Vec<(&str, Vec<Spec>)>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
-        let listed: Vec<Spec> =
-            CONFIGURATIONS.iter().map(|text| text.parse().expect("it is a spec")).collect();
         let specs = |entry: &&'static Entry| {
-            let of_it = listed.iter().filter(|spec| spec.entry().id == entry.id);
-            (entry.id, [Spec::of(entry)].into_iter().chain(of_it.cloned()).collect())
+            let texts = [""].iter().chain(entry.examples);
+            let spec = |text: &&str| Spec::with_parameters(entry, text).expect("it is an example");
+            (entry.id, texts.map(spec).collect())
         };
         REGISTRY.iter().map(specs).collect()
     });

@@ -2,7 +2,7 @@
 
 use gradwire_testbed::engine::Engine;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_train::run::RunConfig;
+use gradwire_train::RunConfig;
 
 use crate::failure::Failure;
 
@@ -84,7 +84,7 @@ mod over_mpi {
     use gradwire_exchange::{ExchangeError, Operation, Phase, Transport};
     use gradwire_mpi::World;
     use gradwire_testbed::engine::Engine;
-    use gradwire_train::run::{
+    use gradwire_train::{
         Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, run_rank,
     };
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use gradwire_exchange::ExchangeError;
 use gradwire_testbed::TestbedError;
-use gradwire_train::run::TrainError;
+use gradwire_train::TrainError;
 
 /// Why a command stopped. Messages name the thing and the remedy.
 #[derive(Debug)]
@@ -22,7 +22,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after an interrupt.
+    /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after an interrupt. Under
+    /// MPI a process that is stuck past its deadline ends with 124, by the watchdog of `gradwire-mpi`.
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Failure::Input(_) => ExitCode::from(2),

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use gradwire_testbed::runner::Progress;
-use gradwire_train::run::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
+use gradwire_train::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{interrupt, output};

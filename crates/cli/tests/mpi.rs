@@ -1,4 +1,6 @@
 //! Training with ranks that are the processes of an MPI job. Without `mpirun` the tests say that they are skipped.
+//!
+//! `GRADWIRE_KILLS=100` sets how many runs the test of ranks killed at random makes; without it, a few.
 
 #![cfg(all(feature = "mpi", unix))]
 
@@ -10,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use support::Bench;
+use support::{Bench, Draws, kills};
 
 const SETTINGS: &str =
     "train --model mlp --data images --batch 8 --exchange all-gather --compressor 3lc";
@@ -39,7 +41,7 @@ struct Mpi {
     go_on: bool,
 }
 
-/// A job of so many processes of `gradwire` with these arguments.
+/// A job of `processes` processes of `gradwire` with these arguments.
 fn job(bench: &Bench, mpi: Mpi, processes: usize, line: &str) -> Command {
     let gradwire = bench.command(line);
     let mut command = Command::new("mpirun");
@@ -180,4 +182,86 @@ fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
         let resumed = bench.ok(&format!("{line} --workers 3 --resume {state}"));
         assert_eq!(digest(&resumed), digest(&whole), "killed at {reached}");
     }
+}
+
+/// The ranks of the job in a folder that have not ended, whoever their parent is by now.
+fn ranks_of(bench: &Bench) -> Vec<u32> {
+    let folder = [b"TMPDIR=", bench.path("").into_os_string().as_encoded_bytes()].concat();
+    let is_rank = |process: &u32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        let has =
+            |start: &[u8]| environment.split(|byte| *byte == 0).any(|one| one.starts_with(start));
+        has(&folder) && (has(b"OMPI_COMM_WORLD_RANK=") || has(b"PMI_RANK="))
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.filter(is_rank).collect()
+}
+
+fn kill(processes: &[u32]) {
+    for process in processes {
+        let mut command = Command::new("kill");
+        let _ = command.args(["-KILL", &process.to_string()]).stderr(Stdio::null()).status();
+    }
+}
+
+/// Runs of this test where nobody asks for more.
+const FEW: usize = 4;
+
+/// What ranks are given to wait, and how much later than that none may be left.
+const DEADLINE: Duration = Duration::from_secs(3);
+const LATE: Duration = Duration::from_secs(2);
+
+#[test]
+fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
+    let Some(Mpi { open, .. }) = mpi(true) else { return };
+    let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (runs, mut draws) = (kills(FEW), Draws::new(3));
+    let (mut failures, mut longest) = (Vec::new(), Duration::ZERO);
+    for at in 0..runs {
+        let bench = Bench::new();
+        bench.images("images");
+        // In the first two seconds, MPI_Init among them, or later; alone, or with the launcher ending the others.
+        let (early, go_on) = (at % 2 == 0, at / 2 % 2 == 0);
+        let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at / 4 % 3];
+        let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:256")
+            + " --steps 1000000 --evaluations 1 --deadline 3 --save run.state --save-every 50";
+        let said = fs::File::create(bench.path("said")).unwrap();
+        let mut child = job(&bench, Mpi { open, go_on }, 3, &line)
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .unwrap();
+        let moment = draws.below(2_000_000) + if early { 0 } else { 2_000_000 };
+        std::thread::sleep(Duration::from_micros(moment));
+        let start = Instant::now();
+        let mut ranks = ranks_of(&bench);
+        while ranks.is_empty() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+            ranks = ranks_of(&bench);
+        }
+        assert!(!ranks.is_empty(), "the job has no ranks after {moment} µs");
+        kill(&[ranks[draws.below(ranks.len() as u64) as usize]]);
+        let killed = Instant::now();
+        while !ranks.is_empty() && killed.elapsed() < 4 * DEADLINE {
+            std::thread::sleep(Duration::from_millis(10));
+            ranks = ranks_of(&bench);
+        }
+        let took = killed.elapsed();
+        longest = longest.max(took);
+        if took > DEADLINE + LATE {
+            let said = String::from_utf8_lossy(&bench.read("said")).into_owned();
+            let ranks = ranks.len();
+            failures.push(format!(
+                "{exchange}, killed after {moment} µs, others go on: {go_on}: {ranks} ranks left after {took:?}: {said}"
+            ));
+        }
+        kill(&ranks);
+        end(&mut child);
+    }
+    let failed = failures.len();
+    println!(
+        "{runs} runs with a rank killed, {failed} failed; the last rank ended after {longest:?} at most"
+    );
+    assert!(failures.is_empty(), "{failed} of {runs} failed:\n{}", failures.join("\n"));
 }

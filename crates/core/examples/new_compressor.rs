@@ -10,16 +10,17 @@
 //! up to what was given, as long as there is no momentum.
 
 use std::error::Error;
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
-use gradwire::registry::{Ends, Guarantees, Kind, Param};
+use gradwire::parameters::{real, whole};
 use gradwire::tools::{
     Grid, Rounding, Selection, dequantize, desparsify, give_back, pack, pack_positions, packed_len,
     packed_positions_len, quantize, sparsify, unpack, unpack_positions,
 };
 use gradwire::{
-    Aggregation, Combine, Compressor, Context, DecodeError, Decoder, Encoded, Encoder, Entry,
-    Family, Feedback, Floats, Gathered, Rng, Sent, Source, Spec, Tensor, Workspace,
+    Combine, Compressor, Context, DecodeError, Decoder, Encoded, Encoder, Entry, Family, Feedback,
+    Floats, Gathered, Guarantees, Rng, Sent, Source, Spec, Tensor, Workspace,
 };
 
 /// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec strings look names up in.
@@ -28,42 +29,26 @@ static ENTRY: Entry = Entry {
     summary: "the largest elements, each in a few levels",
     formula: "x̂ = step·round(c/step) at the largest |c|, 0 elsewhere, step = max|c|/s",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "one-in",
-            kind: Kind::Whole { min: 1, max: 1000, default: 20 },
-            help: "elements of which one is sent",
-        },
-        Param {
-            key: "s",
-            kind: Kind::Whole { min: 1, max: 127, default: 7 },
-            help: "levels on either side of zero",
-        },
-        Param {
-            key: "momentum",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.0 },
-            help: "weight with which what was sent comes back",
-        },
-    ],
+    parameters: FewLevels::PARAMETERS,
+    examples: &["one-in=3,s=1", "momentum=0.5"],
     reference: "this example",
     payload: "positions, step f32, levels",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(FewLevels {
-            one_in: values.whole("one-in") as usize,
-            s: values.whole("s") as u16,
-            momentum: values.real("momentum") as f32,
-        })
-    },
+    build: |values| Arc::new(FewLevels::new(values)),
 };
 
-#[derive(Debug)]
-struct FewLevels {
-    one_in: usize,
-    s: u16,
-    momentum: f32,
+gradwire::parameters! {
+    /// The largest elements, in levels.
+    struct FewLevels {
+        /// elements of which one is sent
+        one_in("one-in"): usize = whole(20, 1..=1000),
+        /// levels on either side of zero
+        s: u16 = whole(7, 1..=127),
+        /// weight with which what was sent comes back
+        momentum: f32 = real(0.0, Included(0.0), Excluded(1.0)),
+    }
 }
 
 impl FewLevels {
@@ -277,9 +262,14 @@ mod tests {
         let rows = [4.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 3.0, 0.0];
         let mut combined = [9.0; 3];
         let gathered = Gathered::new(&[0.25, 0.25, 0.5], &rows, 3);
-        Decoder::new(&Spec::of(&ENTRY), 0).aggregate(&gathered, &mut combined);
+        Decoder::new(&Spec::of(&ENTRY), 0).aggregate("t", &gathered, &mut combined);
         // (4/4 − 2/2) over 3/4, (1/4 + 3/2) over 3/4, nobody.
         assert_eq!(combined, [0.0, 1.75 / 0.75, 0.0]);
+    }
+
+    #[test]
+    fn it_obeys_the_laws() {
+        gradwire::laws::check(&ENTRY);
     }
 
     #[test]

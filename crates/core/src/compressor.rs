@@ -91,7 +91,7 @@ pub trait Compressor: Debug + Send + Sync {
     }
 
     /// Whether what is kept are sums of squares, a number an element: to be added to before each encoding, by
-    /// [`Encoder::observe`](crate::Encoder::observe) or else the gradient's own.
+    /// [`Input::squares`](crate::Input::squares) or else the gradient's own.
     fn keeps_squares(&self) -> bool {
         false
     }

@@ -99,8 +99,8 @@ pub enum StateError {
     Foreign(String),
     /// A setting in the state differs from the receiver's.
     #[error(
-        "the state was saved with {key} = {found}, and is being restored with {expected}; go on with the saved setting, \
-         or start anew"
+        "the state was saved with {key} = {found}, and is being restored with {expected}; configure {found} to resume, \
+         or start a new run"
     )]
     Mismatch {
         /// The setting.

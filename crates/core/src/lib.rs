@@ -22,17 +22,23 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+mod codecs;
 mod combine;
 mod compressor;
 pub mod compressors;
 mod decoder;
 mod encoder;
+mod entry;
 mod error;
 mod feedback;
 mod floats;
 pub mod frame;
+mod input;
+#[cfg(feature = "testing")]
+pub mod laws;
 mod memory;
 pub mod numeric;
+pub mod parameters;
 pub mod registry;
 mod rng;
 pub mod rounds;
@@ -47,12 +53,13 @@ pub use combine::{Combine, Gathered};
 pub use compressor::{Compressor, Context, Element, Sent, Workspace};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
+pub use entry::{Aggregation, Entry, Family, Guarantees};
 pub use error::{Error, SpecError, StateError};
 pub use feedback::{Encoded, Feedback};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;
+pub use input::Input;
 pub use memory::Memory;
-pub use registry::{Aggregation, Entry, Family};
 pub use rng::Rng;
 pub use rounds::{Alone, Rounds};
 pub use source::{BLOCK, NonFinite, SCRATCH, Source};

@@ -46,9 +46,3 @@ impl Memory {
         self != Memory::None
     }
 }
-
-/// A momentum in \[0, 1) as it is kept. The nearest f32 of a number just below 1 is 1, at which nothing would ever
-/// fade.
-pub(crate) fn momentum(value: f64) -> f32 {
-    (value as f32).min(1f32.next_down())
-}

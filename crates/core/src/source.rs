@@ -198,8 +198,12 @@ impl<'a> Source<'a> {
         self.kept = kept;
     }
 
-    /// Adds the squares of the latest gradient to what the method keeps, of which there is a number an element.
-    pub(crate) fn add_squares(&mut self) {
+    /// Adds the squares given, or else those of the latest gradient, to what the method keeps, which is a number
+    /// an element.
+    pub(crate) fn add_squares(&mut self, squares: Option<&[f32]>) {
+        if let Some(squares) = squares {
+            return add_saturating(squares.iter().copied(), self.kept);
+        }
         for start in (0..self.len()).step_by(BLOCK) {
             let len = BLOCK.min(self.len() - start);
             let gradient = self.gradient.block(start, &mut self.scratch[..len]);

@@ -149,9 +149,9 @@ fn without_error_feedback_and_on_the_way_back_it_is_not_there() {
 #[test]
 fn rounds_are_not_played_with_it() {
     let (_, powersgd) = plain().pop().unwrap();
-    assert!(!encoder(&powersgd).has_rounds());
-    assert!(encoder(&powersgd).with_plain_memory().has_rounds());
-    assert!(encoder(&powersgd.with_memory(Memory::None)).has_rounds());
+    assert!(!encoder(&powersgd).has_rounds("t"));
+    assert!(encoder(&powersgd).with_plain_memory().has_rounds("t"));
+    assert!(encoder(&powersgd.with_memory(Memory::None)).has_rounds("t"));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn gradients_are_aggregated_by_mean_vote_or_a_rule_of_its_own() {
     let gathered = Gathered::new(&[0.25, 0.25, 0.5], &values, 2);
     let aggregated = |spec: &Spec| {
         let mut out = [9.0; 2];
-        Decoder::new(spec, SEED).aggregate(&gathered, &mut out);
+        Decoder::new(spec, SEED).aggregate("t", &gathered, &mut out);
         out
     };
     assert_eq!(aggregated(&"none".parse().unwrap()), [3.0, 0.0]);

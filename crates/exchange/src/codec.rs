@@ -1,15 +1,16 @@
 //! One sender's encoders and one receiver's decoders, by policy: compressed, raw, or by a rule of their own.
 
-use gradwire::{Decoder, Element, Encoder, Error, Floats, Sent, Spec, State, StateError, Tensor};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gradwire::{
+    Compressor, Decoder, Element, Encoder, Error, Floats, Input, Sent, Spec, State, StateError,
+    Tensor,
+};
 
 use crate::policy::Route;
 use crate::rows::Rows;
 use crate::{GroupConfig, Policy};
-
-/// The compressor of tensors that travel uncompressed.
-fn raw() -> Spec {
-    "none".parse().expect("the registry has 'none'")
-}
 
 /// The compressors of a run, one after the other.
 #[derive(Debug, Clone)]
@@ -67,6 +68,10 @@ pub(crate) struct Sender {
     /// Which of them encoded last.
     last: Route,
     phases: Phases,
+    /// That of the phase in progress.
+    compressor: Arc<dyn Compressor>,
+    /// Sums of squares of the parts of the next gradients, by tensor.
+    squares: HashMap<String, Vec<f32>>,
     /// What the last message carried.
     sent: Sent,
 }
@@ -78,9 +83,11 @@ impl Sender {
         let encoder = |spec: &Spec| Encoder::new(spec, seed, rank).with_ranks(setup.workers as u32);
         Self {
             compressed: encoder(&phases.first),
-            raw: encoder(&raw()),
+            raw: encoder(&Spec::none()),
             ruled: phases.rules.iter().map(encoder).collect(),
             last: Route::Push,
+            compressor: phases.first.compressor(),
+            squares: HashMap::new(),
             phases,
             sent: Sent::All,
         }
@@ -96,7 +103,7 @@ impl Sender {
     /// Goes on with the compressor of a step.
     pub(crate) fn enter(&mut self, step: u64) {
         if let Some(spec) = self.phases.at(step) {
-            self.compressed.switch(spec);
+            self.compressor = spec.compressor();
         }
     }
 
@@ -112,8 +119,17 @@ impl Sender {
         message.clear();
         self.enter(step);
         self.last = route;
-        self.sent = self.encoder_mut(route).encode(tensor, step, Floats::F32(values), message)?;
+        self.assign(tensor, route);
+        let squares = self.squares.remove(tensor.name());
+        let input = Input { gradient: Floats::F32(values), squares: squares.as_deref() };
+        self.sent = self.encoder_mut(route).encode(tensor, step, input, message)?;
         Ok(())
+    }
+
+    fn assign(&mut self, tensor: &Tensor, route: Route) {
+        if let Route::Push = route {
+            self.compressed.assign(tensor.name(), self.phases.spec());
+        }
     }
 
     fn encoder(&self, route: Route) -> &Encoder {
@@ -144,7 +160,12 @@ impl Sender {
         route: Route,
         squares: &[f32],
     ) -> Result<(), Error> {
-        self.encoder_mut(route).observe(tensor, squares)
+        if self.encoder(route).compressor_of(tensor.name()).keeps_squares() {
+            let sums = self.squares.entry(tensor.name().to_owned()).or_default();
+            sums.resize(squares.len(), 0.0);
+            sums.iter_mut().zip(squares).for_each(|(sum, x)| *sum = (*sum + x).min(f32::MAX));
+        }
+        Ok(())
     }
 
     /// Tells the compressors of the parts of all gradients.
@@ -160,12 +181,15 @@ impl Sender {
 
     /// What messages consist of, for linear compressors.
     pub(crate) fn linear(&self, route: Route) -> Option<Element> {
-        self.encoder(route).compressor().linear()
+        match route {
+            Route::Push => self.compressor.linear(),
+            _ => self.encoder(route).compressor_of("").linear(),
+        }
     }
 
     /// Whether tensors of a route travel in rounds.
     pub(crate) fn has_rounds(&self, route: Route) -> bool {
-        self.encoder(route).has_rounds()
+        self.encoder(route).has_rounds("")
     }
 
     /// Replaces `addend` by this rank's of a round of a tensor, as [`Encoder::contribute`] has it; false
@@ -179,6 +203,7 @@ impl Sender {
         addend: &mut Vec<f32>,
     ) -> Result<bool, Error> {
         self.enter(step);
+        self.assign(tensor, route);
         self.encoder_mut(route).contribute(
             tensor,
             (step, round),
@@ -244,7 +269,10 @@ impl Sender {
                 return Err(StateError::WrongSize { entry, found: at, expected });
             }
             self.phases.at = at;
-            self.compressed.switch(self.phases.spec());
+            self.compressor = self.phases.spec().compressor();
+        }
+        for (name, _) in state.settings_under(&format!("{prefix}spec/")) {
+            self.compressed.assign(name, self.phases.spec());
         }
         for (at, encoder) in self.ruled.iter_mut().enumerate() {
             encoder.restore(&format!("{prefix}rule{at}/"), state)?;
@@ -266,7 +294,7 @@ impl Receiver {
     pub(crate) fn new(phases: Phases, seed: u64) -> Self {
         Self {
             compressed: Decoder::new(&phases.first, seed),
-            raw: Decoder::new(&raw(), seed),
+            raw: Decoder::new(&Spec::none(), seed),
             ruled: phases.rules.iter().map(|spec| Decoder::new(spec, seed)).collect(),
             phases,
         }
@@ -291,7 +319,10 @@ impl Receiver {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let (step, rank) = from;
-        self.enter(step);
+        self.phases.at(step);
+        if let Route::Push = route {
+            self.compressed.assign(tensor.name(), self.phases.spec());
+        }
         self.of(route).decode_add(tensor, step, rank as u32, message, weight, out)
     }
 
@@ -305,8 +336,7 @@ impl Receiver {
         weight: f32,
         (rows, mean): (&mut Rows, &mut [f32]),
     ) -> Result<(), Error> {
-        self.enter(from.0);
-        match self.of(route).compressor().combine() {
+        match self.of(route).compressor_of("").combine() {
             None => self.decode_add(tensor, route, from, message, weight, mean),
             Some(_) => {
                 let row = rows.add(weight, tensor.elements());
@@ -315,20 +345,13 @@ impl Receiver {
         }
     }
 
-    /// Goes on with the compressor of a step.
-    fn enter(&mut self, step: u64) {
-        if let Some(spec) = self.phases.at(step) {
-            self.compressed.switch(spec);
-        }
-    }
-
     /// Makes what a step goes by of all that was [gathered](Self::gather) for a tensor, in place of its mean. No rows
     /// are left.
     pub(crate) fn aggregate(&mut self, route: Route, rows: &mut Rows, mean: &mut [f32]) {
         let decoder = self.of(route);
         match rows.is_empty() {
-            true => decoder.compressor().aggregate(mean),
-            false => decoder.aggregate(&rows.gathered(mean.len()), mean),
+            true => decoder.compressor_of("").aggregate(mean),
+            false => decoder.aggregate("", &rows.gathered(mean.len()), mean),
         }
         rows.clear();
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use gradwire::{State, StateError, Tensor};
+use gradwire::{Spec, State, StateError, Tensor};
 
 use crate::distributed_optimizer::{timed, worked};
 use crate::group_config::check_lengths;
@@ -197,7 +197,7 @@ impl<A: Average> DistributedOptimizer for Collective<A> {
         check_lengths(&self.tensors, values)?;
         let before = self.transport.traffic();
         let workers = self.transport.size();
-        let policy = Policy::new(&"none".parse().expect("the registry has 'none'"));
+        let policy = Policy::new(&Spec::none());
         let setup = GroupConfig {
             exchange: Exchange::AllReduce,
             workers,

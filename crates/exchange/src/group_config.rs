@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use gradwire::registry::{Entry, Family, REGISTRY};
+use gradwire::registry::REGISTRY;
 use gradwire::{Aggregation, Spec, Tensor};
 
 use crate::{
@@ -129,7 +129,7 @@ impl GroupConfig<'_> {
         let kinds = [Aggregation::Linear, Aggregation::Rounds];
         let linear: Vec<_> = REGISTRY
             .iter()
-            .filter(|entry| kinds.contains(&entry.aggregation))
+            .filter(|entry| kinds.contains(&entry.aggregation()))
             .map(|entry| entry.id)
             .collect();
         refuse(format!(
@@ -177,16 +177,14 @@ impl GroupConfig<'_> {
 
     /// Sums of sparse messages travel with the positions that messages carried.
     fn validate_sparse(&self) -> Result<(), ExchangeError> {
-        let kinds = [Family::Sparsification, Family::Hybrid];
-        let sparse = |entry: &Entry| kinds.contains(&entry.family);
         // A rule may leave some tensors uncompressed.
-        let serves = |spec: &&Spec| sparse(spec.entry()) || spec.entry().id == "none";
-        let main = std::iter::once(&self.policy.push).find(|spec| !sparse(spec.entry()));
+        let serves = |spec: &&Spec| spec.entry().sparse || spec.entry().is_identity();
+        let main = std::iter::once(&self.policy.push).find(|spec| !spec.entry().sparse);
         let Some(spec) = main.or_else(|| self.pushes().find(|spec| !serves(spec))) else {
             return Ok(());
         };
         let sparse: Vec<_> =
-            REGISTRY.iter().filter(|entry| sparse(entry)).map(|entry| entry.id).collect();
+            REGISTRY.iter().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
         refuse(format!(
             "sparse-all-reduce adds the elements that messages carry, and those of '{spec}' carry all; use \
              all-reduce, all-gather, scatter-reduce or server, or a sparse compressor: {}",
@@ -208,7 +206,7 @@ impl GroupConfig<'_> {
         // Without a compressor of their own pulls follow pushes.
         let follow = self.pushes().filter(|_| self.policy.pull.is_none());
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
-        if let Some(spec) = pulls.find(|spec| spec.entry().aggregation == Aggregation::Vote) {
+        if let Some(spec) = pulls.find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
             return refuse(format!(
                 "servers send changes of the model, which the votes of '{spec}' do not carry; give pulls another \
                  compressor, such as efsignsgd, or use all-gather or scatter-reduce"
@@ -254,7 +252,7 @@ impl GroupConfig<'_> {
                  every worker take part in every round, or leave out mode and stale",
             );
         }
-        match self.pushes().find(|spec| spec.entry().aggregation == Aggregation::Vote) {
+        match self.pushes().find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
             None => Ok(()),
             Some(spec) => refuse(format!(
                 "the votes of '{spec}' are counted together, and workers that go at their own synchronization push alone; \

@@ -46,11 +46,11 @@ impl Policy {
     /// One compressor for all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more; for the pulls
     /// of a vote `efsignsgd`, which takes a bit an element too and keeps what signs leave out.
     pub fn new(spec: &Spec) -> Self {
-        let votes = spec.entry().aggregation == Aggregation::Vote;
+        let votes = spec.entry().aggregation() == Aggregation::Vote;
         Self {
             push: spec.clone(),
             later: Vec::new(),
-            pull: votes.then(|| "efsignsgd".parse().expect("the registry has 'efsignsgd'")),
+            pull: votes.then(Spec::scaled_signs),
             rules: Vec::new(),
             raw_vectors: true,
             raw_below: Self::RAW_BELOW,
@@ -63,7 +63,7 @@ impl Policy {
         match self.route(tensor) {
             Route::Raw => true,
             Route::Push => false,
-            Route::Rule(at) => self.rules[at].spec.entry().id == "none",
+            Route::Rule(at) => self.rules[at].spec.entry().is_identity(),
         }
     }
 

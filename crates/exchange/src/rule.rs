@@ -61,7 +61,7 @@ pub enum RuleError {
 impl Rule {
     /// The compressor of its tensors' changes on the way back, where one is given for all.
     pub(crate) fn pulled(&self, given: &Spec) -> Spec {
-        if self.spec.entry().id == "none" { self.spec.clone() } else { given.clone() }
+        if self.spec.entry().is_identity() { self.spec.clone() } else { given.clone() }
     }
 
     /// Whether it is for a tensor.

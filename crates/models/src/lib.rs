@@ -14,6 +14,9 @@ pub mod optim;
 mod options;
 pub mod schedule;
 mod split;
+mod task_kind;
+pub mod tasks;
 
 pub use options::OptionsError;
 pub use split::{Split, SplitError};
+pub use task_kind::TaskKind;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-/// Why such a string does not parse.
+/// Why a string of options does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// An item that is not of the form `key=value`.
@@ -53,7 +53,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Takes the string apart; what the keys mean is not looked at.
+    /// Splits the string into id, keys and values, without interpreting them.
     pub(crate) fn parse(text: &str) -> Result<Self, OptionsError> {
         let (id, items) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
         let mut given: Vec<(String, String)> = Vec::new();
@@ -71,7 +71,7 @@ impl Options {
         Ok(Self { id: id.trim().to_owned(), given, asked: Vec::new() })
     }
 
-    /// What stands before the colon.
+    /// The part before the colon.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -108,7 +108,7 @@ impl Options {
         self.take(key, default, expected, |value| value.parse().ok().filter(|&x| allowed(x)))
     }
 
-    /// Fails if a key is left that nobody asked for.
+    /// Fails if a key was given that has not been taken.
     pub(crate) fn finish(self) -> Result<(), OptionsError> {
         match self.given.into_iter().next() {
             None => Ok(()),

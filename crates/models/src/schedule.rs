@@ -27,22 +27,22 @@ pub struct LearningRate {
 /// How a learning rate falls over a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decay {
-    /// It does not.
+    /// It stays.
     Constant,
-    /// It is multiplied by a factor at some moments.
+    /// It is multiplied by a factor at given moments.
     Step {
         /// The factor, in (0, 1).
         factor: f64,
         /// The moments as parts of all steps, in (0, 1), ascending.
         at: Vec<f64>,
     },
-    /// It is multiplied by a factor at a moment, and again each time so much more is done.
+    /// It is multiplied by a factor at a moment, and again after each interval.
     Repeated {
         /// The factor, in (0, 1).
         factor: f64,
         /// The first moment as a part of all steps, in (0, 1).
         after: f64,
-        /// The time between two as a part of all steps, in (0, 1).
+        /// The interval as a part of all steps, in (0, 1).
         every: f64,
     },
     /// Half a cosine without restarts (Loshchilov and Hutter 2017).
@@ -52,15 +52,15 @@ pub enum Decay {
     },
 }
 
-/// Why a string is no learning rate.
+/// Why a string does not parse as a learning rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LearningRateError {
-    /// A name that is no schedule's, or a number that is no rate.
+    /// The name of no schedule, or a number that is not positive.
     #[error(
         "'{0}' is no learning rate; give a positive number, or constant:from=0.1, step:from=0.1,factor=0.1,at=0.5+0.75, cosine:from=0.1,to=0.001"
     )]
     Unknown(String),
-    /// A setting that does not fit.
+    /// A setting that is not allowed.
     #[error(transparent)]
     Options(#[from] OptionsError),
 }
@@ -77,7 +77,7 @@ impl LearningRate {
         Self { from: rate, decay: Decay::Constant, scale: false, warmup: 0.0 }
     }
 
-    /// The rate at `step` (from 0) of `steps`, for so many workers.
+    /// The rate at `step` (from 0) of `steps`, for this number of workers.
     pub fn at(&self, step: u64, steps: u64, workers: usize) -> f64 {
         let done = step as f64 / steps.max(1) as f64;
         self.decayed(done) * self.climbed(step, steps, workers)
@@ -89,12 +89,12 @@ impl LearningRate {
         (1..steps).filter(|&step| count(step) > count(step - 1)).collect()
     }
 
-    /// How often the rate has been multiplied by its factor when so much is done.
+    /// How often the rate has been multiplied by its factor when the part `done` of the steps is done.
     fn drops_by(&self, done: f64) -> i32 {
         match &self.decay {
             Decay::Constant | Decay::Cosine { .. } => 0,
             Decay::Step { at, .. } => at.iter().filter(|&&moment| done >= moment).count() as i32,
-            // A hair early, so that a moment that falls on a step counts from that step on.
+            // The tolerance makes a moment that falls on a step count from that step on.
             Decay::Repeated { after, every, .. } => {
                 (((done - after) / every + 1e-9).floor() + 1.0).max(0.0) as i32
             }
@@ -113,14 +113,14 @@ impl LearningRate {
         }
     }
 
-    /// What the rate is multiplied by, with scaling and on the way up.
+    /// The factor of scaling and warm-up.
     fn climbed(&self, step: u64, steps: u64, workers: usize) -> f64 {
         let climb = self.warmup * steps as f64;
         let reached = |done: f64| if done < climb { done / climb } else { 1.0 };
         if self.scale {
             1.0 + reached(step as f64) * (workers as f64 - 1.0)
         } else {
-            // The first step takes a part of the rate, not nothing.
+            // The first step has a rate above 0.
             reached(step as f64 + 1.0)
         }
     }

@@ -18,22 +18,22 @@ const STREAM: u32 = 0x7370_6c69;
 /// Strings: `shared`, `shards`, `shards:sizes=4+2+1+1`, `classes:per=2`, `dirichlet:alpha=0.5`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Split {
-    /// All from all: each step deals out the next examples of one common order.
+    /// All workers share all examples: each step deals out the next ones of one common order.
     #[default]
     Shared,
-    /// Each from a random part of its own.
+    /// Each worker has a random part.
     Shards {
         /// The parts' relative sizes, one for each worker; `None` for equal ones.
         sizes: Option<Vec<f64>>,
     },
-    /// Each from few classes (McMahan et al. 2017, section 3): the examples, sorted by class, are cut
-    /// in `per` pieces a worker, which are dealt out at random.
+    /// Each worker has few classes (McMahan et al. 2017, section 3): the examples, sorted by class, are cut
+    /// into `per` pieces per worker, which are dealt out at random.
     Classes {
         /// Pieces for each worker.
         per: usize,
     },
-    /// Each from classes in proportions of its own (Hsu, Qi and Brown 2019): of each class the
-    /// workers' parts are drawn from a symmetric Dirichlet distribution.
+    /// Each worker has other proportions of the classes (Hsu, Qi and Brown 2019): the workers' parts of each class are
+    /// drawn from a symmetric Dirichlet distribution.
     Dirichlet {
         /// Concentration α: the smaller, the more unequal.
         alpha: f64,
@@ -43,12 +43,12 @@ pub enum Split {
 /// Why a string names no split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
-    /// A name that is no split's.
+    /// The name of no split.
     #[error(
         "unknown split '{0}'; known are shared, shards[:sizes=4+2+1+1], classes[:per=2], dirichlet[:alpha=0.5]"
     )]
     Unknown(String),
-    /// A setting that does not fit.
+    /// A setting that is not allowed.
     #[error(transparent)]
     Options(#[from] OptionsError),
 }
@@ -57,7 +57,12 @@ const PER: usize = 2;
 const ALPHA: f64 = 0.5;
 
 impl Split {
-    /// The examples of each worker, of a training set with these labels; `None` where all share all.
+    /// Whether it sorts examples by class.
+    pub fn is_by_class(&self) -> bool {
+        matches!(self, Split::Classes { .. } | Split::Dirichlet { .. })
+    }
+
+    /// The examples of each worker, of a training set with these labels; `None` where all workers share all examples.
     /// A pure function of the seed.
     ///
     /// # Errors
@@ -134,8 +139,8 @@ fn by_proportions(labels: &[u16], workers: usize, alpha: f64, rng: &mut Rng) -> 
     for class in 0..=labels.iter().copied().max().unwrap_or(0) {
         let examples: Vec<u32> =
             order.iter().copied().filter(|&example| labels[example as usize] == class).collect();
-        // Gamma draws over their sum are a Dirichlet draw. Those of a small concentration are too
-        // small for a number: with α + 1 and a uniform u to the power 1/α, logarithms will do.
+        // Gamma draws divided by their sum are a Dirichlet draw. Those of a small concentration underflow: their
+        // logarithms come from draws with α + 1 and a uniform u to the power 1/α.
         let mut logarithm = || {
             let draw = gamma.sample(&mut Words(rng)).ln();
             draw + (1.0 - f64::from(rng.uniform())).ln() / alpha
@@ -150,7 +155,7 @@ fn by_proportions(labels: &[u16], workers: usize, alpha: f64, rng: &mut Rng) -> 
     shards
 }
 
-/// The counter-based generator as distributions take one.
+/// The counter-based generator behind the interface that distributions need.
 struct Words<'a>(&'a mut Rng);
 
 impl TryRng for Words<'_> {

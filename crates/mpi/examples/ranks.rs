@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The same checks as in one process; where one fails the rank panics, and exits with a status other
-//! than 0. Under `early`, `killed` and so on rank 1 comes to harm, and the others say what they saw.
+//! than 0. Under `early`, `killed` and so on rank 1 comes to harm, and the others say what they saw; under `absent` it
+//! does not come to `MPI_Init`.
 
 #[path = "../../exchange/tests/common/mod.rs"]
 mod common;
@@ -29,8 +30,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (verb, name) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [verb, name] => (verb, name),
-        _ => panic!("usage: ranks matrix|early|silent|killed|panics|differs STRATEGY"),
+        _ => panic!("usage: ranks matrix|early|silent|killed|panics|differs|absent STRATEGY"),
     };
+    if verb == "absent" && launched_as_1() {
+        thread::sleep(Duration::from_secs(60));
+    }
     let deadline = if verb == "matrix" { LONG } else { SHORT };
     let mut job = Job { world: World::init(deadline).unwrap() };
     let done = match verb {
@@ -48,6 +52,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Whether the launcher made this process rank 1, before MPI says so.
+fn launched_as_1() -> bool {
+    let names = ["OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+    names.iter().any(|name| std::env::var(name).as_deref() == Ok("1"))
 }
 
 /// Every check, for one strategy.

@@ -61,6 +61,16 @@ pub(crate) fn return_errors() -> Result<(), Fault> {
     })
 }
 
+/// Ends this process with a status, without running anything that was to be run at its end: MPI's own handlers may wait
+/// for what does not come.
+pub(crate) fn exit_at_once(status: c_int) -> ! {
+    unsafe extern "C" {
+        fn _exit(status: c_int) -> !;
+    }
+    // SAFETY: it is the C library's, takes any status, and does not return.
+    unsafe { _exit(status) }
+}
+
 /// Bytes on their way, out or in, and the buffer they are in.
 pub(crate) struct Transfer {
     /// The request; none once it is complete.

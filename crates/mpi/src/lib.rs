@@ -21,6 +21,10 @@
 //! that was lost or is silent becomes an error that names it and the operation. MPI's own error handler
 //! is set to return errors; they become `PeerLost`.
 //!
+//! **A watchdog** is there for what should not wait and does: `MPI_Init`, `MPI_Finalize` or any other call that spins on
+//! a process that died. A thread outside of all calls ends the process, with [`STUCK_STATUS`] and a line on standard
+//! error, a second after the deadline of what it is busy with.
+//!
 //! **A message** is the payload with the twelve bytes of its header behind it, so that the payload lands
 //! where it belongs. Payloads of 2 GiB or more do not fit MPI's counts and are refused.
 //!
@@ -39,7 +43,9 @@ mod links;
 mod notice;
 mod pause;
 mod transport;
+mod watchdog;
 mod world;
 
 pub use transport::Mpi;
+pub use watchdog::STUCK_STATUS;
 pub use world::World;

@@ -1,11 +1,16 @@
 //! The links to the other ranks: what is on its way out, who has left, and who stopped the run.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::call::{Arrival, Fault, Tag, Transfer};
 use crate::notice::{NOBODY, Notice};
 use crate::pause::Pause;
+use crate::watchdog::{Busy, Section, Watch};
+
+/// How long ranks of a stopped run still try to get their messages out, and to hear that the others have left.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Buffers kept for further messages.
 const SPARE: usize = 64;
@@ -24,14 +29,17 @@ pub(crate) struct Links {
     /// Of each rank that has left, how many messages it sent here.
     left: Vec<Option<u64>>,
     culprit: Option<usize>,
+    /// When this rank heard that the run is stopped.
+    stopped: Option<Instant>,
     /// Of each rank, for whom it has said that it waits; this one's own among them.
     waits: Vec<Option<usize>>,
     /// Whether this rank has left.
     ended: bool,
+    watch: Arc<Watch>,
 }
 
 impl Links {
-    pub(crate) fn new(rank: usize, size: usize, session: u32) -> Self {
+    pub(crate) fn new(rank: usize, size: usize, session: u32, watch: Arc<Watch>) -> Self {
         Self {
             session,
             rank,
@@ -42,14 +50,21 @@ impl Links {
             received: vec![0; size],
             left: vec![None; size],
             culprit: None,
+            stopped: None,
             waits: vec![None; size],
             ended: false,
+            watch,
         }
     }
 
     /// The links of the session after this one, which has ended.
     pub(crate) fn next_session(self) -> Self {
-        Self::new(self.rank, self.size, self.session + 1)
+        Self::new(self.rank, self.size, self.session + 1, self.watch)
+    }
+
+    /// Tells the watchdog what this rank does until the guard is dropped, at most for so long.
+    pub(crate) fn busy(&self, section: Section, deadline: Duration) -> Busy {
+        self.watch.busy(section, deadline)
     }
 
     /// An empty buffer.
@@ -89,10 +104,16 @@ impl Links {
         while let Some(arrival) = Arrival::probe(None, Tag::Notice(self.session))? {
             let (from, fits) = (arrival.from, Notice::fits(arrival.length));
             let mut transfer = arrival.receive(Vec::new())?;
-            // So few bytes come with the message that announces them.
-            let mut pause = Pause::default();
-            while !transfer.is_done()? {
+            // So few bytes come with the message that announces them, unless their sender died between.
+            let (mut pause, until) = (Pause::default(), Instant::now() + GRACE);
+            let mut done = transfer.is_done()?;
+            while !done && Instant::now() < until {
                 pause.wait();
+                done = transfer.is_done()?;
+            }
+            if !done {
+                self.stop(from);
+                continue;
             }
             let notice = Notice::from_bytes(&transfer.into_bytes()).filter(|_| fits);
             match notice {
@@ -101,14 +122,18 @@ impl Links {
                     self.waits[from] = usize::try_from(peer).ok().filter(|&peer| peer < self.size);
                 }
                 Some(Notice::Abort(culprit)) if (culprit as usize) < self.size => {
-                    self.culprit.get_or_insert(culprit as usize);
+                    self.stop(culprit as usize);
                 }
-                _ => {
-                    self.culprit.get_or_insert(from);
-                }
+                _ => self.stop(from),
             }
         }
         Ok(())
+    }
+
+    /// Notes who stopped the run, the first that is named.
+    fn stop(&mut self, culprit: usize) {
+        self.culprit.get_or_insert(culprit);
+        self.stopped.get_or_insert_with(Instant::now);
     }
 
     /// Tells the others to stop because of a rank, unless someone has said so before.
@@ -116,7 +141,7 @@ impl Links {
         // What cannot be heard any more does not matter now.
         let _ = self.hear();
         if self.culprit.is_none() {
-            self.culprit = Some(culprit);
+            self.stop(culprit);
             self.tell(|_, _| Notice::Abort(culprit as u64));
         }
     }
@@ -176,11 +201,12 @@ impl Links {
         (0..self.size).find(|&rank| rank != self.rank && !self.has_left(rank))
     }
 
-    /// Waits until all that was sent is out and `done` says so, at most until a time that `until` gives,
-    /// which may change with what is heard. Whether it came to that.
+    /// Waits until all that was sent is out and `done` says so, at most until a time, and no longer than until
+    /// `give_up`, which may change with what is heard. Whether it came to that.
     pub(crate) fn settle(
         &mut self,
-        until: impl Fn(&Self) -> Instant,
+        until: Instant,
+        give_up: impl Fn(&Self, Instant) -> bool,
         done: impl Fn(&Self) -> bool,
     ) -> bool {
         let mut pause = Pause::default();
@@ -192,11 +218,22 @@ impl Links {
             if self.outgoing.is_empty() && done(self) {
                 return true;
             }
-            if Instant::now() >= until(self) {
+            let now = Instant::now();
+            if now >= until || give_up(self, now) {
                 return false;
             }
             pause.wait();
         }
+    }
+
+    /// Whether the run is stopped, and the time over in which ranks still listen to each other.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.stopped.is_some_and(|stopped| now.saturating_duration_since(stopped) >= GRACE)
+    }
+
+    /// How long this rank waits for others at the end.
+    pub(crate) fn patience(&self, deadline: Duration) -> Duration {
+        if self.stopped.is_some() { deadline.min(GRACE) } else { deadline }
     }
 
     /// The receiver of something that is not out yet.

@@ -10,12 +10,10 @@ use gradwire_exchange::{
 use crate::call::{Arrival, Fault, MOST_BYTES};
 use crate::links::Links;
 use crate::pause::Pause;
+use crate::watchdog::Section;
 
 /// Where the links lie while no transport uses them.
 pub(crate) type Home = Arc<Mutex<Option<Links>>>;
-
-/// How long a rank that leaves a stopped run still tries to get its messages out.
-pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// One process's end of the job's transport.
 pub struct Mpi {
@@ -55,6 +53,7 @@ impl Mpi {
         let start = Instant::now();
         // What has begun to come is taken, also by those who do not wait.
         let until = if until > start { until } else { start + self.deadline };
+        let _busy = self.links().busy(Section::Receive, until - start);
         let mut pause = Pause::default();
         while !transfer.is_done().map_err(|fault| failed(from, during, fault))? {
             if let Some(error) = self.given_up(&[], during) {
@@ -149,7 +148,9 @@ impl Transport for Mpi {
                 payload.len()
             ))
         })?;
+        let deadline = self.deadline;
         let links = self.links_mut();
+        let _busy = links.busy(Section::Send, deadline);
         links.hear().map_err(|fault| failed(to, operation, fault))?;
         if links.has_left(to) {
             return Err(lost(links.culprit().unwrap_or(to), operation));
@@ -173,6 +174,7 @@ impl Transport for Mpi {
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header), ExchangeError> {
         let start = Instant::now();
+        let _busy = self.links().busy(Section::Receive, until.saturating_duration_since(start));
         let mut pause = Pause::default();
         self.turn = self.turn.wrapping_add(1);
         loop {
@@ -195,9 +197,9 @@ impl Transport for Mpi {
     /// for the next step, and its receiver with it.
     fn flush(&mut self) -> Result<(), ExchangeError> {
         let (until, deadline) = (Instant::now() + self.deadline, self.deadline);
-        let end = |links: &Links| if links.culprit().is_some() { Instant::now() } else { until };
         let links = self.links_mut();
-        if links.settle(end, |_| true) {
+        let _busy = links.busy(Section::Flush, deadline);
+        if links.settle(until, |links, _| links.culprit().is_some(), |_| true) {
             return Ok(());
         }
         let operation = Operation::whole(Phase::Barrier, 0);
@@ -209,7 +211,10 @@ impl Transport for Mpi {
     }
 
     fn abort(&mut self, culprit: usize) {
-        self.links_mut().abort(culprit);
+        let deadline = self.deadline;
+        let links = self.links_mut();
+        let _busy = links.busy(Section::Leave, links.patience(deadline));
+        links.abort(culprit);
     }
 }
 
@@ -218,19 +223,14 @@ impl Transport for Mpi {
 impl Drop for Mpi {
     fn drop(&mut self) {
         let Some(mut links) = self.links.take() else { return };
+        let _busy = links.busy(Section::Leave, links.patience(self.deadline));
         if std::thread::panicking() {
             links.abort(links.rank);
         }
         links.leave();
-        let (now, deadline) = (Instant::now(), self.deadline);
-        links.settle(|links| now + patience(links, deadline), |_| true);
+        links.settle(Instant::now() + self.deadline, Links::is_over, |_| true);
         *self.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(links);
     }
-}
-
-/// How long to wait for others at the end.
-pub(crate) fn patience(links: &Links, deadline: Duration) -> Duration {
-    if links.culprit().is_some() { deadline.min(GRACE) } else { deadline }
 }
 
 /// Takes the header off the end of a message, if it is one and says how long the rest is.

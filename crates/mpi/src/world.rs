@@ -12,7 +12,8 @@ use mpi::traits::Communicator;
 
 use crate::call;
 use crate::links::Links;
-use crate::transport::{Home, Mpi, patience};
+use crate::transport::{Home, Mpi};
+use crate::watchdog::{Section, Watch};
 
 /// The job that this process was started in: by `mpirun`, or alone as a job of one.
 pub struct World {
@@ -22,14 +23,24 @@ pub struct World {
     deadline: Duration,
     rank: usize,
     size: usize,
+    watch: Arc<Watch>,
 }
 
 impl World {
-    /// Starts MPI, once in a process. Ranks wait for each other as long as the `deadline` says.
+    /// Starts MPI, once in a process. Ranks wait for each other as long as the `deadline` says, here included. A process
+    /// that is stuck inside MPI a second later is ended by a thread of its own, which says so on standard error, with
+    /// [`STUCK_STATUS`](crate::STUCK_STATUS).
     ///
     /// # Errors
-    /// `Config` if MPI was started before, or cannot be called from any thread.
+    /// `Config` if MPI was started before, or cannot be called from any thread, or if no thread can be started.
     pub fn init(deadline: Duration) -> Result<Self, ExchangeError> {
+        let watch = match Watch::start() {
+            Ok(watch) => watch,
+            Err(error) => {
+                return refuse(format!("the thread that watches MPI cannot start: {error}"));
+            }
+        };
+        let _busy = watch.busy(Section::Init, deadline);
         let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized)
         else {
             return refuse("MPI was started before; a process is in one world only");
@@ -45,8 +56,10 @@ impl World {
         }
         let world = universe.world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
-        let home = Arc::new(Mutex::new(Some(Links::new(rank, size, 0))));
-        Ok(Self { universe: Some(universe), home, deadline, rank, size })
+        watch.set_rank(rank);
+        let links = Links::new(rank, size, 0, Arc::clone(&watch));
+        let home = Arc::new(Mutex::new(Some(links)));
+        Ok(Self { universe: Some(universe), home, deadline, rank, size, watch })
     }
 
     /// This process's rank, from 0.
@@ -92,20 +105,23 @@ impl World {
         let Some(mut links) = links else {
             return refuse("the transport is still in use; drop it before MPI ends");
         };
+        let deadline = self.deadline;
+        let busy = links.busy(Section::Finish, links.patience(deadline));
         if !links.has_ended() {
             links.leave();
         }
-        let (now, deadline) = (Instant::now(), self.deadline);
-        let ended = links
-            .settle(|links| now + patience(links, deadline), |links| links.still_there().is_none());
+        let none_there = |links: &Links| links.still_there().is_none();
+        let ended = links.settle(Instant::now() + deadline, Links::is_over, none_there);
+        drop(busy);
         if ended {
+            let _busy = self.watch.busy(Section::Finalize, deadline);
             drop(ManuallyDrop::into_inner(universe));
             return Ok(());
         }
         Err(ExchangeError::Deadline {
             peer: links.still_there().unwrap_or(self.rank),
             operation: "end of the run".to_owned(),
-            deadline: patience(&links, deadline),
+            deadline: links.patience(deadline),
         })
     }
 

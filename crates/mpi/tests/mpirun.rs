@@ -196,6 +196,30 @@ fn a_rank_with_another_configuration_is_named_with_the_difference() {
 }
 
 #[test]
+fn a_rank_that_is_stuck_inside_mpi_is_ended_and_says_so() {
+    let Some(open_mpi) = open_mpi("a rank that is stuck") else { return };
+    let _one = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("mpirun");
+    command.env("TMPDIR", folder.path());
+    if open_mpi {
+        command.args(["--allow-run-as-root", "--oversubscribe"]);
+    }
+    command.args(["-n", "2"]).arg(rank()).args(["absent", "all-gather"]);
+    let start = Instant::now();
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    // Rank 1 would come after a minute only.
+    assert!(start.elapsed() < Duration::from_secs(30));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for part in
+        ["rank 0 has been stuck in \"MPI_Init\"", "deadline of 3.0 s", "start the job again"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(output.status.code(), Some(gradwire_mpi::STUCK_STATUS), "{said}");
+}
+
+#[test]
 fn a_job_fails_when_a_rank_is_killed() {
     let Some(open_mpi) = open_mpi("a job that fails") else { return };
     assert!(mpirun(open_mpi, 3, ["killed", "all-gather"], usize::MAX, false).failed);

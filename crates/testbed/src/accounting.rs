@@ -1,6 +1,6 @@
 //! The traffic estimate by equation 1 of the SBC paper, beside the bytes that the transport counted.
 
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use crate::format::{bytes, significant};
 use crate::summary::by_compressor;
@@ -50,7 +50,7 @@ pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros an exch
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::run::Sent;
+    use gradwire_train::Sent;
 
     use super::*;
     use crate::synthetic;

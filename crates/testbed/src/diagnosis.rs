@@ -2,7 +2,7 @@
 //! residuals, and how much each kind of layer was compressed (figures 2, 5 and 6 of the AdaComp paper,
 //! Chen et al. 2018).
 
-use gradwire_train::run::{Diagnosis, Layer, LayerDiagnosis, RunRecord};
+use gradwire_train::{Diagnosis, Layer, LayerDiagnosis, RunRecord};
 
 use crate::format::times;
 use crate::plot::{Chart, Point, Scale, Series};
@@ -154,7 +154,7 @@ pub const NOTE: &str = "By the messages of the first worker, whole tensors as f3
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::run::Histogram;
+    use gradwire_train::Histogram;
 
     use super::*;
     use crate::synthetic;

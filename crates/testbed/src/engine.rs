@@ -1,6 +1,6 @@
 //! Engines: where the ranks of a run are.
 
-use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
+use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
 
 /// Makes runs, with ranks as threads or as processes.
 pub trait Engine: Sync {

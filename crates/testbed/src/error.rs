@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gradwire_models::data::DataError;
-use gradwire_train::run::TrainError;
+use gradwire_train::TrainError;
 
 /// An experiment that cannot be read, run or reported. Names the thing and the remedy.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! The charts of a comparison, after the figures of the 3LC paper (arXiv:1802.07389, section 5).
 
 use gradwire_exchange::Link;
-use gradwire_train::run::{Metric, RunRecord, StepRecord};
+use gradwire_train::{Metric, RunRecord, StepRecord};
 
 use crate::format::bandwidth;
 use crate::plot::{Chart, Point, Scale, Series};

@@ -1,7 +1,7 @@
 //! The report of a comparison: one HTML file.
 
 use gradwire_exchange::Link;
-use gradwire_train::run::{Metric, RunRecord};
+use gradwire_train::{Metric, RunRecord};
 
 use crate::format::{bandwidth, seconds, significant};
 use crate::page::Page;

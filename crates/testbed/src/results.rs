@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use gradwire_train::run::{RunRecord, StepRecord};
+use gradwire_train::{RunRecord, StepRecord};
 
 use crate::TestbedError;
 use crate::files::write_atomic;

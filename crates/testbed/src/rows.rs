@@ -1,6 +1,6 @@
 //! One flat row a run, for programs that read the results.
 
-use gradwire_train::run::{Metric, RunRecord};
+use gradwire_train::{Metric, RunRecord};
 use serde::Serialize;
 
 use crate::TestbedError;

@@ -1,7 +1,7 @@
 //! Makes runs one after another, without those that were made before.
 
-use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
 use gradwire_train::settings::SETTINGS;
+use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
 
 use crate::TestbedError;
 use crate::engine::Engine;

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire_exchange::{Exchange, ExchangeError, Link, Operation, Phase, Transport, in_process};
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use crate::TestbedError;
 use crate::summary::compute_seconds;
@@ -64,7 +64,7 @@ pub fn scaled(runs: &[RunRecord], link: Link) -> Result<Vec<Scaled>, TestbedErro
 fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedError> {
     // Buffers grow in the first step.
     let warm = run.trace.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(&run.trace);
-    let mean = |value: fn(&gradwire_train::run::StepRecord) -> f64| {
+    let mean = |value: fn(&gradwire_train::StepRecord) -> f64| {
         warm.iter().map(value).sum::<f64>() / warm.len().max(1) as f64
     };
     let phases = match run.exchange {

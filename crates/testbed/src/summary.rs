@@ -2,7 +2,7 @@
 
 use gradwire_exchange::{Exchange, Link, StepBytes};
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Metric, RunRecord, StepRecord};
+use gradwire_train::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
 

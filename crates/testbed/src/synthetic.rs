@@ -1,7 +1,7 @@
 //! Made-up runs for tests: round numbers that can be checked by hand.
 
-use gradwire_train::run::{Evaluation, Metric, RunRecord, Sent, StepRecord};
 use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{Evaluation, Metric, RunRecord, Sent, StepRecord};
 
 use crate::experiment::known;
 

@@ -1,7 +1,7 @@
 //! Tables for terminals, for Markdown and for HTML, from one grid of cells.
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-use gradwire_train::run::Metric;
+use gradwire_train::Metric;
 
 use crate::format::{bandwidth, bytes, points, seconds, significant, times};
 use crate::summary::{Baseline, Row, Spread, Summary};
@@ -251,7 +251,7 @@ pub fn notes(summary: &Summary) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::run::RunRecord;
+    use gradwire_train::RunRecord;
 
     use super::*;
     use crate::summary::{default_links, summarize};

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use gradwire_models::data::embedded;
-use gradwire_train::run::{Evaluation, Observer, RunConfig, RunOptions, run};
 use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{Evaluation, Observer, RunConfig, RunOptions, run};
 
 /// Prints evaluations as they come.
 struct Progress;

@@ -1,4 +1,4 @@
-//! Checkpoints: all a run needs to go on as if it had never stopped.
+//! Checkpoints: everything a run needs to resume with the same bits.
 //!
 //! One state file (safetensors) holds, by name,
 //!
@@ -8,16 +8,20 @@
 //! | `step` | steps done |
 //! | `parameters/<tensor>` | the workers' parameters, equal on all |
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
-//! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
+//! | `streams<r>/…` | the hidden state of worker r's language model |
 //! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too; its parameters, where workers go at their own pace |
+//! | `worker<r>/step` | steps done when worker r saved its state: `step` |
 //! | `worker<r>/snapshot/…`, `shift` | of variance-reduced gradients, the snapshot and the mean gradient there |
-//! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since it was last looked at |
-//! | `worker0/diagnosis exchanges`, `overdue` | how many exchanges that was, and whether a look is due |
+//! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since the last diagnosis |
+//! | `worker0/diagnosis exchanges`, `overdue` | the number of exchanges since then, and whether a diagnosis is due |
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
-//! The last few of a run are [kept](crate::kept). A run with another number of workers can go on from it: residuals are
-//! handed on by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the data are
-//! visited from where as many steps of as many workers would have come to.
+//! A checkpoint is complete if it has the state of each of its workers, all after the same step. An incomplete one is
+//! never written, and counts as damaged when read.
+//!
+//! The latest ones of a run are [kept](crate::rotation). A run with another number of workers can resume from it: residuals
+//! are redistributed by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the order of
+//! the data continues as if the new number of workers had taken all steps.
 
 use std::path::Path;
 
@@ -25,17 +29,20 @@ use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{Overlapped, reshard};
 use serde::{Deserialize, Serialize};
 
-use crate::kept;
-use crate::run::{Diagnosis, Evaluation, Learner, RunConfig, StepRecord};
+use crate::config::RunConfig;
+use crate::diagnosis::Diagnosis;
+use crate::record::{Evaluation, StepRecord};
+use crate::rotation;
 use gradwire_models::models::floats_of;
+use gradwire_models::tasks::Replica;
 
-/// Under which keys a worker's exchange keeps its state.
+/// The prefix of the entries of a worker.
 pub(crate) fn worker_prefix(rank: usize) -> String {
     format!("worker{rank}/")
 }
 
 /// What was on record when a run was saved.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// Wall-clock seconds.
     pub(crate) seconds: f64,
@@ -58,42 +65,40 @@ pub(crate) struct Checkpoint {
     state: State,
     /// Workers of the run that wrote it.
     saved_by: usize,
-    /// Workers of this one, and what states of their exchange say they are of.
+    /// Workers of this run, and the entry `exchange` of their states.
     workers: usize,
     exchange: String,
 }
 
 impl Checkpoint {
-    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` hears of a newer one that
-    /// is not good.
+    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is called for a newer one
+    /// that is damaged.
     pub(crate) fn read(
         path: &Path,
         config: &RunConfig,
         skipped: impl FnMut(&Path, &StateError),
     ) -> Result<Self, StateError> {
-        let (_, state) = kept::newest_good(path, skipped)?;
+        let (_, state) = rotation::newest_good(path, check_complete, skipped)?;
         Self::of(state, config)
     }
 
-    /// A checkpoint that is this state, of this configuration.
+    /// Takes a state as a checkpoint of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
-        // Residuals are handed on from rank to rank, and in a hierarchy only leaders have any.
+        check_complete(&state)?;
+        // Residuals are redistributed among ranks, and in a hierarchy only leaders have any.
         let fixed = config.exchange.leads();
         for (key, value) in
             config.facts_of_result().into_iter().filter(|(key, _)| fixed || key != "workers")
         {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
-        let damaged =
-            || StateError::Damaged("it does not say how many workers wrote it".to_owned());
-        let saved_by = state.setting("config/workers")?.parse().ok().filter(|saved| *saved > 0);
         let record = serde_json::from_str(state.setting("record")?)
             .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
         Ok(Self {
             step: state.number("step")?,
             record,
+            saved_by: saved_by(&state)?,
             state,
-            saved_by: saved_by.ok_or_else(damaged)?,
             workers: config.workers,
             exchange: exchange_of(config),
         })
@@ -104,19 +109,19 @@ impl Checkpoint {
         self.state.to_bytes()
     }
 
-    /// Puts back what each worker has of its own. Returns the parameters of all.
+    /// Restores what each replica keeps. Returns the parameters that all share.
     pub(crate) fn restore(
         &self,
-        learners: &mut [Learner<'_>],
+        replicas: &mut [Box<dyn Replica + '_>],
     ) -> Result<Vec<Vec<f32>>, StateError> {
-        for learner in &mut *learners {
-            learner.restore(&self.state, self.saved_by, self.workers)?;
+        for replica in &mut *replicas {
+            replica.restore(&self.state, self.saved_by, self.workers)?;
         }
-        parameters(learners[0].tensors(), &self.state)
+        parameters(replicas[0].tensors(), &self.state)
     }
 
-    /// The state of a worker's exchange; where another number of workers wrote the checkpoint, what this one takes
-    /// over of theirs, so that the mean of what is still to be sent stays what it was.
+    /// The state of a worker. Where another number of workers wrote the checkpoint, their residuals are redistributed so
+    /// that their mean stays the same.
     pub(crate) fn worker(&self, rank: usize) -> State {
         let saved = |rank| self.state.extract(&worker_prefix(rank));
         if self.saved_by == self.workers {
@@ -129,7 +134,54 @@ impl Checkpoint {
     }
 }
 
-/// What a state of a run's exchange says it is of.
+/// The entry with the number of steps after which a worker's state was saved.
+fn saved_at(rank: usize) -> String {
+    format!("{}step", worker_prefix(rank))
+}
+
+/// Adds the number of steps done to a worker's state, by which a checkpoint is known to be complete.
+pub(crate) fn mark(rank: usize, step: u64, state: &mut State) {
+    state.set_number(&saved_at(rank), step);
+}
+
+/// Workers of the run that wrote a checkpoint.
+fn saved_by(state: &State) -> Result<usize, StateError> {
+    let workers = state.setting("config/workers").ok().and_then(|workers| workers.parse().ok());
+    workers
+        .filter(|workers| *workers > 0)
+        .ok_or_else(|| damaged("it does not say how many workers wrote it"))
+}
+
+/// Refuses a checkpoint without its step, its record, or the state of one of its workers after that step.
+fn check_complete(state: &State) -> Result<(), StateError> {
+    let workers = saved_by(state)?;
+    let step = state.number("step").map_err(|_| damaged("it does not say its step"))?;
+    state.setting("record").map_err(|_| damaged("it has no record"))?;
+    // Checkpoints of earlier versions have no steps of workers.
+    let marked = (0..workers).any(|rank| state.number(&saved_at(rank)).is_ok());
+    for rank in 0..workers {
+        let at = state.number(&saved_at(rank)).ok();
+        // Every exchange saves this entry.
+        let there = state.setting(&format!("{}exchange", worker_prefix(rank))).is_ok();
+        if !there || at.is_none() && marked {
+            let reason =
+                format!("it is incomplete: the state of worker {rank} of {workers} is missing");
+            return Err(damaged(&reason));
+        }
+        if let Some(at) = at.filter(|at| *at != step) {
+            let reason =
+                format!("it is of step {step}, and the state of worker {rank} of step {at}");
+            return Err(damaged(&reason));
+        }
+    }
+    Ok(())
+}
+
+fn damaged(reason: &str) -> StateError {
+    StateError::Damaged(reason.to_owned())
+}
+
+/// The entry `exchange` in the state of a worker.
 fn exchange_of(config: &RunConfig) -> String {
     let (exchange, workers) = (config.exchange, config.workers);
     match config.overlap {
@@ -151,7 +203,8 @@ pub(crate) fn save_parameters(tensors: &[Tensor], parameters: &[Vec<f32>], state
     }
 }
 
-/// Completes the workers' merged states and writes them, beside the `keep` − 1 latest before.
+/// Completes the workers' merged states and writes them, beside the `keep` − 1 latest before. Where one is missing,
+/// nothing is written.
 pub(crate) fn write(
     (path, keep): (&Path, usize),
     mut state: State,
@@ -166,10 +219,11 @@ pub(crate) fn write(
     let record = serde_json::to_string(record)
         .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
     state.set_setting("record", record);
-    kept::write(path, keep, &state)
+    check_complete(&state)?;
+    rotation::write(path, keep, &state)
 }
 
-/// What must be equal on all ranks of a run, a fact a line.
+/// What must be equal on all ranks of a run, one fact per line.
 pub(crate) fn facts(config: &RunConfig) -> String {
     let line = |(name, value): (String, String)| format!("{name} {value}\n");
     let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));

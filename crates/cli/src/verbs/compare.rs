@@ -9,7 +9,7 @@ use gradwire_testbed::report::{self, Provenance};
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::summarize;
 use gradwire_testbed::{results, rows::rows, table};
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use crate::failure::Failure;
 use crate::progress::Bars;

@@ -9,7 +9,7 @@ use gradwire_testbed::reproduce::{
     About, Report, Results, STUDIES, Study, default_folder, find, parts, row_of, run_parts,
 };
 use gradwire_testbed::table::Grid;
-use gradwire_train::run::RunConfig;
+use gradwire_train::RunConfig;
 
 use crate::failure::Failure;
 use crate::progress::Bars;

@@ -7,7 +7,7 @@ use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::runner::{Outcome, Progress};
 use gradwire_testbed::{results, summary::summarize, table};
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{RunOptions, Save};
+use gradwire_train::{RunOptions, Save};
 
 use crate::failure::Failure;
 use crate::progress::Bars;

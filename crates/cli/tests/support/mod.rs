@@ -81,7 +81,7 @@ impl Bench {
         split(&dir, "t10k", 32);
     }
 
-    /// Writes a text, repeated so many times, into `input.txt` in the folder `name`.
+    /// Writes a text, repeated `times` times, into `input.txt` in the folder `name`.
     pub fn text(&self, name: &str, text: &str, times: usize) {
         fs::create_dir(self.path(name)).unwrap();
         self.write(&format!("{name}/input.txt"), text.repeat(times).as_bytes());
@@ -118,4 +118,30 @@ fn split(dir: &Path, name: &str, count: u32) {
     }
     fs::write(dir.join(format!("{name}-images-idx3-ubyte")), images).unwrap();
     fs::write(dir.join(format!("{name}-labels-idx1-ubyte")), labels).unwrap();
+}
+
+/// How many runs a test of interruptions makes: `GRADWIRE_KILLS`, or a few.
+pub fn kills(few: usize) -> usize {
+    match std::env::var("GRADWIRE_KILLS") {
+        Ok(text) => text.parse().expect("GRADWIRE_KILLS is a number of runs"),
+        Err(_) => few,
+    }
+}
+
+/// Random draws: what moment and which signal.
+pub struct Draws(u64);
+
+impl Draws {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `bound` (Steele et al. 2014, SplitMix64).
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % bound.max(1)
+    }
 }

@@ -18,7 +18,7 @@ pub(crate) fn step(largest: f32, levels: f32) -> (f32, f32) {
 
 /// A norm of elements that are seen a block at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Norm {
+pub(crate) enum Norm {
     /// The root of the sum of squares.
     Euclidean,
     /// The largest absolute value.

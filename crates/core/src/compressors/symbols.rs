@@ -9,14 +9,6 @@ use gradwire_bits::{DecodeError, fixed};
 
 use super::fields;
 use crate::Workspace;
-use crate::registry::{Kind, Param, Values};
-
-/// The parameter `code`.
-pub(super) const CODE: Param = Param {
-    key: "code",
-    kind: Kind::Choice { options: &["fixed", "huffman"], default: 0 },
-    help: "symbols in bits of one number, or in Huffman's code",
-};
 
 /// Symbols that are packed at a time: a whole number of bytes, so that what is packed joins without shifting.
 const CHUNK: usize = 1024;
@@ -32,11 +24,6 @@ impl Alphabet {
     /// Symbols below a number from 2 to 2^16.
     pub(crate) fn new(symbols: usize, huffman: bool) -> Self {
         Self { symbols, huffman }
-    }
-
-    /// In the code that the parameter [`CODE`] names.
-    pub(super) fn of(symbols: usize, values: &Values<'_>) -> Self {
-        Self::new(symbols, values.choice(CODE.key) == "huffman")
     }
 
     /// Bits of a symbol in the code of one width.

@@ -1,8 +1,8 @@
 //! The sending end of methods with [feedback](crate::Feedback) of their own.
 
-use super::{Encoder, kept_of, of_tensor};
+use super::{Encoder, Kept, of_tensor, own_of};
 use crate::source::add_saturating;
-use crate::{Encoded, Error, Floats, Memory, Sent, Source, Tensor};
+use crate::{Encoded, Error, Floats, Input, Memory, Sent, Source, Tensor};
 
 /// Buffers of the largest tensor's size, reused from tensor to tensor.
 #[derive(Debug, Default)]
@@ -21,8 +21,9 @@ pub(super) struct Spare {
 impl Encoder {
     /// The method's own φ and ψ, where they are in force: with error feedback, and not where the
     /// [plain residual](Self::with_plain_memory) is in its place.
-    pub(super) fn has_feedback(&self) -> bool {
-        !self.plain && self.spec.memory().is_on() && self.compressor.feedback().is_some()
+    pub(super) fn has_feedback(&self, name: &str) -> bool {
+        let own = self.compressor_of(name).feedback();
+        !self.plain && self.spec_of(name).memory().is_on() && own.is_some()
     }
 
     /// Encodes φ(m, g) as a tensor of its own, and makes ψ of it the memory.
@@ -30,15 +31,18 @@ impl Encoder {
         &mut self,
         tensor: &Tensor,
         step: u64,
-        gradient: Floats<'_>,
+        Input { gradient, squares }: Input<'_>,
         message: &mut Vec<u8>,
     ) -> Result<Sent, Error> {
         let non_finite = |at| Error::non_finite(tensor.name(), at);
         let context = self.context(tensor, step);
-        let Self { compressor, residuals, kept, observed, workspace, scratch, spare, .. } = self;
+        let Self { codecs, tensors, workspace, scratch, spare, .. } = self;
+        let entry = tensors.get_mut(tensor.name()).expect("every tensor in hand has an entry");
+        let compressor = &codecs.get(entry.codec).compressor;
         let feedback = compressor.feedback().expect("the method has feedback");
-        let memory = of_tensor(residuals, "residual", tensor)?;
-        let kept = kept_of(&**compressor, kept, tensor)?;
+        let Kept { residual, own, .. } = &mut entry.kept;
+        let memory = of_tensor(residual, "residual", tensor)?;
+        let kept = own_of(&**compressor, own, tensor)?;
         let Spare { gradient: widened, compensated, left, memory: next, kept: before } = spare;
 
         let gradient = widen(gradient, widened);
@@ -51,8 +55,11 @@ impl Encoder {
                 .map_err(non_finite)?;
 
         copy(before, kept);
-        if compressor.keeps_squares() && !observed.contains(&tensor.id()) {
-            add_saturating(gradient.iter().map(|g| g * g), kept);
+        if compressor.keeps_squares() {
+            match squares {
+                Some(squares) => add_saturating(squares.iter().copied(), kept),
+                None => add_saturating(gradient.iter().map(|g| g * g), kept),
+            }
         }
         let start = message.len();
         let sent =
@@ -67,7 +74,6 @@ impl Encoder {
             return Err(non_finite(at));
         }
         memory.copy_from_slice(next);
-        observed.remove(&tensor.id());
         Ok(sent)
     }
 }

@@ -2,15 +2,15 @@
 
 use gradwire_bits::DecodeError;
 
-use super::{Encoder, check_length, kept_of, of_tensor};
+use super::{Encoder, check_length, of_tensor, own_of};
 use crate::rounds::{Job, Plan, Rounds};
-use crate::{Context, Error, Floats, Memory, Sent, Source, Tensor};
+use crate::{Context, Error, Floats, Input, Memory, Sent, Source, Tensor};
 
 impl Encoder {
-    /// Whether the method has [rounds](crate::Rounds), which [`contribute`](Self::contribute) plays. One with
-    /// [`Feedback`](crate::Feedback) of its own in force has not.
-    pub fn has_rounds(&self) -> bool {
-        self.compressor.rounds().is_some() && !self.has_feedback()
+    /// Whether the tensor called `name` is encoded in [rounds](crate::Rounds) of all-reduce, by
+    /// [`contribute`](Self::contribute). A method with [`Feedback`](crate::Feedback) of its own in force is not.
+    pub fn has_rounds(&self, name: &str) -> bool {
+        self.compressor_of(name).rounds().is_some() && !self.has_feedback(name)
     }
 
     /// This rank's addend of a round of a method in [rounds](crate::Rounds), little-endian `f32`, in place of
@@ -25,19 +25,20 @@ impl Encoder {
     ///
     /// # Panics
     /// If the method has no rounds.
-    pub fn contribute(
+    pub fn contribute<'a>(
         &mut self,
         tensor: &Tensor,
         (step, round): (u64, usize),
-        gradient: Floats<'_>,
+        input: impl Into<Input<'a>>,
         means: &[f32],
         addend: &mut Vec<f32>,
     ) -> Result<bool, Error> {
-        assert!(self.has_rounds(), "the method has rounds");
+        assert!(self.has_rounds(tensor.name()), "the method has rounds");
         addend.clear();
         if round == 0 {
-            self.check(tensor, gradient)?;
-            self.correct(tensor, gradient)?;
+            let input = input.into();
+            self.check(tensor, input)?;
+            self.correct(tensor, input.gradient)?;
         }
         let context = self.context(tensor, step);
         let (rounds, mut job) = self.job(tensor, &context)?;
@@ -78,21 +79,26 @@ impl Encoder {
 
     /// Leaves the corrected gradient where [`job`](Self::job) finds it.
     fn correct(&mut self, tensor: &Tensor, gradient: Floats<'_>) -> Result<(), Error> {
-        let memory = self.memory();
-        let kept = if memory.is_on() { &mut self.residuals } else { &mut self.gradients };
-        let fresh = !kept.contains_key(tensor.name());
-        let corrected = of_tensor(kept, "residual", tensor)?;
+        let memory = self.memory(tensor.name());
+        let present = self.entry(tensor.name()).kept.present();
+        let Self { tensors, scratch, .. } = self;
+        let entry = tensors.get_mut(tensor.name()).expect("every tensor in hand has an entry");
+        let corrected = match memory.is_on() {
+            true => of_tensor(&mut entry.kept.residual, "residual", tensor)?,
+            false => {
+                entry.gradient.resize(tensor.elements(), 0.0);
+                &mut entry.gradient[..]
+            }
+        };
         // Without error feedback the residual of the step before counts for nothing.
         let memory = match memory {
             Memory::None => Memory::Residual { beta: 0.0, gamma: 1.0 },
             on => on,
         };
-        match Source::new(gradient, memory, Some(corrected), &mut self.scratch) {
+        match Source::new(gradient, memory, Some(corrected), scratch) {
             Ok(mut source) => source.take_blocks(|_, _| {}),
             Err(at) => {
-                if fresh {
-                    kept.remove(tensor.name());
-                }
+                entry.kept.drop_new(present);
                 return Err(Error::non_finite(tensor.name(), at));
             }
         }
@@ -105,10 +111,15 @@ impl Encoder {
         tensor: &Tensor,
         context: &'a Context<'a>,
     ) -> Result<(&'a dyn Rounds, Job<'a>), Error> {
-        let on = self.memory().is_on();
-        let Self { compressor, residuals, gradients, kept, workspace, .. } = self;
-        let kept = kept_of(&**compressor, kept, tensor)?;
-        let corrected = of_tensor(if on { residuals } else { gradients }, "residual", tensor)?;
+        let on = self.memory(tensor.name()).is_on();
+        let Self { codecs, tensors, workspace, .. } = self;
+        let entry = tensors.get_mut(tensor.name()).expect("round 0 came first");
+        let compressor = &codecs.get(entry.codec).compressor;
+        let kept = own_of(&**compressor, &mut entry.kept.own, tensor)?;
+        let corrected = match on {
+            true => of_tensor(&mut entry.kept.residual, "residual", tensor)?,
+            false => &mut entry.gradient[..],
+        };
         let rounds = compressor.rounds().expect("the method has rounds");
         Ok((rounds, Job { corrected, kept, context, alone: false, workspace }))
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use gradwire::registry::Guarantees;
+use gradwire::parameters::Value;
 use gradwire::{
-    Aggregation, Combine, Compressor, Context, DecodeError, Element, Encoded, Entry, Family,
-    Feedback, Gathered, Rounds, Sent, Source, Spec, Workspace, tools,
+    Combine, Compressor, Context, DecodeError, Element, Encoded, Entry, Family, Feedback, Gathered,
+    Guarantees, Rounds, Sent, Source, Spec, Workspace, tools,
 };
 
 /// A registered compressor with other parts.
@@ -165,9 +165,10 @@ const fn entry(id: &'static str, build: Build) -> Entry {
         summary: "a registered compressor with other parts",
         formula: "that of the other",
         family: Family::Hybrid,
-        aggregation: Aggregation::Gather,
+        sparse: false,
         error_feedback: true,
         parameters: &[],
+        examples: &[],
         reference: "this file",
         payload: "that of the other",
         guarantees: Guarantees { unbiased: false, lossless: false },
@@ -175,7 +176,7 @@ const fn entry(id: &'static str, build: Build) -> Entry {
     }
 }
 
-type Build = fn(&gradwire::registry::Values<'_>) -> Arc<dyn Compressor>;
+type Build = fn(&[Value]) -> Arc<dyn Compressor>;
 
 fn fed(inner: &str, feedback: impl Feedback + 'static) -> Arc<dyn Compressor> {
     Arc::new(Custom { inner: compressor(inner), feedback: Some(Arc::new(feedback)), combine: None })
@@ -197,7 +198,7 @@ pub(crate) fn plain() -> Vec<(&'static str, Spec)> {
         entry("onebit", |_| fed("onebit", Plain)),
         entry("sbc:p=0.1", |_| fed("sbc:p=0.1", Plain)),
         entry("qsgd:ef=on", |_| fed("qsgd", Plain)),
-        Entry { aggregation: Aggregation::Rounds, ..entry("powersgd", |_| fed("powersgd", Plain)) },
+        entry("powersgd", |_| fed("powersgd", Plain)),
     ];
     ENTRIES.iter().map(|entry| (entry.id, Spec::of(entry))).collect()
 }
@@ -225,8 +226,7 @@ pub(crate) fn steep() -> Spec {
 
 /// A [`Median`] of messages that would add.
 pub(crate) fn median() -> Spec {
-    static ENTRY: Entry =
-        Entry { aggregation: Aggregation::Linear, ..entry("median", |_| combined(Median)) };
+    static ENTRY: Entry = entry("median", |_| combined(Median));
     Spec::of(&ENTRY)
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use gradwire::Spec;
-use gradwire::registry::{Aggregation, Entry, Family, Kind, PRESETS, Param, REGISTRY};
+use gradwire::parameters::{Kind, Param};
+use gradwire::registry::{PRESETS, REGISTRY};
+use gradwire::{Aggregation, Entry, Family, Spec};
 use serde_json::Value;
 
 /// The measured rows, from the repository's root.
@@ -107,7 +108,7 @@ fn overview(entries: &[&Entry], page: &mut String) {
 fn properties(entries: &[&Entry], page: &mut String) {
     head(page, ["compressor", "exchange", "error feedback", "guarantees"]);
     for entry in entries {
-        let exchange = match entry.aggregation {
+        let exchange = match entry.aggregation() {
             Aggregation::Linear => "linear",
             Aggregation::Rounds => "rounds",
             Aggregation::Gather => "gather",
@@ -141,7 +142,7 @@ fn parameter_row(of: &str, Param { key, kind, help }: &Param, page: &mut String)
         }
         numbers => numbers.expected(),
     };
-    let default = code(&kind.print(kind.default()));
+    let default = code(&kind.default().to_string());
     row(page, [of, &code(key), &values, &default, help]);
 }
 

@@ -9,8 +9,8 @@ pub mod engine;
 
 use std::thread;
 
-use gradwire::registry::{Aggregation, Family, REGISTRY};
-use gradwire::{Rng, Spec, State, StateError, Tensor};
+use gradwire::registry::REGISTRY;
+use gradwire::{Aggregation, Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
     DistributedOptimizer, End, Exchange, ExchangeError, GroupConfig, Optimizer, Overlapped,
     Participation, Policy, ServerReport, StepReport, in_process, launch_with,
@@ -50,10 +50,8 @@ pub fn suits(name: &str, spec: &Spec) -> bool {
     }
     match name {
         "all-reduce" => adds(spec),
-        "sparse-all-reduce" => {
-            matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
-        }
-        "server:stale=0" => spec.entry().aggregation != Aggregation::Vote,
+        "sparse-all-reduce" => spec.entry().sparse,
+        "server:stale=0" => spec.entry().aggregation() != Aggregation::Vote,
         _ => true,
     }
 }

@@ -7,7 +7,7 @@ pub const PADDING: usize = 4;
 /// Writes `(pixel/255 − mean) / std` of its channel for each pixel of a channels-first image.
 ///
 /// # Panics
-/// If `mean` and `std` differ in length, if the image is no whole number of such planes, or if `out`
+/// If `mean` and `std` differ in length, if the length of the image is not a multiple of their length, or if `out`
 /// is not of the image's length.
 pub fn normalise(image: &[u8], mean: &[f32], std: &[f32], out: &mut [f32]) {
     let channels = check(image, mean, std, out);
@@ -107,7 +107,7 @@ fn offset(bits: u32) -> usize {
     place(bits, PADDING)
 }
 
-/// Maps 16 uniform bits to one of the 2 · room + 1 places of a window with so much room on each side.
+/// Maps 16 uniform bits to one of the 2 · room + 1 places of a window with `room` pixels on each side.
 fn place(bits: u32, room: usize) -> usize {
     ((bits as usize) * (2 * room + 1)) >> 16
 }

@@ -31,7 +31,7 @@ pub struct KnownFile {
     pub sha256: Option<&'static str>,
 }
 
-/// How a file compares with what the catalogue says of it.
+/// How a file compares with its entry in the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Its checksum is the known one.

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::files::Checksums;
+use super::images::check_labels;
 use super::{DataError, Images};
 
 /// The six files, the test batch last.
@@ -59,7 +60,7 @@ fn append(
         let reason = format!("{} bytes are no whole number of {RECORD}-byte records", bytes.len());
         return Err(DataError::damaged(&path, reason));
     }
-    super::check_labels(&path, records.iter().map(|record| record[0]), CLASSES)?;
+    check_labels(&path, records.iter().map(|record| record[0]), CLASSES)?;
     for record in records {
         images.labels.push(record[0].into());
         images.pixels.extend_from_slice(&record[1..]);

@@ -91,7 +91,7 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Splits, DataError> {
     Ok(splits)
 }
 
-/// Decodes both splits, whose classes must be the same, each to at most so many bytes; `origin` is the folder or
+/// Decodes both splits, whose classes must be the same, each to at most `most` bytes; `origin` is the folder or
 /// archive.
 fn assemble(origin: &Path, mut splits: Splits, most: u64) -> Result<(Images, Images), DataError> {
     let lacks =

@@ -26,7 +26,7 @@ const SECONDS: usize = 78;
 /// the last few of a thousand. Takes a fraction of a second.
 ///
 /// ```
-/// let data = gradwire_train::data::frames_sized(7, 20, 10);
+/// let data = gradwire_models::data::frames_sized(7, 20, 10);
 /// let images = data.images().unwrap();
 /// assert_eq!(images.train.shape(), [1, 1, 440]);
 /// assert_eq!(images.test.labels[..3], [0, 1, 2]);

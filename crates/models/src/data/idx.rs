@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::archive::MAX_ALL;
 use super::files::{Checksums, content, unreadable};
+use super::images::check_labels;
 use super::{DataError, Images};
 
 /// The four files, training images first; each may end in `.gz`.
@@ -54,7 +55,7 @@ fn images(
         let reason = format!("it has {} labels for {} images", labels.items(), pixels.items());
         return Err(DataError::damaged(&labels.path, reason));
     }
-    super::check_labels(&labels.path, labels.data.iter().copied(), CLASSES)?;
+    check_labels(&labels.path, labels.data.iter().copied(), CLASSES)?;
     Ok(Images {
         channels: 1,
         height: pixels.sizes[1],

@@ -1,4 +1,4 @@
-//! Recognising what the files of a folder are, and loading them.
+//! Recognising the format of the files of a folder, and loading them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ pub fn load(dir: &Path) -> Result<Dataset, DataError> {
         Layout::Cifar => images(cifar::load(&place, &mut sums)?),
         Layout::Folders => images(folder::load_folders(&place, &mut sums)?),
         Layout::Archive(name) => archive(&place, name, &mut sums)?,
-        Layout::Text(names) => text::load_files(&place, names, &mut sums)?,
-        Layout::Ratings(name) => ratings::load_file(&place, name, &mut sums)?,
+        Layout::Text(names) => Content::Text(text::load_files(&place, names, &mut sums)?),
+        Layout::Ratings(name) => Content::Ratings(ratings::load_file(&place, name, &mut sums)?),
     };
     let name = match &layout {
         Layout::Archive(name) if dir.is_file() => stem(name).to_owned(),
@@ -59,7 +59,8 @@ fn archive(dir: &Path, name: &str, sums: &mut Checksums) -> Result<Content, Data
     if let Some((train, test)) = masks::load_archive(&path, &bytes)? {
         return Ok(Content::Images(ImageSet::new(train, test)));
     }
-    text::load_archive(&path, &bytes)?.ok_or(DataError::Unrecognised { path })
+    let text = text::load_archive(&path, &bytes)?.ok_or(DataError::Unrecognised { path })?;
+    Ok(Content::Text(text))
 }
 
 #[derive(Debug)]
@@ -113,7 +114,7 @@ fn search(path: &Path, kinds: Recognise) -> Result<Option<(PathBuf, Layout)>, Da
     }
     let mut below = Vec::new();
     for name in names(path)?.into_iter().filter(|name| path.join(name).is_dir()) {
-        // A subfolder that may not be read is none of ours.
+        // A subfolder that may not be read holds no data set.
         for layout in kinds(&path.join(&name)).unwrap_or_default() {
             below.push((name.clone(), layout));
         }
@@ -148,7 +149,7 @@ fn texts(dir: &Path) -> Result<Vec<Layout>, DataError> {
     Ok(if found.is_empty() { Vec::new() } else { vec![Layout::Text(found)] })
 }
 
-/// What the names of the files directly in `dir` amount to, text left out.
+/// The data sets in `dir` by the names of its files, without text.
 fn layouts(dir: &Path) -> Result<Vec<Layout>, DataError> {
     let names = names(dir)?;
     let holds = |known: &[&str]| {

@@ -16,7 +16,7 @@ use super::{DataError, Images, archive};
 
 /// Rows and columns that images are shrunk to.
 pub(super) const SIDE: usize = 96;
-/// Of so many images of a folder, the last is for testing.
+/// One image in this number of a folder, the last, is for testing.
 const TEST_EACH: usize = 5;
 /// The grey from which on a pixel of a shrunk mask counts.
 const QUARTER: u8 = 64;
@@ -31,7 +31,7 @@ struct Pair {
 /// Pairs by name, by folder.
 type Folders = BTreeMap<String, BTreeMap<String, Pair>>;
 
-/// Loads such images, for training and for testing, from the archive at `path`; `None` if no image in
+/// Loads images with masks, for training and for testing, from the archive at `path`; `None` if no image in
 /// it has a mask.
 pub(super) fn load_archive(
     path: &Path,

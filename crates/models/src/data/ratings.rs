@@ -1,15 +1,15 @@
-//! Ratings of items by users, taken as the mere fact that a user has taken an item: MovieLens' files.
+//! Ratings of items by users, read from MovieLens' files. Only the fact counts that a user has taken an item.
 //!
 //! | file | a line |
 //! |---|---|
-//! | `u.data` | user, item, rating and time, apart by tabs |
-//! | `ratings.dat` | the same, apart by `::` |
-//! | `ratings.csv` | the same, apart by commas, below a line of names |
+//! | `u.data` | user, item, rating and time, separated by tabs |
+//! | `ratings.dat` | the same, separated by `::` |
+//! | `ratings.csv` | the same, separated by commas, below a line of names |
 //!
 //! Users and items are numbered from 0 in the order of their numbers in the file. As He, Liao, Zhang, Nie, Hu and Chua
 //! evaluate ("Neural collaborative filtering", WWW 2017, section 4.1), what a user took last is kept back for testing,
 //! and ranked among 99 items that the user has never taken; those are drawn once, from the user's number, so that every
-//! run is tested on the same. A user who has taken one item only has nothing to be tested on.
+//! run is tested on the same. A user who has taken a single item is not tested.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,17 +17,17 @@ use std::path::Path;
 
 use gradwire::Rng;
 
+use super::DataError;
 use super::files::Checksums;
-use super::{Content, DataError};
 
-/// Files that hold ratings, and what parts their fields.
+/// Files that hold ratings, and the separator of their fields.
 const FORMS: [(&str, &str); 3] = [("u.data", "\t"), ("ratings.dat", "::"), ("ratings.csv", ",")];
-/// Items that the one kept back is ranked among.
+/// Items that the item kept back is ranked among.
 const OTHERS: usize = 99;
-/// The stream of random words that those are drawn from.
+/// The stream of random words that these items are drawn from.
 const STREAM: u32 = 0x7261_6e6b;
 
-/// Who has taken what.
+/// Which users have taken which items.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ratings {
     /// Number of users.
@@ -36,9 +36,9 @@ pub struct Ratings {
     pub items: usize,
     /// User and item of each rating to learn from.
     pub train: Vec<(u32, u32)>,
-    /// What a model is asked.
+    /// The users and items to evaluate on.
     pub test: Vec<Question>,
-    /// Of each user, all items taken but the one kept back, in order.
+    /// For each user, all items taken but the one kept back, in order.
     taken: Vec<Vec<u32>>,
 }
 
@@ -52,7 +52,7 @@ pub struct Question {
 }
 
 impl Ratings {
-    /// Puts ratings in order: user, item, and time.
+    /// Sorts ratings of user, item and time.
     ///
     /// A user's last item is the one of the latest time; of several, the one that comes last.
     fn new(lines: &[(u32, u32, u64)]) -> Self {
@@ -83,8 +83,8 @@ impl Ratings {
         Self { users: users.len(), items: items.len(), train, test, taken }
     }
 
-    /// An item that the user has not taken as far as one may learn, drawn from `rng`: the one kept back can come too,
-    /// or else it would be told by never coming. Any item where all are taken.
+    /// An item that the user has not taken in the training set, drawn from `rng`. It may be the item kept back: if that
+    /// was never drawn, a model would learn it from its absence. Any item where all are taken.
     pub fn untaken(&self, user: u32, rng: &mut Rng) -> u32 {
         let taken = &self.taken[user as usize];
         loop {
@@ -128,7 +128,7 @@ pub(super) fn load_file(
     dir: &Path,
     name: &str,
     sums: &mut Checksums,
-) -> Result<Content, DataError> {
+) -> Result<Ratings, DataError> {
     let bytes = sums.read(dir, name)?;
     let path = dir.join(name);
     let text = String::from_utf8_lossy(&bytes);
@@ -152,7 +152,7 @@ pub(super) fn load_file(
         let reason = "no user has rated two items, so that there is nothing to test on".to_owned();
         return Err(DataError::damaged(&path, reason));
     }
-    Ok(Content::Ratings(ratings))
+    Ok(ratings)
 }
 
 fn parse(line: &str, between: &str) -> Option<(u32, u32, u64)> {
@@ -170,10 +170,7 @@ mod tests {
     fn load(name: &str, text: &str) -> Result<Ratings, DataError> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(name), text).unwrap();
-        match load_file(dir.path(), name, &mut Checksums::default())? {
-            Content::Ratings(ratings) => Ok(ratings),
-            other => panic!("{other:?}"),
-        }
+        load_file(dir.path(), name, &mut Checksums::default())
     }
 
     #[test]

@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 
+use super::DataError;
 use super::archive::{self, Entry};
 use super::files::Checksums;
-use super::{Content, DataError};
 
 /// Words with a symbol of their own.
 const WORDS: usize = 10_000;
@@ -29,7 +29,7 @@ const WORDS: usize = 10_000;
 const END: &str = "<eos>";
 /// Any other word.
 const UNKNOWN: &str = "<unk>";
-/// One token of so many is for testing, where the test text has no file of its own.
+/// One token in this number is for testing, where the test text has no separate file.
 const HELD_OUT: usize = 50;
 
 /// What a token stands for.
@@ -83,7 +83,7 @@ pub(super) fn load_files(
     dir: &Path,
     names: &[String],
     sums: &mut Checksums,
-) -> Result<Content, DataError> {
+) -> Result<Text, DataError> {
     let mut files = Files::new();
     for name in names {
         files.insert(name.clone(), sums.read(dir, name)?);
@@ -92,7 +92,7 @@ pub(super) fn load_files(
 }
 
 /// Loads the text files of the archive at `path`; `None` if it has none.
-pub(super) fn load_archive(path: &Path, bytes: &[u8]) -> Result<Option<Content>, DataError> {
+pub(super) fn load_archive(path: &Path, bytes: &[u8]) -> Result<Option<Text>, DataError> {
     let mut files = Files::new();
     archive::visit(path, bytes, |entry: Entry<'_>| {
         let name = entry.parts.last().copied().unwrap_or_default();
@@ -111,7 +111,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 /// A file's path and content.
 type File<'a> = (&'a Path, &'a str);
 
-fn assemble(origin: &Path, files: &Files) -> Result<Content, DataError> {
+fn assemble(origin: &Path, files: &Files) -> Result<Text, DataError> {
     let named = |name: &str| -> Vec<&String> {
         files.keys().filter(|path| path.rsplit('/').next() == Some(name)).collect()
     };
@@ -140,7 +140,7 @@ fn assemble(origin: &Path, files: &Files) -> Result<Content, DataError> {
         let parts = files.keys().map(decoded).collect::<Result<Vec<_>, _>>()?;
         held_out(origin, &parts.concat())?
     };
-    Ok(Content::Text(text))
+    Ok(text)
 }
 
 fn decode(path: &Path, bytes: &[u8]) -> Result<String, DataError> {

@@ -1,8 +1,8 @@
 //! Zip archives: stored and deflated files, as the format's specification (PKWARE's APPNOTE 6.3)
 //! lays them out. Encrypted archives, parts of archives and those beyond 4 GiB are refused.
 //!
-//! The directory stands at the end, behind it a record of [`END`] bytes and a comment. Each of its
-//! entries says where a file's own header begins, behind which its content lies.
+//! The directory is at the end, followed by a record of [`END`] bytes and a comment. Each of its entries has the offset
+//! of a file's own header, which the content follows.
 
 use flate2::Crc;
 use flate2::read::DeflateDecoder;

@@ -16,7 +16,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 use super::layers::{Conv, Layout, Linear, Next, Pass, max_pool};
-use super::{ImageShape, ModelError, Network};
+use super::network::Network;
+use super::{ImageShape, ModelError};
 
 /// Channels of the convolutions and units of the hidden layers, in units of [`AlexNet::WIDTH`].
 const WIDTHS: [usize; 5] = [3, 8, 12, 12, 8];

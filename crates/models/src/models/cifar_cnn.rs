@@ -11,7 +11,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 use super::layers::{Conv, Layout, Linear, Next, Pass, max_pool};
-use super::{ImageShape, ModelError, Network};
+use super::network::Network;
+use super::{ImageShape, ModelError};
 
 const KERNEL: usize = 5;
 const WIDTHS: [usize; 3] = [32, 32, 64];

@@ -17,7 +17,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, global_mean, mean_pool};
-use super::{ImageShape, ModelError, Network};
+use super::network::Network;
+use super::{ImageShape, ModelError};
 
 /// Blocks of densely connected layers.
 const BLOCKS: usize = 3;
@@ -40,7 +41,7 @@ struct Unit {
 }
 
 impl DenseNet {
-    /// Declares a network with blocks of so many `layers` of `growth` channels each in `layout`.
+    /// Declares a network whose blocks have `layers` layers of `growth` channels each in `layout`.
     pub(crate) fn new(
         layout: &mut Layout,
         [layers, growth]: [usize; 2],

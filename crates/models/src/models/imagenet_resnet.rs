@@ -22,8 +22,9 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
+use super::ImageShape;
 use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, global_mean, max_pool_padded};
-use super::{ImageShape, Network};
+use super::network::Network;
 
 /// The sizes of such a network.
 #[derive(Debug, Clone, Copy)]

@@ -10,11 +10,13 @@ use super::imagenet_resnet::{ImageNetResNet, RESNET18, RESNET50};
 use super::layers::Layout;
 use super::lenet5::LeNet5;
 use super::mlp::{Hidden, Mlp};
+use super::network::Network;
 use super::resnet::ResNet;
 use super::resnet9::ResNet9;
 use super::unet::UNet;
 use super::vgg::{VGG16, VGG19, Vgg};
-use super::{ImageShape, ModelError, Network, Task};
+use super::{ImageShape, ModelError};
+use crate::TaskKind;
 
 /// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
 /// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
@@ -38,8 +40,8 @@ pub enum ModelKind {
     CifarCnn,
     /// CIFAR's ResNet.
     ResNet {
-        /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1. Depth 50 goes by no
-        /// name, as `resnet50` is ImageNet's.
+        /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1. Depth 50 has no name, as `resnet50`
+        /// is ImageNet's.
         n: usize,
     },
     /// The ResNet of DAWNBench.
@@ -72,7 +74,7 @@ pub enum ModelKind {
     Ncf,
 }
 
-/// A name that is no model's.
+/// The name of no model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
@@ -85,19 +87,19 @@ impl ModelKind {
     /// Hidden units of `charlstm`.
     const HIDDEN: usize = 200;
 
-    /// What it learns.
-    pub fn task(self) -> Task {
+    /// What it learns from.
+    pub fn task(self) -> TaskKind {
         match self {
-            ModelKind::CharLstm { .. } | ModelKind::WordLstm => Task::Text,
-            ModelKind::UNet { .. } => Task::Masks,
-            ModelKind::Ncf => Task::Ratings,
-            _ => Task::Images,
+            ModelKind::CharLstm { .. } | ModelKind::WordLstm => TaskKind::Text,
+            ModelKind::UNet { .. } => TaskKind::Segmentation,
+            ModelKind::Ncf => TaskKind::Ratings,
+            _ => TaskKind::Images,
         }
     }
 
-    /// What to say where it should learn something else.
-    pub fn not_for(self, task: Task) -> ModelError {
-        ModelError::Task { model: self, task }
+    /// The error where it should learn `task`.
+    pub fn not_for(self, task: TaskKind) -> ModelError {
+        ModelError::Task { model: self.to_string(), learns: self.task(), task }
     }
 
     /// Declares the model's parameters and makes the network that uses them.
@@ -122,7 +124,7 @@ impl ModelKind {
             ModelKind::ResNet50 => Box::new(ImageNetResNet::new(&mut layout, RESNET50, shape)),
             ModelKind::UNet { width } => Box::new(UNet::new(&mut layout, width, shape)?),
             ModelKind::CharLstm { .. } | ModelKind::WordLstm | ModelKind::Ncf => {
-                return Err(self.not_for(Task::Images));
+                return Err(self.not_for(TaskKind::Images));
             }
         };
         Ok((layout, network))

@@ -16,7 +16,7 @@ const EPSILON: f64 = 1e-5;
 /// Weight of a new batch in the running statistics of batch normalisation.
 const MOMENTUM: f32 = 0.1;
 
-/// How a parameter starts.
+/// How a parameter is initialised.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Init {
     /// Every element the same.
@@ -45,11 +45,11 @@ impl Init {
 pub(crate) struct Parameter {
     /// The tensor's name and shape.
     pub(crate) tensor: gradwire::Tensor,
-    /// Its first values.
+    /// Its initial values.
     pub(crate) init: Init,
 }
 
-/// What a network consists of, in the order of its parameters.
+/// The parameters and batch normalisations of a network, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     /// The parameters.
@@ -73,7 +73,7 @@ impl Layout {
     }
 }
 
-/// One batch on its way through a network.
+/// One forward pass of a batch.
 pub(crate) struct Pass<'a> {
     /// The parameters, flat, in the layout's order.
     pub(crate) parameters: &'a [Tensor<1>],
@@ -81,7 +81,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) layout: &'a Layout,
     /// What batch normalisation does.
     pub(crate) norm: Norm<'a>,
-    /// Who follows it.
+    /// What it records.
     pub(crate) watch: Watch,
 }
 
@@ -103,7 +103,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Statistics of channels that have seen nothing: mean 0, variance 1.
+    /// Statistics before the first batch: mean 0, variance 1.
     pub fn new(channels: usize) -> Self {
         Self { mean: vec![0.0; channels], variance: vec![1.0; channels] }
     }
@@ -145,8 +145,8 @@ impl Pass<'_> {
         taken
     }
 
-    /// The same tensor, on which all depends that later parameters are taken for: when back-propagation comes here,
-    /// their gradients are known.
+    /// The same tensor. All operations that take later parameters must depend on it: when back-propagation reaches it,
+    /// their gradients are final.
     pub(crate) fn tap<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         self.watch.tap(x)
     }
@@ -156,7 +156,7 @@ impl Pass<'_> {
     }
 }
 
-/// What follows a layer, which decides how its weights start.
+/// What follows a layer, which decides how its weights are initialised.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Next {
     /// A rectifier.

@@ -12,7 +12,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 use super::layers::{Conv, Layout, Linear, Next, Pass, max_pool};
-use super::{ImageShape, ModelError, Network};
+use super::network::Network;
+use super::{ImageShape, ModelError};
 
 /// Two convolutions, two fully connected layers.
 #[derive(Debug)]

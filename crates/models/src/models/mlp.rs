@@ -12,8 +12,9 @@ use std::str::FromStr;
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, tanh};
 
+use super::ImageShape;
 use super::layers::{Layout, Linear, Next, Pass};
-use super::{ImageShape, Network};
+use super::network::Network;
 
 /// The most hidden layers.
 const MOST_LAYERS: usize = 8;

@@ -1,4 +1,4 @@
-//! A model at work: initial parameters, gradients, evaluation.
+//! A model of images: initial parameters, gradients, evaluation.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use gradwire::{Rng, State, StateError};
 use gradwire_exchange::GradientSink;
-use serde::{Deserialize, Serialize};
 
 use super::layers::{Init, Layout, Norm, Parameter, Pass, Statistics, floats};
+use super::network::Network;
 use super::tap::Watch;
-use super::{ImageShape, ModelError, ModelKind, Network};
+use super::{ImageShape, ModelError, ModelKind, Score};
 
 /// The stream of random words that initial parameters are drawn from.
 const STREAM: u32 = 0x696e_6974;
@@ -26,33 +26,6 @@ pub struct Model {
     device: Device,
 }
 
-/// What an evaluation adds up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Score {
-    /// Images or pixels whose class, or tokens that, had the highest score; a tie goes to the lowest. Users whose item
-    /// kept back was among the ten that scored highest; a tie goes to the others.
-    pub correct: usize,
-    /// Sum of the cross-entropies, in nats; of a user, the mean over the items ranked.
-    pub loss: f64,
-    /// Images, pixels, tokens or users looked at.
-    pub examples: usize,
-    /// Images or pixels of the second class for which that had the highest score.
-    pub both: usize,
-    /// Images or pixels of the second class, or for which that had the highest score.
-    pub either: usize,
-}
-
-impl Score {
-    /// Adds another's sums.
-    pub fn add(&mut self, other: Score) {
-        self.correct += other.correct;
-        self.loss += other.loss;
-        self.examples += other.examples;
-        self.both += other.both;
-        self.either += other.either;
-    }
-}
-
 impl Model {
     /// A model for images and classes of the given shape.
     pub fn new(kind: ModelKind, shape: ImageShape) -> Result<Self, ModelError> {
@@ -60,7 +33,7 @@ impl Model {
         Ok(Self::with_network(shape, layout, network))
     }
 
-    /// A model of this network.
+    /// A model with this network.
     pub(super) fn with_network(
         shape: ImageShape,
         layout: Layout,
@@ -112,18 +85,18 @@ impl Model {
         labels: &[u16],
         gradients: &mut [Vec<f32>],
     ) -> f64 {
-        self.add_gradients_early(parameters, images, labels, gradients, None)
+        self.add_gradients_to_sink(parameters, images, labels, gradients, None)
     }
 
-    /// The same; `early` is told each gradient as soon as it is known, as far as it is before the last. The bits are
-    /// the same, but for zeros, of which it hears with their signs.
-    pub fn add_gradients_early(
+    /// As [`add_gradients`](Self::add_gradients); also hands each gradient to `sink` as soon as it is final, but for those
+    /// that become known last. The bits are the same, but for the sign of zeros, which `sink` gets as computed.
+    pub fn add_gradients_to_sink(
         &mut self,
         parameters: &[Vec<f32>],
         images: &[f32],
         labels: &[u16],
         gradients: &mut [Vec<f32>],
-        early: Option<&Arc<dyn GradientSink>>,
+        sink: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         let device = self.device.clone().autodiff();
         let leaves: Vec<Tensor<1>> = parameters
@@ -134,7 +107,7 @@ impl Model {
             parameters: &leaves,
             layout: &self.layout,
             norm: Norm::Batch(&mut self.statistics),
-            watch: early.map_or(Watch::Nobody, |early| Watch::early(early, leaves.len())),
+            watch: sink.map_or(Watch::Nothing, |sink| Watch::sink(sink, leaves.len())),
         };
         let images = batch(self.shape, images, &device);
         let scores = self.network.forward(&mut pass, images);
@@ -185,19 +158,19 @@ impl Model {
         score
     }
 
-    /// A pass of a batch that is not learned from.
+    /// A pass without gradients, with these statistics.
     fn scoring<'a>(
         &'a self,
         parameters: &'a [Tensor<1>],
         statistics: &'a [Statistics],
     ) -> Pass<'a> {
         let norm = Norm::Running(statistics);
-        Pass { parameters, layout: &self.layout, norm, watch: Watch::Nobody }
+        Pass { parameters, layout: &self.layout, norm, watch: Watch::Nothing }
     }
 
-    /// Parameters whose gradients become known together, in the order in which they do: from the loss to the images.
-    /// Takes as long as scoring one image.
-    pub fn order(&self) -> Vec<Vec<usize>> {
+    /// Groups of parameters whose gradients become known together, in the order in which they do: from the loss to the
+    /// images. Costs as much as scoring one image.
+    pub fn gradient_order(&self) -> Vec<Vec<usize>> {
         let zeros = |tensor: &gradwire::Tensor| vec![0.0; tensor.elements()];
         let flat = |values: Vec<f32>| Tensor::from_floats(values.as_slice(), &self.device);
         let parameters: Vec<Tensor<1>> = self.tensors.iter().map(zeros).map(flat).collect();
@@ -208,8 +181,8 @@ impl Model {
         let Watch::Order(parts) = pass.watch else { return Vec::new() };
         let mut parts: Vec<Vec<usize>> = parts.into_inner();
         parts.reverse();
-        // One that is taken twice is known with the last of them, from the loss on; one that is never taken, at the
-        // end.
+        // The gradient of a parameter that is used twice is known with the use nearest to the images; that of an
+        // unused one, at the end.
         let mut seen = vec![false; self.tensors.len()];
         for part in parts.iter_mut().rev() {
             part.retain(|&at| !std::mem::replace(&mut seen[at], true));
@@ -224,7 +197,7 @@ impl Model {
         &self.statistics
     }
 
-    /// Puts back what [`statistics`](Self::statistics) gave.
+    /// Replaces the running statistics of batch normalisation.
     pub fn set_statistics(&mut self, statistics: Vec<Statistics>) {
         self.statistics = statistics;
     }
@@ -237,7 +210,7 @@ impl Model {
         }
     }
 
-    /// Takes back what [`save`](Self::save) wrote under the same prefix.
+    /// Restores what [`save`](Self::save) wrote under the same prefix.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         let mut restored = Vec::with_capacity(self.statistics.len());
         for (name, channels) in &self.layout.norms {

@@ -1,4 +1,4 @@
-//! Neural collaborative filtering: which items a user takes.
+//! Neural collaborative filtering: predicting which items a user takes.
 //!
 //! NeuMF of He, Liao, Zhang, Nie, Hu and Chua ("Neural collaborative filtering", WWW 2017, section 3.4) in the sizes of
 //! MLPerf's reference, which the survey of compressed communication trains. A user u and an item i have a row each; its
@@ -19,7 +19,11 @@
 use super::layers::{Init, Layout};
 use super::matmul::{Matrix, multiply};
 use super::model::draw;
-use super::{ModelError, ModelKind, Task};
+use super::{ModelError, ModelKind};
+use crate::TaskKind;
+
+#[cfg(test)]
+mod tests;
 
 /// First values of rows.
 const INIT: Init = Init::Uniform { variance: 0.01 * 0.01 };
@@ -35,10 +39,10 @@ pub(super) struct Widths {
     pub(super) layers: [usize; 3],
 }
 
-/// Those of the paper's benchmark.
+/// The sizes of MLPerf's reference.
 const WIDTHS: Widths = Widths { factors: 64, inputs: 128, layers: [256, 128, 64] };
 
-/// A model of who takes what. Parameters and gradients stay outside.
+/// A model of which users take which items. Parameters and gradients stay outside.
 #[derive(Debug)]
 pub struct Recommender {
     widths: Widths,
@@ -65,7 +69,7 @@ struct Dense {
     outputs: usize,
 }
 
-/// What a pass leaves for the way back.
+/// What the forward pass keeps for the backward pass.
 struct Trace {
     /// The perceptron's inputs and the outputs of its layers, row by row.
     perceptron: Vec<Vec<f32>>,
@@ -75,14 +79,14 @@ struct Trace {
 }
 
 impl Recommender {
-    /// A model for so many users and items.
+    /// A model for this number of users and items.
     ///
     /// # Errors
-    /// If `kind` is no model of ratings.
+    /// If `kind` is a model of something else.
     pub fn new(kind: ModelKind, users: usize, items: usize) -> Result<Self, ModelError> {
         match kind {
             ModelKind::Ncf => Ok(Self::with_widths(WIDTHS, users, items)),
-            _ => Err(kind.not_for(Task::Ratings)),
+            _ => Err(kind.not_for(TaskKind::Ratings)),
         }
     }
 
@@ -275,8 +279,8 @@ fn split(rows: &[f32], width: usize, at: usize) -> (Vec<f32>, Vec<f32>) {
     )
 }
 
-/// −ln of the probability, by a logit, of what is the case; in nats.
-pub fn cross_entropy(score: f32, taken: bool) -> f64 {
+/// The cross-entropy, in nats, of the logit `score` of taking an item that was `taken` or not.
+pub(crate) fn cross_entropy(score: f32, taken: bool) -> f64 {
     let score = f64::from(if taken { -score } else { score });
     // ln(1 + eˣ) without overflow.
     score.max(0.0) + (-score.abs()).exp().ln_1p()

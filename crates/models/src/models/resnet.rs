@@ -25,8 +25,9 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
+use super::ImageShape;
 use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, global_mean, max_pool};
-use super::{ImageShape, Network};
+use super::network::Network;
 
 /// A residual network of depth 6n + 2.
 #[derive(Debug)]

@@ -14,7 +14,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, max_pool};
-use super::{ImageShape, ModelError, Network};
+use super::network::Network;
+use super::{ImageShape, ModelError};
 
 /// What the scores are multiplied by.
 const SCALE: f32 = 0.125;

@@ -1,5 +1,7 @@
 //! Counts worked out by hand, gradients against finite differences.
 
+pub(super) mod deep;
+
 use super::*;
 
 const MNIST: ImageShape = ImageShape { channels: 1, height: 28, width: 28, classes: 10 };

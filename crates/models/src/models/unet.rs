@@ -18,7 +18,11 @@ use burn::tensor::module::conv_transpose2d;
 use burn::tensor::ops::ConvTransposeOptions;
 
 use super::layers::{Conv, Init, Layout, Next, Pass, max_pool};
-use super::{ImageShape, ModelError, Network};
+use super::network::Network;
+use super::{ImageShape, ModelError};
+
+#[cfg(test)]
+pub(super) mod tests;
 
 /// Channels of the pairs on the way down, in units of the width.
 const DOWN: [usize; 4] = [2, 2, 4, 8];

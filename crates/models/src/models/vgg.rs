@@ -20,7 +20,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 use super::layers::{Conv, Layout, Linear, Next, Pass, max_pool};
-use super::{ImageShape, ModelError, Network};
+use super::network::Network;
+use super::{ImageShape, ModelError};
 
 /// Channels of the five stages, in those of the first.
 const WIDTHS: [usize; 5] = [1, 2, 4, 8, 8];

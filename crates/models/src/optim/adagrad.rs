@@ -7,7 +7,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, restore_floats};
+use super::rule::{Rule, restore_floats};
 
 /// What keeps AdaGrad's steps finite.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,7 +24,7 @@ pub struct AdaGrad {
 }
 
 impl AdaGrad {
-    /// A tensor of so many elements that has seen no gradient.
+    /// The state of a tensor with this number of elements before its first update.
     pub fn new(config: AdaGradConfig, elements: usize) -> Self {
         Self { config, squares: vec![0.0; elements] }
     }

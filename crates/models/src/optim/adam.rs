@@ -7,7 +7,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, clear, restore_floats};
+use super::rule::{Rule, clear, restore_floats};
 
 /// Decay rates of the two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,7 +30,7 @@ pub struct Adam {
 }
 
 impl Adam {
-    /// A tensor of so many elements that has seen no gradient.
+    /// The state of a tensor with this number of elements before its first update.
     pub fn new(config: AdamConfig, elements: usize) -> Self {
         Self { config, mean: vec![0.0; elements], square: vec![0.0; elements], updates: 0 }
     }

@@ -31,10 +31,10 @@ pub enum OptimizerKind {
 /// Why a string names no optimizer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptimizerError {
-    /// A name that is no optimizer's.
+    /// The name of no optimizer.
     #[error("unknown optimizer '{0}'; known are sgd, momentum, nesterov, adam, rmsprop, adagrad")]
     Unknown(String),
-    /// A setting that does not fit.
+    /// A setting that is not allowed.
     #[error(transparent)]
     Options(#[from] OptionsError),
 }
@@ -45,7 +45,7 @@ const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon:
 const ADAGRAD: AdaGradConfig = AdaGradConfig { epsilon: 1e-10 };
 
 impl OptimizerKind {
-    /// Whether steps carry on in the direction of earlier ones.
+    /// Whether updates include those of earlier steps.
     pub fn has_momentum(self) -> bool {
         match self {
             Self::Sgd | Self::AdaGrad(_) => false,

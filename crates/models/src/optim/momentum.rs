@@ -4,14 +4,14 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, clear, restore_floats};
+use super::rule::{Rule, clear, restore_floats};
 
-/// How much of the past a step keeps.
+/// The settings of momentum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MomentumConfig {
     /// The momentum m, in [0, 1).
     pub momentum: f32,
-    /// Whether to look ahead.
+    /// Whether to use Nesterov's form.
     pub nesterov: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct Momentum {
 }
 
 impl Momentum {
-    /// A tensor of so many elements, at rest.
+    /// The state of a tensor with this number of elements before its first update.
     pub fn new(config: MomentumConfig, elements: usize) -> Self {
         Self { config, velocity: vec![0.0; elements] }
     }

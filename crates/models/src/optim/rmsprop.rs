@@ -8,7 +8,7 @@
 
 use gradwire::{State, StateError};
 
-use super::{Rule, clear, restore_floats};
+use super::rule::{Rule, clear, restore_floats};
 
 /// How far back the mean square and the step look.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,7 +30,7 @@ pub struct RmsProp {
 }
 
 impl RmsProp {
-    /// A tensor of so many elements that has seen no gradient.
+    /// The state of a tensor with this number of elements before its first update.
     pub fn new(config: RmsPropConfig, elements: usize) -> Self {
         Self { config, square: vec![0.0; elements], velocity: vec![0.0; elements] }
     }

@@ -1,6 +1,6 @@
 //! Two steps of each rule, worked out by hand, and states saved and restored.
 
-use gradwire::{State, Tensor};
+use gradwire::{State, StateError, Tensor};
 
 use super::*;
 

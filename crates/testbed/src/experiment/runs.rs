@@ -7,8 +7,8 @@ use std::time::Duration;
 use gradwire_exchange::Link;
 use gradwire_models::data::{self, DataError, Dataset};
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{RunConfig, steps_per_epoch};
 use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{RunConfig, steps_per_epoch};
 
 use super::Experiment;
 use crate::TestbedError;

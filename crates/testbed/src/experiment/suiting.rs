@@ -1,6 +1,7 @@
 //! The settings that suit a model.
 
-use gradwire_models::models::{ModelKind, Task};
+use gradwire_models::TaskKind;
+use gradwire_models::models::ModelKind;
 use gradwire_models::schedule::LearningRate;
 
 use super::{Experiment, known};
@@ -40,13 +41,13 @@ impl Experiment {
         self.model = model;
         self.learning_rate = Self::learning_rate_for(model);
         match model.task() {
-            Task::Images | Task::Masks => {}
-            Task::Ratings => {
+            TaskKind::Images | TaskKind::Segmentation => {}
+            TaskKind::Ratings => {
                 self.optimizer = known("adam");
                 self.batch = 64;
                 self.weight_decay = 0.0;
             }
-            Task::Text => {
+            TaskKind::Text => {
                 self.batch = 5;
                 self.optimizer = known("sgd");
                 self.weight_decay = 0.0;

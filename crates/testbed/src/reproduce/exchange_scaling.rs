@@ -6,7 +6,7 @@
 //! finds nothing in the processor's caches, is left out of it.
 
 use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
-use gradwire_train::run::{RunRecord, StepRecord};
+use gradwire_train::{RunRecord, StepRecord};
 
 use super::findings::page;
 use super::study::{About, Charts, Report, Results, Study, plans};

@@ -1,6 +1,6 @@
 //! The page of a study: tables, charts and what differs from the paper, as Markdown and as HTML.
 
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use super::study::{About, Charts, Report, Results, Study};
 use crate::page::Page;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gradwire_models::data::Dataset;
-use gradwire_train::run::{RunConfig, RunRecord};
 use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{RunConfig, RunRecord};
 
 use super::study::Study;
 use crate::TestbedError;

@@ -59,12 +59,12 @@ fn rows_are_found_by_name_and_unknown_ones_refused() {
 /// Nobody who watches.
 struct Nobody;
 
-impl gradwire_train::run::Observer for Nobody {}
+impl gradwire_train::Observer for Nobody {}
 
 impl Progress for Nobody {
-    fn started(&self, _: usize, _: usize, _: &gradwire_train::run::RunConfig) {}
+    fn started(&self, _: usize, _: usize, _: &gradwire_train::RunConfig) {}
 
-    fn finished(&self, _: &gradwire_train::run::RunRecord) {}
+    fn finished(&self, _: &gradwire_train::RunRecord) {}
 
     fn note(&self, _: &str) {}
 }

@@ -37,11 +37,7 @@ impl Setting {
     /// What it is, in a sentence or two, with its default.
     pub fn help(&self) -> String {
         let lines: Vec<&str> = self.help.iter().map(|line| line.trim()).collect();
-        let text = lines.join(" ");
-        match self.name {
-            "exchange" => text.replace("KNOWN", Exchange::KNOWN),
-            _ => text,
-        }
+        lines.join(" ").replace("[`Exchange::KNOWN`]", Exchange::KNOWN)
     }
 
     /// Its name in messages and checkpoints: `raw below`.
@@ -130,7 +126,7 @@ settings! {
     /// Number of workers [default: 4; under mpirun, the processes that are no servers]
     workers: usize = 4, "workers" "N";
 
-    /// How workers exchange tensors: KNOWN [default: server]
+    /// How workers exchange tensors: [`Exchange::KNOWN`] [default: server]
     exchange: Exchange = Exchange::default(), "exchange" "EXCHANGE";
 
     /// What workers send: gradients; updates, the changes of parameters that each computes with an

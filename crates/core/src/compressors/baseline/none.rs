@@ -10,9 +10,8 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::compressors::fields;
-use crate::registry::Guarantees;
 use crate::{
-    Aggregation, BLOCK, Compressor, Context, Element, Entry, Family, Sent, Source, Workspace,
+    BLOCK, Compressor, Context, Element, Entry, Family, Guarantees, Sent, Source, Workspace,
 };
 
 /// The registry entry.
@@ -21,9 +20,10 @@ pub static ENTRY: Entry = Entry {
     summary: "32-bit floats, uncompressed",
     formula: "x̂ = c",
     family: Family::Baseline,
-    aggregation: Aggregation::Linear,
+    sparse: false,
     error_feedback: false,
     parameters: &[],
+    examples: &[],
     reference: "the baseline of every comparison",
     payload: "d × f32",
     guarantees: Guarantees { unbiased: true, lossless: true },

@@ -16,6 +16,7 @@
 //! Reference: Dryden, Jacobs, Moon, Van Essen: "Communication Quantization for Data-Parallel Training of
 //! Deep Neural Networks", MLHPC 2016, section III-B.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
@@ -26,8 +27,8 @@ use crate::compressors::fields;
 use crate::compressors::sparsification::fraction;
 use crate::compressors::sparsification::positions::MOST_ELEMENTS;
 use crate::numeric::tails::sampled_sides;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::real;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -35,23 +36,22 @@ pub static ENTRY: Entry = Entry {
     summary: "a fraction of either sign, each side at its mean",
     formula: "x̂ = mean of its side where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, which a fraction ratio of each sign reaches; 0 elsewhere",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[Param {
-        key: "ratio",
-        kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
-        help: "fraction of the elements of either sign to send",
-    }],
+    parameters: Dryden::PARAMETERS,
+    examples: &["ratio=0.05"],
     reference: "Dryden et al., MLHPC 2016",
     payload: "code u8, count varint, two means f32, signs, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Dryden { ratio: values.real("ratio") }),
+    build: |values| Arc::new(Dryden::new(values)),
 };
 
-/// Adaptive thresholding with two means.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dryden {
-    ratio: f64,
+crate::parameters! {
+    /// Adaptive thresholding with two means.
+    pub struct Dryden {
+        /// fraction of the elements of either sign to send
+        ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
+    }
 }
 
 impl Dryden {

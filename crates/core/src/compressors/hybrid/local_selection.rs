@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use super::adacomp::AdaComp;
 use super::bins::{self, Bins, Pick};
-use crate::registry::Guarantees;
-use crate::{Aggregation, Entry, Family};
+use crate::{Entry, Family, Guarantees};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -21,14 +20,30 @@ pub static ENTRY: Entry = Entry {
     summary: "a ternary value of the largest element of each bin",
     formula: "x̂ = sign(G)·scale at the largest |G| of each bin, 0 elsewhere; scale = mean of the bins' max|G|",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[bins::CONV, bins::FC, bins::CODE],
+    parameters: Params::PARAMETERS,
+    examples: &["fc=60"],
     reference: "Chen et al., AAAI 2018 (comparator)",
     payload: "code u8, count varint, scale f32, signs, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(AdaComp { bins: Bins::new(values), pick: Pick::Largest }),
+    build: |values| {
+        let Params { conv, fc, records } = Params::new(values);
+        Arc::new(AdaComp { bins: Bins { conv, fc, records }, pick: Pick::Largest })
+    },
 };
+
+crate::parameters! {
+    /// What [`AdaComp`] is made of, but for its comparison with the latest gradient.
+    struct Params {
+        /// elements of a bin in tensors of three or more dimensions
+        conv: usize = bins::CONV,
+        /// elements of a bin in all others
+        fc: usize = bins::FC,
+        /// positions in the shortest code, or the paper's records of 8 or 16 bits
+        records("code"): bool = bins::CODE,
+    }
+}
 
 #[cfg(test)]
 mod tests {

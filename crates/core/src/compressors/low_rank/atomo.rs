@@ -28,15 +28,17 @@
 //! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient Learning
 //! via Atomic Sparsification", NeurIPS 2018.
 
+use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, varint};
 
 use crate::compressors::fields;
+use crate::compressors::levels::Norm;
 use crate::compressors::sparsification::drawn;
 use crate::compressors::sparsification::positions::MOST_ELEMENTS;
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{Choice, choice, either, real};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -44,24 +46,16 @@ pub static ENTRY: Entry = Entry {
     summary: "singular vectors or entries at random, unbiased with least variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        Param {
-            key: "atoms",
-            kind: Kind::Choice { options: &["spectral", "entries"], default: 0 },
-            help: "singular vectors of the tensor as a matrix, or its elements",
-        },
-        Param {
-            key: "s",
-            kind: Kind::Real { min: 0.01, max: 1e9, ends: Ends::Both, default: 3.0 },
-            help: "atoms to send in the mean",
-        },
-        Param {
-            key: "budget",
-            kind: Kind::Choice { options: &["s", "l2", "max"], default: 0 },
-            help: "s atoms, or as many as the sum of weights over their 2-norm, or their largest",
-        },
+    parameters: Atomo::PARAMETERS,
+    examples: &[
+        "atoms=entries,budget=l2",
+        "atoms=entries,s=100,ef=on",
+        "s=12",
+        "atoms=entries,s=100",
+        "atoms=entries,budget=max,ef=on",
+        "budget=l2",
     ],
     reference: "Wang et al., NeurIPS 2018",
     payload: "tag u8, count varint, count × (m + n) f32; or tag u8, d × f32; entries as adaptive",
@@ -69,11 +63,29 @@ pub static ENTRY: Entry = Entry {
     build: |values| Arc::new(Atomo::new(values)),
 };
 
-/// Atomic sparsification.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Atomo {
-    entries: bool,
-    budget: Budget,
+/// The norm of the weights that the sum of weights is divided by; `None` for the number `s` of atoms.
+impl Choice for Option<Norm> {
+    const WORDS: &'static [&'static str] = &["s", "l2", "max"];
+
+    fn of(word: &str) -> Self {
+        match word {
+            "l2" => Some(Norm::Euclidean),
+            "max" => Some(Norm::Max),
+            _ => None,
+        }
+    }
+}
+
+crate::parameters! {
+    /// Atomic sparsification.
+    pub struct Atomo {
+        /// singular vectors of the tensor as a matrix, or its elements
+        entries("atoms"): bool = either(&["spectral", "entries"]),
+        /// atoms to send in the mean
+        s: f64 = real(3.0, Included(0.01), Included(1e9)),
+        /// s atoms, or as many as the sum of weights over their 2-norm, or their largest
+        norm("budget"): Option<Norm> = choice::<Option<Norm>>(),
+    }
 }
 
 /// How many atoms are expected.
@@ -181,18 +193,17 @@ impl Sides {
 }
 
 impl Atomo {
-    fn new(values: &Values<'_>) -> Self {
-        let budget = match values.choice("budget") {
-            "l2" => Budget::Norm,
-            "max" => Budget::Largest,
-            _ => Budget::Atoms(values.real("s")),
-        };
-        Self { entries: values.choice("atoms") == "entries", budget }
+    fn budget(&self) -> Budget {
+        match self.norm {
+            None => Budget::Atoms(self.s),
+            Some(Norm::Euclidean) => Budget::Norm,
+            Some(Norm::Max) => Budget::Largest,
+        }
     }
 
     /// The level from which entries are sent for certain.
     fn level(&self, source: &mut Source<'_>) -> f32 {
-        match self.budget {
+        match self.budget() {
             Budget::Atoms(s) => drawn::level(source, s),
             Budget::Norm => {
                 let mut squares = 0f64;
@@ -207,7 +218,7 @@ impl Atomo {
 
     /// The matrix, if atoms may be shorter and none can overflow.
     fn sides(&self, source: &Source<'_>, shape: &[usize]) -> Option<Sides> {
-        let least = if let Budget::Atoms(s) = self.budget { s } else { 1.0 };
+        let least = if let Budget::Atoms(s) = self.budget() { s } else { 1.0 };
         Sides::of(shape, source.len())
             .filter(|sides| sides.pays(least.min(sides.rank() as f64)))
             .filter(|_| source.abs_max() < HUGE)
@@ -238,7 +249,7 @@ impl Atomo {
         }
         let sigma = |f: fn(f64) -> f64| svd.values.iter().map(|&x| f(f64::from(x))).sum::<f64>();
         let largest = f64::from(svd.values[0]);
-        let budget = self.budget.of(sigma(|x| x), sigma(|x| x * x), largest);
+        let budget = self.budget().of(sigma(|x| x), sigma(|x| x * x), largest);
         probabilities(&svd.values, budget, weights);
         if !sides.pays(weights.iter().sum()) {
             return false;
@@ -299,7 +310,7 @@ impl Compressor for Atomo {
             return Sent::All;
         }
         if self.entries {
-            let (level, expected) = (self.level(source), self.budget.expected(elements));
+            let (level, expected) = (self.level(source), self.budget().expected(elements));
             drawn::encode(source, context, level, expected, workspace, message);
             return Sent::Positions;
         }
@@ -326,7 +337,7 @@ impl Compressor for Atomo {
         }
         if self.entries {
             let [most, expected] =
-                [self.budget.most_above(elements), self.budget.expected(elements)];
+                [self.budget().most_above(elements), self.budget().expected(elements)];
             return drawn::decode_add(message, most, expected, weight, workspace, out);
         }
         let sides = Sides::of(context.shape, elements);
@@ -362,7 +373,7 @@ impl Compressor for Atomo {
 
     fn max_len(&self, elements: usize) -> usize {
         if self.entries {
-            return drawn::max_len(self.budget.most_above(elements), elements);
+            return drawn::max_len(self.budget().most_above(elements), elements);
         }
         // All atoms of m × n are min(m, n)·(m + n) numbers, at most two of the square's.
         1 + varint::len(elements as u64) + elements.saturating_mul(8)

@@ -32,9 +32,9 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::factors::Factors;
 use crate::numeric::matrix::{orthonormalise, times};
-use crate::registry::{Guarantees, Kind, Param};
+use crate::parameters::whole;
 use crate::rounds::{self, Alone, Job, Plan, Rounds};
-use crate::{Aggregation, Entry, Family, Sent, Workspace};
+use crate::{Entry, Family, Guarantees, Sent, Workspace};
 
 /// What a count in `f32` reaches.
 const COUNTED: u64 = 1 << 24;
@@ -45,46 +45,26 @@ pub static ENTRY: Entry = Entry {
     summary: "coefficients of slices in a basis of principal components",
     formula: "x̂ = B·Bᵀx for slices x, B the leading eigenvectors of Σ x·xᵀ at the latest refresh",
     family: Family::LowRank,
-    aggregation: Aggregation::Rounds,
+    sparse: false,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "slice",
-            kind: Kind::Whole { min: 2, max: 4096, default: 512 },
-            help: "elements of a slice",
-        },
-        Param {
-            key: "keep",
-            kind: Kind::Whole { min: 1, max: 4096, default: 64 },
-            help: "coefficients of a slice",
-        },
-        Param {
-            key: "refresh",
-            kind: Kind::Whole { min: 1, max: COUNTED, default: 100 },
-            help: "exchanges from basis to basis",
-        },
-    ],
+    parameters: GradiVeq::PARAMETERS,
+    examples: &["slice=16,keep=3", "slice=8,keep=2,refresh=2"],
     reference: "Yu et al., NeurIPS 2018",
     payload: "keep × f32 a slice",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(Alone(GradiVeq {
-            slice: values.whole("slice") as usize,
-            keep: values.whole("keep") as usize,
-            refresh: values.whole("refresh"),
-        }))
-    },
+    build: |values| Arc::new(Alone(GradiVeq::new(values))),
 };
 
-/// Vector quantization by principal components.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GradiVeq {
-    /// Elements of a slice.
-    pub slice: usize,
-    /// Coefficients of a slice.
-    pub keep: usize,
-    /// Exchanges from basis to basis.
-    pub refresh: u64,
+crate::parameters! {
+    /// Vector quantization by principal components.
+    pub struct GradiVeq {
+        /// elements of a slice
+        pub slice: usize = whole(512, 2..=4096),
+        /// coefficients of a slice
+        pub keep: usize = whole(64, 1..=4096),
+        /// exchanges from basis to basis
+        pub refresh: u64 = whole(100, 1..=COUNTED),
+    }
 }
 
 impl GradiVeq {

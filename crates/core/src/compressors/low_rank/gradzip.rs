@@ -23,15 +23,16 @@
 //! Reference: Cho, Muthusamy, Nemanich, Puri: "GradZip: Gradient Compression using Alternating Matrix
 //! Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
 use super::factors::{self, Factors};
 use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse, times, transposed_times};
-use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::parameters::{real, whole};
 use crate::rounds::{self, Alone, Job, Plan, Rounds};
-use crate::{Aggregation, Entry, Family, Sent, Workspace};
+use crate::{Entry, Family, Guarantees, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -39,36 +40,24 @@ pub static ENTRY: Entry = Entry {
     summary: "two thin factors, by alternating least squares",
     formula: "Ĉ = P·Rᵀ, P = C·R·(RᵀR + λI)⁻¹ with R before, R = Cᵀ·P·(PᵀP + λI)⁻¹",
     family: Family::LowRank,
-    aggregation: Aggregation::Rounds,
+    sparse: false,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "rank",
-            kind: Kind::Whole { min: 1, max: MAX_RANK as u64, default: 4 },
-            help: "columns of the factors",
-        },
-        Param {
-            key: "lambda",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
-            help: "weight of the factors' norms, relative to their columns'",
-        },
-    ],
+    parameters: GradZip::PARAMETERS,
+    examples: &["rank=3,lambda=0.01"],
     reference: "Cho et al., NeurIPS workshop 2019",
     payload: "rank × (rows + columns) f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        let rank = values.whole("rank") as usize;
-        Arc::new(Alone(GradZip { rank, lambda: values.real("lambda") }))
-    },
+    build: |values| Arc::new(Alone(GradZip::new(values))),
 };
 
-/// Alternating least squares with a warm start.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GradZip {
-    /// Columns of the factors.
-    pub rank: usize,
-    /// Weight of the factors' norms, relative to the mean squared norm of their columns.
-    pub lambda: f64,
+crate::parameters! {
+    /// Alternating least squares with a warm start.
+    pub struct GradZip {
+        /// columns of the factors
+        pub rank: usize = whole(4, 1..=MAX_RANK as u64),
+        /// weight of the factors' norms, relative to their columns'
+        pub lambda: f64 = real(0.001, Excluded(0.0), Included(1.0)),
+    }
 }
 
 impl Rounds for GradZip {

@@ -30,9 +30,9 @@ use gradwire_bits::DecodeError;
 
 use super::factors::{self, Factors};
 use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise, times, transposed_times};
-use crate::registry::{Guarantees, Kind, Param};
+use crate::parameters::whole;
 use crate::rounds::{self, Alone, Job, Plan, Rounds};
-use crate::{Aggregation, Entry, Family, Sent, Workspace};
+use crate::{Entry, Family, Guarantees, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -40,24 +40,22 @@ pub static ENTRY: Entry = Entry {
     summary: "two thin factors, by one step of subspace iteration",
     formula: "Ĉ = P·Qᵀ, P = orthonormal(C·Q_before), Q = Cᵀ·P",
     family: Family::LowRank,
-    aggregation: Aggregation::Rounds,
+    sparse: false,
     error_feedback: true,
-    parameters: &[Param {
-        key: "rank",
-        kind: Kind::Whole { min: 1, max: MAX_RANK as u64, default: 4 },
-        help: "columns of the factors",
-    }],
+    parameters: PowerSgd::PARAMETERS,
+    examples: &["rank=2", "rank=12", "rank=1"],
     reference: "Vogels et al., NeurIPS 2019",
     payload: "rank × (rows + columns) f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Alone(PowerSgd { rank: values.whole("rank") as usize })),
+    build: |values| Arc::new(Alone(PowerSgd::new(values))),
 };
 
-/// Subspace iteration with a warm start.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PowerSgd {
-    /// Columns of the factors.
-    pub rank: usize,
+crate::parameters! {
+    /// Subspace iteration with a warm start.
+    pub struct PowerSgd {
+        /// columns of the factors
+        pub rank: usize = whole(4, 1..=MAX_RANK as u64),
+    }
 }
 
 impl Rounds for PowerSgd {

@@ -20,8 +20,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
 use crate::compressors::fields;
-use crate::registry::Guarantees;
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -29,9 +28,10 @@ pub static ENTRY: Entry = Entry {
     summary: "the sign, times the mean absolute value",
     formula: "x̂ = sign(c)·‖c‖₁/d",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
     parameters: &[],
+    examples: &[],
     reference: "Karimireddy et al., ICML 2019",
     payload: "mean f32, d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },

@@ -21,6 +21,7 @@
 //! Reference: Øland, Raj: "Reducing Communication Overhead in Distributed Learning by an Order of
 //! Magnitude (Almost)", ICASSP 2015.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::huffman::{self, Code};
@@ -29,8 +30,8 @@ use gradwire_bits::{DecodeError, fixed};
 
 use crate::compressors::fields;
 use crate::numeric::selection::at_random;
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, real, whole};
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -38,35 +39,10 @@ pub static ENTRY: Entry = Entry {
     summary: "as many bits as the entropy asks for, in Huffman's code",
     formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        Param {
-            key: "c",
-            kind: Kind::Real { min: 0.0, max: 16.0, ends: Ends::Both, default: 5.0 },
-            help: "bits on top of the entropy",
-        },
-        Param {
-            key: "m",
-            kind: Kind::Whole { min: 1, max: 12, default: 4 },
-            help: "bits of the bins that the entropy is computed in",
-        },
-        Param {
-            key: "f",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.03 },
-            help: "fraction of elements that the entropy is computed from",
-        },
-        Param {
-            key: "bits",
-            kind: Kind::Whole { min: 0, max: MOST_BITS as u64, default: 0 },
-            help: "bits, whatever the entropy; 0 leaves them to it",
-        },
-        Param {
-            key: "code",
-            kind: Kind::Choice { options: &["huffman", "fixed"], default: 0 },
-            help: "bins in Huffman's code, or in bits of one number",
-        },
-    ],
+    parameters: EntropyBits::PARAMETERS,
+    examples: &["bits=7,code=fixed,ef=on", "c=1"],
     reference: "Øland, Raj, ICASSP 2015",
     payload: "N and code u8, least f32, greatest f32, [lengths], bins",
     guarantees: Guarantees { unbiased: false, lossless: false },
@@ -80,27 +56,23 @@ const HUFFMAN: u8 = 0x20;
 /// Least elements of a sample.
 const LEAST_SAMPLE: usize = 4096;
 
-/// Quantization by entropy.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EntropyBits {
-    floor: f64,
-    preliminary: u32,
-    sample: f64,
-    fixed: u32,
-    huffman: bool,
+crate::parameters! {
+    /// Quantization by entropy.
+    pub struct EntropyBits {
+        /// bits on top of the entropy
+        floor("c"): f64 = real(5.0, Included(0.0), Included(16.0)),
+        /// bits of the bins that the entropy is computed in
+        preliminary("m"): u32 = whole(4, 1..=12),
+        /// fraction of elements that the entropy is computed from
+        sample("f"): f64 = real(0.03, Excluded(0.0), Included(1.0)),
+        /// bits, whatever the entropy; 0 leaves them to it
+        fixed("bits"): u32 = whole(0, 0..=MOST_BITS as u64),
+        /// bins in Huffman's code, or in bits of one number
+        packed("code"): bool = either(&["huffman", "fixed"]),
+    }
 }
 
 impl EntropyBits {
-    fn new(values: &Values<'_>) -> Self {
-        Self {
-            floor: values.real("c"),
-            preliminary: values.whole("m") as u32,
-            sample: values.real("f"),
-            fixed: values.whole("bits") as u32,
-            huffman: values.choice("code") == "huffman",
-        }
-    }
-
     /// The most bits that a message may have.
     fn most_bits(&self) -> u32 {
         let most = (f64::from(self.preliminary) + self.floor).round() as u32;
@@ -112,7 +84,7 @@ impl EntropyBits {
         let symbols = 1 << self.most_bits();
         workspace.counts.clear();
         workspace.counts.reserve(symbols.max(1 << self.preliminary));
-        if self.huffman {
+        if !self.packed {
             workspace.code.reserve(symbols);
         }
     }
@@ -223,7 +195,7 @@ impl Compressor for EntropyBits {
         let head = message.len();
         message.push(bits as u8);
         fields::put_f32s(&[range.0, range.1], message);
-        if write_bins(self.huffman, bits, workspace, message) {
+        if write_bins(!self.packed, bits, workspace, message) {
             message[head] |= HUFFMAN;
         }
         Sent::All

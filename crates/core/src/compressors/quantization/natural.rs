@@ -29,9 +29,9 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::compressors::fields;
-use crate::compressors::symbols::{self, Alphabet};
-use crate::registry::Guarantees;
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::compressors::symbols::Alphabet;
+use crate::parameters::either;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -39,22 +39,31 @@ pub static ENTRY: Entry = Entry {
     summary: "powers of two drawn at random",
     formula: "x̂ = sign(c)·2^(e + [u < |c|/2^e − 1]), e = ⌊log2|c|⌋",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
-    parameters: &[symbols::CODE],
+    parameters: Natural::PARAMETERS,
+    examples: &["code=huffman,ef=off", "code=huffman"],
     reference: "Horváth et al., 2019",
     payload: "d bits of signs, d exponents u8",
     guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Natural { exponents: Alphabet::of(EXPONENTS, values) }),
+    build: |values| Arc::new(Natural::new(values)),
 };
 
 /// Zero, and the exponents of all normal numbers.
 const EXPONENTS: usize = 255;
 
-/// Stochastic rounding to powers of two.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Natural {
-    exponents: Alphabet,
+crate::parameters! {
+    /// Stochastic rounding to powers of two.
+    pub struct Natural {
+        /// symbols in bits of one number, or in Huffman's code
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
+}
+
+impl Natural {
+    fn exponents(&self) -> Alphabet {
+        Alphabet::new(EXPONENTS, self.huffman)
+    }
 }
 
 impl Compressor for Natural {
@@ -80,7 +89,7 @@ impl Compressor for Natural {
             kernels::sign_residual(rounded, 0.0, 0.0, signs);
             message.extend_from_slice(signs);
         });
-        self.exponents.write(workspace, message);
+        self.exponents().write(workspace, message);
         Sent::All
     }
 
@@ -93,7 +102,7 @@ impl Compressor for Natural {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let signs = fields::take(&mut message, out.len().div_ceil(8))?;
-        self.exponents.read(&mut message, out.len(), workspace)?;
+        self.exponents().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
         let exponents = &workspace.symbols;
         check_signs(signs, exponents)?;
@@ -102,15 +111,15 @@ impl Compressor for Natural {
     }
 
     fn value_bits(&self) -> Option<u32> {
-        self.exponents.value_bits().map(|bits| bits + 1)
+        self.exponents().value_bits().map(|bits| bits + 1)
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        elements.div_ceil(8) + self.exponents.max_len(elements)
+        elements.div_ceil(8) + self.exponents().max_len(elements)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        message_len.saturating_mul(8).min(self.exponents.max_elements(message_len))
+        message_len.saturating_mul(8).min(self.exponents().max_elements(message_len))
     }
 }
 

@@ -19,8 +19,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
 use crate::compressors::fields;
-use crate::registry::Guarantees;
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -28,9 +27,10 @@ pub static ENTRY: Entry = Entry {
     summary: "the sign, decoded to the mean of its side",
     formula: "x̂ = mean of the elements ≥ 0 where c ≥ 0, mean of those < 0 where c < 0",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
     parameters: &[],
+    examples: &[],
     reference: "Seide et al., Interspeech 2014 (3LC's \"MQE 1-bit int\")",
     payload: "two means f32, d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },

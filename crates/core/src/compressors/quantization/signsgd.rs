@@ -21,8 +21,7 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::two_levels;
-use crate::registry::Guarantees;
-use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+use crate::{Compressor, Context, Entry, Family, Guarantees, Memory, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -30,9 +29,10 @@ pub static ENTRY: Entry = Entry {
     summary: "the sign; the majority decides",
     formula: "x̂ = sign(c), 1 of 0; a step goes by the sign of the ranks' mean",
     family: Family::Quantization,
-    aggregation: Aggregation::Vote,
+    sparse: false,
     error_feedback: false,
     parameters: &[],
+    examples: &[],
     reference: "Bernstein et al., ICML 2018",
     payload: "d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },

@@ -33,16 +33,17 @@
 //! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce Communication in
 //! Distributed Deep Learning", NIPS 2017.
 
+use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, varint, zero_run};
 
 use super::ternary::Fifths;
 use crate::compressors::fields;
-use crate::compressors::symbols::{self, Alphabet};
+use crate::compressors::symbols::Alphabet;
 use crate::numeric::moments::Moments;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, real};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -50,27 +51,14 @@ pub static ENTRY: Entry = Entry {
     summary: "three values drawn at random, five to a byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        Param {
-            key: "clip",
-            kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Both, default: 2.5 },
-            help: "clip at so many standard deviations; 0 is no clipping",
-        },
-        Param {
-            help: "trits five to a byte, or these bytes with runs of zeros coded, in Huffman's code",
-            ..symbols::CODE
-        },
-    ],
+    parameters: TernGrad::PARAMETERS,
+    examples: &["clip=0", "clip=0,code=huffman", "code=huffman", "clip=0,code=huffman,ef=on"],
     reference: "Wen et al., NIPS 2017",
     payload: "M f32, trits five to a byte",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        let huffman = values.choice(symbols::CODE.key) == "huffman";
-        let coded = huffman.then(|| Alphabet::new(BYTES, true));
-        Arc::new(TernGrad { clip: values.real("clip"), coded })
-    },
+    build: |values| Arc::new(TernGrad::new(values)),
 };
 
 const HEADER: usize = 4;
@@ -79,16 +67,22 @@ const BYTES: usize = 256;
 /// The part of a quartic byte that was appended last.
 const LAST_PART: usize = 4;
 
-/// Stochastic 3-value quantization.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TernGrad {
-    /// Standard deviations at which elements are clipped; 0 for no clipping.
-    pub clip: f64,
-    /// How bytes with coded runs travel; `None` for bytes as they are.
-    coded: Option<Alphabet>,
+crate::parameters! {
+    /// Stochastic 3-value quantization.
+    pub struct TernGrad {
+        /// clip at so many standard deviations; 0 is no clipping
+        clip: f64 = real(2.5, Included(0.0), Included(1e6)),
+        /// trits five to a byte, or these bytes with runs of zeros coded, in Huffman's code
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
 }
 
 impl TernGrad {
+    /// How bytes with coded runs travel; `None` for bytes as they are.
+    fn coded(&self) -> Option<Alphabet> {
+        self.huffman.then(|| Alphabet::new(BYTES, true))
+    }
+
     fn scale(&self, source: &mut Source<'_>) -> f32 {
         if self.clip == 0.0 {
             return source.abs_max();
@@ -165,13 +159,13 @@ impl Compressor for TernGrad {
         let (start, mut runs) = (message.len(), zero_run::Encoder::default());
         let fifths = Fifths::new(source.len());
         fifths.encode(source, bytes, quantize, |digits| {
-            if self.coded.is_some() {
+            if self.huffman {
                 runs.push(digits, message);
             } else {
                 message.extend_from_slice(digits);
             }
         });
-        if let Some(alphabet) = self.coded {
+        if let Some(alphabet) = self.coded() {
             runs.finish(message);
             put_coded(alphabet, start, fifths.len, workspace, message);
         }
@@ -188,7 +182,7 @@ impl Compressor for TernGrad {
     ) -> Result<(), DecodeError> {
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        let Some(alphabet) = self.coded else {
+        let Some(alphabet) = self.coded() else {
             fifths.check_plain(message)?;
             if scale != 0.0 {
                 fifths.decode_add_plain(message, scale, out);
@@ -206,12 +200,12 @@ impl Compressor for TernGrad {
     fn max_len(&self, elements: usize) -> usize {
         let bytes = elements.div_ceil(5);
         let count = varint::len(bytes as u64);
-        HEADER + self.coded.map_or(bytes, |alphabet| count + alphabet.max_len(bytes))
+        HEADER + self.coded().map_or(bytes, |alphabet| count + alphabet.max_len(bytes))
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
         let len = message_len.saturating_sub(HEADER);
-        match self.coded {
+        match self.coded() {
             None => len.saturating_mul(5),
             // Behind the number of bytes.
             Some(alphabet) => alphabet.max_elements(len.saturating_sub(1)),

@@ -19,16 +19,16 @@
 //! Reference: Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication
 //! Bandwidth for Distributed Training", ICLR 2018.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
 use super::topk::TopK;
-use crate::memory;
 use crate::numeric::selection::{among, sampled_threshold};
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+use crate::parameters::{Kind, real, whole};
+use crate::{Compressor, Context, Entry, Family, Guarantees, Memory, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -36,47 +36,35 @@ pub static ENTRY: Entry = Entry {
     summary: "deep gradient compression: the largest elements of a momentum-corrected residual",
     formula: "x̂ = v at the k largest |v|, where u and v become 0; u ← m·u + g, v ← v + u",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        RATIO,
-        Param {
-            key: "momentum",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.9 },
-            help: "momentum of the velocity",
-        },
-        Param {
-            key: "clip",
-            kind: Kind::Real { min: 0.0, max: 1e30, ends: Ends::Both, default: 0.0 },
-            help: "norm that gradients are clipped to, over the square root of the ranks; 0: none",
-        },
-        WARMUP,
-    ],
+    parameters: Params::PARAMETERS,
+    examples: &["ratio=0.02", "ratio=0.02,clip=1,warmup=10", "ratio=0.05,clip=1,warmup=3"],
     reference: "Lin et al., ICLR 2018",
     payload: "code u8, count varint, values f32, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let memory = Memory::Momentum {
-            momentum: memory::momentum(values.real("momentum")),
-            clip: values.real("clip") as f32,
-        };
-        Arc::new(Dgc::new(values, memory))
+        let Params { ratio, momentum, clip, warmup } = Params::new(values);
+        Arc::new(Dgc { ratio, warmup, memory: Memory::Momentum { momentum, clip } })
     },
 };
 
-/// The parameter `ratio`.
-pub(super) const RATIO: Param = Param {
-    key: "ratio",
-    kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
-    help: "fraction of elements to send",
-};
+crate::parameters! {
+    /// What [`Dgc`] with momentum correction is made of.
+    struct Params {
+        /// fraction of elements to send
+        ratio: f64 = RATIO,
+        /// momentum of the velocity
+        momentum: f32 = real(0.9, Included(0.0), Excluded(1.0)),
+        /// norm that gradients are clipped to, over the square root of the ranks; 0: none
+        clip: f32 = real(0.0, Included(0.0), Included(1e30)),
+        /// steps over which the ratio falls from a quarter
+        warmup: u64 = WARMUP,
+    }
+}
 
-/// The parameter `warmup`.
-pub(super) const WARMUP: Param = Param {
-    key: "warmup",
-    kind: Kind::Whole { min: 0, max: 1_000_000_000, default: 0 },
-    help: "steps over which the ratio falls from a quarter",
-};
+pub(super) const RATIO: Kind = real(0.001, Excluded(0.0), Included(1.0));
+pub(super) const WARMUP: Kind = whole(0, 0..=1_000_000_000);
 
 /// The ratio that a warm-up begins with.
 const FIRST: f64 = 0.25;
@@ -86,16 +74,12 @@ const ADJUSTMENTS: usize = 3;
 /// Selection by an estimated threshold from what a memory has gathered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dgc {
-    ratio: f64,
-    warmup: u64,
-    memory: Memory,
+    pub(super) ratio: f64,
+    pub(super) warmup: u64,
+    pub(super) memory: Memory,
 }
 
 impl Dgc {
-    pub(super) fn new(values: &Values<'_>, memory: Memory) -> Self {
-        Self { ratio: values.real("ratio"), warmup: values.whole("warmup"), memory }
-    }
-
     /// The selection at a step.
     fn at(&self, step: u64) -> TopK {
         let ratio = if step < self.warmup && self.ratio < FIRST {

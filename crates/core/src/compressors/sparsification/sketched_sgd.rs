@@ -23,15 +23,16 @@
 //! Reference: Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: "Communication-efficient Distributed SGD with
 //! Sketching", NeurIPS 2019.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
 use crate::numeric::sketch::{CountSketch, MAX_ROWS};
-use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::parameters::{real, whole};
 use crate::rounds::{self, Alone, Job, Plan, Rounds};
-use crate::{Aggregation, BLOCK, Context, Entry, Family, Sent, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Guarantees, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -39,54 +40,28 @@ pub static ENTRY: Entry = Entry {
     summary: "the heaviest elements of the mean, found by a count sketch",
     formula: "x̂ = c at its k largest among the elements that a count sketch of c estimates largest, 0 elsewhere",
     family: Family::Sparsification,
-    aggregation: Aggregation::Rounds,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "ratio",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
-            help: "the part of the elements that is sent",
-        },
-        Param {
-            key: "rows",
-            kind: Kind::Whole { min: 1, max: MAX_ROWS as u64, default: 5 },
-            help: "rows of the table",
-        },
-        Param {
-            key: "width",
-            kind: Kind::Whole { min: 1, max: 1000, default: 4 },
-            help: "columns of the table for each element sent",
-        },
-        Param {
-            key: "candidates",
-            kind: Kind::Whole { min: 1, max: 1000, default: 4 },
-            help: "elements asked for exactly for each that is sent",
-        },
-    ],
+    parameters: SketchedSgd::PARAMETERS,
+    examples: &["ratio=0.01,rows=3", "ratio=0.03,rows=2,width=3"],
     reference: "Ivkin et al., NeurIPS 2019",
     payload: "table of f32, candidates f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(Alone(SketchedSgd {
-            ratio: values.real("ratio"),
-            rows: values.whole("rows") as usize,
-            width: values.whole("width") as usize,
-            candidates: values.whole("candidates") as usize,
-        }))
-    },
+    build: |values| Arc::new(Alone(SketchedSgd::new(values))),
 };
 
-/// Heaviest elements by a count sketch.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SketchedSgd {
-    /// The part of the elements that is sent, in (0, 1].
-    pub ratio: f64,
-    /// Rows of the table.
-    pub rows: usize,
-    /// Columns of the table for each element sent.
-    pub width: usize,
-    /// Elements whose exact value is asked for, for each that is sent.
-    pub candidates: usize,
+crate::parameters! {
+    /// Heaviest elements by a count sketch.
+    pub struct SketchedSgd {
+        /// the part of the elements that is sent
+        pub ratio: f64 = real(0.001, Excluded(0.0), Included(1.0)),
+        /// rows of the table
+        pub rows: usize = whole(5, 1..=MAX_ROWS as u64),
+        /// columns of the table for each element sent
+        pub width: usize = whole(4, 1..=1000),
+        /// elements asked for exactly for each that is sent
+        pub candidates: usize = whole(4, 1..=1000),
+    }
 }
 
 /// Sizes for one tensor.

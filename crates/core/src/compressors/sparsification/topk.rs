@@ -15,6 +15,7 @@
 //! References: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017 (the
 //! sampled threshold); Lim et al., MLSys 2019, §5.1 ("25 % / 5 % sparsification": sampled, bitmap).
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::kernels::{self, Side};
@@ -24,8 +25,8 @@ use super::fraction;
 use super::positions::{self, Code, MOST_ELEMENTS};
 use crate::compressors::fields;
 use crate::numeric::selection::{Threshold, kth_largest, sampled_threshold};
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{Choice, choice, either, real};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -33,24 +34,19 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "ratio",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
-            help: "fraction of elements to send",
-        },
-        Param {
-            key: "select",
-            kind: Kind::Choice { options: &["exact", "sampled"], default: 0 },
-            help: "exactly so many elements, or a threshold from a random sample",
-        },
-        Param {
-            key: "positions",
-            kind: Kind::Choice { options: &["auto", "bitmap", "rice", "raw"], default: 0 },
-            help: "code of the positions; auto takes the shortest",
-        },
+    parameters: TopK::PARAMETERS,
+    examples: &[
+        "ratio=0.02",
+        "ratio=0.4",
+        "positions=raw",
+        "ratio=0.05,select=sampled,positions=bitmap",
+        "ratio=0.02,positions=rice",
+        "ratio=0.25,select=sampled,positions=bitmap",
+        "ratio=0.05,select=sampled",
+        "positions=rice",
+        "ratio=1",
     ],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
@@ -58,26 +54,33 @@ pub static ENTRY: Entry = Entry {
     build: |values| Arc::new(TopK::new(values)),
 };
 
-/// Sparsification by absolute value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TopK {
-    pub(super) ratio: f64,
-    pub(super) sampled: bool,
-    /// The code of positions; `None` for the shortest.
-    pub(super) code: Option<Code>,
-}
+/// The code of positions; `None` for the shortest.
+impl Choice for Option<Code> {
+    const WORDS: &'static [&'static str] = &["auto", "bitmap", "rice", "raw"];
 
-impl TopK {
-    fn new(values: &Values<'_>) -> Self {
-        let code = match values.choice("positions") {
+    fn of(word: &str) -> Self {
+        match word {
             "bitmap" => Some(Code::Bitmap),
             "rice" => Some(Code::Rice),
             "raw" => Some(Code::Raw),
             _ => None,
-        };
-        Self { ratio: values.real("ratio"), sampled: values.choice("select") == "sampled", code }
+        }
     }
+}
 
+crate::parameters! {
+    /// Sparsification by absolute value.
+    pub struct TopK {
+        /// fraction of elements to send
+        pub(super) ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
+        /// exactly so many elements, or a threshold from a random sample
+        pub(super) sampled("select"): bool = either(&["exact", "sampled"]),
+        /// code of the positions; auto takes the shortest
+        pub(super) code("positions"): Option<Code> = choice::<Option<Code>>(),
+    }
+}
+
+impl TopK {
     /// Sends what reaches a threshold, [`most`](Self::most) elements at most.
     pub(super) fn send_reaching(
         &self,

@@ -26,7 +26,7 @@ pub(super) const NAME: &str = "digits";
 /// classes, each class equally often. Takes a fraction of a second.
 ///
 /// ```
-/// let data = gradwire_train::data::embedded_sized(7, 20, 10);
+/// let data = gradwire_models::data::embedded_sized(7, 20, 10);
 /// let images = data.images().unwrap();
 /// assert_eq!(images.train.shape(), [1, 28, 28]);
 /// assert_eq!(images.test.labels, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);

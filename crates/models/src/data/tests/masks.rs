@@ -5,7 +5,7 @@ use tempfile::tempdir;
 
 use super::folder::{encode, tar};
 use super::{image_set, refused, write};
-use crate::data::testing::real_data;
+use crate::data::tests::real_data::real_data;
 use crate::data::{Verdict, catalogue, load};
 
 /// An image of two bright columns of four, and its mask.

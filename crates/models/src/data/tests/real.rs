@@ -1,5 +1,5 @@
 use super::image_set;
-use crate::data::testing::real_data;
+use crate::data::tests::real_data::real_data;
 use crate::data::{Content, Verdict, catalogue, load};
 
 fn near(found: &[f32], expected: &[f32], tolerance: f32) {

@@ -15,7 +15,9 @@
 
 use super::super::layers::{Init, Layout};
 use super::super::matmul::{Matrix, multiply};
-use super::INIT;
+
+/// The initial values of all parameters but biases: uniform in ±0.05.
+pub(super) const INIT: Init = Init::Uniform { variance: 0.05 * 0.05 / 3.0 };
 
 /// One layer.
 #[derive(Debug)]
@@ -147,7 +149,7 @@ impl Layer {
 }
 
 impl LayerState {
-    /// Zeros for so many streams.
+    /// Zeros for `streams` streams.
     pub(super) fn zeros(streams: usize, hidden: usize) -> Self {
         Self { hidden: vec![0.0; streams * hidden], cell: vec![0.0; streams * hidden] }
     }

@@ -26,18 +26,17 @@ mod tests;
 
 use gradwire::{Rng, State, StateError};
 
-use super::layers::{Init, Layout};
+use super::layers::Layout;
 use super::matmul::{Matrix, multiply};
 use super::model::{draw, floats_of, highest};
-use super::{ModelError, ModelKind, Score, Task};
+use super::{ModelError, ModelKind, Score};
+use crate::TaskKind;
 
-use layer::{Layer, LayerState, add};
+use layer::{INIT, Layer, LayerState, add};
 
 /// Steps through time that a gradient goes back.
 pub const UNROLL: usize = 35;
 
-/// Uniform in ±0.05.
-const INIT: Init = Init::Uniform { variance: 0.05 * 0.05 / 3.0 };
 /// The part of the outputs that dropout keeps.
 const KEEP: f32 = 0.5;
 /// The stream of random words that dropout is drawn from.
@@ -67,13 +66,13 @@ pub struct Chunk<'a> {
     pub streams: usize,
 }
 
-/// What a model remembers of the streams it has read: outputs and cells of its layers.
+/// The hidden state of a model that has read several streams: outputs and cells of its layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memory {
     layers: Vec<LayerState>,
 }
 
-/// Which draws decide what is dropped.
+/// The key of the random draws that dropout makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropout {
     /// The run's seed.
@@ -84,7 +83,7 @@ pub struct Dropout {
     pub step: u64,
 }
 
-/// What a pass through the model leaves for the way back.
+/// What the forward pass keeps for the backward pass.
 struct Pass {
     /// The inputs of each layer, after dropout, and last those of the softmax.
     inputs: Vec<Vec<f32>>,
@@ -96,7 +95,7 @@ struct Pass {
 }
 
 impl LanguageModel {
-    /// A model for so many symbols.
+    /// A model for a vocabulary of this size.
     ///
     /// # Errors
     /// If `kind` is no language model, or there are fewer than two symbols.
@@ -104,7 +103,7 @@ impl LanguageModel {
         let hidden = match kind {
             ModelKind::CharLstm { hidden } => hidden,
             ModelKind::WordLstm => 650,
-            _ => return Err(kind.not_for(Task::Text)),
+            _ => return Err(kind.not_for(TaskKind::Text)),
         };
         if vocabulary < 2 || hidden == 0 {
             return Err(ModelError::Vocabulary { symbols: vocabulary });
@@ -136,7 +135,7 @@ impl LanguageModel {
         self.layout.parameters.iter().map(|parameter| draw(parameter, seed)).collect()
     }
 
-    /// The memory of a model that has read nothing of so many streams.
+    /// The hidden state before the first token of `streams` streams: zeros.
     pub fn blank(&self, streams: usize) -> Memory {
         let zeros = |_: &Layer| LayerState::zeros(streams, self.hidden);
         Memory { layers: self.layers.iter().map(zeros).collect() }
@@ -249,7 +248,7 @@ impl LanguageModel {
 }
 
 impl Memory {
-    /// Forgets everything.
+    /// Sets the hidden state to zeros.
     pub fn clear(&mut self) {
         for state in &mut self.layers {
             state.hidden.fill(0.0);
@@ -265,7 +264,7 @@ impl Memory {
         }
     }
 
-    /// Takes back what [`save`](Self::save) wrote under the same prefix.
+    /// Restores what [`save`](Self::save) wrote under the same prefix.
     ///
     /// # Errors
     /// If it is not there, or of other streams or another model.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use super::paper::{self, CIFAR_CNN};
 use super::tables::cell;

@@ -1,6 +1,6 @@
 //! What the AdaComp paper reports, and its experiments.
 
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;

@@ -1,7 +1,7 @@
 //! Error and compression by compressor: the table of those studies that have one set-up.
 
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Metric, RunRecord};
+use gradwire_train::{Metric, RunRecord};
 
 use super::paper::Row;
 use crate::TestbedError;

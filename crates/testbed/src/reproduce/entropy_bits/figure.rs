@@ -1,6 +1,6 @@
 //! Figures 1, 4 and 5 of the paper: accuracy, convergence and bits by the settings of `entropy-bits`.
 
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use super::paper::{self, BITS, EPOCH};
 use crate::TestbedError;
@@ -222,7 +222,7 @@ fn bits_over_steps(runs: &[RunRecord]) -> Chart {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::run::StepRecord;
+    use gradwire_train::StepRecord;
 
     use super::*;
     use crate::synthetic;

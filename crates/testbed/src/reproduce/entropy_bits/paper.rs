@@ -1,7 +1,7 @@
 //! What the paper reports, and its experiment.
 
 use gradwire_models::Split;
-use gradwire_train::run::{Payload, RunRecord};
+use gradwire_train::{Payload, RunRecord};
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;

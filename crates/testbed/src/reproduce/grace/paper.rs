@@ -2,8 +2,8 @@
 
 use gradwire::{Aggregation, Spec};
 use gradwire_exchange::Exchange;
+use gradwire_train::RunRecord;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::RunRecord;
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;
@@ -168,7 +168,7 @@ pub(super) enum Differs<'a> {
 /// survey; less one for which there are no compressors.
 pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
     let adds = |plan: &Plan| {
-        let aggregation = plan.first().entry().aggregation;
+        let aggregation = plan.first().entry().aggregation();
         matches!(aggregation, Aggregation::Linear | Aggregation::Rounds)
     };
     let (reduced, gathered): (Vec<_>, Vec<_>) =

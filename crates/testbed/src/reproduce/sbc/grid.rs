@@ -1,7 +1,7 @@
 //! Figures 3, 4 and 9 of the SBC paper: quality over temporal and gradient sparsity.
 
+use gradwire_train::Metric;
 use gradwire_train::plan::Plan;
-use gradwire_train::run::Metric;
 
 use super::paper::{self, LENET, RESNET32};
 use crate::TestbedError;

@@ -1,7 +1,7 @@
 //! What the SBC paper reports, and its experiments with the paper's own hyperparameters.
 
 use gradwire_models::Split;
-use gradwire_train::run::{Metric, Payload, RunRecord};
+use gradwire_train::{Metric, Payload, RunRecord};
 
 use crate::accounting;
 use crate::experiment::{Experiment, known};
@@ -175,7 +175,7 @@ pub(super) fn add_accounting(findings: &mut Findings, runs: &[RunRecord]) {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_models::models::Task;
+    use gradwire_models::TaskKind;
 
     use super::*;
 
@@ -185,7 +185,7 @@ mod tests {
             let experiment = row.experiment();
             experiment.check().unwrap();
             assert_eq!(experiment.compressors.len(), METHODS.len());
-            assert_eq!(experiment.model.task() == Task::Text, row.metric == Metric::Perplexity);
+            assert_eq!(experiment.model.task() == TaskKind::Text, row.metric == Metric::Perplexity);
         }
     }
 

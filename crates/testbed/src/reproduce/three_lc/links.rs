@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gradwire_exchange::Link;
-use gradwire_train::run::{RunRecord, StepRecord};
+use gradwire_train::{RunRecord, StepRecord};
 
 use super::paper::{self, LINKS_MBIT, TABLE_1};
 use crate::TestbedError;

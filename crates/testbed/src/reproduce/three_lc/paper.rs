@@ -1,6 +1,6 @@
 //! What the 3LC paper reports, and the experiments that stand beside it.
 
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use crate::experiment::Experiment;
 use crate::reproduce::study::plans;

@@ -42,10 +42,10 @@ use std::sync::Arc;
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, bitmap, varint};
 
+use crate::compressors::fields;
 use crate::compressors::sparsification::positions::{self, Code, MOST_ELEMENTS};
-use crate::compressors::{fields, symbols};
-use crate::registry::{Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, whole};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, Memory, MinMax};
 
@@ -55,35 +55,17 @@ pub static ENTRY: Entry = Entry {
     summary: "quantile buckets of the non-zeros, whose numbers share hashed bins",
     formula: "x̂ = the mean of a bucket no further from 0 than that of c, of equally full buckets of either sign",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "buckets",
-            kind: Kind::Whole { min: 1, max: MOST as u64, default: 256 },
-            help: "quantile buckets on either side of zero",
-        },
-        Param {
-            key: "groups",
-            kind: Kind::Whole { min: 1, max: 64, default: 8 },
-            help: "groups of buckets on either side, which bound the error of sharing bins",
-        },
-        Param {
-            key: "rows",
-            kind: Kind::Whole { min: 1, max: MOST_ROWS as u64, default: 2 },
-            help: "rows of bins",
-        },
-        Param {
-            key: "load",
-            kind: Kind::Whole { min: 1, max: 64, default: 5 },
-            help: "elements for each bin of a row",
-        },
-        Param {
-            key: "keys",
-            kind: Kind::Choice { options: &["entropy", "bytes"], default: 0 },
-            help: "positions in their shortest code, or as distances in one to four bytes",
-        },
-        Param { help: "bins in bits of one number, or in Huffman's code", ..symbols::CODE },
+    parameters: SketchMl::PARAMETERS,
+    examples: &[
+        "groups=4",
+        "buckets=16,groups=1,rows=3,load=2,keys=bytes",
+        "groups=1,code=huffman",
+        "buckets=40,groups=1,rows=4,load=1",
+        "groups=64,rows=1,keys=bytes",
+        "code=huffman",
+        "groups=1,rows=1,load=2,code=huffman",
     ],
     reference: "Jiang et al., SIGMOD 2018",
     payload: "a side: count varint, means f32, groups of positions and bins",
@@ -91,13 +73,22 @@ pub static ENTRY: Entry = Entry {
     build: |values| Arc::new(SketchMl::new(values)),
 };
 
-/// Quantile buckets in a MinMaxSketch.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SketchMl {
-    buckets: usize,
-    groups: usize,
-    sketch: MinMax,
-    bytes: bool,
+crate::parameters! {
+    /// Quantile buckets in a MinMaxSketch.
+    pub struct SketchMl {
+    /// quantile buckets on either side of zero
+        buckets: usize = whole(256, 1..=MOST as u64),
+        /// groups of buckets on either side, which bound the error of sharing bins
+        groups: usize = whole(8, 1..=64),
+        /// rows of bins
+        rows: usize = whole(2, 1..=MOST_ROWS as u64),
+        /// elements for each bin of a row
+        load: usize = whole(5, 1..=64),
+        /// positions in their shortest code, or as distances in one to four bytes
+        bytes("keys"): bool = either(&["entropy", "bytes"]),
+        /// bins in bits of one number, or in Huffman's code
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
 }
 
 /// Some consecutive buckets of one side.
@@ -123,18 +114,8 @@ impl Group {
 }
 
 impl SketchMl {
-    fn new(values: &Values<'_>) -> Self {
-        let whole = |key| values.whole(key) as usize;
-        Self {
-            buckets: whole("buckets"),
-            groups: whole("groups"),
-            sketch: MinMax {
-                rows: whole("rows"),
-                load: whole("load"),
-                huffman: values.choice(symbols::CODE.key) == "huffman",
-            },
-            bytes: values.choice("keys") == "bytes",
-        }
+    fn sketch(&self) -> MinMax {
+        MinMax { rows: self.rows, load: self.load, huffman: self.huffman }
     }
 
     /// Makes room for a group of all elements, so that none allocates later.
@@ -143,7 +124,7 @@ impl SketchMl {
         places.clear();
         places.reserve(elements);
         bins.clear();
-        bins.reserve(self.sketch.bins(elements));
+        bins.reserve(self.sketch().bins(elements));
     }
 
     /// The groups of a side with so many buckets.
@@ -255,7 +236,7 @@ impl Compressor for SketchMl {
                 places.clear();
                 places.extend(values.iter().map(|&x| (buckets.of(x) - group.first) as u8));
                 let memory = Memory { bins, counts, code };
-                self.sketch.write(keys, places, group.top(), memory, message);
+                self.sketch().write(keys, places, group.top(), memory, message);
                 if let Some(left) = &mut left {
                     for ((&key, &value), &place) in keys.iter().zip(values).zip(&*places) {
                         left[key as usize] = value - group.value(place, &means);
@@ -305,7 +286,7 @@ impl Compressor for SketchMl {
                     *word |= bit;
                 }
                 let memory = Memory { bins, counts, code };
-                self.sketch.read(&mut message, keys, group.top(), memory, places)?;
+                self.sketch().read(&mut message, keys, group.top(), memory, places)?;
                 positions.extend_from_slice(keys);
                 values.extend(places.iter().map(|&place| weight * group.value(place, &means)));
             }
@@ -328,7 +309,7 @@ impl Compressor for SketchMl {
             elements.saturating_mul(4).min(lists.saturating_mul(bitmap::len(elements)))
         };
         let top = (self.buckets.div_ceil(self.groups) - 1) as u8;
-        (heads + self.sketch.max_len(elements, lists, top)).saturating_add(keys)
+        (heads + self.sketch().max_len(elements, lists, top)).saturating_add(keys)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {

@@ -1,0 +1,30 @@
+//! The surroundings of a run: link and checkpoints.
+
+use std::path::PathBuf;
+
+use gradwire_exchange::Link;
+
+/// Settings that do not change the result of a run.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// Throttles each rank to this link for real; `None` leaves memory speed.
+    pub link: Option<Link>,
+    /// Writes checkpoints.
+    pub save: Option<Save>,
+    /// Resumes from this checkpoint, of the same configuration; where it is damaged, from the newest good one before
+    /// it.
+    pub resume: Option<PathBuf>,
+}
+
+/// When and where checkpoints are written. A new one replaces the one before, which is renamed to `<path>.1`, that one
+/// to `<path>.2`, and so on.
+#[derive(Debug, Clone)]
+pub struct Save {
+    /// The file.
+    pub path: PathBuf,
+    /// Steps between checkpoints, each written at the first exchange after the interval; 0: only at the end,
+    /// and when the run is stopped.
+    pub every: u64,
+    /// Number of checkpoints to keep, the newest included; 0 is taken for 1.
+    pub keep: usize,
+}
