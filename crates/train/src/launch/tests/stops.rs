@@ -1,6 +1,6 @@
 //! Runs that are stopped just when they have saved: nothing that was saved is lost.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use gradwire::State;
@@ -37,7 +37,7 @@ fn all() -> Vec<(&'static str, RunConfig)> {
 }
 
 /// The checkpoints there are, by their steps; every one of them is whole.
-fn saved(path: &PathBuf, config: &RunConfig) -> Vec<u64> {
+fn saved(path: &Path, config: &RunConfig) -> Vec<u64> {
     let all = (0..).map(|before| earlier(path, before)).take_while(|path| path.exists());
     let step = |path: PathBuf| {
         Checkpoint::of(State::read(&path).unwrap(), config).map(|checkpoint| checkpoint.step)
