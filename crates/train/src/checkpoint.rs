@@ -26,7 +26,7 @@
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{ReplicatedOptimizer, Rule, reshard, upgrade};
+use gradwire_exchange::{ReplicatedOptimizer, reshard, upgrade};
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
@@ -89,7 +89,7 @@ impl Checkpoint {
         // Residuals are redistributed among ranks, and in a hierarchy only leaders have any.
         let fixed = config.exchange.leads();
         for (key, value) in
-            settings(config).into_iter().filter(|(key, _)| fixed || *key != "workers")
+            config.facts_of_result().into_iter().filter(|(key, _)| fixed || key != "workers")
         {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
@@ -213,7 +213,7 @@ pub(crate) fn write(
     step: u64,
     record: &Record,
 ) -> Result<(), StateError> {
-    for (key, value) in settings(config) {
+    for (key, value) in config.facts_of_result() {
         state.set_setting(&format!("config/{key}"), value);
     }
     state.set_number("step", step);
@@ -226,44 +226,7 @@ pub(crate) fn write(
 
 /// What must be equal on all ranks of a run, one fact per line.
 pub(crate) fn facts(config: &RunConfig) -> String {
-    let own = [
-        ("overlap", config.overlap.to_string()),
-        ("evaluate every", config.evaluate_every.to_string()),
-        ("evaluate at most", config.evaluate_at_most.to_string()),
-        ("check every", config.check_every.to_string()),
-    ];
-    let line = |(key, value): (&str, String)| format!("{key} {value}\n");
+    let line = |(name, value): (String, String)| format!("{name} {value}\n");
     let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
-    version + &settings(config).into_iter().chain(own).map(line).collect::<String>()
-}
-
-/// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 25] {
-    [
-        ("model", config.model.to_string()),
-        ("data", config.data.name.clone()),
-        ("data checksum", config.data.checksum.clone()),
-        ("compressor", config.compressor.to_string()),
-        ("send", config.send.to_string()),
-        ("split", config.split.to_string()),
-        ("participation", config.participation.to_string()),
-        ("dropout", config.dropout.to_string()),
-        ("mask", config.mask.to_string()),
-        ("exchange", config.exchange.to_string()),
-        ("workers", config.workers.to_string()),
-        ("steps", config.steps.to_string()),
-        ("batch", config.batch.to_string()),
-        ("optimizer", config.optimizer.to_string()),
-        ("weight decay", config.weight_decay.to_string()),
-        ("l1", config.l1.to_string()),
-        ("svrg", config.svrg.to_string()),
-        ("clip", config.clip.map_or("off".to_owned(), |norm| norm.to_string())),
-        ("learning rate", config.learning_rate.to_string()),
-        ("augment", config.augment.to_string()),
-        ("seed", config.seed.to_string()),
-        ("rules", config.rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(", ")),
-        ("raw vectors", config.raw_vectors.to_string()),
-        ("raw below", config.raw_below.to_string()),
-        ("raw names", config.raw_names.join(" ")),
-    ]
+    version + &config.facts_of_ranks().into_iter().map(line).collect::<String>()
 }

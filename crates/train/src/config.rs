@@ -1,171 +1,65 @@
 //! What defines a training run.
 
-use std::fmt;
-use std::str::FromStr;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire_exchange::{Exchange, Rule};
-
-use crate::plan::Plan;
-use gradwire_models::Split;
+use gradwire_exchange::{Exchange, plan::Plan};
 use gradwire_models::data::Dataset;
-use gradwire_models::models::ModelKind;
-use gradwire_models::optim::OptimizerKind;
-use gradwire_models::schedule::LearningRate;
+
+use crate::settings::{SETTINGS, TrainingSettings};
 
 /// Everything that defines a run; the same configuration gives the same bits (backup workers
-/// excepted, whose steps depend on who arrives first).
+/// excepted, whose steps depend on who arrives first). Its settings are its fields, too: `config.workers`.
 #[derive(Debug, Clone)]
 pub struct RunConfig {
-    /// The model to train.
-    pub model: ModelKind,
+    /// The settings.
+    pub settings: TrainingSettings,
     /// The data it learns.
     pub data: Arc<Dataset>,
     /// Compressor, memory and local steps, over the run.
     pub compressor: Plan,
-    /// What travels.
-    pub send: Payload,
-    /// How the training set is split among workers. Workers with more examples count for more.
-    pub split: Split,
-    /// The part of the workers that takes part in each round, drawn from the seed; in (0, 1].
-    pub participation: f64,
-    /// The probability with which one of those fails to deliver; in \[0, 1).
-    pub dropout: f64,
-    /// Whether a worker with an optimizer of its own forgets the momentum of what it has sent.
-    pub mask: bool,
-    /// Whether gradients of the last layers are exchanged while those of the first are still being computed.
-    pub overlap: bool,
-    /// How compressed tensors are exchanged.
-    pub exchange: Exchange,
-    /// Number of workers.
-    pub workers: usize,
-    /// Training steps.
-    pub steps: u64,
-    /// Images per worker and step; of text, streams that a worker reads side by side.
-    pub batch: usize,
-    /// The update rule.
-    pub optimizer: OptimizerKind,
-    /// Weight of the ℓ2 penalty, added to the gradient as `weight_decay · parameter`.
-    pub weight_decay: f32,
-    /// Weight of the ℓ1 penalty: so much of each parameter's sign is added to its gradient.
-    pub l1: f32,
-    /// Steps between snapshots of variance-reduced gradients: what travels is how a batch's gradient differs from that
-    /// at the last snapshot, and the whole training set's gradient there is shared exactly (Johnson and Zhang 2013). 0:
-    /// plain gradients.
-    pub svrg: u64,
-    /// The most that the ℓ2 norm of a worker's gradient may be in a step; a longer one is scaled down
-    /// before it goes anywhere. `None`: no bound.
-    pub clip: Option<f32>,
-    /// The learning rate over steps.
-    pub learning_rate: LearningRate,
-    /// Random crops (4 pixels of padding) and horizontal flips of colour images, random shifts (2
-    /// pixels) of grey ones.
-    pub augment: bool,
     /// Seeds initial parameters, data order, augmentation, dropout and every random draw of compressors.
     pub seed: u64,
-    /// Compressors of certain tensors; the first rule that is for a tensor counts, before what follows.
-    pub rules: Vec<Rule>,
-    /// Whether tensors of one dimension or none, biases and the scales of norms, travel uncompressed.
-    pub raw_vectors: bool,
-    /// Tensors with fewer elements travel uncompressed.
-    pub raw_below: usize,
-    /// Tensors whose name contains one of these words travel uncompressed.
-    pub raw_names: Vec<String>,
-    /// Steps between evaluations on the test set; the last step is always evaluated.
+    /// Steps between evaluations on the test set; the last step is always evaluated. 0: no other.
     pub evaluate_every: u64,
-    /// The most test images or tokens an evaluation before the last looks at (the last takes all).
-    pub evaluate_at_most: usize,
-    /// How long a rank waits for another. Servers wait out evaluations, so those must fit in; a rank
-    /// that dies is noticed at once, whatever the deadline.
-    pub deadline: Duration,
-    /// Compare a digest of the parameters across ranks every so many steps; 0: never.
+    /// Steps between comparisons of a digest of the parameters across ranks; 0: none.
     pub check_every: u64,
-    /// A worker that is held up in every step, to see what that does to the others.
-    pub straggler: Option<Straggler>,
     /// Steps between looks at the first worker's gradients and residuals; 0: none.
     pub diagnose_every: u64,
 }
 
-/// A worker that takes longer than its work does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Straggler {
-    /// Its rank.
-    pub worker: usize,
-    /// What it waits at the end of its part of each step.
-    pub delay: Duration,
-}
-
-impl fmt::Display for Straggler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.worker, self.delay.as_secs_f64())
-    }
-}
-
-impl FromStr for Straggler {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read = || {
-            let (worker, seconds) = text.split_once('=')?;
-            let seconds = seconds.parse().ok()?;
-            let delay = Duration::try_from_secs_f64(seconds).ok()?;
-            Some(Self { worker: worker.parse().ok()?, delay })
-        };
-        read().ok_or_else(|| {
-            format!("'{text}' is not a worker and the seconds it waits, such as 3=0.2")
-        })
-    }
-}
-
-/// What workers send each other.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Payload {
-    /// Gradients, summed over the local steps of a round; the optimizer runs on their mean.
-    #[default]
-    Gradients,
-    /// Changes of parameters: each worker runs its own optimizer for the local steps of a round, and the
-    /// mean change is added to the common parameters (McMahan et al. 2017; Sattler et al. 2018,
-    /// Algorithm 1).
-    Updates,
-    /// The parameters themselves, from the same local steps; their mean becomes the common ones (Øland
-    /// and Raj 2015).
-    Weights,
-}
-
-impl Payload {
-    /// Whether each worker has an optimizer of its own.
-    pub(crate) fn is_local(self) -> bool {
-        self != Payload::Gradients
-    }
-}
-
-impl fmt::Display for Payload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Payload::Gradients => "gradients",
-            Payload::Updates => "updates",
-            Payload::Weights => "weights",
-        })
-    }
-}
-
-impl FromStr for Payload {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "gradients" => Ok(Payload::Gradients),
-            "updates" => Ok(Payload::Updates),
-            "weights" => Ok(Payload::Weights),
-            _ => Err(format!(
-                "'{text}' is nothing that workers send; give gradients, updates or weights"
-            )),
-        }
-    }
-}
-
 impl RunConfig {
+    /// A run with seed 0 that is evaluated at its end, and checks each 100 steps that all ranks hold the same
+    /// parameters.
+    pub fn new(settings: TrainingSettings, data: Arc<Dataset>, compressor: Plan) -> Self {
+        let (evaluate_every, check_every, diagnose_every) = (0, 100, 0);
+        Self { settings, data, compressor, seed: 0, evaluate_every, check_every, diagnose_every }
+    }
+
+    /// The same run after `change`.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The settings, with what depends on the data decided.
+    pub fn resolved(&self) -> TrainingSettings {
+        TrainingSettings { augment: Some(self.augments()), ..self.settings.clone() }
+    }
+
+    /// Whether training images are cropped, flipped or shifted: unless said otherwise, those in colour are.
+    pub(crate) fn augments(&self) -> bool {
+        let in_colour = || self.data.images().is_some_and(|images| images.train.channels == 3);
+        self.settings.augment.unwrap_or_else(in_colour)
+    }
+
+    /// How long a rank waits for another. Servers wait out evaluations, so those must fit in; a rank
+    /// that dies is noticed at once, whatever the deadline.
+    pub(crate) fn deadline(&self) -> Duration {
+        Duration::from_secs_f64(self.settings.deadline_s)
+    }
+
     /// How many workers take part in each round.
     pub(crate) fn participants(&self) -> usize {
         ((self.participation * self.workers as f64).round() as usize).clamp(1, self.workers)
@@ -177,5 +71,101 @@ impl RunConfig {
             Exchange::ParameterServer { backups, .. } => backups,
             _ => 0,
         }
+    }
+
+    /// What must be equal for a resumed run to be the same run: names and values.
+    pub(crate) fn facts_of_result(&self) -> Vec<(String, String)> {
+        let mut facts = self.facts_beside_settings();
+        let settings = self.resolved();
+        let counts = SETTINGS.iter().filter(|setting| !WITHOUT_EFFECT.contains(&setting.name));
+        facts.extend(counts.map(|setting| (setting.title(), setting.text(&settings))));
+        facts
+    }
+
+    /// What must be equal on all ranks of a run: names and values.
+    pub(crate) fn facts_of_ranks(&self) -> Vec<(String, String)> {
+        let mut facts = self.facts_beside_settings();
+        let settings = self.resolved();
+        facts.extend(SETTINGS.iter().map(|setting| (setting.title(), setting.text(&settings))));
+        let every = [("evaluate every", self.evaluate_every), ("check every", self.check_every)];
+        facts.extend(every.map(|(name, steps)| (name.to_owned(), steps.to_string())));
+        facts
+    }
+
+    fn facts_beside_settings(&self) -> Vec<(String, String)> {
+        let facts = [
+            ("data", self.data.name.clone()),
+            ("data checksum", self.data.checksum.clone()),
+            ("compressor", self.compressor.to_string()),
+            ("seed", self.seed.to_string()),
+        ];
+        facts.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    }
+}
+
+/// Settings that change no parameter, so that a resumed run may have others.
+const WITHOUT_EFFECT: [&str; 4] = ["overlap", "straggler", "evaluate_at_most", "deadline_s"];
+
+impl Deref for RunConfig {
+    type Target = TrainingSettings;
+
+    fn deref(&self) -> &TrainingSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for RunConfig {
+    fn deref_mut(&mut self) -> &mut TrainingSettings {
+        &mut self.settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Checkpoints of earlier versions have these names and texts.
+    #[test]
+    fn checkpoints_say_what_earlier_ones_did() {
+        let settings = TrainingSettings {
+            model: "mlp".parse().unwrap(),
+            raw_names: vec!["conv".to_owned(), "norm".to_owned()],
+            rules: ["*.bias -> fp16", "<1000 -> none"].map(|rule| rule.parse().unwrap()).to_vec(),
+            ..TrainingSettings::default()
+        };
+        let data = Arc::new(gradwire_models::data::embedded_sized(1, 20, 10));
+        let config = RunConfig::new(settings, Arc::clone(&data), "3lc".parse().unwrap());
+        let found: BTreeMap<String, String> = config.facts_of_result().into_iter().collect();
+        let expected = [
+            ("model", "mlp"),
+            ("data", &data.name),
+            ("data checksum", &data.checksum),
+            ("compressor", "3lc"),
+            ("send", "gradients"),
+            ("split", "shared"),
+            ("participation", "1"),
+            ("dropout", "0"),
+            ("mask", "true"),
+            ("exchange", "server"),
+            ("workers", "4"),
+            ("steps", "600"),
+            ("batch", "32"),
+            ("optimizer", "momentum"),
+            ("weight decay", "0.0001"),
+            ("l1", "0"),
+            ("svrg", "0"),
+            ("clip", "off"),
+            ("learning rate", "cosine:from=0.01,to=0.0001"),
+            ("augment", "false"),
+            ("seed", "0"),
+            ("rules", "*.bias -> fp16, <1000 -> none"),
+            ("raw vectors", "true"),
+            ("raw below", "256"),
+            ("raw names", "conv norm"),
+        ];
+        let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(found, BTreeMap::from(expected));
     }
 }

@@ -29,12 +29,13 @@ mod rounds;
 mod run_rank;
 mod sample;
 mod session;
+pub mod settings;
 mod states;
 mod svrg;
 mod validation;
 mod worker;
 
-pub use config::{Payload, RunConfig, Straggler};
+pub use config::RunConfig;
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;
 pub use gradwire_exchange::plan;
@@ -42,12 +43,10 @@ pub use gradwire_models::tasks::{Metric, steps_per_epoch};
 pub use launch::run;
 pub use observer::Observer;
 pub use options::{RunOptions, Save};
-pub use record::{Equation1, Evaluation, RunRecord, Sent, StepRecord};
+pub use record::{Evaluation, RunRecord, Sent, StepRecord, TrafficEstimate};
 pub use run_rank::{deadline, run_rank};
+pub use settings::{Payload, Straggler, TrainingSettings};
 
 // Tests of the public interface are also compiled inside this crate.
 #[cfg(test)]
 extern crate self as gradwire_train;
-
-#[doc(hidden)]
-pub extern crate self as run;

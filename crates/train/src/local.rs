@@ -3,7 +3,7 @@
 use gradwire::{State, StateError};
 use gradwire_exchange::{DistributedOptimizer, Optimizer};
 
-use crate::config::Payload;
+use crate::settings::Payload;
 
 /// The worker's own parameters and optimizer. At the end of a round it sends the change of the parameters since the
 /// beginning of the round, or the parameters; then it continues from the common parameters.

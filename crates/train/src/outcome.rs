@@ -1,7 +1,7 @@
 //! The record of a finished run.
 
 use gradwire::Tensor;
-use gradwire_exchange::{Rule, digest};
+use gradwire_exchange::digest;
 
 use crate::diagnosis::Layer;
 use crate::record::{RunRecord, StepRecord};
@@ -23,7 +23,6 @@ impl Session<'_> {
         let sum = |value: fn(&StepRecord) -> f64| recorder.trace.iter().map(value).sum();
         RunRecord {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            model: config.model.to_string(),
             parameters: tensors.iter().map(Tensor::elements).sum(),
             tensors: tensors.len(),
             largest_tensor: tensors.iter().map(Tensor::elements).max().unwrap_or(0),
@@ -31,30 +30,10 @@ impl Session<'_> {
             data: config.data.name.clone(),
             data_checksum: config.data.checksum.clone(),
             compressor: config.compressor.to_string(),
-            exchange: config.exchange.to_string(),
-            send: config.send.to_string(),
-            split: config.split.to_string(),
-            participation: config.participation,
-            dropout: config.dropout,
-            mask: config.mask,
-            overlap: config.overlap,
-            rounds: rounds.count(),
-            workers: config.workers,
-            steps: config.steps,
-            batch: config.batch,
-            optimizer: config.optimizer.to_string(),
-            weight_decay: decimal(config.weight_decay),
-            l1: decimal(config.l1),
-            svrg: config.svrg,
-            straggler: config.straggler.map(|straggler| straggler.to_string()),
-            rules: config.rules.iter().map(Rule::to_string).collect(),
-            raw_vectors: config.raw_vectors,
-            raw_below: Some(config.raw_below),
-            raw_names: Some(config.raw_names.clone()),
-            learning_rate: config.learning_rate.to_string(),
-            augment: config.augment,
             seed: config.seed,
-            clip: config.clip.map(decimal),
+            settings: config.resolved(),
+            unsaid: Vec::new(),
+            rounds: rounds.count(),
             metric: self.metric(),
             quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
             bytes_up: sum(|record| record.bytes_up),
@@ -72,9 +51,4 @@ impl Session<'_> {
             diagnoses: recorder.diagnoses,
         }
     }
-}
-
-/// The `f64` that prints as the `f32` does: 0.0001 and not 0.00009999999747378752.
-fn decimal(x: f32) -> f64 {
-    x.to_string().parse().unwrap_or(f64::from(x))
 }

@@ -4,9 +4,10 @@
 use gradwire_exchange::{Exchange, Policy, fuse};
 use gradwire_models::tasks::Replica;
 
-use crate::config::{Payload, RunConfig};
+use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::rounds::Rounds;
+use crate::settings::Payload;
 
 /// The fewest bytes of a group, as `f32`: the fixed cost of a message is about that of sending as many on a fast
 /// network.

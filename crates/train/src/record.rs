@@ -1,10 +1,13 @@
 //! What a training run reports.
 
+use std::ops::{Deref, DerefMut};
+
 use gradwire_exchange::Exchange;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::diagnosis::{Diagnosis, Layer};
-use crate::plan::Plan;
+use crate::settings::TrainingSettings;
+use gradwire_exchange::plan::Plan;
 use gradwire_models::tasks::Metric;
 
 /// One step, averaged over workers. Times in seconds, bytes as the transport counted them.
@@ -103,9 +106,7 @@ pub struct Evaluation {
 pub struct RunRecord {
     /// gradwire's version.
     pub version: String,
-    /// The model.
-    pub model: String,
-    /// Its parameters.
+    /// Parameters of the model.
     pub parameters: usize,
     /// Its tensors.
     pub tensors: usize,
@@ -119,69 +120,21 @@ pub struct RunRecord {
     pub data_checksum: String,
     /// The compressor's spec.
     pub compressor: String,
-    /// The strategy.
-    pub exchange: String,
-    /// What workers sent: gradients, updates or weights.
-    #[serde(default = "gradients")]
-    pub send: String,
-    /// How the training set was split.
-    #[serde(default = "shared")]
-    pub split: String,
-    /// The part of the workers that took part in each round.
-    #[serde(default = "one")]
-    pub participation: f64,
-    /// The probability with which one of those failed to deliver.
-    #[serde(default)]
-    pub dropout: f64,
-    /// Whether workers forgot the momentum of what they had sent.
-    #[serde(default)]
-    pub mask: bool,
-    /// Whether gradients of the last layers were exchanged while those of the first were still being computed.
-    #[serde(default, skip_serializing_if = "is_off")]
-    pub overlap: bool,
+    /// The seed.
+    pub seed: u64,
+    /// The settings, which are the record's fields, too: `record.workers`.
+    #[serde(
+        flatten,
+        serialize_with = "TrainingSettings::write",
+        deserialize_with = "recorded_settings"
+    )]
+    pub settings: TrainingSettings,
+    /// Settings that a record of an earlier version does not say; the record has their defaults.
+    #[serde(flatten, skip_serializing, deserialize_with = "unsaid_settings")]
+    pub unsaid: Vec<&'static str>,
     /// Exchanges; 0 in records that do not say.
     #[serde(default)]
     pub rounds: u64,
-    /// Number of workers.
-    pub workers: usize,
-    /// Training steps.
-    pub steps: u64,
-    /// Examples per worker and step.
-    pub batch: usize,
-    /// The update rule.
-    pub optimizer: String,
-    /// ℓ2 penalty.
-    pub weight_decay: f64,
-    /// ℓ1 penalty.
-    #[serde(default)]
-    pub l1: f64,
-    /// Steps between snapshots of variance-reduced gradients; 0 for plain ones.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub svrg: u64,
-    /// The worker that was held up, and by how much.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub straggler: Option<String>,
-    /// Compressors of certain tensors.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<String>,
-    /// Whether tensors of one dimension or none travelled uncompressed.
-    #[serde(default)]
-    pub raw_vectors: bool,
-    /// Tensors with fewer elements travelled uncompressed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw_below: Option<usize>,
-    /// Tensors with one of these in their name did so, too; `None` in records that do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw_names: Option<Vec<String>>,
-    /// The learning-rate schedule.
-    pub learning_rate: String,
-    /// Whether training images were cropped and flipped.
-    pub augment: bool,
-    /// The seed.
-    pub seed: u64,
-    /// The bound on the norm of each worker's gradient.
-    #[serde(default)]
-    pub clip: Option<f64>,
     /// What the quality is measured in.
     #[serde(default)]
     pub metric: Metric,
@@ -214,11 +167,11 @@ pub struct RunRecord {
     pub diagnoses: Vec<Diagnosis>,
 }
 
-/// The factors of equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary compression",
-/// 2018), as a run had them: iterations × frequency × non-zeros × (position bits + value bits) ×
-/// receivers is what a worker sent, but for means, lengths and headers.
+/// An estimate of the bytes that a worker sent, by equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary
+/// compression", 2018), from the factors as a run had them: iterations × frequency × non-zeros × (position bits + value
+/// bits) × receivers. It leaves out means, lengths and headers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Equation1 {
+pub struct TrafficEstimate {
     /// Training steps.
     pub iterations: f64,
     /// Exchanges per step.
@@ -233,7 +186,7 @@ pub struct Equation1 {
     pub receivers: f64,
 }
 
-impl Equation1 {
+impl TrafficEstimate {
     /// The product, in bytes.
     pub fn bytes(&self) -> f64 {
         let a_round = self.nonzeros * (self.position_bits + self.value_bits);
@@ -241,44 +194,52 @@ impl Equation1 {
     }
 }
 
-fn gradients() -> String {
-    "gradients".to_owned()
-}
-
-fn shared() -> String {
-    "shared".to_owned()
-}
-
 fn is_nothing(seconds: &f64) -> bool {
     *seconds == 0.0
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+/// The settings of a record. Earlier versions left some out, and meant other values than today's defaults.
+fn recorded_settings<'de, D: Deserializer<'de>>(from: D) -> Result<TrainingSettings, D::Error> {
+    let mut settings =
+        TrainingSettings { mask: false, raw_vectors: false, ..TrainingSettings::default() };
+    settings.read_all(from)?;
+    Ok(settings)
 }
 
-fn is_off(switch: &bool) -> bool {
-    !switch
+fn unsaid_settings<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'static str>, D::Error> {
+    let said = TrainingSettings::default().read_all(from)?;
+    let mut unsaid = vec!["raw_below", "raw_names"];
+    unsaid.retain(|name| !said.contains(name));
+    Ok(unsaid)
 }
 
-fn one() -> f64 {
-    1.0
+impl Deref for RunRecord {
+    type Target = TrainingSettings;
+
+    fn deref(&self) -> &TrainingSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for RunRecord {
+    fn deref_mut(&mut self) -> &mut TrainingSettings {
+        &mut self.settings
+    }
 }
 
 impl RunRecord {
-    /// The factors of equation 1; `None` for a compressor whose elements take different numbers of
+    /// The traffic by equation 1 of the SBC paper; `None` for a compressor whose elements take different numbers of
     /// bits, for records that do not count elements, and where the number of receivers depends on
     /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
-    pub fn equation_1(&self) -> Option<Equation1> {
+    pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {
         let plan: Plan = self.compressor.parse().ok()?;
         if !plan.is_of_one() || !self.rules.is_empty() {
             return None;
         }
         let compressor = plan.first().compressor();
         let bits = f64::from(compressor.value_bits()?);
-        let exchange: Exchange = self.exchange.parse().ok()?;
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
-        let varies = match exchange {
+        let varies = match self.exchange {
             Exchange::ScatterReduce => !everyone,
             // Sums grow on their way; leaders send what members do not.
             Exchange::SparseAllReduce | Exchange::Hierarchical { .. } => true,
@@ -290,13 +251,13 @@ impl RunRecord {
         let Sent { sparse, dense, raw, position_bits } = self.sent;
         let position_bits = if compressor.positions_travel() { position_bits } else { 0.0 };
         let all = sparse + dense + raw;
-        (self.rounds > 0 && all > 0.0).then(|| Equation1 {
+        (self.rounds > 0 && all > 0.0).then(|| TrafficEstimate {
             iterations: self.steps as f64,
             frequency: self.rounds as f64 / self.steps as f64,
             nonzeros: all / self.rounds as f64,
             position_bits: position_bits / all,
             value_bits: ((sparse + dense) * bits + raw * 32.0) / all,
-            receivers: exchange.receivers(self.workers),
+            receivers: self.exchange.receivers(self.workers),
         })
     }
 

@@ -11,13 +11,14 @@ use gradwire_exchange::{
 use gradwire_models::tasks::{Replica, task_of};
 
 use crate::checkpoint::Checkpoint;
-use crate::config::{Payload, RunConfig};
+use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::local::LocalSteps;
 use crate::overlap;
-use crate::plan::Course;
 use crate::rounds::Rounds;
+use crate::settings::Payload;
 use crate::validation::task_config;
+use gradwire_exchange::plan::Course;
 
 /// The longest that a rank waits in rounds of many steps. One that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -96,7 +97,7 @@ impl<'a> Resolution<'a> {
     /// How long a rank waits for another: one without part in a round waits as long as the round lasts.
     pub(crate) fn deadline(&self, config: &RunConfig) -> Duration {
         let longest = u32::try_from(self.rounds.longest()).unwrap_or(u32::MAX);
-        config.deadline.saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline))
+        config.deadline().saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline()))
     }
 
     /// This rank's end of the exchange.

@@ -1,6 +1,6 @@
 //! Where the rounds of a run end: the steps after which ranks exchange.
 
-use crate::plan::Phase;
+use gradwire_exchange::plan::Phase;
 
 /// The rounds of a run. Each phase of the plan sets the number of steps of its rounds; a round also ends with its phase,
 /// and with the run.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use gradwire_exchange::StepReport;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::position_bits;
 use crate::record::Sent;
+use gradwire_exchange::plan::position_bits;
 
 /// What one worker measured in one step. Times in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

@@ -13,8 +13,9 @@
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
 
-use crate::config::{Payload, RunConfig};
+use crate::config::RunConfig;
 use crate::error::TrainError;
+use crate::settings::Payload;
 use gradwire_models::models::floats_of;
 use gradwire_models::tasks::Replica;
 
@@ -106,7 +107,7 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
     let each_step = config.compressor.first().every() == 1 && config.compressor.is_of_one();
     let conditions = [
         (config.data.task().is_of_images(), "a fixed set of training images"),
-        (!config.augment, "images as they are: leave augmentation off"),
+        (!config.augments(), "images as they are: leave augmentation off"),
         (config.send == Payload::Gradients, "gradients to be sent"),
         (everyone, "every worker in every round"),
         (each_step, "one compressor, and an exchange at each step: leave out every="),

@@ -21,20 +21,21 @@ fn what_servers_do_is_on_record() {
 
 #[test]
 fn local_steps_send_the_sum() {
-    let record = train(&RunConfig { steps: 5, ..config("none:every=2", "all-reduce") });
+    let record = train(&config("none:every=2", "all-reduce").with(|c| c.steps = 5));
     let sent: Vec<bool> = record.trace.iter().map(|step| step.bytes_up > 0.0).collect();
     // The last step always exchanges.
     assert_eq!(sent, [false, true, false, true, true]);
 
     // The sum of two gradients at the same parameters is twice the mean gradient of their batches
     // together: plain descent takes the step of the wide batch at twice the rate.
-    let plain = |every: &str, workers: usize, steps, rate: &str| RunConfig {
-        steps,
-        workers,
-        optimizer: "sgd".parse().unwrap(),
-        weight_decay: 0.0,
-        learning_rate: rate.parse().unwrap(),
-        ..config(every, "all-reduce")
+    let plain = |every: &str, workers: usize, steps, rate: &str| {
+        config(every, "all-reduce").with(|c| {
+            c.steps = steps;
+            c.workers = workers;
+            c.optimizer = "sgd".parse().unwrap();
+            c.weight_decay = 0.0;
+            c.learning_rate = rate.parse().unwrap();
+        })
     };
     let local = train(&plain("none:every=2", 1, 8, "0.05"));
     let wide = train(&plain("none", 2, 4, "0.1"));
@@ -45,7 +46,7 @@ fn local_steps_send_the_sum() {
 }
 
 #[test]
-fn equation_1_is_what_the_transport_counted_but_for_framing() {
+fn the_traffic_estimate_is_what_the_transport_counted_but_for_framing() {
     for (compressor, exchange) in [
         ("topk:ratio=0.01,every=4", "all-gather"),
         ("topk:ratio=0.05", "server"),
@@ -55,18 +56,18 @@ fn equation_1_is_what_the_transport_counted_but_for_framing() {
         ("randomk:ratio=0.1", "all-reduce"),
         ("randomk:ratio=0.1", "all-gather"),
     ] {
-        equation_1_holds(compressor, exchange, 0);
+        the_estimate_holds(compressor, exchange, 0);
     }
     // Of the parameters 30 910 travel raw.
     for compressor in ["fp16", "topk:ratio=0.05"] {
-        equation_1_holds(compressor, "server", 100_000);
+        the_estimate_holds(compressor, "server", 100_000);
     }
 }
 
-fn equation_1_holds(compressor: &str, exchange: &str, raw_below: usize) {
-    let config = RunConfig { workers: 3, raw_below, ..config(compressor, exchange) };
+fn the_estimate_holds(compressor: &str, exchange: &str, raw_below: usize) {
+    let config = config(compressor, exchange).with(|c| (c.workers, c.raw_below) = (3, raw_below));
     let record = train(&config);
-    let equation = record.equation_1().unwrap();
+    let equation = record.traffic_estimate().unwrap();
     let ratio = record.bytes_up / equation.bytes();
     assert!((0.97..1.03).contains(&ratio), "{compressor}, {exchange}: {ratio}, {equation:?}");
 }
@@ -82,14 +83,13 @@ fn a_budget_of_bytes_is_kept_and_used() {
         ("sbc within 40kB", "scatter-reduce", 1.0),
         ("sbc within 30kB", "server", 0.5),
     ] {
-        let config = RunConfig {
-            workers: 4,
-            steps: 24,
-            batch: 4,
-            participation: part,
-            learning_rate: rate.parse().unwrap(),
-            ..config(plan, exchange)
-        };
+        let config = config(plan, exchange).with(|c| {
+            c.workers = 4;
+            c.steps = 24;
+            c.batch = 4;
+            c.participation = part;
+            c.learning_rate = rate.parse().unwrap();
+        });
         let record = train(&config);
         let budget: f64 =
             plan.split_once("within ").unwrap().1.trim_end_matches("kB").parse().unwrap();
@@ -101,15 +101,15 @@ fn a_budget_of_bytes_is_kept_and_used() {
 #[test]
 fn tensors_travel_by_rules() {
     let rules = ["*.bias -> none", "matrices -> onebit"].map(|rule| rule.parse().unwrap()).to_vec();
-    let config = RunConfig { steps: 4, rules, ..config("none", "all-gather") };
+    let config = config("none", "all-gather").with(|c| (c.steps, c.rules) = (4, rules));
     let ruled = train(&config);
-    let plain = train(&RunConfig { rules: Vec::new(), ..config.clone() });
+    let plain = train(&config.clone().with(|c| c.rules = Vec::new()));
     // All but the biases are matrices.
     assert!(ruled.bytes_up * 20.0 < plain.bytes_up, "{} and {}", ruled.bytes_up, plain.bytes_up);
-    assert_eq!(ruled.rules, ["*.bias -> none", "matrices -> onebit"]);
+    assert_eq!(ruled.rules, config.rules);
     // The product counts the bits of one compressor.
-    assert!(ruled.equation_1().is_none() && plain.equation_1().is_some());
-    let budget = RunConfig { compressor: "topk within 1MB".parse().unwrap(), ..config };
+    assert!(ruled.traffic_estimate().is_none() && plain.traffic_estimate().is_some());
+    let budget = config.with(|c| c.compressor = "topk within 1MB".parse().unwrap());
     let error = run(&budget, &(), &RunOptions::default()).unwrap_err().to_string();
     assert!(error.contains("no rules beside it"), "{error}");
 }

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn the_loss_falls_and_the_record_tells_all() {
-    let config = RunConfig { steps: 60, evaluate_every: 25, ..config("3lc", "server") };
+    let config = config("3lc", "server").with(|c| (c.steps, c.evaluate_every) = (60, 25));
     let record = train(&config);
     let losses = losses(&record);
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
@@ -30,12 +30,13 @@ fn the_loss_falls_and_the_record_tells_all() {
 #[test]
 fn the_same_configuration_gives_the_same_bits() {
     for (compressor, exchange) in [("terngrad", "all-gather"), ("topk", "server:servers=2")] {
-        let config = RunConfig { workers: 3, augment: true, ..config(compressor, exchange) };
+        let config =
+            config(compressor, exchange).with(|c| (c.workers, c.augment) = (3, Some(true)));
         let (once, again) = (train(&config), train(&config));
         assert_eq!(once.digest, again.digest);
         assert_eq!(losses(&once), losses(&again));
         assert_eq!(once.evaluations, again.evaluations);
-        let other = train(&RunConfig { seed: 6, ..config });
+        let other = train(&config.with(|c| c.seed = 6));
         assert_ne!(once.digest, other.digest);
     }
 }
@@ -43,8 +44,8 @@ fn the_same_configuration_gives_the_same_bits() {
 #[test]
 fn workers_share_the_batch_of_one() {
     // Four quarters of a batch have the mean gradient of the whole.
-    let one = RunConfig { workers: 1, batch: 32, ..config("none", "all-reduce") };
-    let four = RunConfig { workers: 4, batch: 8, ..config("none", "all-reduce") };
+    let one = config("none", "all-reduce").with(|c| (c.workers, c.batch) = (1, 32));
+    let four = config("none", "all-reduce").with(|c| (c.workers, c.batch) = (4, 8));
     for (one, four) in losses(&train(&one)).iter().zip(losses(&train(&four))) {
         assert!((one - four).abs() < 1e-3, "{one} is not {four}");
     }
@@ -52,13 +53,8 @@ fn workers_share_the_batch_of_one() {
 
 #[test]
 fn many_learners_share_a_few_cores() {
-    let config = RunConfig {
-        model: "mlp:8".parse().unwrap(),
-        workers: 128,
-        batch: 1,
-        steps: 3,
-        ..config("adacomp", "all-gather")
-    };
+    let config = config("adacomp", "all-gather")
+        .with(|c| (c.model, c.workers, c.batch, c.steps) = ("mlp:8".parse().unwrap(), 128, 1, 3));
     let record = train(&config);
     assert_eq!((record.workers, record.trace.len()), (128, 3));
     assert_eq!(record.digest, train(&config).digest);
@@ -66,13 +62,12 @@ fn many_learners_share_a_few_cores() {
 
 #[test]
 fn residual_networks_train_with_the_first_workers_statistics() {
-    let config = RunConfig {
-        model: "resnet8".parse().unwrap(),
-        steps: 3,
-        batch: 4,
-        augment: true,
-        ..config("3lc:s=1.75", "server")
-    };
+    let config = config("3lc:s=1.75", "server").with(|c| {
+        c.model = "resnet8".parse().unwrap();
+        c.steps = 3;
+        c.batch = 4;
+        c.augment = Some(true);
+    });
     let (once, again) = (train(&config), train(&config));
     assert_eq!(once.digest, again.digest);
     assert_eq!(once.evaluations, again.evaluations);
@@ -81,7 +76,7 @@ fn residual_networks_train_with_the_first_workers_statistics() {
 #[test]
 fn a_penalty_shrinks_weights() {
     let norm = |l1| {
-        let config = RunConfig { l1, weight_decay: 0.0, ..config("none", "all-reduce") };
+        let config = config("none", "all-reduce").with(|c| (c.l1, c.weight_decay) = (l1, 0.0));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.state");
         let save = Some(Save { path: path.clone(), every: 0, keep: 1 });

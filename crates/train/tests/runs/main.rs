@@ -13,7 +13,6 @@ mod text;
 mod updates;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use gradwire_models::data::{Content, Dataset};
 use gradwire_train::*;

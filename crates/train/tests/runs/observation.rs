@@ -9,7 +9,7 @@ use super::*;
 fn diagnoses_cover_every_layer_and_continue_after_a_resumption() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = RunConfig { diagnose_every: 3, steps: 10, ..config("topk", "server") };
+    let config = config("topk", "server").with(|c| (c.diagnose_every, c.steps) = (3, 10));
     let whole = train(&config);
     let steps: Vec<u64> = whole.diagnoses.iter().map(|diagnosis| diagnosis.step).collect();
     assert_eq!(steps, [3, 6, 9, 10]);
@@ -41,11 +41,8 @@ impl Observer for Warned {
 #[test]
 fn momentum_in_both_memory_and_optimizer_gives_a_warning() {
     let warnings = |compressor: &str, optimizer: &str| {
-        let config = RunConfig {
-            optimizer: optimizer.parse().unwrap(),
-            steps: 2,
-            ..config(compressor, "server")
-        };
+        let config = config(compressor, "server")
+            .with(|c| (c.optimizer, c.steps) = (optimizer.parse().unwrap(), 2));
         let warned = Warned::default();
         run(&config, &warned, &RunOptions::default()).unwrap();
         warned.0.into_inner().unwrap()

@@ -8,16 +8,15 @@ use super::*;
 
 /// A small run of this model, with overlap or without.
 fn config(model: &str, compressor: &str, exchange: &str, overlap: bool) -> RunConfig {
-    RunConfig {
-        model: model.parse().unwrap(),
-        data: Arc::new(embedded_sized(3, 60, 30)),
-        batch: 4,
-        steps: 6,
-        overlap,
-        evaluate_every: 3,
-        evaluate_at_most: 30,
-        ..super::config(compressor, exchange)
-    }
+    super::config(compressor, exchange).with(|c| {
+        c.model = model.parse().unwrap();
+        c.data = Arc::new(embedded_sized(3, 60, 30));
+        c.batch = 4;
+        c.steps = 6;
+        c.overlap = overlap;
+        c.evaluate_every = 3;
+        c.evaluate_at_most = 30;
+    })
 }
 
 #[test]
@@ -46,11 +45,10 @@ fn digests_are_those_of_runs_without_overlap() {
 
 #[test]
 fn weights_of_shards_and_plans_are_kept() {
-    let plain = RunConfig {
-        split: "shards:sizes=3+1".parse().unwrap(),
-        ..config("lenet5", "topk:ratio=0.1 until 0.5 then topk:ratio=0.01", "all-gather", false)
-    };
-    let early = RunConfig { overlap: true, ..plain.clone() };
+    let plain =
+        config("lenet5", "topk:ratio=0.1 until 0.5 then topk:ratio=0.01", "all-gather", false)
+            .with(|c| c.split = "shards:sizes=3+1".parse().unwrap());
+    let early = plain.clone().with(|c| c.overlap = true);
     assert_eq!(train(&early).digest, train(&plain).digest);
 }
 
@@ -60,7 +58,7 @@ fn scatter_reduce_by_tensor_is_deterministic_and_learns_as_well() {
     let first = train(&early);
     assert_eq!(first.digest, train(&early).digest);
     let losses = |run: &RunRecord| run.trace.iter().map(|step| step.loss).sum::<f64>();
-    let plain = train(&RunConfig { overlap: false, ..early });
+    let plain = train(&early.with(|c| c.overlap = false));
     assert!((losses(&first) / losses(&plain) - 1.0).abs() < 0.05);
 }
 
@@ -94,7 +92,7 @@ fn a_stopped_run_goes_on_bit_for_bit_with_overlap_or_without() {
 
         let options = RunOptions { resume: Some(path), ..RunOptions::default() };
         assert_eq!(run(&config, &(), &options).unwrap().digest, whole.digest, "{exchange}");
-        let plain = run(&RunConfig { overlap: false, ..config.clone() }, &(), &options);
+        let plain = run(&config.clone().with(|c| c.overlap = false), &(), &options);
         if exchange == "scatter-reduce" {
             let message = plain.unwrap_err().to_string();
             assert!(message.contains("of each tensor with 2 workers"), "{message}");
@@ -102,17 +100,15 @@ fn a_stopped_run_goes_on_bit_for_bit_with_overlap_or_without() {
             assert_eq!(plain.unwrap().digest, whole.digest, "{exchange}");
         }
         // Another number of workers takes over what these have left.
-        let three = RunConfig { workers: 3, ..config };
+        let three = config.with(|c| c.workers = 3);
         assert_eq!(run(&three, &(), &options).unwrap().trace.len(), 6, "{exchange}");
     }
 }
 
 #[test]
 fn a_run_that_diverges_ends() {
-    let config = RunConfig {
-        learning_rate: "1e30".parse().unwrap(),
-        ..config("lenet5", "none", "all-gather", true)
-    };
+    let config = config("lenet5", "none", "all-gather", true)
+        .with(|c| c.learning_rate = "1e30".parse().unwrap());
     let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
     assert!(message.contains("lower the learning rate"), "{message}");
 }
@@ -122,16 +118,22 @@ fn what_does_not_go_with_overlap_is_refused_with_the_remedy() {
     let base = || config("lenet5", "3lc", "all-gather", true);
     let text = super::text::config("3lc");
     for (config, part) in [
-        (RunConfig { overlap: true, exchange: "all-gather".parse().unwrap(), ..text }, "images"),
-        (RunConfig { exchange: "server".parse().unwrap(), ..base() }, "take all-reduce"),
-        (RunConfig { exchange: "hierarchical".parse().unwrap(), ..base() }, "take all-reduce"),
-        (RunConfig { send: Payload::Updates, ..base() }, "send gradients"),
-        (RunConfig { participation: 0.5, ..base() }, "participation at 1"),
-        (RunConfig { dropout: 0.1, ..base() }, "dropout at 0"),
+        (
+            text.with(|c| {
+                c.overlap = true;
+                c.exchange = "all-gather".parse().unwrap();
+            }),
+            "images",
+        ),
+        (base().with(|c| c.exchange = "server".parse().unwrap()), "take all-reduce"),
+        (base().with(|c| c.exchange = "hierarchical".parse().unwrap()), "take all-reduce"),
+        (base().with(|c| c.send = Payload::Updates), "send gradients"),
+        (base().with(|c| c.participation = 0.5), "participation at 1"),
+        (base().with(|c| c.dropout = 0.1), "dropout at 0"),
         (config("lenet5", "topk within 1MB", "all-gather", true), "give a compressor"),
-        (RunConfig { clip: Some(1.0), ..base() }, "leave clip off"),
-        (RunConfig { l1: 0.1, ..base() }, "leave l1 at 0"),
-        (RunConfig { svrg: 5, ..base() }, "leave svrg at 0"),
+        (base().with(|c| c.clip = Some(1.0)), "leave clip off"),
+        (base().with(|c| c.l1 = 0.1), "leave l1 at 0"),
+        (base().with(|c| c.svrg = 5), "leave svrg at 0"),
         (config("lenet5", "3lc:every=2", "all-gather", true), "every=1"),
         (config("lenet5", "none until 0.5 then none:every=2", "all-gather", true), "every=1"),
         (config("lenet5", "variance", "all-gather", true), "another compressor"),

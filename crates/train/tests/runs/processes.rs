@@ -9,19 +9,18 @@ use super::*;
 
 fn config(compressor: &str, exchange: &str) -> RunConfig {
     let config = super::text::config(compressor);
-    RunConfig {
-        model: "lenet5".parse().unwrap(),
-        data: std::sync::Arc::new(gradwire_models::data::embedded_sized(3, 60, 30)),
-        batch: 4,
-        steps: 10,
-        optimizer: "momentum".parse().unwrap(),
-        learning_rate: "0.01".parse().unwrap(),
-        clip: None,
-        exchange: exchange.parse().unwrap(),
-        workers: 3,
-        evaluate_every: 4,
-        ..config
-    }
+    config.with(|c| {
+        c.model = "lenet5".parse().unwrap();
+        c.data = std::sync::Arc::new(gradwire_models::data::embedded_sized(3, 60, 30));
+        c.batch = 4;
+        c.steps = 10;
+        c.optimizer = "momentum".parse().unwrap();
+        c.learning_rate = "0.01".parse().unwrap();
+        c.clip = None;
+        c.exchange = exchange.parse().unwrap();
+        c.workers = 3;
+        c.evaluate_every = 4;
+    })
 }
 
 /// The result of each rank.
@@ -84,14 +83,13 @@ fn processes_have_the_bits_of_threads() {
 
 #[test]
 fn statistics_and_shards_are_the_same_too() {
-    let config = RunConfig {
-        model: "resnet8".parse().unwrap(),
-        split: "shards:sizes=3+2+1".parse().unwrap(),
-        participation: 0.7,
-        batch: 2,
-        steps: 5,
-        ..config("topk", "all-gather")
-    };
+    let config = config("topk", "all-gather").with(|c| {
+        c.model = "resnet8".parse().unwrap();
+        c.split = "shards:sizes=3+2+1".parse().unwrap();
+        c.participation = 0.7;
+        c.batch = 2;
+        c.steps = 5;
+    });
     let here = run(&config, &(), &RunOptions::default()).unwrap();
     let apart = first(ranks(&config, &RunOptions::default(), &no_observer));
     assert_eq!((apart.digest, apart.evaluations), (here.digest, here.evaluations));
@@ -108,7 +106,7 @@ impl Observer for StopAt {
 
 #[test]
 fn a_run_stopped_as_processes_resumes_as_threads_and_the_reverse() {
-    let config = RunConfig { steps: 40, ..config("onebit", "server") };
+    let config = config("onebit", "server").with(|c| c.steps = 40);
     let whole = run(&config, &(), &RunOptions::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
@@ -132,7 +130,7 @@ fn a_run_stopped_as_processes_resumes_as_threads_and_the_reverse() {
 
 #[test]
 fn processes_stopped_after_a_saved_step_save_it_once() {
-    let config = RunConfig { steps: 40, ..config("topk:ratio=0.1", "all-gather") };
+    let config = config("topk:ratio=0.1", "all-gather").with(|c| c.steps = 40);
     let whole = run(&config, &(), &RunOptions::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
@@ -153,8 +151,8 @@ fn processes_stopped_after_a_saved_step_save_it_once() {
 #[test]
 fn ranks_of_different_configurations_are_told_what_differs() {
     let base = config("3lc", "all-gather");
-    differ(&base, &RunConfig { batch: 5, ..base.clone() }, ["batch 5", "batch 4"]);
-    differ(&base, &RunConfig { overlap: true, ..base.clone() }, ["overlap true", "overlap false"]);
+    differ(&base, &base.clone().with(|c| c.batch = 5), ["batch 5", "batch 4"]);
+    differ(&base, &base.clone().with(|c| c.overlap = true), ["overlap true", "overlap false"]);
     let transport = in_process::connect(2, in_process::Options::default()).remove(0);
     let error = run_rank(&base, &(), &RunOptions::default(), Box::new(transport)).unwrap_err();
     assert!(error.to_string().contains("3 ranks, and 2 were started"), "{error}");

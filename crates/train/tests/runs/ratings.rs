@@ -20,17 +20,16 @@ fn data() -> Arc<Dataset> {
 }
 
 fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
-    RunConfig {
-        model: model.parse().unwrap(),
-        data,
-        batch: 16,
-        steps: 200,
-        optimizer: "adam".parse().unwrap(),
-        learning_rate: "0.005".parse().unwrap(),
-        clip: None,
-        evaluate_every: 0,
-        ..super::text::config("none")
-    }
+    super::text::config("none").with(|c| {
+        c.model = model.parse().unwrap();
+        c.data = data;
+        c.batch = 16;
+        c.steps = 200;
+        c.optimizer = "adam".parse().unwrap();
+        c.learning_rate = "0.005".parse().unwrap();
+        c.clip = None;
+        c.evaluate_every = 0;
+    })
 }
 
 #[test]
@@ -54,7 +53,10 @@ fn two_workers_learn_what_one_does() {
     alone.workers = 1;
     alone.batch = 16;
     alone.steps = 5;
-    let two = RunConfig { workers: 2, batch: 8, ..alone.clone() };
+    let two = alone.clone().with(|c| {
+        c.workers = 2;
+        c.batch = 8;
+    });
     let [one, two] = [alone, two].map(|config| run(&config, &(), &RunOptions::default()).unwrap());
     for (a, b) in one.trace.iter().zip(&two.trace) {
         assert!((a.loss - b.loss).abs() < 1e-4, "{} and {}", a.loss, b.loss);
@@ -69,7 +71,7 @@ fn models_and_splits_that_do_not_fit_ratings_are_refused() {
     };
     refused(config("lenet5", data()), "choose ncf");
     refused(config("ncf", Arc::new(embedded_sized(0, 20, 10))), "choose mlp");
-    let by_classes = RunConfig { split: "classes".parse().unwrap(), ..config("ncf", data()) };
+    let by_classes = config("ncf", data()).with(|c| c.split = "classes".parse().unwrap());
     refused(by_classes, "take shared or shards");
-    refused(RunConfig { augment: true, ..config("ncf", data()) }, "leave them off");
+    refused(config("ncf", data()).with(|c| c.augment = Some(true)), "leave them off");
 }

@@ -26,17 +26,16 @@ fn data() -> Arc<Dataset> {
 }
 
 fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
-    RunConfig {
-        model: model.parse().unwrap(),
-        data,
-        batch: 4,
-        steps: 12,
-        optimizer: "rmsprop".parse().unwrap(),
-        learning_rate: "0.001".parse().unwrap(),
-        clip: None,
-        evaluate_every: 0,
-        ..super::text::config("none")
-    }
+    super::text::config("none").with(|c| {
+        c.model = model.parse().unwrap();
+        c.data = data;
+        c.batch = 4;
+        c.steps = 12;
+        c.optimizer = "rmsprop".parse().unwrap();
+        c.learning_rate = "0.001".parse().unwrap();
+        c.clip = None;
+        c.evaluate_every = 0;
+    })
 }
 
 #[test]
@@ -57,9 +56,6 @@ fn models_and_splits_that_do_not_fit_masks_are_refused() {
     };
     refused(config("lenet5", data()), "choose unet");
     refused(config("unet", Arc::new(embedded_sized(0, 40, 10))), "images by masks");
-    refused(RunConfig { augment: true, ..config("unet", data()) }, "not their masks");
-    refused(
-        RunConfig { split: "classes".parse().unwrap(), ..config("unet", data()) },
-        "take shared",
-    );
+    refused(config("unet", data()).with(|c| c.augment = Some(true)), "not their masks");
+    refused(config("unet", data()).with(|c| c.split = "classes".parse().unwrap()), "take shared");
 }

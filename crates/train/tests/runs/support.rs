@@ -2,11 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use gradwire_models::Split;
 use gradwire_models::data::{Dataset, embedded_sized};
-use gradwire_train::{Observer, Payload, RunConfig, RunOptions, RunRecord, run};
+use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainingSettings, run};
 
 /// A few digits, the same for all tests.
 pub(crate) fn digits() -> Arc<Dataset> {
@@ -16,39 +14,19 @@ pub(crate) fn digits() -> Arc<Dataset> {
 }
 
 pub(crate) fn config(compressor: &str, exchange: &str) -> RunConfig {
-    RunConfig {
+    let settings = TrainingSettings {
         model: "mlp".parse().unwrap(),
-        data: digits(),
-        compressor: compressor.parse().unwrap(),
-        send: Payload::Gradients,
-        split: Split::Shared,
-        participation: 1.0,
-        dropout: 0.0,
-        mask: true,
-        overlap: false,
         exchange: exchange.parse().unwrap(),
         workers: 2,
         steps: 12,
         batch: 16,
-        optimizer: "momentum".parse().unwrap(),
-        weight_decay: 1e-4,
-        l1: 0.0,
-        svrg: 0,
-        clip: None,
         learning_rate: "cosine:from=0.05".parse().unwrap(),
-        augment: false,
-        seed: 5,
-        raw_vectors: true,
-        raw_below: 256,
-        raw_names: Vec::new(),
-        rules: Vec::new(),
-        evaluate_every: 0,
         evaluate_at_most: 100,
-        deadline: Duration::from_secs(60),
-        check_every: 4,
-        straggler: None,
-        diagnose_every: 0,
-    }
+        deadline_s: 60.0,
+        ..TrainingSettings::default()
+    };
+    RunConfig::new(settings, digits(), compressor.parse().unwrap())
+        .with(|c| (c.seed, c.check_every) = (5, 4))
 }
 
 pub(crate) fn train(config: &RunConfig) -> RunRecord {

@@ -4,22 +4,21 @@ use super::*;
 use gradwire_models::data::embedded_sized;
 
 fn config(compressor: &str, svrg: u64) -> RunConfig {
-    RunConfig {
-        model: "mlp:16,tanh".parse().unwrap(),
-        data: Arc::new(embedded_sized(1, 64, 20)),
-        compressor: compressor.parse().unwrap(),
-        batch: 8,
-        steps: 16,
-        optimizer: "sgd".parse().unwrap(),
-        learning_rate: "0.05".parse().unwrap(),
-        clip: None,
-        exchange: "all-gather".parse().unwrap(),
-        raw_vectors: false,
-        raw_below: 0,
-        svrg,
-        evaluate_every: 0,
-        ..super::text::config("none")
-    }
+    super::text::config("none").with(|c| {
+        c.model = "mlp:16,tanh".parse().unwrap();
+        c.data = Arc::new(embedded_sized(1, 64, 20));
+        c.compressor = compressor.parse().unwrap();
+        c.batch = 8;
+        c.steps = 16;
+        c.optimizer = "sgd".parse().unwrap();
+        c.learning_rate = "0.05".parse().unwrap();
+        c.clip = None;
+        c.exchange = "all-gather".parse().unwrap();
+        c.raw_vectors = false;
+        c.raw_below = 0;
+        c.svrg = svrg;
+        c.evaluate_every = 0;
+    })
 }
 
 fn done(config: &RunConfig) -> RunRecord {
@@ -59,8 +58,8 @@ fn a_snapshot_costs_one_exact_exchange() {
 fn away_from_the_snapshot_differences_and_its_mean_make_up_the_gradient() {
     // With batches that are the whole set together, what is sent and the mean at the snapshot add up to the plain
     // gradient, wherever the parameters have gone since.
-    let plain = RunConfig { batch: 32, ..config("none", 0) };
-    let reduced = RunConfig { svrg: 6, ..plain.clone() };
+    let plain = config("none", 0).with(|c| c.batch = 32);
+    let reduced = plain.clone().with(|c| c.svrg = 6);
     let [plain, reduced] = [done(&plain), done(&reduced)];
     for (plain, reduced) in plain.trace.iter().zip(&reduced.trace) {
         assert!((plain.loss - reduced.loss).abs() < 1e-5, "{} {}", plain.loss, reduced.loss);
@@ -95,11 +94,11 @@ fn settings_that_variance_reduction_does_not_work_with_are_refused() {
         assert!(message.contains("svrg") && message.contains(word), "'{word}': {message}");
     };
     let base = || config("lpc-svrg", 4);
-    refused(RunConfig { augment: true, ..base() }, "augmentation");
-    refused(RunConfig { exchange: "server".parse().unwrap(), ..base() }, "servers");
-    refused(RunConfig { compressor: "topk:every=2".parse().unwrap(), ..base() }, "every=");
-    refused(RunConfig { compressor: "variance".parse().unwrap(), ..base() }, "variance");
-    refused(RunConfig { send: Payload::Updates, ..base() }, "gradients");
-    refused(RunConfig { participation: 0.5, ..base() }, "every worker");
-    refused(RunConfig { svrg: 3, ..super::text::config("none") }, "training images");
+    refused(base().with(|c| c.augment = Some(true)), "augmentation");
+    refused(base().with(|c| c.exchange = "server".parse().unwrap()), "servers");
+    refused(base().with(|c| c.compressor = "topk:every=2".parse().unwrap()), "every=");
+    refused(base().with(|c| c.compressor = "variance".parse().unwrap()), "variance");
+    refused(base().with(|c| c.send = Payload::Updates), "gradients");
+    refused(base().with(|c| c.participation = 0.5), "every worker");
+    refused(super::text::config("none").with(|c| c.svrg = 3), "training images");
 }

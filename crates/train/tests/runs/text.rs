@@ -3,7 +3,6 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use gradwire_models::Split;
 use gradwire_models::data::{Text, Unit, embedded_sized};
 
 /// A text in which each symbol follows from the one before, mostly.
@@ -29,40 +28,24 @@ fn text(train: usize, test: usize) -> Arc<Dataset> {
 }
 
 pub(super) fn config(compressor: &str) -> RunConfig {
-    RunConfig {
+    let settings = TrainingSettings {
         model: "charlstm:12".parse().unwrap(),
-        // Two workers, three streams each, of 167 tokens: four chunks an epoch.
-        data: text(1000, 200),
-        compressor: compressor.parse().unwrap(),
-        send: Payload::Gradients,
-        split: Split::Shared,
-        participation: 1.0,
-        dropout: 0.0,
-        mask: true,
-        overlap: false,
-        exchange: "server".parse().unwrap(),
         workers: 2,
         steps: 10,
         batch: 3,
         optimizer: "sgd".parse().unwrap(),
         weight_decay: 0.0,
-        l1: 0.0,
-        svrg: 0,
         clip: Some(5.0),
         learning_rate: "0.5".parse().unwrap(),
-        augment: false,
-        seed: 5,
-        raw_vectors: true,
         raw_below: 64,
-        raw_names: Vec::new(),
-        rules: Vec::new(),
-        evaluate_every: 4,
         evaluate_at_most: 100,
-        deadline: Duration::from_secs(60),
-        check_every: 4,
-        straggler: None,
-        diagnose_every: 0,
-    }
+        deadline_s: 60.0,
+        ..TrainingSettings::default()
+    };
+    // Two workers, three streams each, of 167 tokens: four chunks an epoch.
+    let data = text(1000, 200);
+    RunConfig::new(settings, data, compressor.parse().unwrap())
+        .with(|c| (c.seed, c.evaluate_every, c.check_every) = (5, 4, 4))
 }
 
 fn train(config: &RunConfig) -> RunRecord {
@@ -71,19 +54,18 @@ fn train(config: &RunConfig) -> RunRecord {
 
 #[test]
 fn perplexity_begins_with_the_vocabulary_and_falls() {
-    let first = train(&RunConfig { learning_rate: "1e-9".parse().unwrap(), ..config("none") });
+    let first = train(&config("none").with(|c| c.learning_rate = "1e-9".parse().unwrap()));
     assert!((first.quality - 6.0).abs() < 0.1, "{}", first.quality);
     assert_eq!(first.metric, Metric::Perplexity);
     let evaluated: Vec<_> = first.evaluations.iter().map(|e| (e.step, e.examples)).collect();
     assert_eq!(evaluated, [(4, 100), (8, 100), (10, 199)]);
 
-    let record = train(&RunConfig {
-        model: "charlstm:32".parse().unwrap(),
-        steps: 300,
-        learning_rate: "1".parse().unwrap(),
-        evaluate_every: 0,
-        ..config("none")
-    });
+    let record = train(&config("none").with(|c| {
+        c.model = "charlstm:32".parse().unwrap();
+        c.steps = 300;
+        c.learning_rate = "1".parse().unwrap();
+        c.evaluate_every = 0;
+    }));
     let last = record.evaluations.last().unwrap();
     assert!((last.quality - last.loss.exp()).abs() < 1e-9);
     // Seven of eight symbols can be known: an entropy of 0.73, a perplexity of 2.
@@ -93,21 +75,22 @@ fn perplexity_begins_with_the_vocabulary_and_falls() {
 
 #[test]
 fn the_same_configuration_gives_the_same_bits() {
-    let config = RunConfig { workers: 3, ..config("terngrad") };
+    let config = config("terngrad").with(|c| c.workers = 3);
     let (once, again) = (train(&config), train(&config));
     assert_eq!((&once.digest, &once.evaluations), (&again.digest, &again.evaluations));
-    assert_ne!(once.digest, train(&RunConfig { seed: 6, ..config.clone() }).digest);
-    assert_ne!(once.digest, train(&RunConfig { clip: None, ..config.clone() }).digest);
+    assert_ne!(once.digest, train(&config.clone().with(|c| c.seed = 6)).digest);
+    assert_ne!(once.digest, train(&config.clone().with(|c| c.clip = None)).digest);
 }
 
 #[test]
 fn evaluations_do_not_depend_on_the_number_of_workers() {
     // One worker and two compute the same first parameters' perplexity, bit for bit.
-    let still = |workers| RunConfig {
-        workers,
-        steps: 1,
-        learning_rate: "1e-30".parse().unwrap(),
-        ..config("none")
+    let still = |workers| {
+        config("none").with(|c| {
+            c.workers = workers;
+            c.steps = 1;
+            c.learning_rate = "1e-30".parse().unwrap();
+        })
     };
     assert_eq!(train(&still(1)).evaluations, train(&still(2)).evaluations);
 }
@@ -131,7 +114,7 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
             assert_eq!(resumed.digest, whole.digest, "{compressor}, stopped after {stop}");
             assert_eq!(resumed.quality, whole.quality);
             // A bound on gradients is part of the configuration.
-            let other = RunConfig { clip: None, ..config.clone() };
+            let other = config.clone().with(|c| c.clip = None);
             let message = run(&other, &(), &options).unwrap_err().to_string();
             assert!(message.contains("clip = 5") && message.contains("off"), "{message}");
         }
@@ -143,19 +126,19 @@ fn data_and_model_must_fit_each_other() {
     let base = || config("none");
     let images = || Arc::new(embedded_sized(1, 40, 10));
     for (config, parts) in [
-        (RunConfig { model: "lenet5".parse().unwrap(), ..base() }, ["chain", "text", "lenet5"]),
-        (RunConfig { data: images(), ..base() }, ["digits", "images", "charlstm:12"]),
-        (RunConfig { data: text(215, 20), ..base() }, ["215 characters", "2 workers", "36"]),
-        (RunConfig { data: text(1000, 1), ..base() }, ["test text", "two", "characters"]),
-        (RunConfig { augment: true, ..base() }, ["crops", "images", "text"]),
-        (RunConfig { clip: Some(0.0), ..base() }, ["bound", "norm", "positive"]),
-        (RunConfig { clip: Some(f32::NAN), ..base() }, ["bound", "norm", "positive"]),
+        (base().with(|c| c.model = "lenet5".parse().unwrap()), ["chain", "text", "lenet5"]),
+        (base().with(|c| c.data = images()), ["digits", "images", "charlstm:12"]),
+        (base().with(|c| c.data = text(215, 20)), ["215 characters", "2 workers", "36"]),
+        (base().with(|c| c.data = text(1000, 1)), ["test text", "two", "characters"]),
+        (base().with(|c| c.augment = Some(true)), ["crops", "images", "text"]),
+        (base().with(|c| c.clip = Some(0.0)), ["bound", "norm", "positive"]),
+        (base().with(|c| c.clip = Some(f32::NAN)), ["bound", "norm", "positive"]),
     ] {
         let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
         assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     }
     assert!(
-        run(&RunConfig { data: text(216, 20), steps: 2, ..base() }, &(), &RunOptions::default())
+        run(&base().with(|c| (c.data, c.steps) = (text(216, 20), 2)), &(), &RunOptions::default())
             .is_ok()
     );
 }

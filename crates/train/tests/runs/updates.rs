@@ -6,16 +6,14 @@ use super::*;
 
 /// A configuration in which workers take local steps and send updates.
 fn updates(compressor: &str, exchange: &str) -> RunConfig {
-    RunConfig { send: Payload::Updates, ..config(compressor, exchange) }
+    config(compressor, exchange).with(|c| c.send = Payload::Updates)
 }
 
 #[test]
 fn the_mean_update_of_plain_descent_is_the_update_of_the_mean_gradient() {
-    let plain = |send| RunConfig {
-        send,
-        optimizer: "sgd".parse().unwrap(),
-        weight_decay: 0.0,
-        ..config("none", "all-gather")
+    let plain = |send| {
+        config("none", "all-gather")
+            .with(|c| (c.send, c.optimizer, c.weight_decay) = (send, "sgd".parse().unwrap(), 0.0))
     };
     let (gradients, updates) = (train(&plain(Payload::Gradients)), train(&plain(Payload::Updates)));
     for (a, b) in losses(&gradients).into_iter().zip(losses(&updates)) {
@@ -29,12 +27,11 @@ fn a_single_worker_trains_alike_whatever_the_length_of_rounds() {
     // After each exchange it continues from its own parameters, with its momentum.
     for optimizer in ["momentum", "adam"] {
         let alone = |compressor: &str| {
-            let config = RunConfig {
-                workers: 1,
-                optimizer: optimizer.parse().unwrap(),
-                learning_rate: "0.01".parse().unwrap(),
-                ..updates(compressor, "all-gather")
-            };
+            let config = updates(compressor, "all-gather").with(|c| {
+                c.workers = 1;
+                c.optimizer = optimizer.parse().unwrap();
+                c.learning_rate = "0.01".parse().unwrap();
+            });
             train(&config)
         };
         let (often, rarely) = (alone("none"), alone("none:every=5"));
@@ -52,7 +49,7 @@ fn a_single_worker_trains_alike_whatever_the_length_of_rounds() {
 #[test]
 fn masking_forgets_the_momentum_of_what_was_sent() {
     let masked = |mask, compressor: &str| {
-        train(&RunConfig { mask, ..updates(compressor, "all-gather") }).digest
+        train(&updates(compressor, "all-gather").with(|c| c.mask = mask)).digest
     };
     assert_ne!(masked(true, "topk:ratio=0.1"), masked(false, "topk:ratio=0.1"));
     assert_eq!(masked(true, "none"), masked(false, "none"), "without sparsity nothing is masked");
@@ -65,17 +62,16 @@ fn federated_runs_resume_bit_for_bit_on_every_exchange() {
     for exchange in ["all-gather", "scatter-reduce", "server:servers=2"] {
         for compressor in ["topk:ratio=0.05,every=3", "topk:every=2 until 0.5 then topk:ratio=0.1"]
         {
-            let whole = RunConfig {
-                workers: 4,
-                split: "dirichlet:alpha=1".parse().unwrap(),
-                participation: 0.5,
-                dropout: 0.2,
-                optimizer: "adam".parse().unwrap(),
-                learning_rate: "0.001".parse().unwrap(),
-                raw_vectors: false,
-                raw_below: 0,
-                ..updates(compressor, exchange)
-            };
+            let whole = updates(compressor, exchange).with(|c| {
+                c.workers = 4;
+                c.split = "dirichlet:alpha=1".parse().unwrap();
+                c.participation = 0.5;
+                c.dropout = 0.2;
+                c.optimizer = "adam".parse().unwrap();
+                c.learning_rate = "0.001".parse().unwrap();
+                c.raw_vectors = false;
+                c.raw_below = 0;
+            });
             let expected = train(&whole);
             let stop = StopAfter { steps: 6, asked: AtomicU64::new(0) };
             let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
@@ -91,9 +87,9 @@ fn federated_runs_resume_bit_for_bit_on_every_exchange() {
 
 #[test]
 fn workers_with_more_examples_count_for_more() {
-    let sizes = |sizes: &str| RunConfig {
-        split: format!("shards:sizes={sizes}").parse().unwrap(),
-        ..updates("none", "all-gather")
+    let sizes = |sizes: &str| {
+        updates("none", "all-gather")
+            .with(|c| c.split = format!("shards:sizes={sizes}").parse().unwrap())
     };
     // The same parts of different sizes are different shards, and other weights.
     assert_ne!(train(&sizes("1+1")).digest, train(&sizes("1+5")).digest);
@@ -104,28 +100,28 @@ fn workers_with_more_examples_count_for_more() {
 #[test]
 fn weights_are_averaged_as_updates_are() {
     // Without compression the mean of weights is the common ones and the mean change.
-    let plain = |send| RunConfig {
-        send,
-        weight_decay: 0.0,
-        learning_rate: "0.05".parse().unwrap(),
-        ..config("none:every=3", "all-gather")
+    let plain = |send| {
+        config("none:every=3", "all-gather").with(|c| {
+            c.send = send;
+            c.weight_decay = 0.0;
+            c.learning_rate = "0.05".parse().unwrap();
+        })
     };
     let (updates, weights) = (train(&plain(Payload::Updates)), train(&plain(Payload::Weights)));
     for (updates, weights) in losses(&updates).iter().zip(losses(&weights)) {
         assert!((updates - weights).abs() < 1e-4, "{updates} is not {weights}");
     }
     for exchange in ["server", "scatter-reduce"] {
-        let config = RunConfig { steps: 9, ..plain(Payload::Weights) };
-        let config = RunConfig {
-            exchange: exchange.parse().unwrap(),
-            compressor: "entropy-bits:every=3".parse().unwrap(),
-            ..config
-        };
+        let config = plain(Payload::Weights).with(|c| c.steps = 9);
+        let config = config.with(|c| {
+            c.exchange = exchange.parse().unwrap();
+            c.compressor = "entropy-bits:every=3".parse().unwrap();
+        });
         let record = train(&config);
         assert!(record.bits_up() < 4.0, "{}", record.bits_up());
         assert!(record.trace[8].loss < record.trace[0].loss, "{exchange}");
     }
-    let sparse = RunConfig { compressor: "topk".parse().unwrap(), ..plain(Payload::Weights) };
+    let sparse = plain(Payload::Weights).with(|c| c.compressor = "topk".parse().unwrap());
     let error = run(&sparse, &(), &RunOptions::default()).unwrap_err().to_string();
     assert!(error.contains("weights travel whole"), "{error}");
 }

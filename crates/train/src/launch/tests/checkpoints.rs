@@ -24,11 +24,8 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
     .enumerate()
     {
         let path = folder.path().join(format!("{at}.state"));
-        let mut config = RunConfig {
-            optimizer: optimizer.parse().unwrap(),
-            evaluate_every: 4,
-            ..config(compressor, exchange)
-        };
+        let mut config = config(compressor, exchange)
+            .with(|c| (c.optimizer, c.evaluate_every) = (optimizer.parse().unwrap(), 4));
         if at == 0 {
             config.model = "lenet5".parse().unwrap();
         }
@@ -60,15 +57,14 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
 fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = RunConfig {
-        model: "resnet8".parse().unwrap(),
-        workers: 3,
-        steps: 6,
-        batch: 2,
-        participation: 0.4,
-        evaluate_every: 1,
-        ..config("topk", "all-gather")
-    };
+    let config = config("topk", "all-gather").with(|c| {
+        c.model = "resnet8".parse().unwrap();
+        c.workers = 3;
+        c.steps = 6;
+        c.batch = 2;
+        c.participation = 0.4;
+        c.evaluate_every = 1;
+    });
     let stop = StopAfter { steps: 4, asked: AtomicU64::new(0) };
     let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     let stopped = run(&config, &stop, &RunOptions { save, ..RunOptions::default() });
@@ -82,12 +78,8 @@ fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
 fn checkpoints_are_written_at_intervals_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = RunConfig {
-        model: "resnet8".parse().unwrap(),
-        batch: 2,
-        steps: 5,
-        ..config("3lc", "server")
-    };
+    let config = config("3lc", "server")
+        .with(|c| (c.model, c.batch, c.steps) = ("resnet8".parse().unwrap(), 2, 5));
     let save = Some(Save { path: path.clone(), every: 2, keep: 1 });
     let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
     let state = State::read(&path).unwrap();
@@ -105,7 +97,7 @@ fn checkpoints_are_written_at_intervals_and_at_the_end() {
 fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let original = RunConfig { steps: 2, ..config("3lc", "server") };
+    let original = config("3lc", "server").with(|c| c.steps = 2);
     let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     run(&original, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
 
@@ -113,28 +105,22 @@ fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
     let refused = |changed: RunConfig| run(&changed, &(), &options).unwrap_err().to_string();
     let base = || original.clone();
     for (changed, parts) in [
-        (RunConfig { model: "lenet5".parse().unwrap(), ..base() }, ["model = mlp", "lenet5"]),
+        (base().with(|c| c.model = "lenet5".parse().unwrap()), ["model = mlp", "lenet5"]),
+        (base().with(|c| c.compressor = "onebit".parse().unwrap()), ["compressor = 3lc", "onebit"]),
+        (base().with(|c| c.seed = 9), ["seed = 5", "9"]),
+        (base().with(|c| c.steps = 4), ["steps = 2", "4"]),
+        (base().with(|c| c.batch = 4), ["batch = 16", "4"]),
+        (base().with(|c| c.optimizer = "sgd".parse().unwrap()), ["optimizer = momentum", "sgd"]),
         (
-            RunConfig { compressor: "onebit".parse().unwrap(), ..base() },
-            ["compressor = 3lc", "onebit"],
-        ),
-        (RunConfig { seed: 9, ..base() }, ["seed = 5", "9"]),
-        (RunConfig { steps: 4, ..base() }, ["steps = 2", "4"]),
-        (RunConfig { batch: 4, ..base() }, ["batch = 16", "4"]),
-        (
-            RunConfig { optimizer: "sgd".parse().unwrap(), ..base() },
-            ["optimizer = momentum", "sgd"],
-        ),
-        (
-            RunConfig { exchange: "all-gather".parse().unwrap(), ..base() },
+            base().with(|c| c.exchange = "all-gather".parse().unwrap()),
             ["exchange = server", "all-gather"],
         ),
         (
-            RunConfig { learning_rate: "0.1".parse().unwrap(), ..base() },
+            base().with(|c| c.learning_rate = "0.1".parse().unwrap()),
             ["learning rate = cosine", "0.1"],
         ),
         (
-            RunConfig { data: Arc::new(embedded_sized(2, 20, 10)), ..base() },
+            base().with(|c| c.data = Arc::new(embedded_sized(2, 20, 10))),
             ["data checksum", "run.state"],
         ),
     ] {
@@ -159,12 +145,11 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
         // Basu et al. 2019, algorithm 2: each synchronises when it likes.
         ("server:mode=async", "updates", "qsparse-local:every=4"),
     ] {
-        let config = RunConfig {
-            send: send.parse().unwrap(),
-            optimizer: "sgd".parse().unwrap(),
-            steps: 40,
-            ..config(compressor, exchange)
-        };
+        let config = config(compressor, exchange).with(|c| {
+            c.send = send.parse().unwrap();
+            c.optimizer = "sgd".parse().unwrap();
+            c.steps = 40;
+        });
         let save = Some(Save { path: path.clone(), every: 20, keep: 2 });
         let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
         let losses: Vec<f64> = whole.trace.iter().map(|step| step.loss).collect();
@@ -184,13 +169,14 @@ fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
     for exchange in ["server:mode=async", "server:stale=1,servers=2"] {
-        let config = RunConfig { workers: 2, steps: 20, ..config("topk:ratio=0.1", exchange) };
+        let config = config("topk:ratio=0.1", exchange).with(|c| (c.workers, c.steps) = (2, 20));
         let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
         let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
         run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
         for workers in [1, 3, 5] {
             let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
-            let resumed = run(&RunConfig { workers, ..config.clone() }, &(), &options).unwrap();
+            let resumed =
+                run(&config.clone().with(|c| c.workers = workers), &(), &options).unwrap();
             assert_eq!((resumed.trace.len(), resumed.workers), (20, workers), "{exchange}");
         }
     }
@@ -200,12 +186,12 @@ fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
 fn a_hierarchy_goes_on_with_as_many_workers_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = RunConfig { workers: 3, steps: 20, ..config("topk", "hierarchical") };
+    let config = config("topk", "hierarchical").with(|c| (c.workers, c.steps) = (3, 20));
     let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
     let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
     run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
     let options = RunOptions { resume: Some(path), ..RunOptions::default() };
-    let other = RunConfig { workers: 2, ..config.clone() };
+    let other = config.clone().with(|c| c.workers = 2);
     let error = run(&other, &(), &options).unwrap_err().to_string();
     assert!(error.contains("workers = 3") && error.contains("configure 3"), "{error}");
     assert_eq!(run(&config, &(), &options).unwrap().trace.len(), 20);
@@ -230,14 +216,14 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
         means
     };
     for exchange in ["all-gather", "server", "scatter-reduce"] {
-        let config = RunConfig { workers: 4, steps: 20, ..config("topk:ratio=0.01", exchange) };
+        let config = config("topk:ratio=0.01", exchange).with(|c| (c.workers, c.steps) = (4, 20));
         let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
         let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
         run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
         let before = left(&config);
         assert!(before.values().any(|sum| sum.abs() > 1e-3), "{before:?}");
         for workers in [1, 2, 3, 6] {
-            let other = RunConfig { workers, ..config.clone() };
+            let other = config.clone().with(|c| c.workers = workers);
             let after = left(&other);
             // What an owner in a scatter-reduce has left of means comes on top.
             if exchange != "scatter-reduce" {

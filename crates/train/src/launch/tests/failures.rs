@@ -50,7 +50,10 @@ impl DistributedOptimizer for Breaks {
 
 /// The error of a run whose worker 1 breaks.
 fn broken(exchange: &str, how: fn(u64) -> Option<ExchangeError>) -> TrainError {
-    let config = RunConfig { workers: 3, evaluate_every: 2, ..config("3lc", exchange) };
+    let config = config("3lc", exchange).with(|c| {
+        c.workers = 3;
+        c.evaluate_every = 2;
+    });
     run_wrapped(&config, &(), &RunOptions::default(), &|rank, inner| {
         if rank == 1 { Box::new(Breaks { inner, how }) } else { inner }
     })
@@ -75,8 +78,11 @@ fn a_worker_that_dies_ends_the_run_with_its_own_error() {
 
 #[test]
 fn backup_workers_may_be_late() {
-    let config =
-        RunConfig { workers: 3, steps: 20, evaluate_every: 8, ..config("3lc", "server:backup=1") };
+    let config = config("3lc", "server:backup=1").with(|c| {
+        c.workers = 3;
+        c.steps = 20;
+        c.evaluate_every = 8;
+    });
     let record = run_wrapped(&config, &(), &RunOptions::default(), &|rank, inner| {
         let slow = |_| {
             std::thread::sleep(Duration::from_millis(20));
@@ -109,13 +115,19 @@ fn impossible_configurations_are_refused_before_anything_runs() {
         Arc::new(Dataset { content, ..(*data).clone() })
     };
     for (config, part) in [
-        (RunConfig { workers: 0, ..base() }, "at least one worker"),
-        (RunConfig { steps: 0, ..base() }, "at least one step"),
-        (RunConfig { batch: 0, ..base() }, "one example"),
-        (RunConfig { data: empty(), ..base() }, "one training"),
-        (RunConfig { weight_decay: -1.0, ..base() }, "weight decay"),
-        (RunConfig { evaluate_every: 1, evaluate_at_most: 0, ..base() }, "at least one image"),
-        (RunConfig { straggler: "2=0.1".parse().ok(), ..base() }, "workers 0 to 1"),
+        (base().with(|c| c.workers = 0), "at least one worker"),
+        (base().with(|c| c.steps = 0), "at least one step"),
+        (base().with(|c| c.batch = 0), "one example"),
+        (base().with(|c| c.data = empty()), "one training"),
+        (base().with(|c| c.weight_decay = -1.0), "weight decay"),
+        (
+            base().with(|c| {
+                c.evaluate_every = 1;
+                c.evaluate_at_most = 0;
+            }),
+            "at least one image",
+        ),
+        (base().with(|c| c.straggler = "2=0.1".parse().ok()), "workers 0 to 1"),
         (config("3lc", "all-reduce"), "scatter-reduce"),
         (config("3lc", "server:servers=7"), "7 servers cannot share 6 tensors"),
     ] {
@@ -126,16 +138,15 @@ fn impossible_configurations_are_refused_before_anything_runs() {
 
 #[test]
 fn everyone_waits_for_a_straggler() {
-    let held = RunConfig {
-        straggler: Some("1=0.03".parse().unwrap()),
-        steps: 4,
-        ..config("3lc", "all-gather")
-    };
+    let held = config("3lc", "all-gather").with(|c| {
+        c.straggler = Some("1=0.03".parse().unwrap());
+        c.steps = 4;
+    });
     let record = train(&held);
     // Worker 0, which is in no hurry either, brings the mean up to the delay.
     assert!(record.trace.iter().all(|step| step.wall >= 0.03), "{:?}", record.trace);
-    assert_eq!(record.digest, train(&RunConfig { straggler: None, ..held }).digest);
-    assert_eq!(record.straggler.as_deref(), Some("1=0.03"));
+    assert_eq!(record.digest, train(&held.with(|c| c.straggler = None)).digest);
+    assert_eq!(record.straggler.unwrap().to_string(), "1=0.03");
     for nonsense in ["1", "x=1", "1=-1", "1=inf", "=1"] {
         let error = nonsense.parse::<Straggler>().unwrap_err();
         assert!(error.contains(nonsense) && error.contains("3=0.2"), "{error}");

@@ -12,16 +12,15 @@ use super::*;
 
 /// A small run of this model, with overlap or without.
 fn config(model: &str, compressor: &str, exchange: &str, overlap: bool) -> RunConfig {
-    RunConfig {
-        model: model.parse().unwrap(),
-        data: Arc::new(embedded_sized(3, 60, 30)),
-        batch: 4,
-        steps: 6,
-        overlap,
-        evaluate_every: 3,
-        evaluate_at_most: 30,
-        ..super::config(compressor, exchange)
-    }
+    super::config(compressor, exchange).with(|c| {
+        c.model = model.parse().unwrap();
+        c.data = Arc::new(embedded_sized(3, 60, 30));
+        c.batch = 4;
+        c.steps = 6;
+        c.overlap = overlap;
+        c.evaluate_every = 3;
+        c.evaluate_at_most = 30;
+    })
 }
 
 /// The calls of a worker's exchange.
@@ -106,7 +105,7 @@ fn logged(
 
 #[test]
 fn gradients_are_handed_over_between_the_beginning_of_a_step_and_its_end() {
-    let config = RunConfig { steps: 2, ..config("lenet5", "3lc", "all-gather", true) };
+    let config = config("lenet5", "3lc", "all-gather", true).with(|c| c.steps = 2);
     let (result, log) = logged(&config, |_, _| {});
     result.unwrap();
     let step = |step| {
@@ -131,11 +130,10 @@ fn steep(step: u64, parameters: &mut [Vec<f32>]) {
 #[test]
 fn a_gradient_that_is_not_finite_is_named_though_it_has_been_sent() {
     for overlap in [false, true] {
-        let config = RunConfig {
-            weight_decay: 0.0,
-            check_every: 0,
-            ..config("mlp:100-200", "none", "all-gather", overlap)
-        };
+        let config = config("mlp:100-200", "none", "all-gather", overlap).with(|c| {
+            c.weight_decay = 0.0;
+            c.check_every = 0;
+        });
         let (result, log) = logged(&config, steep);
         let error = result.unwrap_err();
         let TrainError::Gradient { tensor, step: 2, .. } = &error else { panic!("{error}") };

@@ -11,15 +11,16 @@ use crate::rotation::earlier;
 
 /// Every exchange, with residuals on the way where it has any; local steps, a plan and overlap.
 fn all() -> Vec<(&'static str, RunConfig)> {
-    let of = |compressor: &str, exchange: &str| RunConfig {
-        model: "mlp:8".parse().unwrap(),
-        workers: 3,
-        steps: 24,
-        batch: 2,
-        ..config(compressor, exchange)
+    let of = |compressor: &str, exchange: &str| {
+        config(compressor, exchange).with(|c| {
+            c.model = "mlp:8".parse().unwrap();
+            c.workers = 3;
+            c.steps = 24;
+            c.batch = 2;
+        })
     };
-    let overlapped = RunConfig { overlap: true, ..of("topk:ratio=0.05", "all-gather") };
-    let local = RunConfig { send: Payload::Updates, ..of("qsparse-local:every=4", "all-gather") };
+    let overlapped = of("topk:ratio=0.05", "all-gather").with(|c| c.overlap = true);
+    let local = of("qsparse-local:every=4", "all-gather").with(|c| c.send = Payload::Updates);
     vec![
         ("all-reduce", of("randomk:ratio=0.1", "all-reduce")),
         ("all-reduce, no residual", of("none", "all-reduce")),
@@ -82,7 +83,7 @@ fn a_stop_after_a_saved_step_saves_it_once() {
 fn an_incomplete_checkpoint_counts_as_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.state");
-    let config = RunConfig { workers: 3, ..config("none", "all-reduce") };
+    let config = config("none", "all-reduce").with(|c| c.workers = 3);
     let save = Some(Save { path: path.clone(), every: 5, keep: 2 });
     let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
     assert_eq!(saved(&path, &config), [12, 10]);

@@ -1,40 +1,85 @@
-//! Seconds to compress and decompress tensors of several sizes: Figure 9 of the survey of compressed communication (Xu
-//! et al. 2020), which times each method alone, thirty times.
+//! Figure 9 of the survey: seconds to compress and decompress tensors of several sizes. It times each method alone, thirty
+//! times.
 
 use std::hint::black_box;
 
 use gradwire::Spec;
 
+use super::paper;
 use crate::TestbedError;
 use crate::bench::Bench;
+use crate::experiment::Experiment;
 use crate::format::significant;
 use crate::plot::{Chart, Point, Scale, Series};
+use crate::reproduce::findings::page;
+use crate::reproduce::study::{About, Charts, Report, Results, Study};
+use crate::runner::Progress;
 use crate::table::Grid;
 
-/// The figure's name on the command line.
-pub const ID: &str = "grace-fig9";
-/// What it is, in a line.
-pub const SUMMARY: &str =
-    "latency of compression and decompression by size of the input, in the survey (Figure 9)";
+/// Figure 9.
+pub(crate) struct Figure9;
 
 /// Elements of the inputs: 0.1, 1, 10 and 100 MB.
-pub const ELEMENTS: [usize; 4] = [25_000, 250_000, 2_500_000, 25_000_000];
+const ELEMENTS: [usize; 4] = [25_000, 250_000, 2_500_000, 25_000_000];
 /// Repetitions, as in the survey.
-pub const REPETITIONS: usize = 30;
-/// Seconds after which a method that takes long is repeated no more, once it was three times.
-pub const ENOUGH: f64 = 10.0;
+const REPETITIONS: usize = 30;
+/// A method is not repeated further when its repetitions have taken this many seconds, and were [`LEAST`] or more.
+const ENOUGH: f64 = 10.0;
 /// The fewest repetitions.
 const LEAST: usize = 3;
 
+impl Study for Figure9 {
+    fn about(&self) -> About {
+        About::of(
+            "grace-fig9",
+            "latency of compression and decompression by size of the input, in the survey (Figure \
+             9)",
+            paper::CITATION,
+        )
+    }
+
+    fn experiment(&self, _: usize) -> Option<Experiment> {
+        None
+    }
+
+    /// Times the compressors, which takes minutes.
+    fn report(
+        &self,
+        results: &Results<'_>,
+        progress: &dyn Progress,
+    ) -> Result<Report, TestbedError> {
+        let mut all = Vec::new();
+        for elements in ELEMENTS {
+            for spec in &paper::specs() {
+                if progress.stop() {
+                    let done = format!("{} measurements are done", all.len());
+                    return Err(TestbedError::Stopped(done));
+                }
+                progress.note(&format!("{spec}, {elements} elements"));
+                all.push(Latency::measure(spec, elements, REPETITIONS)?);
+            }
+        }
+        let grid = grid(&all);
+        let text = format!(
+            "{}.\n\nMedian of {REPETITIONS} repetitions [least–greatest], fewer where they would take more than {ENOUGH} \
+             seconds, on one core.\n\n{}",
+            paper::CITATION,
+            grid.markdown(),
+        );
+        let charts: Charts = vec![("latency.svg".to_owned(), Box::new(chart(&all)))];
+        Ok(page(self, results.command, &text, &charts, vec![grid.terminal()]))
+    }
+}
+
 /// What one compressor took on one size.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Latency {
+struct Latency {
     /// The spec.
-    pub compressor: String,
+    compressor: String,
     /// Elements of the tensor.
-    pub elements: usize,
+    elements: usize,
     /// Seconds of each repetition, from the least to the greatest.
-    pub seconds: Vec<f64>,
+    seconds: Vec<f64>,
 }
 
 impl Latency {
@@ -42,7 +87,7 @@ impl Latency {
     ///
     /// # Errors
     /// If the compressor refuses the tensor.
-    pub fn measure(spec: &Spec, elements: usize, repetitions: usize) -> Result<Self, TestbedError> {
+    fn measure(spec: &Spec, elements: usize, repetitions: usize) -> Result<Self, TestbedError> {
         let mut bench = Bench::new(spec, elements);
         let mut once = || {
             let start = std::time::Instant::now();
@@ -68,7 +113,7 @@ impl Latency {
 }
 
 /// Median, least and greatest latency by compressor and size.
-pub fn grid(all: &[Latency]) -> Grid {
+fn grid(all: &[Latency]) -> Grid {
     let mut sizes: Vec<usize> = all.iter().map(|one| one.elements).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -91,7 +136,7 @@ pub fn grid(all: &[Latency]) -> Grid {
 }
 
 /// Latency over size: a line for each compressor through its medians, with bars from the least to the greatest.
-pub fn chart(all: &[Latency]) -> Chart {
+fn chart(all: &[Latency]) -> Chart {
     let series = names(all).into_iter().enumerate().map(|(colour, name)| {
         let of = all.iter().filter(|one| one.compressor == name);
         let points = of.map(|one| {
