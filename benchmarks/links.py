@@ -1,6 +1,6 @@
-"""Time per step and time to a fixed accuracy of gradient hooks on one link.
+"""Measures time per step and time to a fixed accuracy of communication hooks on a link.
 
-Run as every rank by scripts/links; rank 0 appends a JSON line for each hook to --out.
+scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out.
 """
 
 import argparse
@@ -21,23 +21,23 @@ GRADWIRE = ("int8", "3lc", "sbc:p=0.01", "topk:ratio=0.1", "topk:ratio=0.01", "p
 
 
 def register(model, hook):
-    """Gives a model a hook by name; gradwire's handle, if it is one of its."""
+    """Registers a hook by name; returns the handle of a gradwire hook."""
     if hook == "no hook":
         return None
     if hook == "fp16_compress_hook":
         return model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     if hook == "powerSGD_hook":
-        # Its defaults, but that it compresses from the tenth step on and not from the thousandth.
+        # The defaults, except that it compresses from the tenth step on, not from the thousandth.
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=10)
         return model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     return gradwire.torch.register(model, hook)
 
 
 def measure(task, hook, seconds, limit):
-    """Trains until the target, the cap of steps or of time; evaluation is not in the time."""
+    """Trains until the target or the limit of steps or time is reached; evaluation is not timed."""
     torch.manual_seed(0)
-    # The collectives that PowerSGD's hook chains to one another must not meet those of another bucket: over gloo
-    # they then wait for one another for good. A limit that is given makes one bucket of all.
+    # PowerSGD's hook chains collectives, and over gloo those of two buckets deadlock. An explicit limit puts all
+    # parameters into one bucket.
     buckets = {"bucket_cap_mb": 26} if hook == "powerSGD_hook" else {}
     model = DistributedDataParallel(task.model(), **buckets)
     handle, optimizer = register(model, hook), task.optimizer(model)
@@ -52,7 +52,7 @@ def measure(task, hook, seconds, limit):
         if limit is None and (step + 1) % task.every == 0:
             with torch.no_grad():
                 best = max(best, task.measure(model.module))
-            # One rank's clock decides for all.
+            # The clock of rank 0 decides for all ranks.
             verdict = torch.tensor([best, total])
             dist.broadcast(verdict, 0)
             if verdict[0] >= task.target:
@@ -74,11 +74,11 @@ def measure(task, hook, seconds, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", choices=sorted(TASKS), default="cnn")
-    parser.add_argument("--rate", default="none", help="what the link was throttled to, for the record")
-    parser.add_argument("--seconds", type=float, default=60.0, help="training time after which a hook is given up")
+    parser.add_argument("--rate", default="none", help="the rate of the link, for the record")
+    parser.add_argument("--seconds", type=float, default=60.0, help="training time after which a hook is stopped")
     parser.add_argument("--hooks", nargs="*", default=[*PYTORCH, *GRADWIRE])
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--steps", type=int, help="time so many steps and do not look at the target")
+    parser.add_argument("--steps", type=int, help="time this number of steps, without evaluation")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -89,7 +89,7 @@ def main():
             found = measure(task, hook, options.seconds, options.steps)
             record = {"task": options.task, "rate": options.rate, "ranks": dist.get_world_size(), "hook": hook, **found}
             if dist.get_rank() == 0:
-                print(f"{options.task} {options.rate} {hook}: {found['step_ms']:.1f} ms a step, "
+                print(f"{options.task} {options.rate} {hook}: {found['step_ms']:.1f} ms per step, "
                       f"best {found['best']:.3f}, target after {found['steps_to_target']} steps, {found['seconds']:.1f} s", flush=True)
                 with open(options.out, "a") as file:
                     file.write(json.dumps(record) + "\n")

@@ -1,4 +1,4 @@
-"""The tables of results/pytorch-links/README.md, from its runs.jsonl."""
+"""Prints the tables of results/pytorch-links/README.md from its runs.jsonl."""
 
 import json
 import statistics
@@ -6,7 +6,7 @@ import sys
 
 RATES = ("10mbit", "100mbit", "1gbit", "none")
 PYTORCH = ("no hook", "fp16_compress_hook", "powerSGD_hook")
-# Of PowerSGD, before it begins (start_powerSGD_iter in links.py).
+# The number of steps before PowerSGD compresses (start_powerSGD_iter in links.py).
 PLAIN_STEPS = 10
 
 
@@ -55,7 +55,7 @@ def table(runs, task, ranks):
 
 
 def reckon(run, steps, runs):
-    """Seconds of so many steps; PowerSGD's first ones are those of no hook."""
+    """Estimates the seconds of a number of steps; the first ones of PowerSGD take as long as without a hook."""
     plain = next((r for r in runs if (r["hook"], r["rate"]) == ("no hook", run["rate"])), run)
     first = min(steps, PLAIN_STEPS) if run["hook"] == "powerSGD_hook" else 0
     return (first * plain["step_ms"] + (steps - first) * run["step_ms"]) / 1e3

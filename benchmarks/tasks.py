@@ -1,4 +1,4 @@
-"""A CNN on MNIST and an LSTM on Shakespeare, from the files under GRADWIRE_DATA."""
+"""The benchmark tasks: a CNN on MNIST and an LSTM on Shakespeare, with data from GRADWIRE_DATA."""
 
 import gzip
 import os
@@ -13,7 +13,7 @@ def _folder(name):
     root = os.environ.get("GRADWIRE_DATA")
     folder = Path(root or ".") / name
     if root is None or not folder.is_dir():
-        raise SystemExit(f"set GRADWIRE_DATA to the folder that holds {name}/")
+        raise SystemExit(f"no data set {name}; set GRADWIRE_DATA to the folder that contains {name}/")
     return folder
 
 
@@ -38,7 +38,7 @@ class Cnn(nn.Module):
 
 
 class Mnist:
-    """Digits; the measure is accuracy on the first 1000 test images."""
+    """MNIST; measures accuracy on the first 1000 test images."""
 
     target, cap_steps, every = 0.95, 600, 20
 
@@ -71,7 +71,7 @@ class Mnist:
 
 
 class CharLstm(nn.Module):
-    """An embedding, an LSTM and a layer to characters: 610 thousand parameters."""
+    """An embedding, an LSTM and an output layer: 610 thousand parameters."""
 
     def __init__(self, characters):
         super().__init__()
@@ -84,7 +84,7 @@ class CharLstm(nn.Module):
 
 
 class Shakespeare:
-    """Next characters; the measure is accuracy on 200 windows of the last tenth of the text."""
+    """Next-character prediction; measures accuracy on 200 windows of the last tenth of the text."""
 
     target, cap_steps, every = 0.35, 600, 20
 

@@ -1,5 +1,5 @@
-//! What must hold of any bytes: checked by the fuzz targets as they invent them, and by `crates/core/tests/corpus.rs`
-//! over those that were kept.
+//! What must hold for any bytes. The fuzz targets check it on generated inputs, and `crates/core/tests/corpus.rs` on the
+//! inputs that were kept.
 
 use std::sync::OnceLock;
 
@@ -7,96 +7,35 @@ use gradwire::frame::{Frame, FrameError};
 use gradwire::registry::REGISTRY;
 use gradwire::{Decoder, Encoder, Entry, Floats, Spec, State, Tensor};
 
-/// What decodes another way than a compressor's defaults. Its place says which input means it, so add at the end.
-const CONFIGURATIONS: &[&str] = &[
-    "8bit:code=huffman,ef=off",
-    "qsgd:s=4,bucket=0,code=elias",
-    "qsgd:s=10,bucket=100,norm=max,code=huffman,ef=on",
-    "lpc-svrg:w=5",
-    "lpc-svrg:lambda=0.25,code=huffman,ef=on",
-    "natural:code=huffman,ef=off",
-    "3lc:zre=off",
-    "entropy-bits:bits=7,code=fixed,ef=on",
-    "topk:ratio=0.02",
-    "topk:ratio=0.4",
-    "topk:positions=raw",
-    "topk:ratio=0.05,select=sampled,positions=bitmap",
-    "dgc:ratio=0.02",
-    "sgc:ratio=0.02",
-    "sbc:p=0.02",
-    "sbc:p=0.02,golomb=derived",
-    "sbc:p=0.02,mean=bf16",
-    "sbc:p=0.02,select=sampled",
-    "dryden:ratio=0.05",
-    "adacomp:fc=60",
-    "adacomp:fc=60,code=records",
-    "adacomp:factor=3,code=records",
-    "local-selection:fc=60",
-    "qsparse-local:ratio=0.1",
-    "qsparse-local:ratio=0.5,select=randomk,s=3,bucket=0,scale=off,code=huffman",
-    "qsparse-local:ratio=0.1,quantizer=sign",
-    "randomk:ratio=0.1",
-    "powersgd:rank=2",
-    "gradzip:rank=3,lambda=0.01",
-    "gradiveq:slice=16,keep=3",
-    "sketched-sgd:ratio=0.01,rows=3",
-    "atomo:atoms=entries,budget=l2",
-    "atomo:atoms=entries,s=100,ef=on",
-    "atomo:s=12",
-    "sketchml:groups=4",
-    "sketchml:buckets=16,groups=1,rows=3,load=2,keys=bytes",
-    "randomk:ratio=0.1,indices=independent",
-    "randomk:ratio=0.9,unbiased=on,ef=off",
-    "topk:ratio=0.02,positions=rice",
-    "inceptionn:b=20",
-    "adaptive:ratio=0.3,ef=on",
-    "terngrad:clip=0",
-    "powersgd:rank=12",
-    "3lc:s=1.75",
-    "adaptive:ratio=0.02",
-    "dgc:ratio=0.02,clip=1,warmup=10",
-    "entropy-bits:c=1",
-    "strom:tau=0.125",
-    "strom:tau=2",
-    "threshold:v=0.3",
-    "variance:alpha=0.5",
-    "terngrad:clip=0,code=huffman",
-    "inceptionn:code=huffman",
-    "inceptionn:b=126,code=huffman,ef=on",
-    "variance:alpha=0.5,code=huffman",
-    "sketchml:groups=1,code=huffman",
-];
-
-/// Small ones of every kind; the first is that of the golden files.
+/// Small shapes of every kind; the first is that of the golden files.
 const SHAPES: [&[usize]; 8] = [&[20, 30], &[], &[0], &[7], &[33], &[6, 7], &[3, 4, 5], &[1023]];
 
 const MARK: f32 = -7.25;
 
-/// The configurations of a compressor, its defaults first.
+/// The configurations of a compressor: the defaults, then the examples of its entry. An input chooses one by its index.
 fn specs(id: &str) -> &'static [Spec] {
     static ALL: OnceLock<Vec<(&str, Vec<Spec>)>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
-        let listed: Vec<Spec> =
-            CONFIGURATIONS.iter().map(|text| text.parse().expect("it is a spec")).collect();
         let specs = |entry: &&'static Entry| {
-            let of_it = listed.iter().filter(|spec| spec.entry().id == entry.id);
-            (entry.id, [Spec::of(entry)].into_iter().chain(of_it.cloned()).collect())
+            let texts = [""].iter().chain(entry.examples);
+            let spec = |text: &&str| Spec::with_parameters(entry, text).expect("it is an example");
+            (entry.id, texts.map(spec).collect())
         };
         REGISTRY.iter().map(specs).collect()
     });
     all.iter().find(|(name, _)| *name == id).map_or(&[], |(_, specs)| specs)
 }
 
-/// The input that stands for a message of the golden files' shape. Of a configuration that is not listed it means the
-/// defaults, which decode most others too.
+/// The input for a message of a tensor with the golden files' shape. For a configuration that is not an example it
+/// chooses the defaults, which decode most other messages too.
 pub(crate) fn input(spec: &Spec, message: &[u8]) -> Vec<u8> {
     let listed = specs(spec.entry().id).iter().position(|listed| listed == spec);
     let choice = listed.unwrap_or(0) * SHAPES.len();
     [&[u8::try_from(choice).expect("a byte chooses")], message].concat()
 }
 
-/// A bare message behind a byte that chooses configuration and shape: it decodes, each time alike, or nothing is
-/// touched.
+/// A bare message after a byte that chooses configuration and shape: it decodes to the same values each time, or is
+/// refused and changes nothing.
 ///
 /// # Panics
 /// If that does not hold, or there is no compressor of this name.
@@ -117,7 +56,7 @@ pub(crate) fn message(id: &str, input: &[u8]) {
     };
     let (accepted, bits) = decode();
     if accepted {
-        // The second time buffers are not empty.
+        // The second time the decoder's buffers are not empty.
         assert_eq!(decode(), (accepted, bits), "{spec}, {shape:?}");
         let most = spec.compressor().max_elements(message.len());
         assert!(tensor.elements() <= most, "{spec}, {shape:?}: {most} elements at most");
@@ -130,7 +69,7 @@ pub(crate) fn message(id: &str, input: &[u8]) {
     }
 }
 
-/// Bytes as the means of a method's rounds: they are concluded, or nothing is touched.
+/// Bytes as the means of a method's rounds: they decode, or are refused and change nothing.
 fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
     let (words, _) = bytes.as_chunks();
     let mut means = words.iter().map(|word| f32::from_le_bytes(*word));
@@ -142,7 +81,7 @@ fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
         for round in 0.. {
             let gradient = Floats::F32(&gradient);
             let more = encoder.contribute(tensor, (step, round), gradient, &so_far, &mut addend);
-            // Corrected by what hostile means left behind, a gradient may be infinite.
+            // The residual that hostile means left may make the corrected gradient infinite.
             match more {
                 Ok(true) => so_far.extend(addend.iter().map(|own| means.next().unwrap_or(*own))),
                 Ok(false) => break,
@@ -156,19 +95,19 @@ fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
     }
 }
 
-/// Frames, one after the other: each is read, decodes or not, and reads the same when it is written again; or the input
-/// stays where it was.
+/// Frames, one after the other. Each is read, decodes or not, and is read as the same frame after it was written again;
+/// or it is refused, and the input stays at its start.
 ///
 /// # Panics
 /// If that does not hold.
 pub(crate) fn frames(input: &[u8]) {
     let mut input = input.to_vec();
-    // A checksum would keep what is changed from being looked at.
+    // Corrects checksums, as otherwise no changed byte would be read.
     while let Err(FrameError::Checksum { expected, found }) = walk(&input) {
         let wrong = expected.to_le_bytes();
         let Some(at) = input.windows(4).rposition(|bytes| bytes == wrong) else { return };
         input[at..at + 4].copy_from_slice(&found.to_le_bytes());
-        // What was mended may have been a part of what the checksum is of.
+        // The corrected bytes may be part of the bytes that the checksum covers.
         if matches!(walk(&input), Err(FrameError::Checksum { .. })) {
             return;
         }
@@ -188,7 +127,7 @@ fn walk(mut rest: &[u8]) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// A state file: it is refused, or reads the same when it is written again.
+/// A state file: it is refused, or is read as the same state after it was written again.
 ///
 /// # Panics
 /// If that does not hold.

@@ -1,8 +1,8 @@
-"""Federated rounds with Flower whose messages pass through gradwire, both ways.
+"""Federated rounds with Flower whose messages are compressed by gradwire in both directions.
 
-The server sends the model as 16-bit floats; clients answer with the twentieth of their update that matters
-most, and keep the rest, in Flower's own state of the node, for their next message. `client` and `server` are
-apps as `flwr run` takes them; run as a script, this file plays all nodes in one process:
+The server sends the model as 16-bit floats. Clients answer with the largest twentieth of their update, and keep the
+rest in Flower's state of the node for their next message (error feedback). `client` and `server` are
+apps for `flwr run`; run as a script, this file simulates all nodes in one process:
 
     pip install flwr==1.41.0
     python examples/pytorch/federated_flower.py --rounds 3
@@ -25,7 +25,7 @@ DOWN, UP = "fp16", "topk:ratio=0.05"
 
 
 def pack(arrays, spec):
-    """Arrays by name as a record of frames."""
+    """Compresses named arrays to a record of frames."""
     return ArrayRecord({
         name: Array("float32", tuple(values.shape), "gradwire.frame", gradwire.compress(values, spec, name=name))
         for name, values in arrays.items()
@@ -33,7 +33,7 @@ def pack(arrays, spec):
 
 
 def unpack(record):
-    """The arrays in a record of frames."""
+    """Decompresses a record of frames to named arrays."""
     return {name: gradwire.decompress(array.data).astype("float32") for name, array in record.items()}
 
 
@@ -42,7 +42,7 @@ def arrays_of(model):
 
 
 def data(node, samples=256):
-    """What one node has: ten clusters, of which it sees some more than others."""
+    """The data of one node: samples of ten clusters, unevenly distributed."""
     centres = numpy.random.default_rng(0).standard_normal((10, 32))
     draws = numpy.random.default_rng(node)
     labels = draws.choice(10, samples, p=draws.dirichlet(numpy.ones(10)))
@@ -84,7 +84,7 @@ class Compressed(FedAvg):
 
     def configure_train(self, server_round, arrays, config, grid):
         packed = pack({name: array.numpy() for name, array in arrays.items()}, DOWN)
-        # Clients add to what they received, so that is what their updates belong to.
+        # Clients start from the decompressed model, so their updates are relative to it.
         self.sent = unpack(packed)
         return super().configure_train(server_round, packed, config, grid)
 
@@ -113,11 +113,11 @@ def run(grid: Grid, context: Context) -> None:
     accuracy = (model(inputs).argmax(1) == labels).float().mean().item()
     sent = max(metrics["bytes"] for metrics in result.train_metrics_clientapp.values())
     dense = sum(4 * values.size for values in arrays_of(network()).values())
-    print(f"accuracy {accuracy:.3f}, {sent:.0f} bytes a client and round where float32 takes {dense}")
+    print(f"accuracy {accuracy:.3f}, {sent:.0f} bytes per client and round, {dense} in float32")
 
 
 class OneProcess(Grid):
-    """Flower's grid with all nodes in this process."""
+    """Runs all nodes of Flower's grid in this process."""
 
     def __init__(self, nodes):
         self._contexts = {
@@ -149,7 +149,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    # What Flower's own processes would set.
+    # Flower's own processes would set these.
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 0
     server(OneProcess(4), Context(0, 0, {}, RecordDict(), {"rounds": options.rounds}))
 

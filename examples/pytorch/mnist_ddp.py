@@ -1,8 +1,8 @@
-"""A small network on MNIST by DistributedDataParallel, with compressed gradients.
+"""Trains a small network on MNIST with DistributedDataParallel and compressed gradients.
 
     torchrun --nproc-per-node 2 examples/pytorch/mnist_ddp.py --data DIR --compressor 3lc:s=1.75
 
-DIR holds MNIST's idx files, gzipped. Without --data (or GRADWIRE_DATA) the script draws digits of its own.
+DIR contains the gzipped idx files of MNIST. Without --data (or GRADWIRE_DATA) the script generates images.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def mnist(folder):
 
 
 def generated():
-    """Ten shapes with noise, shifted about."""
+    """Generates images of ten shapes with noise and random shifts."""
     generator = torch.Generator().manual_seed(0)
     shapes = nn.functional.interpolate((torch.rand(10, 1, 4, 4, generator=generator) > 0.5).float(), size=24)
     labels = torch.randint(0, 10, (6000,), generator=generator)

@@ -1,4 +1,4 @@
-//! The fuzz targets for a while, every decoder apart.
+//! `cargo xtask fuzz`: fuzzes every decoder separately for a given time.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -6,14 +6,14 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
-/// What is fuzzed in one go: files of frames, state files, or the messages of one compressor.
+/// One fuzzing run: of frames, of state files, or of the messages of one compressor.
 #[derive(Clone)]
 struct Job {
     target: &'static str,
     name: String,
 }
 
-/// Fuzzes those of these names, or all, for so many seconds each, as many at once as there are cores.
+/// Fuzzes the named decoders, or all, for `seconds` each, one on each core at a time.
 pub(crate) fn run(seconds: u64, names: &[String]) -> ExitCode {
     match fuzz(seconds, names) {
         Ok(0) => ExitCode::SUCCESS,
@@ -25,14 +25,14 @@ pub(crate) fn run(seconds: u64, names: &[String]) -> ExitCode {
     }
 }
 
-/// How many of them found something.
+/// Fuzzes the named decoders; returns the number of failures.
 fn fuzz(seconds: u64, names: &[String]) -> Result<usize, String> {
     let jobs = chosen(all()?, names)?;
     for target in ["frames", "states", "messages"] {
-        // A stable compiler has no sanitizers; what decoders do wrong is to panic.
+        // The stable compiler has no sanitizers. Faults of decoders are panics.
         let built = cargo_fuzz("build", target).status();
         if !built.is_ok_and(|status| status.success()) {
-            return Err("the fuzz targets do not build; they need cargo install cargo-fuzz and a C++ compiler".to_owned());
+            return Err("the fuzz targets do not build; run cargo install cargo-fuzz and install a C++ compiler".to_owned());
         }
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -48,7 +48,7 @@ fn fuzz(seconds: u64, names: &[String]) -> Result<usize, String> {
     Ok(failed.into_inner().expect("no worker panics"))
 }
 
-/// Every target; of messages one for each compressor, which all have seeds.
+/// All jobs: frames, states, and the messages of each compressor with seeds in the corpus.
 fn all() -> Result<Vec<Job>, String> {
     let folder = home().join("corpus/messages");
     let entries =
@@ -67,17 +67,18 @@ fn chosen(all: Vec<Job>, names: &[String]) -> Result<Vec<Job>, String> {
     }
     let of_name = |name: &String| {
         let job = all.iter().find(|job| job.name == *name);
-        job.cloned()
-            .ok_or_else(|| format!("there is no '{name}'; name compressors, frames or states"))
+        job.cloned().ok_or_else(|| {
+            format!("unknown target '{name}'; use frames, states or the id of a compressor")
+        })
     };
     names.iter().map(of_name).collect()
 }
 
 impl Job {
-    /// How many inputs it withstood.
+    /// Runs the job; returns the number of inputs as text.
     ///
     /// # Errors
-    /// Where to look, if one of them was too much.
+    /// The path of the log if an input failed.
     fn run(&self, seconds: u64) -> Result<String, String> {
         let found = home().join("target/found").join(&self.name);
         let log = found.with_extension("log");

@@ -1,4 +1,4 @@
-//! Everything a person runs on this repository: `cargo xtask <task>`.
+//! The tasks of this repository: `cargo xtask <task>`.
 
 mod fuzz;
 mod mpi;
@@ -10,13 +10,14 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  test     format, lints, every test (also under MPI, where it is at hand) and every documented example,
-           in Rust and in Python; ends with counts
-  python   the tests of the Python package alone
-  docs     write docs/compressors.md anew from the registry and the measured rows
-  fuzz     the fuzz targets, each decoder apart, for so many seconds each: cargo xtask fuzz 600 [NAME...]
-  corpus   add seeds for the fuzz targets from the golden files
-  golden   write the golden files that do not exist yet (those that exist are never changed)
+  test      check format and lints, run every test (also under MPI, if it is installed) and every documented
+            example, in Rust and in Python; ends with counts
+  python    run only the tests of the Python package
+  generate  after a compressor was added, generate everything that is made from the registry: golden, corpus and docs
+  golden    write missing golden files (existing ones are never changed)
+  corpus    add seeds for the fuzz targets from the golden files
+  docs      generate docs/compressors.md from the registry and the measured rows
+  fuzz      fuzz each decoder separately for the given number of seconds: cargo xtask fuzz 600 [NAME...]
 ";
 
 fn main() -> ExitCode {
@@ -26,13 +27,12 @@ fn main() -> ExitCode {
     match (task.as_str(), arguments.as_slice()) {
         ("test", []) => test::run(),
         ("python", []) => test::run_python(),
-        ("docs", []) => write_by("docs", "GRADWIRE_WRITE_DOCS"),
+        ("generate", []) => generate(&["golden", "corpus", "docs"]),
+        (part @ ("golden" | "corpus" | "docs"), []) => generate(&[part]),
         ("fuzz", [seconds, names @ ..]) => match seconds.parse() {
             Ok(seconds @ 1..) => fuzz::run(seconds, names),
             _ => usage(),
         },
-        ("corpus", []) => write_by("corpus", "GRADWIRE_WRITE_CORPUS"),
-        ("golden", []) => write_by("golden", "GRADWIRE_WRITE_GOLDEN"),
         _ => usage(),
     }
 }
@@ -42,18 +42,22 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs a test of the core crate with leave to write the files it checks.
-fn write_by(test: &str, leave: &str) -> ExitCode {
-    let status = std::process::Command::new(env!("CARGO"))
-        .args(["test", "-p", "gradwire", "--test", test])
-        .env(leave, "1")
-        .status();
-    match status {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: cargo does not start: {error}");
-            ExitCode::FAILURE
+/// Runs tests of the core crate, one after the other, with the environment variable that lets each write the files it
+/// checks.
+fn generate(tests: &[&str]) -> ExitCode {
+    for test in tests {
+        let status = std::process::Command::new(env!("CARGO"))
+            .args(["test", "-p", "gradwire", "--test", test])
+            .env(format!("GRADWIRE_WRITE_{}", test.to_uppercase()), "1")
+            .status();
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(_) => return ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("error: cannot start cargo: {error}");
+                return ExitCode::FAILURE;
+            }
         }
     }
+    ExitCode::SUCCESS
 }

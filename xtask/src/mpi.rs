@@ -1,14 +1,14 @@
-//! Whether ranks can be built and run as processes of an MPI job here.
+//! Checks whether MPI is installed, and installs it in continuous integration.
 
 use std::process::{Command, Stdio};
 
-/// What Debian and its like call it.
+/// The Debian packages.
 const PACKAGES: [&str; 3] = ["libopenmpi-dev", "openmpi-bin", "libclang-dev"];
 
-/// Makes sure of MPI: in continuous integration it is installed where it is missing and that is allowed.
+/// Checks that MPI is installed. In continuous integration, as root, it installs a missing MPI.
 ///
 /// # Errors
-/// What to do about it, where there is no MPI.
+/// The reason and the remedy if there is no MPI.
 pub(crate) fn prepare() -> Result<(), String> {
     if is_here() {
         return Ok(());
@@ -31,10 +31,10 @@ pub(crate) fn prepare() -> Result<(), String> {
             return Ok(());
         }
     }
-    Err(format!("ranks as processes need MPI and libclang ({install})"))
+    Err(format!("tests with MPI need MPI and libclang ({install})"))
 }
 
-/// Whether there are MPI's compiler and launcher, and the library that reads its header.
+/// Whether MPI's compiler and launcher are installed, and libclang, which parses its header.
 fn is_here() -> bool {
     let clang = std::env::var_os("LIBCLANG_PATH").is_some()
         || output_of("ldconfig", &["-p"]).contains("libclang");
@@ -43,7 +43,7 @@ fn is_here() -> bool {
         && !output_of("mpirun", &["--version"]).is_empty()
 }
 
-/// What a program prints; nothing if it fails or is not there.
+/// The output of a program; empty if it fails or is missing.
 fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.ok().filter(|output| output.status.success());

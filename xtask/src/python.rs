@@ -1,5 +1,5 @@
-//! The Python step of `cargo xtask test`: builds the wheel, installs it in a virtual environment with the packages it
-//! is tested with, and runs its tests.
+//! The Python step of `cargo xtask test`: builds the wheel, installs it and the packages that its tests need in a
+//! virtual environment, and runs the tests.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,10 +10,10 @@ use crate::test::Counts;
 
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
-/// Builds, installs and tests; whether all went well. Where there is no Python or no way to the packages, says
-/// that the tests were skipped.
+/// Builds, installs and tests the package; returns whether all steps succeeded. Without Python or access to the packages
+/// it reports the tests as skipped and returns true.
 pub(crate) fn test(counts: &mut Counts) -> bool {
-    // From wherever it was started.
+    // xtask may have been started in another folder.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     if let Err(error) = std::env::set_current_dir(root) {
         eprintln!("error: {}: {error}", root.display());
@@ -30,7 +30,7 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
         return true;
     }
     let wheels = folder.join("wheels");
-    // Whatever is left from another version would be installed as well.
+    // A wheel of an older version would be installed, too.
     let _ = fs::remove_dir_all(&wheels);
     let build = [
         "-m",
@@ -46,7 +46,7 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
     }
     let wheel = fs::read_dir(&wheels).ok().and_then(|mut files| files.next()?.ok());
     let Some(wheel) = wheel else {
-        eprintln!("error: maturin left no wheel in {}", wheels.display());
+        eprintln!("error: maturin wrote no wheel to {}", wheels.display());
         return false;
     };
     let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
@@ -62,13 +62,16 @@ fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
-/// Whether the environment holds what the requirements ask for.
+/// Whether the environment was made for the current requirements.
 fn is_current(folder: &Path) -> bool {
     let installed = fs::read_to_string(folder.join("requirements.txt"));
     matches!((installed, fs::read_to_string(REQUIREMENTS)), (Ok(had), Ok(wanted)) if had == wanted)
 }
 
-/// Makes a fresh environment; the reason why there can be none.
+/// Creates a new environment.
+///
+/// # Errors
+/// The reason and the remedy if that fails.
 fn install(folder: &Path) -> Result<(), String> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -80,30 +83,30 @@ fn install(folder: &Path) -> Result<(), String> {
     let packages =
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", REQUIREMENTS];
     if !runs(Command::new(python).args(packages)) {
-        // What was unpacked is gigabytes, and of no use.
+        // Removes gigabytes of unpacked files that are of no use.
         let _ = fs::remove_dir_all(folder);
         return Err(format!(
-            "the packages of {REQUIREMENTS} cannot be installed, for the reason pip gives above; they need a way to \
-             PyPI, and 9 GB of disk while they are unpacked"
+            "the packages of {REQUIREMENTS} cannot be installed; see pip's error above. They need access to PyPI and \
+             9 GB of disk while they are unpacked"
         ));
     }
     let stamp = fs::copy(REQUIREMENTS, folder.join("requirements.txt"));
     stamp.map(drop).map_err(|error| format!("{REQUIREMENTS}: {error}"))
 }
 
-/// Runs a command; whether it succeeded.
+/// Runs a command; returns whether it succeeded.
 fn runs(command: &mut Command) -> bool {
     eprintln!("   {command:?}");
     match command.stdin(Stdio::null()).status() {
         Ok(status) => status.success(),
         Err(error) => {
-            eprintln!("error: {} does not start: {error}", command.get_program().display());
+            eprintln!("error: cannot start {}: {error}", command.get_program().display());
             false
         }
     }
 }
 
-/// Runs the tests, passing their output on and reading their counts.
+/// Runs the tests, prints their output and adds their counts.
 fn reads(command: &mut Command, counts: &mut Counts) -> bool {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let Ok(mut child) = child else { return false };

@@ -25,7 +25,7 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// What the test runner's closing lines add up to, the tests that failed and those that found no data.
+/// The counts of all test runs, the names of failed tests, and the reasons of skipped ones.
 #[derive(Default)]
 pub(crate) struct Counts {
     passed: u64,
@@ -48,7 +48,7 @@ impl Counts {
         {
             self.failures.push(name.to_owned());
         }
-        // On one thread the runner has begun its line about the test by then.
+        // With one thread the runner has already printed the name of the test on this line.
         if let Some((before, reason)) = line.split_once("skipped: ")
             && (before.is_empty() || before.starts_with("test "))
         {
@@ -56,7 +56,7 @@ impl Counts {
         }
     }
 
-    /// Reads one line of pytest's.
+    /// Reads one line of pytest's output.
     pub(crate) fn read_pytest(&mut self, line: &str) {
         let bare = line.trim_matches(['=', ' ']);
         if bare.contains(" in ") && (bare.contains(" passed") || bare.contains(" failed")) {
@@ -74,12 +74,12 @@ impl Counts {
     }
 }
 
-/// The number that stands before `word` in a line such as `ok. 12 passed; 0 failed`.
+/// The number before `word` in a line such as `ok. 12 passed; 0 failed`.
 fn count_before(line: &str, word: &str) -> u64 {
     line.find(word).and_then(|end| line[..end].rsplit([' ', ';']).next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Runs every step, also those after one that fails, and sums up.
+/// Runs every step, even after one has failed, and prints a summary.
 pub(crate) fn run() -> ExitCode {
     let mut counts = Counts::default();
     let mut broken = Vec::new();
@@ -97,7 +97,7 @@ pub(crate) fn run() -> ExitCode {
     sum_up(&counts, &broken)
 }
 
-/// Runs the tests of the Python package alone, and sums up.
+/// Runs only the tests of the Python package, and prints a summary.
 pub(crate) fn run_python() -> ExitCode {
     let (mut counts, mut broken) = (Counts::default(), Vec::new());
     run_package(&mut counts, &mut broken);
@@ -113,7 +113,7 @@ fn run_package(counts: &mut Counts, broken: &mut Vec<&'static str>) {
     eprintln!("== Python package: {:.0} s", start.elapsed().as_secs_f64());
 }
 
-/// Prints counts, what failed and what is broken; skipped tests are, where all should run.
+/// Prints counts, failed tests and failed steps. In continuous integration skipped tests are a failure.
 fn sum_up(counts: &Counts, broken: &[&str]) -> ExitCode {
     for failure in &counts.failures {
         println!("failed: {failure}");
@@ -133,14 +133,14 @@ fn sum_up(counts: &Counts, broken: &[&str]) -> ExitCode {
     let incomplete = std::env::var_os("CI").is_some() && !counts.skipped.is_empty();
     if incomplete {
         println!(
-            "broken: tests were skipped; set GRADWIRE_DATA to the folder that holds the data sets, install what \
-             is named, and see to a python3 that reaches PyPI"
+            "broken: tests were skipped; set GRADWIRE_DATA to the folder with the data sets, install what the lines \
+             above name, and provide a python3 with access to PyPI"
         );
     }
     if broken.is_empty() && !incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A step's arguments. Without MPI the crate that needs it cannot be built; with it the command line has it too.
+/// The arguments of a step. Without MPI they exclude the crate that needs it; with MPI they enable it in the command line.
 fn arguments(step: &Step, mpi: bool) -> Vec<&'static str> {
     let mut arguments = step.arguments.to_vec();
     if let Some(at) = arguments.iter().position(|&argument| argument == "--workspace") {
@@ -151,7 +151,7 @@ fn arguments(step: &Step, mpi: bool) -> Vec<&'static str> {
     arguments
 }
 
-/// Runs one step, passing its output on; whether it succeeded.
+/// Runs a step and prints its output; returns whether it succeeded.
 fn run_step(arguments: &[&str], counts: &mut Counts) -> bool {
     let child = Command::new(env!("CARGO"))
         .args(arguments)
@@ -161,7 +161,7 @@ fn run_step(arguments: &[&str], counts: &mut Counts) -> bool {
     let mut child = match child {
         Ok(child) => child,
         Err(error) => {
-            eprintln!("error: cargo does not start: {error}");
+            eprintln!("error: cannot start cargo: {error}");
             return false;
         }
     };

@@ -1,4 +1,4 @@
-//! How fast codes write and read on one core: `cargo run --release -p gradwire-bits --example speed`.
+//! Measures the speed of the codes on one core: `cargo run --release -p gradwire-bits --example speed`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,13 +10,13 @@ use gradwire_bits::rice;
 const SYMBOLS: usize = 1 << 20;
 const REPEATS: usize = 30;
 
-/// A linear congruential generator's upper bits.
+/// The upper bits of a linear congruential generator.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }
 
-/// The best of several times, in million symbols a second.
+/// The best of several runs, in million symbols per second.
 fn speed(count: usize, mut work: impl FnMut()) -> f64 {
     let times = (0..REPEATS).map(|_| {
         let start = Instant::now();
@@ -53,7 +53,7 @@ fn rice_at(p: f64, state: &mut u64) {
     report(&format!("rice, 1 of {:.0}", 1.0 / p), bits, write, read);
 }
 
-/// Numbers below a power of two, their logarithms uniform.
+/// Numbers below a power of two with uniformly distributed logarithms.
 fn elias_below(bits: u64, state: &mut u64) {
     let values: Vec<u32> = (0..SYMBOLS)
         .map(|_| {
@@ -77,7 +77,7 @@ fn elias_below(bits: u64, state: &mut u64) {
     }
 }
 
-/// Symbols around the middle of an alphabet, as the sum of uniform ones.
+/// Symbols around the middle of an alphabet: sums of uniform ones.
 fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
     let mut counts = vec![0; alphabet];
     let symbols: Vec<u16> = (0..SYMBOLS)

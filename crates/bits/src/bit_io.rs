@@ -14,7 +14,7 @@ pub struct BitWriter<'a> {
 }
 
 impl<'a> BitWriter<'a> {
-    /// Starts at a byte boundary, behind what `out` holds.
+    /// Starts at a byte boundary, after the bytes in `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out, buffer: 0, filled: 0 }
     }
@@ -28,8 +28,8 @@ impl<'a> BitWriter<'a> {
         if self.filled >= 64 {
             self.out.extend_from_slice(&self.buffer.to_le_bytes());
             self.filled -= 64;
-            // The uppermost bits of the value, those that did not fit; width is below 64, so the
-            // shift is too.
+            // Keeps the upper bits of the value, which did not fit. Width is below 64, and so is the
+            // shift.
             self.buffer = value >> (width - self.filled);
         }
     }
@@ -41,7 +41,7 @@ impl<'a> BitWriter<'a> {
     }
 }
 
-/// Reads bits from bytes; past the end it sees zeros, and [`check`](Self::check) tells.
+/// Reads bits from bytes. Past the end it reads zeros; [`check`](Self::check) reports that.
 #[derive(Debug, Clone)]
 pub struct BitReader<'a> {
     bytes: &'a [u8],
@@ -50,7 +50,7 @@ pub struct BitReader<'a> {
 }
 
 impl<'a> BitReader<'a> {
-    /// Bits that [`peek`](Self::peek) shows at least.
+    /// The least number of bits that [`peek`](Self::peek) returns.
     pub const WINDOW: u32 = 57;
 
     /// Starts at the first bit.
@@ -77,13 +77,13 @@ impl<'a> BitReader<'a> {
         rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
     }
 
-    /// Goes on by `width` bits.
+    /// Skips `width` bits.
     #[inline]
     pub fn skip(&mut self, width: u32) {
         self.position += u64::from(width);
     }
 
-    /// Fails if more bits were read than there are.
+    /// Fails if more bits were read than the bytes have.
     #[inline]
     pub fn check(&self) -> Result<(), DecodeError> {
         if self.position > 8 * self.bytes.len() as u64 {
@@ -93,8 +93,8 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Ends the reading: checks that the bits were there and that the rest of the last byte is 0,
-    /// and returns how many bytes were begun.
+    /// Ends the reading: checks that all bits existed and that the rest of the last byte is 0, and
+    /// returns the number of bytes read, including the last one read in part.
     pub fn finish(self) -> Result<usize, DecodeError> {
         self.check()?;
         let bytes = self.position.div_ceil(8) as usize;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_fill_bytes_from_below() {
+    fn bits_fill_bytes_from_the_lowest() {
         let mut out = alloc::vec![0xee];
         let mut writer = BitWriter::new(&mut out);
         writer.put(0b101, 3);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_past_the_end_is_told() {
+    fn reading_past_the_end_is_reported() {
         let mut reader = BitReader::new(&[0b0110_0001, 0x80]);
         assert_eq!(reader.peek(), 0x8061);
         reader.skip(5);

@@ -1,11 +1,11 @@
-//! Bitmap code of positions: one bit for each place of the universe.
+//! Bitmap code of positions: one bit for each position of the universe.
 //!
-//! Place i is bit i mod 8 of byte ⌊i / 8⌋; the bits of the last byte past the universe are 0.
+//! Position i is bit i mod 8 of byte ⌊i / 8⌋; the bits of the last byte past the universe are 0.
 //!
-//! Range: universes of up to 2^32 places. Cost: 1 bit for each place, whatever the number and order
-//! of the positions. On positions taken at random, [Rice codes](crate::rice) with their best parameter
-//! are shorter, up to a rate of 0.38, where that parameter becomes 0 and they cost a bit for each
-//! place too; dense bitmaps are read several times faster.
+//! Range: universes of up to 2^32 positions. Cost: 1 bit for each position of the universe, whatever
+//! the number and order of the encoded ones. [Rice codes](crate::rice) with their best parameter are
+//! shorter for random positions up to a rate of 0.38, where that parameter becomes 0 and they also
+//! cost a bit for each position of the universe. Dense bitmaps decode several times faster.
 //!
 //! ```
 //! use gradwire_bits::bitmap;
@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use crate::DecodeError;
 use crate::error::expect_len;
 
-/// The bytes of a bitmap over `universe` places.
+/// The number of bytes of a bitmap over `universe` positions.
 pub fn len(universe: usize) -> usize {
     universe.div_ceil(8)
 }
@@ -33,7 +33,7 @@ pub fn len(universe: usize) -> usize {
 /// Appends the bitmap of `positions`.
 ///
 /// # Panics
-/// If a position lies outside the universe.
+/// If a position is outside the universe.
 pub fn encode(positions: &[u32], universe: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + len(universe), 0);
@@ -44,11 +44,11 @@ pub fn encode(positions: &[u32], universe: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// The number of positions in a bitmap, which is checked: its length, that the bits past the
-/// universe are 0, and that the universe has no more than 2^32 places.
+/// The number of positions in a bitmap. Checks the bitmap's length, that the bits past the universe
+/// are 0, and that the universe has at most 2^32 positions.
 pub fn count(bytes: &[u8], universe: usize) -> Result<usize, DecodeError> {
     if universe as u64 > 1 << 32 {
-        return Err(DecodeError::Corrupt("a bitmap has more than 2^32 places"));
+        return Err(DecodeError::Corrupt("a bitmap has more than 2^32 positions"));
     }
     expect_len(bytes, len(universe))?;
     let used = universe % 8;
@@ -69,7 +69,7 @@ pub fn for_each(
 ) -> Result<usize, DecodeError> {
     let positions = count(bytes, universe)?;
     let (words, rest) = bytes.as_chunks::<8>();
-    // Wraps behind the last of 2^32 places, where no bit follows.
+    // Wraps after the last of 2^32 positions, where no bit follows.
     let mut base = 0u32;
     for word in words {
         let mut bits = u64::from_le_bytes(*word);
@@ -96,7 +96,7 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    /// The positions of a bitmap; of a malformed one, none may have been visited.
+    /// The positions of a bitmap. A malformed bitmap must not visit any.
     fn positions(bytes: &[u8], universe: usize) -> Result<Vec<u32>, DecodeError> {
         let mut all = Vec::new();
         let found = for_each(bytes, universe, |position| all.push(position));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_a_word() {
+    fn positions_at_word_boundaries() {
         let mut out = vec![];
         encode(&[63, 64, 127, 128, 135], 136, &mut out);
         let mut expected = [0; 17];
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(positions(&[0; 3], 10), Err(DecodeError::Trailing { extra: 1 }));
         let padded = DecodeError::Corrupt("padding bits are not zero");
         assert_eq!(positions(&[0, 0b0000_0100], 10), Err(padded));
-        let wide = DecodeError::Corrupt("a bitmap has more than 2^32 places");
+        let wide = DecodeError::Corrupt("a bitmap has more than 2^32 positions");
         assert_eq!(positions(&[], (1 << 32) + 1), Err(wide));
         for end in 0..25 {
             assert_eq!(positions(&[0x11; 25][..end], 200), Err(DecodeError::Truncated));
@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn positions_return(taken: Vec<bool>) {
+        fn positions_round_trip(taken: Vec<bool>) {
             let chosen: Vec<u32> =
                 (0..taken.len() as u32).filter(|&i| taken[i as usize]).collect();
             let mut out = vec![];
@@ -155,7 +155,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_the_same(bytes: Vec<u8>, short in 0usize..8) {
+        fn decoding_then_encoding_returns_the_bytes(bytes: Vec<u8>, short in 0usize..8) {
             let universe = (8 * bytes.len()).saturating_sub(short);
             match positions(&bytes, universe) {
                 Ok(read) => {

@@ -1,17 +1,17 @@
-//! Elias' universal codes of whole numbers from 1 up: γ, δ and ω.
+//! Elias' universal codes of positive integers: γ, δ and ω.
 //!
-//! With N = ⌊log2 x⌋, and numbers in binary with their highest bit first:
+//! With N = ⌊log2 x⌋, and binary numbers with their highest bit first:
 //! - **γ** writes N zeros, then x in N + 1 bits: 2N + 1 bits.
 //! - **δ** writes N + 1 in γ, then x without its highest bit: N + 2⌊log2(N + 1)⌋ + 1 bits.
-//! - **ω** writes groups and a final zero: the last group is x, the one before a number one less than
-//!   the bits of the group behind it, and so on down to 1, which is left out.
+//! - **ω** writes groups and a final zero. The last group is x; each earlier group is the number of
+//!   bits of the next group minus one, down to 1, which is not written.
 //!
-//! The first bit of a code is the lowest free bit of a byte, as in all codes of this crate; that
-//! the bits of a number come highest first is Elias' own order, and lets ω tell a group from the
-//! end.
+//! The first bit of a code is the lowest free bit of a byte, as in all codes of this crate. The bits
+//! of a number come highest first, as in Elias' paper; ω needs this to distinguish a group from the
+//! final zero.
 //!
-//! Range: 1 to 2^64 − 1. Cost: 1 bit for 1 in each; γ is the shortest up to 31 (ω as short for 2, 3
-//! and 8 to 15), δ above; ω stays within three bits of δ.
+//! Range: 1 to 2^64 − 1. Cost: the code of 1 has 1 bit. γ is the shortest up to 31 (ω is as short
+//! for 2, 3 and 8 to 15), δ above; ω stays within three bits of δ.
 //!
 //! Source: Elias: "Universal codeword sets and representations of the integers", IEEE Trans. Inf.
 //! Theory 21, 1975.
@@ -51,14 +51,14 @@ pub enum Elias {
 const SMALL: usize = 256;
 /// The width of an entry's code starts at this bit.
 const WIDTH: u32 = 24;
-/// Codes of up to so many bits are read from a table.
+/// The number of bits of the longest code that is read from a table.
 const SHORT: u32 = 8;
 
-/// By code and number: the bits, the first one lowest, and their number.
+/// By code and number: the bits, the first one lowest, and their count.
 static WRITE: [[u32; SMALL]; 3] =
     [write_table(Elias::Gamma), write_table(Elias::Delta), write_table(Elias::Omega)];
 
-/// By code and the next bits: the number and the width of its code; 0 where that is longer.
+/// By code and the next bits: the number and the width of its code; 0 for longer codes.
 static READ: [[u16; 1 << SHORT]; 3] =
     [read_table(Elias::Gamma), read_table(Elias::Delta), read_table(Elias::Omega)];
 
@@ -96,7 +96,7 @@ const fn reversed(value: u64, width: u32) -> u64 {
 }
 
 impl Elias {
-    /// The bits of a number's code, the first one lowest, and how many they are; for tables.
+    /// The bits of a number's code, the first one lowest, and their count; for tables.
     ///
     /// # Panics
     /// If the number is 0, which has no code.
@@ -158,7 +158,7 @@ impl Elias {
 
     #[cold]
     fn write_large(self, value: u64, writer: &mut BitWriter<'_>) {
-        assert!(value > 0, "Elias' codes begin at 1");
+        assert!(value > 0, "Elias codes encode numbers of 1 or more, not 0");
         let (mut bits, mut width) = self.bits(value);
         while width > 32 {
             writer.put(bits as u64 & 0xffff_ffff, 32);
@@ -231,13 +231,13 @@ impl Elias {
         writer.finish();
     }
 
-    /// Appends `count` numbers decoded from the front of `bytes` to `out`, and returns how many
-    /// bytes they took. Each takes up a bit at least, so that an untrusted count asks for no more
-    /// memory than the bytes warrant.
+    /// Appends `count` numbers decoded from the start of `bytes` to `out`, and returns the number of
+    /// bytes read. Each number takes at least one bit, so the memory for an untrusted count is bounded
+    /// by the length of `bytes`.
     ///
     /// # Errors
-    /// `Truncated`, or `Corrupt` for padding that is not zero and for numbers of more than 32 bits;
-    /// some may have been appended by then.
+    /// `Truncated`, or `Corrupt` for padding that is not zero and for numbers of more than 32 bits.
+    /// Some numbers may already have been appended.
     pub fn decode(
         self,
         bytes: &[u8],
@@ -256,9 +256,9 @@ impl Elias {
     }
 }
 
-const TOO_LARGE: DecodeError = DecodeError::Corrupt("a number in Elias' code is too large");
+const TOO_LARGE: DecodeError = DecodeError::Corrupt("an Elias-coded number is too large");
 
-/// Reads zeros, up to 63 of them and not the one behind.
+/// Reads up to 63 zeros, and not the one that follows.
 fn zeros(reader: &mut BitReader<'_>) -> Result<u32, DecodeError> {
     let mut all = 0;
     loop {
@@ -275,7 +275,7 @@ fn zeros(reader: &mut BitReader<'_>) -> Result<u32, DecodeError> {
     }
 }
 
-/// Reads a number of up to 64 bits, the highest first; past the end there are zeros.
+/// Reads a number of up to 64 bits, the highest first; bits past the end are zeros.
 fn number(reader: &mut BitReader<'_>, width: u32) -> u64 {
     let mut part = |width: u32| {
         let bits = reversed(reader.peek(), width);
@@ -295,7 +295,7 @@ mod tests {
 
     const ALL: [Elias; 3] = [Elias::Gamma, Elias::Delta, Elias::Omega];
 
-    /// The definitions, letter by letter.
+    /// The codes as Elias defines them, as strings of zeros and ones.
     fn text(elias: Elias, value: u64) -> String {
         let binary = format!("{value:b}");
         match elias {
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Bytes filled from the lowest bit with these zeros and ones.
+    /// Packs zeros and ones into bytes, from the lowest bit up.
     fn bytes(bits: &str) -> Vec<u8> {
         let bits: Vec<u8> = bits.bytes().map(|bit| bit - b'0').collect();
         let byte = |bits: &[u8]| bits.iter().rev().fold(0, |byte, bit| byte << 1 | bit);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "begin at 1")]
+    #[should_panic(expected = "numbers of 1 or more")]
     fn zero_has_no_code() {
         Elias::Omega.encode(&[0], &mut Vec::new());
     }

@@ -1,18 +1,18 @@
-//! The one error of all decoders.
+//! The error type of all decoders.
 
 use core::fmt;
 
-/// Why bytes are not what some encoder wrote.
+/// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeError {
     /// The bytes end before the message does.
     Truncated,
     /// Bytes follow the end of the message.
     Trailing {
-        /// How many.
+        /// The number of extra bytes.
         extra: usize,
     },
-    /// The bytes contradict themselves or the tensor, as described.
+    /// The bytes break a rule of the format, as described.
     Corrupt(&'static str),
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// Checks that exactly `expected` bytes are there.
+/// Checks that `bytes` has the expected length.
 pub(crate) fn expect_len(bytes: &[u8], expected: usize) -> Result<(), DecodeError> {
     match bytes.len() {
         len if len < expected => Err(DecodeError::Truncated),

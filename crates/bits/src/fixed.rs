@@ -1,6 +1,6 @@
 //! Fixed-width packing: numbers of `width` bits, one after the other.
 //!
-//! Bits fill bytes from the lowest up, without gaps; the last byte is padded with zeros.
+//! Bits fill bytes from the lowest bit, without gaps; the last byte is padded with zeros.
 //!
 //! Range: width 0 to 32. Cost: `width` bits for each number.
 //!
@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use crate::error::expect_len;
 use crate::{BitReader, BitWriter, DecodeError};
 
-/// The bytes that `count` numbers of `width` bits take.
+/// The number of bytes of `count` numbers of `width` bits.
 pub fn len(count: usize, width: u32) -> usize {
     (count as u64 * u64::from(width)).div_ceil(8) as usize
 }
@@ -32,7 +32,7 @@ pub fn len(count: usize, width: u32) -> usize {
 /// # Panics
 /// If the width is above 32, or a value does not fit in it.
 pub fn pack(values: &[u32], width: u32, out: &mut Vec<u8>) {
-    assert!(width <= 32, "a number of 32 bits has no {width} bits");
+    assert!(width <= 32, "a width of {width} bits is above 32");
     out.reserve(len(values.len(), width));
     let mut writer = BitWriter::new(out);
     for &value in values {
@@ -43,13 +43,13 @@ pub fn pack(values: &[u32], width: u32, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Fills `values` from bytes that hold just them. Bytes of another length leave `values` as they
-/// were; padding that is not zero is found last.
+/// Fills `values` from bytes that contain exactly these numbers. If the length of `bytes` is wrong,
+/// `values` does not change; padding that is not zero is detected after `values` has been filled.
 ///
 /// # Panics
 /// If the width is above 32.
 pub fn unpack(bytes: &[u8], width: u32, values: &mut [u32]) -> Result<(), DecodeError> {
-    assert!(width <= 32, "a number of 32 bits has no {width} bits");
+    assert!(width <= 32, "a width of {width} bits is above 32");
     expect_len(bytes, len(values.len(), width))?;
     let mask = (1u64 << width) - 1;
     let mut reader = BitReader::new(bytes);
@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_the_same(bytes: Vec<u8>, width in 1u32..=32) {
+        fn decoding_then_encoding_returns_the_bytes(bytes: Vec<u8>, width in 1u32..=32) {
             let mut values = vec![0; 8 * bytes.len() / width as usize];
             if len(values.len(), width) < bytes.len() {
                 let extra = bytes.len() - len(values.len(), width);

@@ -3,16 +3,16 @@
 //!
 //! Each code is a module of plain functions, usable alone: it appends to a `Vec<u8>`, has a `len`
 //! that gives the exact coded length without coding, and decodes untrusted bytes with every bound
-//! checked. What a tensor is, this crate does not know.
+//! checked. The crate knows nothing of tensors.
 //!
 //! | code | for | cost |
 //! |---|---|---|
-//! | [`varint`] | lengths and counts | 7 bits of the number a byte |
+//! | [`varint`] | lengths and counts | a byte for each 7 bits |
 //! | [`fixed`] | numbers of one width | the width |
-//! | [`bitmap`] | dense positions | 1 bit for each place |
+//! | [`bitmap`] | dense positions | 1 bit for each possible position |
 //! | [`rice`] | sparse positions | about log2(1/p) + 1.5 bits for each position |
-//! | [`elias`] | numbers without a bound, small ones often | about 2 log2 n + 1 bits (γ) to log2 n + 2 log2 log2 n (δ, ω) |
-//! | [`huffman`] | symbols of uneven frequency | their entropy and a little |
+//! | [`elias`] | unbounded numbers, mostly small | about 2 log2 n + 1 bits (γ) to log2 n + 2 log2 log2 n (δ, ω) |
+//! | [`huffman`] | symbols of uneven frequency | slightly above their entropy |
 //! | [`quartic`] | trits | 1.6 bits each |
 //! | [`zero_run`] | quartic bytes with many zeros | 1/14 to 1 byte for each byte |
 //!

@@ -1,15 +1,15 @@
-//! Quartic code: five trits to a byte.
+//! Quartic code: five trits in a byte.
 //!
-//! The array of n trits in {−1, 0, 1} is cut into five contiguous parts p0 … p4 of L = ⌈n/5⌉
-//! elements, the last ones short, and byte j is
-//! 81·(p0\[j\]+1) + 27·(p1\[j\]+1) + 9·(p2\[j\]+1) + 3·(p3\[j\]+1) + (p4\[j\]+1). Neighbours of a part go
-//! to neighbouring bytes, so that packing and unpacking are vertical, without shuffles.
+//! The array of n trits in {−1, 0, 1} is divided into five contiguous parts p0 … p4 of L = ⌈n/5⌉
+//! elements, of which the last ones may be shorter, and byte j is
+//! 81·(p0\[j\]+1) + 27·(p1\[j\]+1) + 9·(p2\[j\]+1) + 3·(p3\[j\]+1) + (p4\[j\]+1). Neighbours in a part
+//! are in neighbouring bytes, so vector code packs and unpacks without shuffles.
 //!
-//! Cost: 8/5 = 1.6 bits a trit, 0.95 % above log2 3. Bytes are 0 to 242; five zeros make 121, whose
+//! Cost: 8/5 = 1.6 bits per trit, 0.95 % above log2 3. Bytes are 0 to 242; five zeros make 121, whose
 //! runs the [zero-run code](crate::zero_run) shortens.
 //!
-//! Deviation: past the end stands the trit 0 (digit 1), where the paper pads with the digit 0, which
-//! is the trit −1 and would break the run of zeros that ends a sparse tensor.
+//! Deviation: the padding past the end is the trit 0 (digit 1). The paper pads with the digit 0, which
+//! is the trit −1 and would break the run of zeros at the end of a sparse tensor.
 //!
 //! Source: Lim, Andersen, Kaminsky: "3LC", MLSys 2019, §3.2.
 //!
@@ -35,7 +35,7 @@ use crate::{DecodeError, kernels};
 /// The largest byte: five times the trit 1.
 const LARGEST: u8 = 242;
 
-/// The bytes that `trits` trits take.
+/// The number of bytes of `trits` trits.
 pub fn len(trits: usize) -> usize {
     trits.div_ceil(5)
 }
@@ -43,7 +43,7 @@ pub fn len(trits: usize) -> usize {
 /// Appends the code of trits.
 ///
 /// # Panics
-/// If a trit is none of −1, 0, 1.
+/// If a trit is not −1, 0 or 1.
 pub fn pack(trits: &[i8], out: &mut Vec<u8>) {
     assert!(trits.iter().all(|trit| (-1..=1).contains(trit)), "a trit is −1, 0 or 1");
     let start = out.len();
@@ -61,11 +61,11 @@ pub fn pack(trits: &[i8], out: &mut Vec<u8>) {
     }
 }
 
-/// Fills `trits` from bytes that hold just them. On an error `trits` is as it was.
+/// Fills `trits` from bytes that contain exactly these trits. An error leaves `trits` unchanged.
 pub fn unpack(bytes: &[u8], trits: &mut [i8]) -> Result<(), DecodeError> {
     expect_len(bytes, len(trits.len()))?;
     if kernels::max_byte(bytes) > LARGEST {
-        return Err(DecodeError::Corrupt("a byte is no five trits"));
+        return Err(DecodeError::Corrupt("a quartic byte is above 242"));
     }
     for part in 0..5 {
         let real = part_of(trits, part).len();
@@ -128,7 +128,7 @@ mod tests {
         let mut trits = [9; 6];
         assert_eq!(unpack(&[121], &mut trits), Err(DecodeError::Truncated));
         assert_eq!(unpack(&[121; 3], &mut trits), Err(DecodeError::Trailing { extra: 1 }));
-        let large = DecodeError::Corrupt("a byte is no five trits");
+        let large = DecodeError::Corrupt("a quartic byte is above 242");
         assert_eq!(unpack(&[121, 243], &mut trits), Err(large));
         let padding = DecodeError::Corrupt("padding is not zero");
         // Six trits are three parts of two, so that the lower two digits of both bytes are padding.
@@ -145,13 +145,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a trit is −1, 0 or 1")]
-    fn what_is_no_trit_is_refused() {
+    fn a_value_outside_the_alphabet_is_refused() {
         code(&[0, 2]);
     }
 
     proptest! {
         #[test]
-        fn trits_return(trits in proptest::collection::vec(-1i8..=1, 0..300)) {
+        fn trits_round_trip(trits in proptest::collection::vec(-1i8..=1, 0..300)) {
             let bytes = code(&trits);
             prop_assert_eq!(bytes.len(), len(trits.len()));
             let mut back = vec![0; trits.len()];
@@ -160,7 +160,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_the_same(
+        fn decoding_then_encoding_returns_the_bytes(
             mut bytes in proptest::collection::vec(0u8..=242, 0..100),
             short in 0usize..5,
             other: (proptest::sample::Index, u8),
@@ -173,7 +173,7 @@ mod tests {
             }
             if !bytes.is_empty() {
                 *other.0.get_mut(&mut bytes) = other.1.max(243);
-                let large = DecodeError::Corrupt("a byte is no five trits");
+                let large = DecodeError::Corrupt("a quartic byte is above 242");
                 prop_assert_eq!(unpack(&bytes, &mut trits), Err(large));
             }
         }

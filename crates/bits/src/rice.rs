@@ -1,12 +1,12 @@
-//! Rice code of positions: Golomb's code of gaps, with a power of two as modulus.
+//! Rice code of positions: Golomb code of gaps with a power of two as modulus.
 //!
-//! Strictly increasing positions are coded by the number of places left out before each (the first
-//! counted from place 0). A gap g with parameter b is g >> b ones, a zero, and the lowest b bits of
-//! g. Where positions are taken independently with probability p, gaps are geometric, and the code
-//! with the [parameter](optimal_parameter) b* is within a few per cent of their entropy.
+//! Strictly increasing positions are encoded as gaps: the number of positions left out before each
+//! (for the first, counted from 0). A gap g with parameter b is g >> b ones, a zero, and the lowest b
+//! bits of g. If positions are chosen independently with probability p, gaps are geometric, and the
+//! code with the [parameter](optimal_parameter) b* is within a few per cent of their entropy.
 //!
-//! Range: universes of up to 2^32 places, b up to 30. Cost: (g >> b) + 1 + b bits for each position;
-//! at p = 0.01 about 8.1 bits.
+//! Range: universes of up to 2^32 positions, b up to 30. Cost: (g >> b) + 1 + b bits for each
+//! position, about 8.1 bits at p = 0.01.
 //!
 //! Sources: Golomb: "Run-length encodings", IEEE Trans. Inf. Theory 12, 1966; the parameter as in
 //! Sattler, Wiedemann, Müller, Samek: "Sparse binary compression", 2018, eq. 5.
@@ -29,16 +29,16 @@ use alloc::vec::Vec;
 
 use crate::{BitReader, BitWriter, DecodeError};
 
-/// The largest parameter: gaps fit in 32 bits.
+/// The largest parameter; gaps fit in 32 bits.
 pub const MAX_PARAMETER: u32 = 30;
 /// The ones that are written at once.
 const UNARY: u32 = 32;
 
-/// The parameter for `count` of `universe` places: b* = 1 + ⌊log2(ln(φ − 1) / ln(1 − p))⌋ with
+/// The parameter for `count` of `universe` positions: b* = 1 + ⌊log2(ln(φ − 1) / ln(1 − p))⌋ with
 /// p = count / universe and the golden ratio φ, from 0 to [`MAX_PARAMETER`].
 pub fn optimal_parameter(count: usize, universe: usize) -> u32 {
     // 2^j ≤ ln(φ − 1) / ln(1 − p) means (1 − p)^(2^j) ≥ φ − 1: repeated squaring needs no
-    // logarithm, and gives every machine the same answer.
+    // logarithm and gives the same result on every machine.
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     if count == 0 {
         return 0;
@@ -90,11 +90,12 @@ pub fn encode(positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
 }
 
 /// Calls `visit` for each of `count` positions below `universe`, in increasing order, and returns
-/// how many bytes the code takes; what follows them is not looked at. Each step uses up at least a
-/// bit, so that an untrusted `count` costs no more time than the bytes that came with it.
+/// the number of bytes read; bytes after the code are ignored. Each position takes at least one bit, so
+/// the time for an untrusted `count` is bounded by the length of `bytes`.
 ///
-/// Bytes that end too early, a position past the universe and padding that is not zero are errors,
-/// by when some positions may have been visited.
+/// # Errors
+/// Bytes that end too early, a position past the universe, and padding that is not zero. Some positions
+/// may already have been visited.
 ///
 /// # Panics
 /// If the parameter is above [`MAX_PARAMETER`].
@@ -284,7 +285,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_end_well(bytes: Vec<u8>, count in 0usize..100, parameter in 0u32..=30) {
+        fn any_bytes_decode_or_fail(bytes: Vec<u8>, count in 0usize..100, parameter in 0u32..=30) {
             let universe = 1000;
             let mut last = None;
             let _ = for_each(&bytes, count, universe, parameter, |position| {
@@ -294,12 +295,12 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_the_same(
+        fn decoding_then_encoding_returns_the_bytes(
             mut bytes: Vec<u8>,
             count in 0usize..20,
             parameter in 0u32..=30,
         ) {
-            // Zeros behind, so that most codes end within the bytes.
+            // Zeros at the end, so that most codes end within the bytes.
             bytes.resize(bytes.len() + 80, 0);
             if let Ok((positions, used)) = decode(&bytes, count, 1 << 32, parameter) {
                 prop_assert_eq!(positions.len(), count);

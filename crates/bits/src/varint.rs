@@ -1,7 +1,7 @@
 //! Variable-length integers: LEB128.
 //!
-//! A number is cut into groups of 7 bits, the lowest first, a byte each; the upper bit of a byte
-//! says that another follows. Only the shortest form is valid, so that a number has one code.
+//! A number is split into groups of 7 bits, the lowest first, one in each byte. The highest bit of a
+//! byte is 1 if another byte follows. Only the shortest form is valid, so that a number has one code.
 //! Range: all of `u64`. Cost: ⌈bits / 7⌉ bytes, 1 to 10.
 //!
 //! Source: "DWARF Debugging Information Format", version 5, 2017, §7.6.
@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use crate::DecodeError;
 
 const MORE: u8 = 0x80;
-/// The bytes of the longest code, of whose last byte one bit is used.
+/// The number of bytes of the longest code, whose last byte uses one bit.
 const LONGEST: usize = 10;
 
 /// Appends the code of `value`.
@@ -41,18 +41,18 @@ pub fn len(value: u64) -> usize {
     (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Reads a number from the front of `input`, which then starts behind it. After an error `input` is
-/// as it was.
+/// Reads a number from the start of `input` and advances `input` past it. An error leaves `input`
+/// unchanged.
 pub fn read(input: &mut &[u8]) -> Result<u64, DecodeError> {
     let mut value = 0;
     for (i, &byte) in input.iter().enumerate() {
         if i == LONGEST - 1 && byte > 1 {
-            return Err(DecodeError::Corrupt("a number takes more than 64 bits"));
+            return Err(DecodeError::Corrupt("a varint has more than 64 bits"));
         }
         value |= u64::from(byte & !MORE) << (7 * i);
         if byte & MORE == 0 {
             if byte == 0 && i > 0 {
-                return Err(DecodeError::Corrupt("a number is not in its shortest form"));
+                return Err(DecodeError::Corrupt("a varint is not in its shortest form"));
             }
             *input = &input[i + 1..];
             return Ok(value);
@@ -85,11 +85,11 @@ mod tests {
     fn malformed_numbers_are_refused() {
         for bytes in [&[0x80, 0][..], &[0xff, 0x80, 0]] {
             let error = read(&mut &bytes[..]);
-            assert_eq!(error, Err(DecodeError::Corrupt("a number is not in its shortest form")));
+            assert_eq!(error, Err(DecodeError::Corrupt("a varint is not in its shortest form")));
         }
         let long = [255, 255, 255, 255, 255, 255, 255, 255, 255, 2];
         let error = read(&mut &long[..]);
-        assert_eq!(error, Err(DecodeError::Corrupt("a number takes more than 64 bits")));
+        assert_eq!(error, Err(DecodeError::Corrupt("a varint has more than 64 bits")));
         for end in 0..10 {
             let mut input = &code(u64::MAX)[..end];
             assert_eq!(read(&mut input), Err(DecodeError::Truncated));
@@ -110,7 +110,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_the_same(bytes in proptest::collection::vec(
+        fn decoding_then_encoding_returns_the_bytes(bytes in proptest::collection::vec(
             prop_oneof![Just(0u8), Just(1), Just(0x80), Just(0xff), any::<u8>()],
             0..12,
         )) {

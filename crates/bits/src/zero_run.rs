@@ -1,12 +1,12 @@
-//! Zero-run code: runs of the byte for five zeros become one byte.
+//! Zero-run code: run-length code of the byte that stands for five zeros.
 //!
-//! [Quartic](crate::quartic) bytes are 0 to 242, and 121 stands for five zeros. This code passes
-//! bytes through, except that `k` consecutive bytes 121, 2 ≤ k ≤ 14, become the one byte
-//! `243 + (k − 2)`. A longer run is cut, from its start, into runs of 14 and a remainder; a
+//! [Quartic](crate::quartic) bytes are 0 to 242, and 121 stands for five zeros. This code copies
+//! bytes, except that `k` consecutive bytes 121, 2 ≤ k ≤ 14, become the single byte
+//! `243 + (k − 2)`. A longer run is split, from its start, into runs of 14 and a remainder; a
 //! remainder of one is the byte 121 itself. A coded sequence is thus at most as long as its input,
 //! and at least 1/14 of it.
 //!
-//! Decoding is total: any sequence of bytes expands to some input, of [`decoded_len`] bytes.
+//! Decoding is total: any sequence of bytes expands to [`decoded_len`] bytes.
 //!
 //! Source: Lim, Andersen, Kaminsky: "3LC", MLSys 2019, §3.3.
 
@@ -14,13 +14,13 @@ use alloc::vec::Vec;
 
 use crate::kernels;
 
-/// The byte whose runs are coded: five zeros in the quartic code.
+/// The byte whose runs are coded: five zeros in quartic code.
 pub const ZEROS: u8 = 121;
-/// The longest run that one byte stands for.
+/// The length of the longest run in one byte.
 pub const LONGEST: usize = 14;
-/// The byte of a run of two; that of `k` is `RUN + (k − 2)`.
+/// The byte of a run of two; a run of `k` is `RUN + (k − 2)`.
 const RUN: u8 = 243;
-/// Bytes that [`Decoder::fill`] writes at once, of which only as many count as the code says.
+/// The number of bytes that [`Decoder::fill`] writes at once; those past the run are overwritten.
 const SPLAT: usize = 16;
 
 /// The byte of a run of 1 to 14.
@@ -30,16 +30,16 @@ pub(crate) fn code(run: usize) -> u8 {
     if run == 1 { ZEROS } else { RUN + (run as u8 - 2) }
 }
 
-/// Codes a sequence that comes in pieces; runs may cross them.
+/// Encodes a sequence that arrives in pieces; runs may cross pieces.
 #[derive(Debug, Clone, Default)]
 pub struct Encoder {
-    /// Zeros seen and not yet written, up to [`LONGEST`].
+    /// The length of the current run, not yet written, up to [`LONGEST`].
     pending: usize,
 }
 
 impl Encoder {
-    /// Appends the code of `bytes`, but for a run that ends them. Bytes above 242 have no code of
-    /// their own, and would be read as runs.
+    /// Appends the code of `bytes`, except for a run at their end. Bytes above 242 have no code: they
+    /// would be decoded as runs.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         out.reserve(bytes.len() + 1);
         let done = kernels::encode_words(bytes, &mut self.pending, out);
@@ -74,7 +74,7 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     encoder.finish(out);
 }
 
-/// The length of the code of `bytes`, without coding.
+/// The length of the code of `bytes`, without encoding.
 pub fn len(bytes: &[u8]) -> usize {
     let (mut coded, mut run) = (0, 0usize);
     for &byte in bytes {
@@ -88,7 +88,7 @@ pub fn len(bytes: &[u8]) -> usize {
     coded + run.div_ceil(LONGEST)
 }
 
-/// How many bytes `coded` expands to.
+/// The number of bytes that `coded` expands to.
 pub fn decoded_len(coded: &[u8]) -> usize {
     kernels::expanded_len(coded)
 }
@@ -97,7 +97,7 @@ pub fn decoded_len(coded: &[u8]) -> usize {
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
     coded: &'a [u8],
-    /// Zeros of the last run not yet written.
+    /// The rest of the last run, not yet written.
     pending: usize,
 }
 
@@ -107,12 +107,12 @@ impl<'a> Decoder<'a> {
         Self { coded, pending: 0 }
     }
 
-    /// Whether all has been expanded.
+    /// Whether all bytes have been expanded.
     pub fn is_done(&self) -> bool {
         self.pending == 0 && self.coded.is_empty()
     }
 
-    /// Writes the next bytes to `out`, as many as it holds or as are left, and returns how many.
+    /// Writes the next bytes to `out`, until it is full or none are left, and returns their number.
     pub fn fill(&mut self, out: &mut [u8]) -> usize {
         let mut at = self.pending.min(out.len());
         out[..at].fill(ZEROS);
@@ -130,8 +130,8 @@ impl<'a> Decoder<'a> {
         at
     }
 
-    /// Expands while a whole run fits with room to spare: each byte writes [`SPLAT`] copies of its
-    /// value, whatever its run, which needs no branch.
+    /// Expands while [`SPLAT`] bytes fit: each byte writes that many copies of its value, whatever the
+    /// length of its run, which needs no branch.
     fn fill_freely(&mut self, out: &mut [u8]) -> usize {
         let (mut at, mut read) = (0, 0);
         for &byte in self.coded {
@@ -146,7 +146,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The byte that a coded byte repeats, and how often.
+/// The byte that a coded byte stands for, and the number of repetitions.
 #[inline]
 fn expand(byte: u8) -> (u8, usize) {
     if byte >= RUN { (ZEROS, usize::from(byte - RUN) + 2) } else { (byte, 1) }
@@ -175,7 +175,7 @@ mod tests {
         all
     }
 
-    /// The code by its definition: the longest run from the left, one at a time.
+    /// The code by its definition, one run at a time, each as long as possible.
     fn naive(mut bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(&first) = bytes.first() {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_of_run_at_every_place_of_a_word() {
+    fn every_run_length_at_every_offset_in_a_word() {
         for run in 0..160 {
             for before in 0..70 {
                 let mut bytes = vec![5; before];
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(expanded(&[255, 121], 4), [121; 15]);
     }
 
-    /// Bytes as quantized gradients have them: `sparsity` out of 8 are zeros.
+    /// Bytes like those of quantized gradients: `sparsity` out of 8 are zeros.
     fn digits() -> impl Strategy<Value = Vec<u8>> {
         (0u8..=8).prop_flat_map(|sparsity| {
             let digit = (0u8..8, 0u8..243)
@@ -232,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn codes_are_the_naive_ones_and_return(bytes in digits(), piece in 1usize..200) {
+        fn codes_equal_the_naive_ones_and_round_trip(bytes in digits(), piece in 1usize..200) {
             let code = coded(&bytes);
             prop_assert_eq!(&code, &naive(&bytes));
             prop_assert_eq!(code.len(), len(&bytes));

@@ -2,7 +2,7 @@
 
 use gradwire_testbed::engine::Engine;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_train::run::RunConfig;
+use gradwire_train::RunConfig;
 
 use crate::failure::Failure;
 
@@ -14,8 +14,8 @@ pub(crate) fn processes() -> Option<usize> {
     SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|&size| size > 1)
 }
 
-/// Takes as many workers as there are processes, where the number was not given.
-pub(crate) fn fit(experiment: &mut Experiment, given: Option<usize>) -> Result<(), Failure> {
+/// Takes as many workers as there are processes, unless their number was given.
+pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failure> {
     let Some(processes) = processes() else { return Ok(()) };
     let servers = experiment.exchange.servers();
     let workers = processes.checked_sub(servers).filter(|workers| *workers > 0).ok_or_else(|| {
@@ -25,7 +25,7 @@ pub(crate) fn fit(experiment: &mut Experiment, given: Option<usize>) -> Result<(
             experiment.exchange
         ))
     })?;
-    if given.is_none() {
+    if !given {
         experiment.workers = workers;
     }
     Ok(())
@@ -84,7 +84,7 @@ mod over_mpi {
     use gradwire_exchange::{ExchangeError, Operation, Phase, Transport};
     use gradwire_mpi::World;
     use gradwire_testbed::engine::Engine;
-    use gradwire_train::run::{
+    use gradwire_train::{
         Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, run_rank,
     };
 

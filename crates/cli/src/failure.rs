@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! Why a command failed, and its exit code.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use gradwire_exchange::ExchangeError;
 use gradwire_testbed::TestbedError;
-use gradwire_train::run::TrainError;
+use gradwire_train::TrainError;
 
 /// Why a command stopped. Messages name the thing and the remedy.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum Failure {
     Run(String),
     /// Ctrl-C, or a request to terminate.
     Interrupted(String),
-    /// Whoever read the output has left; nothing is wrong.
+    /// The reader of the output has closed it, as `head` does; nothing is wrong.
     Closed,
 }
 
@@ -74,6 +74,7 @@ impl From<TrainError> for Failure {
 impl From<TestbedError> for Failure {
     fn from(error: TestbedError) -> Self {
         let input = match &error {
+            TestbedError::Stopped(done) => return Failure::Interrupted(done.clone()),
             TestbedError::Run { source, .. } => is_input(source),
             TestbedError::Write { .. } => false,
             _ => true,

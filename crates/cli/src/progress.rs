@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use gradwire_testbed::runner::Progress;
-use gradwire_train::run::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
+use gradwire_train::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{interrupt, output};
@@ -115,5 +115,11 @@ impl Progress for Bars {
             run.bits_per_parameter(),
             run.seconds
         ));
+    }
+
+    fn note(&self, text: &str) {
+        if !self.silent {
+            output::note(text);
+        }
     }
 }

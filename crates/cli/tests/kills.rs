@@ -1,7 +1,7 @@
 //! Runs that are stopped or killed at random moments, and go on: what was saved is never lost, and the bits are those of
 //! a run never stopped.
 //!
-//! `GRADWIRE_KILLS=300` has the test make so many runs in place of a few.
+//! `GRADWIRE_KILLS=300` sets how many runs the test makes; without it, a few.
 
 #![cfg(unix)]
 

@@ -1,6 +1,6 @@
 //! Training with ranks that are the processes of an MPI job. Without `mpirun` the tests say that they are skipped.
 //!
-//! `GRADWIRE_KILLS=100` has the test of ranks killed at random make so many runs in place of a few.
+//! `GRADWIRE_KILLS=100` sets how many runs the test of ranks killed at random makes; without it, a few.
 
 #![cfg(all(feature = "mpi", unix))]
 
@@ -41,7 +41,7 @@ struct Mpi {
     go_on: bool,
 }
 
-/// A job of so many processes of `gradwire` with these arguments.
+/// A job of `processes` processes of `gradwire` with these arguments.
 fn job(bench: &Bench, mpi: Mpi, processes: usize, line: &str) -> Command {
     let gradwire = bench.command(line);
     let mut command = Command::new("mpirun");

@@ -1,6 +1,5 @@
-//! A new compressor in one file, from the building blocks of `gradwire::tools`: one element in so many, the largest,
-//! each in a few bits. It has a memory and an aggregation of its own: what was sent comes back as momentum, and an
-//! element is the mean over those ranks that sent it.
+//! A new compressor in one file, from the building blocks of `gradwire::tools`: the largest elements,
+//! each in a few bits. It has a memory of its own: what was sent comes back as momentum.
 //!
 //! ```text
 //! cargo run --release -p gradwire --example new_compressor
@@ -10,16 +9,18 @@
 //! up to what was given, as long as there is no momentum.
 
 use std::error::Error;
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
-use gradwire::registry::{Ends, Guarantees, Kind, Param};
+use gradwire::memories::{Encoding, Step};
+use gradwire::parameters::{real, whole};
 use gradwire::tools::{
     Grid, Rounding, Selection, dequantize, desparsify, give_back, pack, pack_positions, packed_len,
     packed_positions_len, quantize, sparsify, unpack, unpack_positions,
 };
 use gradwire::{
-    Aggregation, Combine, Compressor, Context, DecodeError, Decoder, Encoded, Encoder, Entry,
-    Family, Feedback, Floats, Gathered, Rng, Sent, Source, Spec, Tensor, Workspace,
+    Compressor, Context, DecodeError, Decoder, Encoder, Entry, Family, Floats, Guarantees, Memory,
+    NonFinite, Rng, Sent, Source, Spec, Tensor, Workspace,
 };
 
 /// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec strings look names up in.
@@ -28,42 +29,26 @@ static ENTRY: Entry = Entry {
     summary: "the largest elements, each in a few levels",
     formula: "x̂ = step·round(c/step) at the largest |c|, 0 elsewhere, step = max|c|/s",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "one-in",
-            kind: Kind::Whole { min: 1, max: 1000, default: 20 },
-            help: "elements of which one is sent",
-        },
-        Param {
-            key: "s",
-            kind: Kind::Whole { min: 1, max: 127, default: 7 },
-            help: "levels on either side of zero",
-        },
-        Param {
-            key: "momentum",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.0 },
-            help: "weight with which what was sent comes back",
-        },
-    ],
+    parameters: FewLevels::PARAMETERS,
+    examples: &["one-in=3,s=1", "momentum=0.5"],
     reference: "this example",
     payload: "positions, step f32, levels",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(FewLevels {
-            one_in: values.whole("one-in") as usize,
-            s: values.whole("s") as u16,
-            momentum: values.real("momentum") as f32,
-        })
-    },
+    build: |values| Arc::new(FewLevels::new(values)),
 };
 
-#[derive(Debug)]
-struct FewLevels {
-    one_in: usize,
-    s: u16,
-    momentum: f32,
+gradwire::parameters! {
+    /// The largest elements, in levels.
+    struct FewLevels {
+        /// elements of which one is sent
+        one_in("one-in"): usize = whole(20, 1..=1000),
+        /// levels on either side of zero
+        s: u16 = whole(7, 1..=127),
+        /// weight with which what was sent comes back
+        momentum: f32 = real(0.0, Included(0.0), Excluded(1.0)),
+    }
 }
 
 impl FewLevels {
@@ -137,40 +122,31 @@ impl Compressor for FewLevels {
         message_len.saturating_mul(8).saturating_mul(self.one_in).min(u32::MAX as usize)
     }
 
-    fn feedback(&self) -> Option<&dyn Feedback> {
-        Some(self)
-    }
-
-    fn combine(&self) -> Option<&dyn Combine> {
+    fn memory(&self) -> Option<&dyn Memory> {
         Some(self)
     }
 }
 
-/// The memory: φ is left at m + g.
-impl Feedback for FewLevels {
-    /// ψ = c − g̃ + μ·g̃: an element that is sent every time has a momentum of μ.
-    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>, _: &Context<'_>) {
-        for (element, m) in memory.iter_mut().enumerate() {
-            *m = encoded.left[element] + self.momentum * encoded.decoded(element);
-        }
-    }
-}
+/// The corrected tensor c, from before to after its encoding.
+#[derive(Debug, Default)]
+struct Corrected(Vec<f32>);
 
-/// The aggregation: few ranks send an element, and the others have no say in it. Steps are larger than the mean's.
-impl Combine for FewLevels {
-    fn combine(&self, gathered: &Gathered<'_>, _: &mut Workspace, combined: &mut [f32]) {
-        for (element, combined) in combined.iter_mut().enumerate() {
-            let (mut sum, mut weights) = (0.0, 0.0);
-            for (x, weight) in gathered.column(element).zip(gathered.weights()) {
-                if x != 0.0 {
-                    sum += weight * x;
-                    weights += weight;
-                }
-            }
-            if weights > 0.0 {
-                *combined = sum / weights;
-            }
+/// The memory: φ = m + g, and ψ = c − g̃ + μ·g̃, so that an element that is sent every time has a momentum of μ.
+impl Memory for FewLevels {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+        let (weights, memory) = step.feedback.expect("this memory is error feedback");
+        let feedback = Some((weights, &mut *memory));
+        let mut source = Source::new(step.input.gradient, feedback, step.scratch)?;
+        let Corrected(corrected) = encoding.buffers();
+        corrected.clear();
+        source.peek_blocks(|_, block| corrected.extend_from_slice(block));
+        // What the message fails to carry is in the memory afterwards.
+        let sent = encoding.encode(&mut source);
+        let Corrected(corrected) = encoding.buffers();
+        for (m, c) in memory.iter_mut().zip(corrected) {
+            *m += self.momentum * (*c - *m);
         }
+        Ok(sent)
     }
 }
 
@@ -273,13 +249,8 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_send_has_no_say() {
-        let rows = [4.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 3.0, 0.0];
-        let mut combined = [9.0; 3];
-        let gathered = Gathered::new(&[0.25, 0.25, 0.5], &rows, 3);
-        Decoder::new(&Spec::of(&ENTRY), 0).aggregate(&gathered, &mut combined);
-        // (4/4 − 2/2) over 3/4, (1/4 + 3/2) over 3/4, nobody.
-        assert_eq!(combined, [0.0, 1.75 / 0.75, 0.0]);
+    fn it_obeys_the_laws() {
+        gradwire::laws::check(&ENTRY);
     }
 
     #[test]

@@ -1,28 +1,52 @@
-//! The receiving end: bytes to tensor, with nothing of the sender's state.
+//! The receiving end: from bytes to a tensor, without the sender's state.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
-use crate::encoder::{check_length, check_size};
-use crate::{Compressor, Context, Error, Gathered, Spec, Tensor, Workspace, tools};
+use crate::codecs::{Codec, Codecs, check_length};
+use crate::{Compressor, Context, Error, Spec, Tensor, Workspace};
 
-/// Decodes messages of one configuration.
+/// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
+/// decoder's own.
 #[derive(Debug)]
 pub struct Decoder {
-    spec: Spec,
-    compressor: Arc<dyn Compressor>,
+    codecs: Codecs,
+    /// The places of the compressors that tensors have of their own.
+    assigned: HashMap<String, usize>,
     seed: u64,
     workspace: Workspace,
 }
 
 impl Decoder {
-    /// A decoder for messages of `spec` in a run with `seed`.
+    /// A decoder in a run with `seed`, for messages of `spec` unless another is [assigned](Self::assign).
     pub fn new(spec: &Spec, seed: u64) -> Self {
         Self {
-            spec: spec.clone(),
-            compressor: spec.compressor(),
+            codecs: Codecs::new(spec),
+            assigned: HashMap::new(),
             seed,
             workspace: Workspace::default(),
         }
+    }
+
+    /// Decodes the messages for the tensor called `name` with `spec` from now on.
+    ///
+    /// Does nothing, and allocates nothing, where the tensor has an equal spec already.
+    pub fn assign(&mut self, name: &str, spec: &Spec) {
+        match self.assigned.get_mut(name) {
+            Some(place) if self.codecs.get(*place).spec == *spec => {}
+            Some(place) => *place = self.codecs.place(spec),
+            None => {
+                self.assigned.insert(name.to_owned(), self.codecs.place(spec));
+            }
+        }
+    }
+
+    /// The compressor of the tensor called `name`, for its limits and its linearity.
+    pub fn compressor_of(&self, name: &str) -> &dyn Compressor {
+        &*self.codec_of(name).compressor
+    }
+
+    fn codec_of(&self, name: &str) -> &Codec {
+        self.codecs.get(self.assigned.get(name).copied().unwrap_or(Codecs::DEFAULT))
     }
 
     /// Adds `weight` times the decoded message of `rank` to `out`.
@@ -41,7 +65,10 @@ impl Decoder {
         weight: f32,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        check_size(&self.spec, &*self.compressor, tensor)?;
+        // Not by `codec_of`, which would borrow the workspace, too.
+        let place = self.assigned.get(tensor.name()).copied().unwrap_or(Codecs::DEFAULT);
+        let codec = self.codecs.get(place);
+        codec.check_size(tensor)?;
         check_length(tensor, out.len())?;
         let context = Context {
             seed: self.seed,
@@ -51,36 +78,9 @@ impl Decoder {
             rank,
             ranks: 1,
         };
-        self.compressor
+        codec
+            .compressor
             .decode_add(message, &context, weight, &mut self.workspace, out)
             .map_err(|source| Error::Message { tensor: tensor.name().to_owned(), rank, source })
-    }
-
-    /// Makes what a step goes by of what all ranks' messages for a tensor decode to: by [`Compressor::combine`], or
-    /// else their weighted mean; then by [`Compressor::aggregate`]. It takes the place of what `out` held.
-    ///
-    /// # Panics
-    /// If the length of `out` is not the tensor's.
-    pub fn aggregate(&mut self, gathered: &Gathered<'_>, out: &mut [f32]) {
-        assert_eq!(out.len(), gathered.elements());
-        match self.compressor.combine() {
-            Some(combine) => {
-                out.fill(0.0);
-                combine.combine(gathered, &mut self.workspace, out);
-            }
-            None => tools::aggregate(gathered, out),
-        }
-        self.compressor.aggregate(out);
-    }
-
-    /// Decodes messages of `spec` from now on.
-    pub fn switch(&mut self, spec: &Spec) {
-        self.compressor = spec.compressor();
-        self.spec = spec.clone();
-    }
-
-    /// The compressor, for its limits and its linearity.
-    pub fn compressor(&self) -> &dyn Compressor {
-        &*self.compressor
     }
 }

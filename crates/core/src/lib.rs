@@ -22,17 +22,22 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
-mod combine;
+mod codecs;
 mod compressor;
 pub mod compressors;
+mod context;
 mod decoder;
 mod encoder;
+mod entry;
 mod error;
-mod feedback;
 mod floats;
 pub mod frame;
-mod memory;
+mod input;
+#[cfg(feature = "testing")]
+pub mod laws;
+pub mod memories;
 pub mod numeric;
+pub mod parameters;
 pub mod registry;
 mod rng;
 pub mod rounds;
@@ -41,24 +46,27 @@ mod spec;
 mod state;
 mod tensor;
 pub mod tools;
-mod velocity;
+mod wire;
+mod workspace;
 
-pub use combine::{Combine, Gathered};
-pub use compressor::{Compressor, Context, Element, Sent, Workspace};
+pub use compressor::Compressor;
+pub use compressors::SingleRank;
+pub use context::{Context, Element, Sent};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
-pub use error::{Error, SpecError, StateError};
-pub use feedback::{Encoded, Feedback};
+pub use entry::{Aggregation, Entry, Family, Guarantees};
+pub use error::{Error, StateError};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;
-pub use memory::Memory;
-pub use registry::{Aggregation, Entry, Family};
+pub use input::Input;
+pub use memories::Memory;
 pub use rng::Rng;
-pub use rounds::{Alone, Rounds};
-pub use source::{BLOCK, NonFinite, SCRATCH, Source};
-pub use spec::Spec;
+pub use rounds::Rounds;
+pub use source::{BLOCK, NonFinite, Residual, SCRATCH, Source};
+pub use spec::{Spec, SpecError};
 pub use state::State;
 pub use tensor::Tensor;
+pub use workspace::Workspace;
 
 /// The guide's example, kept true.
 #[cfg(doctest)]

@@ -2,14 +2,13 @@
 //!
 //! Error feedback needs `c = β·m + γ·g`, its statistics, and afterwards `m ← c − decoded`. Writing
 //! `c` out first would cost a pass over memory, so the sum exists only a block at a time, in the
-//! first-level cache: [`Source::peek`] shows a block and forgets it, [`Source::take`] lays it over
+//! first-level cache: [`Source::peek`] shows a block and discards it, [`Source::take`] writes it over
 //! the residual, where the compressor leaves what its message fails to carry. A two-pass compressor
 //! thus moves 8 + 12 bytes an element beside its message.
 
 use gradwire_bits::kernels;
 
 use crate::Floats;
-use crate::memory::Memory;
 
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
@@ -26,24 +25,32 @@ pub struct NonFinite {
     pub value: f32,
 }
 
+/// The weights of a plain residual m: keep `m ← c − decoded(message)`, and compress `c = β·m + γ·g` instead of the gradient `g`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Residual {
+    /// Weight β of the residual, in \[0, 1\].
+    pub beta: f32,
+    /// Weight γ of the gradient, positive.
+    pub gamma: f32,
+}
+
+impl Residual {
+    /// The usual residual, β = γ = 1.
+    pub const PLAIN: Self = Self { beta: 1.0, gamma: 1.0 };
+}
+
 /// A finite tensor to be compressed, corrected by the residual of earlier messages.
 pub struct Source<'a> {
     gradient: Floats<'a>,
-    residual: Option<Feedback<'a>>,
+    feedback: Option<(Residual, &'a mut [f32])>,
     kept: &'a mut [f32],
     scratch: &'a mut [f32],
     abs_max: f32,
     plain: bool,
 }
 
-struct Feedback<'a> {
-    residual: &'a mut [f32],
-    beta: f32,
-    gamma: f32,
-}
-
 impl<'a> Source<'a> {
-    /// Joins a gradient with its residual (`None`: no error feedback), after one pass that finds
+    /// Joins a gradient with its residual and their weights (`None`: no error feedback), after one pass that finds
     /// the largest absolute value and refuses NaN and infinity. Nothing is written by that pass.
     ///
     /// `scratch` holds at least [`SCRATCH`] elements.
@@ -52,37 +59,33 @@ impl<'a> Source<'a> {
     /// If the residual's length is not the gradient's, or the scratch is too short.
     pub fn new(
         gradient: Floats<'a>,
-        memory: Memory,
-        residual: Option<&'a mut [f32]>,
+        feedback: Option<(Residual, &'a mut [f32])>,
         scratch: &'a mut [f32],
     ) -> Result<Self, NonFinite> {
         assert!(scratch.len() >= SCRATCH);
-        let residual = match (memory, residual) {
-            (Memory::Residual { beta, gamma }, Some(residual)) => {
-                assert_eq!(residual.len(), gradient.len());
-                Some(Feedback { residual, beta, gamma })
-            }
-            _ => None,
-        };
+        if let Some((_, residual)) = &feedback {
+            assert_eq!(residual.len(), gradient.len());
+        }
         let mut source =
-            Self { gradient, residual, kept: &mut [], scratch, abs_max: 0.0, plain: false };
+            Self { gradient, feedback, kept: &mut [], scratch, abs_max: 0.0, plain: false };
         let mut largest = 0;
         source.peek_blocks(|_, block| largest = largest.max(kernels::abs_max_bits(block)));
         source.abs_max = f32::from_bits(largest);
         if source.abs_max.is_finite() { Ok(source) } else { Err(source.first_non_finite()) }
     }
 
-    /// The same with what the method keeps for the tensor beside the residual.
+    /// The same source with what the method keeps for the tensor beside the residual.
     pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
         Self { kept, ..self }
     }
 
-    /// The same with a [plain residual](crate::Encoder::with_plain_memory), or not.
-    pub(crate) fn with_plain_memory(self, plain: bool) -> Self {
+    /// The same source, of values that are no gradients ([plain memory](crate::Encoder::with_plain_memory)) or of
+    /// gradients.
+    pub fn with_plain_memory(self, plain: bool) -> Self {
         Self { plain, ..self }
     }
 
-    /// Whether all that a message leaves out is to be kept, whatever the method forgets by itself.
+    /// Whether everything that a message leaves out must be kept, also what the method drops from gradients.
     pub fn has_plain_memory(&self) -> bool {
         self.plain
     }
@@ -105,16 +108,16 @@ impl<'a> Source<'a> {
     /// Shows the corrected elements `start .. start + len` (at most [`BLOCK`]) and changes nothing.
     pub fn peek<R>(&mut self, start: usize, len: usize, look: impl FnOnce(&[f32]) -> R) -> R {
         let scratch = &mut self.scratch[..len];
-        match &self.residual {
+        match &self.feedback {
             None => look(self.gradient.block(start, scratch)),
-            Some(f) => {
-                let memory = &f.residual[start..start + len];
+            Some((Residual { beta, gamma }, residual)) => {
+                let memory = &residual[start..start + len];
                 if let Floats::F32(gradient) = self.gradient {
                     let gradient = &gradient[start..start + len];
-                    kernels::accumulate_to(scratch, memory, gradient, f.beta, f.gamma);
+                    kernels::accumulate_to(scratch, memory, gradient, *beta, *gamma);
                 } else {
                     self.gradient.block(start, scratch);
-                    kernels::accumulate(scratch, memory, f.gamma, f.beta);
+                    kernels::accumulate(scratch, memory, *gamma, *beta);
                 }
                 look(scratch)
             }
@@ -126,7 +129,7 @@ impl<'a> Source<'a> {
     /// once, in any order, and peeks at none it has taken.
     pub fn take<R>(&mut self, start: usize, len: usize, take: impl FnOnce(&mut [f32]) -> R) -> R {
         let scratch = &mut self.scratch[..len];
-        match &mut self.residual {
+        match &mut self.feedback {
             None => {
                 if let Floats::F32(gradient) = self.gradient {
                     scratch.copy_from_slice(&gradient[start..start + len]);
@@ -135,17 +138,17 @@ impl<'a> Source<'a> {
                 }
                 take(scratch)
             }
-            Some(f) => {
-                let memory = &mut f.residual[start..start + len];
+            Some((Residual { beta, gamma }, residual)) => {
+                let memory = &mut residual[start..start + len];
                 let gradient = self.gradient.block(start, scratch);
-                kernels::accumulate(memory, gradient, f.beta, f.gamma);
+                kernels::accumulate(memory, gradient, *beta, *gamma);
                 take(memory)
             }
         }
     }
 
-    /// [`take`](Self::take) for methods that tell the latest gradient from the sum: the closure gets
-    /// both, the gradient as it was given, without its weight.
+    /// [`take`](Self::take) for methods that distinguish the latest gradient from the sum: the closure gets
+    /// both, the gradient without its weight γ.
     pub fn take_with_gradient<R>(
         &mut self,
         start: usize,
@@ -154,24 +157,24 @@ impl<'a> Source<'a> {
     ) -> R {
         let (own, sum) = self.scratch.split_at_mut(BLOCK);
         let gradient = self.gradient.block(start, &mut own[..len]);
-        match &mut self.residual {
+        match &mut self.feedback {
             None => {
                 let sum = &mut sum[..len];
                 sum.copy_from_slice(gradient);
                 take(sum, gradient)
             }
-            Some(f) => {
-                let memory = &mut f.residual[start..start + len];
-                kernels::accumulate(memory, gradient, f.beta, f.gamma);
+            Some((Residual { beta, gamma }, residual)) => {
+                let memory = &mut residual[start..start + len];
+                kernels::accumulate(memory, gradient, *beta, *gamma);
                 take(memory, gradient)
             }
         }
     }
 
-    /// [`take`](Self::take) of the whole tensor at once, for methods that go over it several times, and what
+    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times, and what
     /// the method keeps beside it. `spare` holds the tensor where there is no residual.
     pub fn take_all<'b>(&'b mut self, spare: &'b mut Vec<f32>) -> (&'b mut [f32], &'b mut [f32]) {
-        if self.residual.is_none() {
+        if self.feedback.is_none() {
             spare.resize(self.len(), 0.0);
             self.take_blocks(|start, block| {
                 spare[start..start + block.len()].copy_from_slice(block);
@@ -179,27 +182,31 @@ impl<'a> Source<'a> {
             return (spare, self.kept);
         }
         self.take_blocks(|_, _| {});
-        let residual = self.residual.as_mut().map_or(&mut [][..], |f| f.residual);
+        let residual = self.feedback.as_mut().map_or(&mut [][..], |(_, residual)| residual);
         (residual, self.kept)
     }
 
-    /// [`take`](Self::take) over the whole tensor in order, of a method that keeps a number an element, with
-    /// those of the block.
+    /// [`take`](Self::take) over the whole tensor in order, for a method that keeps one number an element; the closure
+    /// gets the block's numbers, too.
     pub fn take_blocks_with_kept(&mut self, mut take: impl FnMut(usize, &mut [f32], &mut [f32])) {
         let kept = std::mem::take(&mut self.kept);
         self.take_blocks(|start, block| take(start, block, &mut kept[start..start + block.len()]));
         self.kept = kept;
     }
 
-    /// [`peek`](Self::peek) over the whole tensor in order, of a method that keeps a number an element.
+    /// [`peek`](Self::peek) over the whole tensor in order, for a method that keeps one number an element.
     pub fn peek_blocks_with_kept(&mut self, mut look: impl FnMut(&[f32], &[f32])) {
         let kept = std::mem::take(&mut self.kept);
         self.peek_blocks(|start, block| look(block, &kept[start..start + block.len()]));
         self.kept = kept;
     }
 
-    /// Adds the squares of the latest gradient to what the method keeps, of which there is a number an element.
-    pub(crate) fn add_squares(&mut self) {
+    /// Adds `squares`, or without them those of the latest gradient, to what the method keeps, which is one number an
+    /// element.
+    pub(crate) fn add_squares(&mut self, squares: Option<&[f32]>) {
+        if let Some(squares) = squares {
+            return add_saturating(squares.iter().copied(), self.kept);
+        }
         for start in (0..self.len()).step_by(BLOCK) {
             let len = BLOCK.min(self.len() - start);
             let gradient = self.gradient.block(start, &mut self.scratch[..len]);
@@ -207,14 +214,14 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What has been left of the elements taken, for last touches; `None` without error feedback.
+    /// The residual so far, to correct what was left of elements that were taken; `None` without error feedback.
     pub fn left(&mut self) -> Option<&mut [f32]> {
-        self.residual.as_mut().map(|f| &mut *f.residual)
+        self.feedback.as_mut().map(|(_, residual)| &mut **residual)
     }
 
-    /// What the latest gradient is multiplied by in the sum.
+    /// The weight γ of the latest gradient in the sum; 1 without error feedback.
     pub fn gradient_weight(&self) -> f32 {
-        self.residual.as_ref().map_or(1.0, |f| f.gamma)
+        self.feedback.as_ref().map_or(1.0, |(weights, _)| weights.gamma)
     }
 
     /// [`peek`](Self::peek) over the whole tensor in order; the closure gets each block's offset.
@@ -233,9 +240,9 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether what a message leaves out is kept; where not, work on the residual is wasted.
+    /// Whether what a message leaves out is kept. If not, encoders can skip computing it.
     pub fn keeps_residual(&self) -> bool {
-        self.residual.is_some()
+        self.feedback.is_some()
     }
 
     fn first_non_finite(&mut self) -> NonFinite {
@@ -252,7 +259,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Adds to sums that no number is too large for.
+/// Adds squares to sums, which stay at the largest finite number instead of overflowing.
 pub(crate) fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32]) {
     for (sum, square) in sums.iter_mut().zip(squares) {
         *sum = (*sum + square).min(f32::MAX);
@@ -263,14 +270,15 @@ pub(crate) fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32
 mod tests {
     use super::*;
 
-    const WEIGHTED: Memory = Memory::Residual { beta: 0.5, gamma: 2.0 };
+    const WEIGHTED: Residual = Residual { beta: 0.5, gamma: 2.0 };
 
     #[test]
     fn peeking_shows_the_sum_and_changes_nothing() {
         let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        let mut source =
+            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
         // β·m + γ·g: 2 + 2, 4 - 4, -6 + 6.
         source.peek(0, 3, |sum| assert_eq!(sum, [4.0, 0.0, 0.0]));
         source.peek(1, 1, |sum| assert_eq!(sum, [0.0]));
@@ -283,7 +291,8 @@ mod tests {
         let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        let mut source =
+            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
         source.take(0, 2, |sum| {
             assert_eq!(sum, [4.0, 0.0]);
             sum[0] -= 3.0;
@@ -297,14 +306,15 @@ mod tests {
         let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let mut source = Source::new(floats, WEIGHTED, Some(&mut residual), &mut scratch).unwrap();
+        let mut source =
+            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
         assert_eq!(source.gradient_weight(), 2.0);
         source.take_with_gradient(0, 3, |sum, latest| {
             assert_eq!((&*sum, latest), (&[4.0, 0.0, 0.0][..], &gradient[..]));
             sum[1] = 7.0;
         });
         assert_eq!(residual, [4.0, 7.0, 0.0]);
-        let mut source = Source::new(floats, Memory::None, None, &mut scratch).unwrap();
+        let mut source = Source::new(floats, None, &mut scratch).unwrap();
         source.take_with_gradient(1, 2, |sum, latest| assert_eq!(&*sum, latest));
     }
 
@@ -314,7 +324,7 @@ mod tests {
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::Bf16(&gradient);
         let mut source =
-            Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch).unwrap();
+            Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch).unwrap();
         source.peek(0, 2, |sum| assert_eq!(sum, [1.5, -1.5]));
         source.take(0, 2, |sum| assert_eq!(sum, [1.5, -1.5]));
         assert_eq!(residual, [1.5, -1.5]);
@@ -327,7 +337,7 @@ mod tests {
         gradient[2 * BLOCK] = f32::NAN;
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let bad = Source::new(floats, Memory::None, None, &mut scratch).map(|_| ()).unwrap_err();
+        let bad = Source::new(floats, None, &mut scratch).map(|_| ()).unwrap_err();
         assert_eq!(bad, NonFinite { index: BLOCK + 7, value: f32::NEG_INFINITY });
     }
 
@@ -336,7 +346,7 @@ mod tests {
         let (gradient, mut residual) = ([1.0, f32::MAX], [1.0, f32::MAX]);
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let bad = Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch);
+        let bad = Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch);
         assert_eq!(bad.map(|_| ()).unwrap_err(), NonFinite { index: 1, value: f32::INFINITY });
         assert_eq!(residual, [1.0, f32::MAX]);
     }

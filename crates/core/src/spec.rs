@@ -1,45 +1,55 @@
 //! One string configures one compressor: `3lc:s=1.75`, `topk:ratio=0.01,ef=off`.
 
 use std::fmt;
+use std::ops::Bound::Included;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::registry::{self, Ends, Entry, Kind, Param, Value, Values};
-use crate::{Compressor, Memory, SpecError};
+use crate::compressors::{baseline, quantization, sparsification};
+use crate::entry::Entry;
+use crate::parameters::{Kind, Param, Value, real, whole};
+use crate::{Compressor, Residual, registry};
+
+mod error;
+
+pub use error::SpecError;
 
 /// The parameters that every compressor has.
 const COMMON: &[Param] = &[
     Param {
         key: "ef",
-        kind: Kind::Choice { options: &["off", "on"], default: 0 },
+        kind: Kind::Choice { options: &["off", "on"] },
         help: "error feedback: keep what a message leaves out and add it to the next gradient",
     },
     Param {
         key: "beta",
-        kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Both, default: 1.0 },
+        kind: real(1.0, Included(0.0), Included(1.0)),
         help: "weight of the residual when it is fed back",
     },
     Param {
         key: "gamma",
-        kind: Kind::Real { min: 1e-6, max: 1e6, ends: Ends::Both, default: 1.0 },
+        kind: real(1.0, Included(1e-6), Included(1e6)),
         help: "weight of the gradient when the residual is fed back",
     },
     Param {
         key: "every",
-        kind: Kind::Whole { min: 1, max: 1_000_000, default: 1 },
-        help: "local steps: communicate the accumulated change every so many steps",
+        kind: whole(1, 1..=1_000_000),
+        help: "local steps: number of steps between two exchanges of the accumulated change",
     },
 ];
 
-/// A compressor with the value of every parameter, its memory and its schedule.
+/// A compressor with the value of every parameter, its memory, and how often it is used.
 ///
 /// Parses from `id[:key=value,…]`, and prints what differs from the defaults, in the registry's
 /// order; both ways round give an equal spec.
 #[derive(Debug, Clone)]
 pub struct Spec {
     entry: &'static Entry,
+    /// Of the entry's parameters, in their order and inside their ranges.
     values: Vec<Value>,
-    memory: Memory,
+    /// Made from the values.
+    compressor: Arc<dyn Compressor>,
+    memory: Option<Residual>,
     every: u64,
 }
 
@@ -55,12 +65,38 @@ impl PartialEq for Spec {
 impl Spec {
     /// An entry with its defaults.
     pub fn of(entry: &'static Entry) -> Self {
+        let values = entry.defaults();
         Self {
             entry,
-            values: entry.parameters.iter().map(|p| p.kind.default()).collect(),
-            memory: if entry.error_feedback { Memory::RESIDUAL } else { Memory::None },
+            compressor: (entry.build)(&values),
+            values,
+            memory: entry.error_feedback.then_some(Residual::PLAIN),
             every: 1,
         }
+    }
+
+    /// An entry, in the registry or not, with some values of its parameters and the common ones, as a spec string has
+    /// them behind the colon: `ratio=0.01,ef=off`.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or it does not take the value.
+    pub fn with_parameters(entry: &'static Entry, parameters: &str) -> Result<Self, SpecError> {
+        Given::new(entry, parameters)?.into_spec()
+    }
+
+    /// `none`: tensors travel uncompressed.
+    pub fn none() -> Self {
+        Self::of(&baseline::none::ENTRY)
+    }
+
+    /// `threshold` at 0: the elements that are not zero travel, uncompressed.
+    pub fn nonzero() -> Self {
+        Self::of(&sparsification::threshold::ENTRY)
+    }
+
+    /// `efsignsgd`: the signs and the mean absolute value. What the result of a vote can travel by.
+    pub fn scaled_signs() -> Self {
+        Self::of(&quantization::efsignsgd::ENTRY)
     }
 
     /// The registry entry.
@@ -68,13 +104,14 @@ impl Spec {
         self.entry
     }
 
-    /// The error-feedback memory: the plain one, in whose place a method may have its own.
-    pub fn memory(&self) -> Memory {
+    /// The residual of error feedback; `None` without error feedback. A compressor may have a
+    /// [memory](crate::memories) of its own in its place.
+    pub fn memory(&self) -> Option<Residual> {
         self.memory
     }
 
-    /// The same compressor with another memory.
-    pub fn with_memory(mut self, memory: Memory) -> Self {
+    /// The same compressor with another residual, or without error feedback.
+    pub fn with_memory(mut self, memory: Option<Residual>) -> Self {
         self.memory = memory;
         self
     }
@@ -84,7 +121,7 @@ impl Spec {
         self.every
     }
 
-    /// The same compressor with rounds of so many steps, at least one.
+    /// The same compressor with this number of local steps, at least one, between two exchanges.
     pub fn with_every(mut self, every: u64) -> Self {
         self.every = every.max(1);
         self
@@ -92,8 +129,7 @@ impl Spec {
 
     /// The value of a real parameter of the compressor's own, if it has one of this name.
     pub fn real(&self, key: &str) -> Option<f64> {
-        let at = self.entry.parameters.iter().position(|parameter| parameter.key == key)?;
-        match self.values[at] {
+        match self.value(key)? {
             Value::Real(value) => Some(value),
             Value::Whole(_) | Value::Choice(_) => None,
         }
@@ -101,26 +137,30 @@ impl Spec {
 
     /// The value of a parameter of the compressor's own that is a number, if it has one of this name.
     pub fn number(&self, key: &str) -> Option<f64> {
-        let at = self.entry.parameters.iter().position(|parameter| parameter.key == key)?;
-        match self.values[at] {
+        match self.value(key)? {
             Value::Real(value) => Some(value),
             Value::Whole(value) => Some(value as f64),
             Value::Choice(_) => None,
         }
     }
 
+    fn value(&self, key: &str) -> Option<Value> {
+        let at = self.entry.parameters.iter().position(|parameter| parameter.key == key)?;
+        Some(self.values[at])
+    }
+
     /// Whether an encoder may pass from `earlier` to this one: what was kept means the same to both, or nothing
     /// was kept.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
-        let keeps = earlier.memory.is_on()
+        let keeps = earlier.memory.is_some()
             || compressor.memory().is_some()
-            || compressor.rounds().is_some()
-            || compressor.keeps_squares();
+            || compressor.rounds().is_some();
         // Numbers kept are as many as parameters such as a rank say; of a large matrix they tell.
         let kept = |compressor: &dyn Compressor| {
-            let layout = compressor.rounds().map(|rounds| rounds.layout());
-            (compressor.kept_len(&[1 << 14, 1 << 14]), layout)
+            compressor
+                .rounds()
+                .map(|rounds| (rounds.kept_len(&[1 << 14, 1 << 14]), rounds.layout()))
         };
         let same = || {
             self.entry.id == earlier.entry.id
@@ -153,71 +193,18 @@ impl Spec {
             value: value.to_string(),
             expected: kind.expected(),
         })?;
+        self.compressor = (self.entry.build)(&self.values);
         Ok(self)
     }
 
     /// The compressor itself.
     pub fn compressor(&self) -> Arc<dyn Compressor> {
-        (self.entry.build)(&Values { parameters: self.entry.parameters, values: &self.values })
+        Arc::clone(&self.compressor)
     }
 
     /// The parameters that every compressor has beside its own.
     pub fn common_parameters() -> &'static [Param] {
         COMMON
-    }
-}
-
-impl Kind {
-    /// The value where none is given.
-    pub fn default(&self) -> Value {
-        match *self {
-            Kind::Real { default, .. } => Value::Real(default),
-            Kind::Whole { default, .. } => Value::Whole(default),
-            Kind::Choice { default, .. } => Value::Choice(default),
-        }
-    }
-
-    /// The allowed values in words, as an error message or a list shows them.
-    pub fn expected(&self) -> String {
-        match *self {
-            Kind::Real { min, max, ends, .. } => {
-                let open = if matches!(ends, Ends::Both | Ends::Lower) { '[' } else { '(' };
-                let close = if matches!(ends, Ends::Both | Ends::Upper) { ']' } else { ')' };
-                format!("a number in {open}{min}, {max}{close}")
-            }
-            Kind::Whole { min, max, .. } => format!("a whole number from {min} to {max}"),
-            Kind::Choice { options, .. } => options.join(" or "),
-        }
-    }
-
-    /// A value as a spec string writes it.
-    pub fn print(&self, value: Value) -> String {
-        match (self, value) {
-            (_, Value::Real(x)) => x.to_string(),
-            (_, Value::Whole(n)) => n.to_string(),
-            (Kind::Choice { options, .. }, Value::Choice(at)) => options[at].to_owned(),
-            (_, Value::Choice(at)) => at.to_string(),
-        }
-    }
-
-    fn parse(&self, text: &str) -> Option<Value> {
-        match *self {
-            Kind::Real { min, max, ends, .. } => {
-                let x: f64 = text.parse().ok()?;
-                let above =
-                    if matches!(ends, Ends::Both | Ends::Lower) { x >= min } else { x > min };
-                let below =
-                    if matches!(ends, Ends::Both | Ends::Upper) { x <= max } else { x < max };
-                (above && below).then_some(Value::Real(x))
-            }
-            Kind::Whole { min, max, .. } => {
-                let n: u64 = text.parse().ok()?;
-                (min..=max).contains(&n).then_some(Value::Whole(n))
-            }
-            Kind::Choice { options, .. } => {
-                options.iter().position(|option| *option == text).map(Value::Choice)
-            }
-        }
     }
 }
 
@@ -235,10 +222,7 @@ impl FromStr for Spec {
             id: id.to_owned(),
             known: join(registry::names()),
         })?;
-        let mut given = Given::new(entry);
-        for item in items.split(',').filter(|item| !item.trim().is_empty()) {
-            given.read(item.trim())?;
-        }
+        let mut given = Given::new(entry, items)?;
         for item in defaults.split(',').filter(|item| !item.is_empty()) {
             given.read_default(item)?;
         }
@@ -253,8 +237,12 @@ struct Given {
 }
 
 impl Given {
-    fn new(entry: &'static Entry) -> Self {
-        Self { entry, values: vec![None; entry.parameters.len() + COMMON.len()] }
+    fn new(entry: &'static Entry, items: &str) -> Result<Self, SpecError> {
+        let mut given = Self { entry, values: vec![None; entry.parameters.len() + COMMON.len()] };
+        for item in items.split(',').filter(|item| !item.trim().is_empty()) {
+            given.read(item.trim())?;
+        }
+        Ok(given)
     }
 
     fn parameters(&self) -> impl Iterator<Item = &'static Param> + use<> {
@@ -303,9 +291,10 @@ impl Given {
         for (value, given) in spec.values.iter_mut().zip(&self.values[..own]) {
             *value = given.unwrap_or(*value);
         }
+        spec.compressor = (self.entry.build)(&spec.values);
         let common = |at: usize| self.values[own + at];
         let on = match common(0) {
-            Some(Value::Choice(at)) => at == 1,
+            Some(Value::Choice(word)) => word == "on",
             // Weights for a residual ask for one.
             _ => self.entry.error_feedback || common(1).is_some() || common(2).is_some(),
         };
@@ -313,8 +302,7 @@ impl Given {
             Some(Value::Real(x)) => x as f32,
             _ => 1.0,
         };
-        spec.memory =
-            if on { Memory::Residual { beta: weight(1), gamma: weight(2) } } else { Memory::None };
+        spec.memory = on.then(|| Residual { beta: weight(1), gamma: weight(2) });
         if let Some(Value::Whole(every)) = common(3) {
             spec.every = every;
         }
@@ -323,8 +311,7 @@ impl Given {
             if !on {
                 return Err(SpecError::NoResidual { id, reason: "ef=off keeps none" });
             }
-            let compressor = spec.compressor();
-            if compressor.memory().is_some() || compressor.feedback().is_some() {
+            if spec.compressor().memory().is_some() {
                 return Err(SpecError::NoResidual {
                     id,
                     reason: "its memory has weights of its own",
@@ -339,28 +326,28 @@ impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.entry.id)?;
         let mut separator = ':';
-        let mut item = |key: &str, value: String| {
+        let mut item = |key: &str, value: &dyn fmt::Display| {
             let written = write!(f, "{separator}{key}={value}");
             separator = ',';
             written
         };
         for (parameter, &value) in self.entry.parameters.iter().zip(&self.values) {
             if value != parameter.kind.default() {
-                item(parameter.key, parameter.kind.print(value))?;
+                item(parameter.key, &value)?;
             }
         }
-        if self.memory.is_on() != self.entry.error_feedback {
-            item("ef", if self.memory.is_on() { "on" } else { "off" }.to_owned())?;
+        if self.memory.is_some() != self.entry.error_feedback {
+            item("ef", &if self.memory.is_some() { "on" } else { "off" })?;
         }
-        if let Memory::Residual { beta, gamma } = self.memory {
+        if let Some(Residual { beta, gamma }) = self.memory {
             for (key, weight) in [("beta", beta), ("gamma", gamma)] {
                 if weight != 1.0 {
-                    item(key, weight.to_string())?;
+                    item(key, &weight)?;
                 }
             }
         }
         if self.every != 1 {
-            item("every", self.every.to_string())?;
+            item("every", &self.every)?;
         }
         Ok(())
     }

@@ -16,17 +16,40 @@ use crate::StateError;
 /// Saved state: arrays, whole numbers and text settings, each by name.
 ///
 /// Names are paths like `worker0/residual/fc.weight`; a prefix selects one owner's part.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct State {
+    version: u32,
     floats: BTreeMap<String, Vec<f32>>,
     numbers: BTreeMap<String, u64>,
     settings: BTreeMap<String, String>,
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            floats: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
 impl State {
-    /// Nothing saved yet.
+    /// Nothing saved yet, in the latest version.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The version of the layout of names: 2, or 1 for what was read from a file in which settings belonged to an
+    /// encoder (`push/spec`, `push/rule0/spec`) and not to a tensor's name.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Sets the version to the latest one. For callers that have renamed all entries of an earlier version.
+    pub fn mark_upgraded(&mut self) {
+        self.version = VERSION;
     }
 
     /// Sets an array.
@@ -50,12 +73,12 @@ impl State {
         under(&self.floats, prefix).map(|(rest, values)| (rest, values.as_slice()))
     }
 
-    /// Drops the arrays whose names a caller does not want.
+    /// Keeps only the arrays for whose names `wanted` is true.
     pub fn retain_floats(&mut self, mut wanted: impl FnMut(&str) -> bool) {
         self.floats.retain(|name, _| wanted(name));
     }
 
-    /// Drops everything whose names a caller does not want.
+    /// Keeps only the entries for whose names `wanted` is true.
     pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) {
         self.floats.retain(|name, _| wanted(name));
         self.numbers.retain(|name, _| wanted(name));
@@ -88,6 +111,14 @@ impl State {
         self.settings.get(key).map(String::as_str).ok_or_else(|| missing(key))
     }
 
+    /// The settings whose names start with `prefix`, in order, by the rest of their names.
+    pub fn settings_under<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        under(&self.settings, prefix).map(|(rest, value)| (rest, value.as_str()))
+    }
+
     /// Checks that a setting has the value the receiver has.
     ///
     /// # Errors
@@ -104,9 +135,10 @@ impl State {
         })
     }
 
-    /// Adds all of `other`, with `prefix` before every name.
+    /// Adds all of `other`, with `prefix` before every name. The version is the lower of the two afterwards.
     pub fn merge(&mut self, prefix: &str, other: State) {
         let name = |name: String| format!("{prefix}{name}");
+        self.version = self.version.min(other.version);
         self.floats.extend(other.floats.into_iter().map(|(key, value)| (name(key), value)));
         self.numbers.extend(other.numbers.into_iter().map(|(key, value)| (name(key), value)));
         self.settings.extend(other.settings.into_iter().map(|(key, value)| (name(key), value)));
@@ -118,6 +150,7 @@ impl State {
             under(map, prefix).map(|(rest, value)| (rest.to_owned(), value.clone())).collect()
         }
         State {
+            version: self.version,
             floats: copy(&self.floats, prefix),
             numbers: copy(&self.numbers, prefix),
             settings: copy(&self.settings, prefix),
@@ -201,7 +234,7 @@ impl State {
 
     /// Numbers and settings, one a line: kind, name and value, separated by tabs.
     fn entries(&self) -> String {
-        let mut lines = String::from(FORMAT_LINE);
+        let mut lines = format!("{FORMAT}{}\n", self.version);
         for (name, value) in &self.numbers {
             lines += &format!("number\t{}\t{value}\n", escape(name));
         }
@@ -212,9 +245,18 @@ impl State {
     }
 
     fn read_entries(&mut self, entries: &str) -> Result<(), StateError> {
-        let lines = entries
-            .strip_prefix(FORMAT_LINE)
-            .ok_or_else(|| damaged("it is of another format version"))?;
+        let (version, lines) = entries
+            .strip_prefix(FORMAT)
+            .and_then(|rest| rest.split_once('\n'))
+            .ok_or_else(|| damaged("its metadata does not begin with a version"))?;
+        self.version = match version {
+            "1" => 1,
+            "2" => VERSION,
+            _ => {
+                let why = format!("it has version {version}; this program reads 1 to {VERSION}");
+                return Err(damaged(why));
+            }
+        };
         for line in lines.lines() {
             self.read_entry(line)
                 .ok_or_else(|| damaged(format_args!("metadata line '{line}' is malformed")))?;
@@ -252,7 +294,10 @@ impl State {
 }
 
 const METADATA_KEY: &str = "gradwire";
-const FORMAT_LINE: &str = "state\t1\n";
+/// What the metadata begins with; the version comes behind it.
+const FORMAT: &str = "state\t";
+/// The version that new states have.
+const VERSION: u32 = 2;
 
 /// An array as safetensors sees it.
 struct Array<'a> {

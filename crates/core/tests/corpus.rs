@@ -1,8 +1,8 @@
 //! The corpora of the fuzz targets, replayed.
 //!
-//! What a fuzzer found worth keeping, `fuzz/corpus`, goes through the checks of `fuzz/checks.rs` at every test.
-//! `cargo xtask corpus`, or `GRADWIRE_WRITE_CORPUS=1`, adds seeds from the golden files, which are replayed as frames
-//! as well.
+//! Every input that a fuzzer found and that was kept in `fuzz/corpus` is checked again by the functions of
+//! `fuzz/checks.rs`. `cargo xtask corpus`, or `GRADWIRE_WRITE_CORPUS=1`, adds the golden files as seeds; they are replayed
+//! as frames too.
 
 #[path = "../../../fuzz/checks.rs"]
 mod checks;
@@ -18,7 +18,7 @@ fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
 }
 
-/// Name and content of every file of a folder, in order; of none, nothing.
+/// Name and content of every file of a folder, in order; empty if there is no such folder.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
@@ -80,18 +80,18 @@ fn golden_messages_are_seeds_of_their_own_configuration() {
     for (name, file) in golden() {
         let frame = Frame::read(&mut &file[..]).unwrap();
         let input = checks::input(&frame.spec, frame.message);
-        // A first byte of 0 means the defaults, in the golden files' shape.
+        // A first byte of 0 chooses the default configuration and the shape of the golden files.
         if input[0] == 0 && frame.spec != Spec::of(frame.spec.entry()) {
             missing.push(frame.spec.to_string());
         }
         assert_eq!((frame.tensor.shape(), input[0] % 8), (&[20, 30][..], 0), "{name}");
-        // Seed, tensor, step and rank are the checks', not the frame's.
+        // Seed, tensor, step and rank are those of the checks, not those of the frame.
         let (tensor, mut out) = (Tensor::new("t", frame.tensor.shape()), [0.0; 600]);
         let decoded =
             Decoder::new(&frame.spec, 11).decode_add(&tensor, 3, 2, &input[1..], 1.0, &mut out);
         assert!(decoded.is_ok(), "{name}: {decoded:?}");
     }
-    assert!(missing.is_empty(), "add to CONFIGURATIONS in fuzz/checks.rs: {missing:#?}");
+    assert!(missing.is_empty(), "add to the examples of their entries: {missing:#?}");
 }
 
 #[test]

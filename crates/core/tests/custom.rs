@@ -1,10 +1,10 @@
-//! Memories and aggregations of a compressor's own.
+//! Memories of a compressor's own.
 
 mod common;
 
-use common::custom::{MOMENTUM, masked, median, momenta, plain, steep};
+use common::custom::{MOMENTUM, masked, momenta, plain, steep};
 use common::*;
-use gradwire::{Decoder, Encoder, Error, Floats, Gathered, Memory, Spec, State, Tensor};
+use gradwire::{Encoder, Error, Floats, Spec, State, Tensor};
 
 fn tensor() -> Tensor {
     Tensor::new("t", &[33, 31])
@@ -70,9 +70,9 @@ fn it_is_saved_and_restored_and_taken_back() {
         let state = State::from_bytes(&state.to_bytes().unwrap()).unwrap();
         restored.restore("rank0/", &state).unwrap();
 
-        restored.remember();
+        restored.checkpoint();
         step(&mut restored, 9);
-        restored.go_back();
+        restored.rollback();
         for at in 2..5 {
             assert_eq!(step(&mut restored, at), messages[at as usize], "{spec}, step {at}");
         }
@@ -136,7 +136,7 @@ fn without_error_feedback_and_on_the_way_back_it_is_not_there() {
     };
     let registered = |text: &str| encoder(&text.parse::<Spec>().unwrap());
 
-    let mut off = encoder(&topk.clone().with_memory(Memory::None));
+    let mut off = encoder(&topk.clone().with_memory(None));
     assert_eq!(messages(&mut off), messages(&mut registered("topk:ratio=0.1,ef=off")));
     assert!(off.residual("t").is_none());
 
@@ -149,21 +149,7 @@ fn without_error_feedback_and_on_the_way_back_it_is_not_there() {
 #[test]
 fn rounds_are_not_played_with_it() {
     let (_, powersgd) = plain().pop().unwrap();
-    assert!(!encoder(&powersgd).has_rounds());
-    assert!(encoder(&powersgd).with_plain_memory().has_rounds());
-    assert!(encoder(&powersgd.with_memory(Memory::None)).has_rounds());
-}
-
-#[test]
-fn gradients_are_aggregated_by_mean_vote_or_a_rule_of_its_own() {
-    let values = [1.0, -2.0, 5.0, -4.0, 3.0, 3.0];
-    let gathered = Gathered::new(&[0.25, 0.25, 0.5], &values, 2);
-    let aggregated = |spec: &Spec| {
-        let mut out = [9.0; 2];
-        Decoder::new(spec, SEED).aggregate(&gathered, &mut out);
-        out
-    };
-    assert_eq!(aggregated(&"none".parse().unwrap()), [3.0, 0.0]);
-    assert_eq!(aggregated(&"signsgd".parse().unwrap()), [1.0, 0.0]);
-    assert_eq!(aggregated(&median()), [3.0, -2.0]);
+    assert!(!encoder(&powersgd).has_rounds("t"));
+    assert!(encoder(&powersgd).with_plain_memory().has_rounds("t"));
+    assert!(encoder(&powersgd.with_memory(None)).has_rounds("t"));
 }

@@ -1,6 +1,6 @@
-//! `docs/compressors.md` is made of the registry and of measured rows, and this test says where it is behind them.
+//! `docs/compressors.md` is generated from the registry and from measured rows; this test says where it is out of date.
 //!
-//! `cargo xtask docs`, or `GRADWIRE_WRITE_DOCS=1`, writes it anew.
+//! `cargo xtask docs`, or `GRADWIRE_WRITE_DOCS=1`, generates it again.
 
 mod page;
 
@@ -15,7 +15,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn the_page_is_what_registry_and_measurements_say() {
+fn the_page_is_up_to_date() {
     let measured = fs::read(root().join(page::MEASURED)).unwrap();
     let page = page::page(&page::rows(&measured));
     let path = root().join("docs/compressors.md");
@@ -24,7 +24,7 @@ fn the_page_is_what_registry_and_measurements_say() {
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
     for (number, (found, expected)) in committed.lines().zip(page.lines()).enumerate() {
-        assert_eq!(found, expected, "line {} is behind; run cargo xtask docs", number + 1);
+        assert_eq!(found, expected, "line {} is out of date; run cargo xtask docs", number + 1);
     }
     assert!(committed == page, "the page is too short or too long; run cargo xtask docs");
 }

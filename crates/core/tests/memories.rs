@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use gradwire::{Decoder, Encoder, Floats, Memory, Sent, Spec, State, Tensor};
+use gradwire::{Decoder, Encoder, Floats, Input, Sent, Spec, State, Tensor};
 
 const RANKS: u32 = 4;
 const STEPS: u64 = 5;
@@ -44,11 +44,12 @@ struct Seen {
 
 impl Run<'_> {
     /// Encodes and decodes the gradient of a step; `None` where a sum overflowed, and nothing has changed.
-    fn step(&mut self, step: u64) -> Option<Seen> {
+    fn step(&mut self, step: u64, squares: Option<&[f32]>) -> Option<Seen> {
         let gradient = &self.gradients[step as usize];
         let before = self.memory();
         let mut message = Vec::new();
-        let sent = self.encoder.encode(self.tensor, step, Floats::F32(gradient), &mut message);
+        let input = Input { gradient: Floats::F32(gradient), squares };
+        let sent = self.encoder.encode(self.tensor, step, input, &mut message);
         let Ok(sent) = sent else {
             assert!(step > 0 && self.case.ends_with("huge"), "{}", self.case);
             assert_eq!(self.memory().map(|x| bits(&x)), before.map(|x| bits(&x)), "{}", self.case);
@@ -119,7 +120,7 @@ fn momentum(run: &mut Run<'_>, momentum: f32, clip: f32) {
     let elements = run.sizes.len();
     let (mut u, mut v) = (vec![0.0; elements], vec![0.0; elements]);
     for step in 0..STEPS {
-        let Some(seen) = run.step(step) else { return };
+        let Some(seen) = run.step(step, None) else { return };
         let squares = run.gradients[step as usize].iter().map(|&g| f64::from(g) * f64::from(g));
         let (norm, limit) =
             (squares.sum::<f64>().sqrt(), f64::from(clip) / f64::from(RANKS).sqrt());
@@ -146,7 +147,7 @@ fn long_term(run: &mut Run<'_>, epsilon: f32, alpha: f32) {
     let elements = run.sizes.len();
     let (mut u, mut v) = (vec![0.0; elements], vec![0.0; elements]);
     for step in 0..STEPS {
-        let Some(seen) = run.step(step) else { return };
+        let Some(seen) = run.step(step, None) else { return };
         for (at, g) in run.gradient(step, epsilon).into_iter().enumerate() {
             let before = u[at];
             u[at] = before + epsilon * g;
@@ -166,11 +167,11 @@ fn long_term(run: &mut Run<'_>, epsilon: f32, alpha: f32) {
 
 /// `z ← (1 − δ)·g + δ·z`; the sign of z is sent. With error feedback it is that of `c = z + r`, and `r ← c − sign`.
 fn average(run: &mut Run<'_>, decay: f32) {
-    let feedback = run.spec.memory().is_on();
+    let feedback = run.spec.memory().is_some();
     let elements = run.sizes.len();
     let (mut z, mut r) = (vec![0.0; elements], vec![0.0; elements]);
     for step in 0..STEPS {
-        let Some(seen) = run.step(step) else { return };
+        let Some(seen) = run.step(step, None) else { return };
         let gradient = run.gradient(step, 1.0);
         for (at, g) in gradient.into_iter().enumerate() {
             z[at] = f64::from(1.0 - decay) * g + f64::from(decay) * z[at];
@@ -200,12 +201,10 @@ fn variance(run: &mut Run<'_>, alpha: f64, zeta: f64) {
     let (mut r, mut v) = (vec![0.0; elements], vec![0.0; elements]);
     for step in 0..STEPS {
         let squares = squares(&run.gradients[step as usize], step);
-        if step % 2 == 1 {
-            run.encoder.observe(run.tensor, &squares).unwrap();
-        }
-        let Some(seen) = run.step(step) else { return };
+        let given = (step % 2 == 1).then_some(&squares[..]);
+        let Some(seen) = run.step(step, given) else { return };
         for (at, g) in run.gradient(step, 1.0).into_iter().enumerate() {
-            r[at] = if run.spec.memory().is_on() { r[at] + g } else { g };
+            r[at] = if run.spec.memory().is_some() { r[at] + g } else { g };
             v[at] = (v[at] + f64::from(squares[at])).min(f64::from(f32::MAX));
         }
         // The largest decodes to the power of two at or below it.
@@ -227,7 +226,7 @@ fn variance(run: &mut Run<'_>, alpha: f64, zeta: f64) {
             assert!((kept - v[at]).abs() <= v[at] * 1e-5 + 1e-37, "{case}, {kept} for {}", v[at]);
             match seen.residual.get(at) {
                 Some(&residual) => run.near(residual, r[at], at, "r"),
-                None => assert!(!run.spec.memory().is_on()),
+                None => assert!(run.spec.memory().is_none()),
             }
         }
     }
@@ -265,18 +264,17 @@ fn gradients(values: &[f32]) -> Vec<Vec<f32>> {
 }
 
 fn check(spec: &Spec, run: &mut Run<'_>) {
-    let on = spec.memory().is_on();
-    match spec.compressor().memory().unwrap() {
-        Memory::Average { decay } => average(run, decay),
-        Memory::Momentum { momentum: m, clip } if on => momentum(run, m, clip),
-        Memory::LongTerm { epsilon, alpha } if on => long_term(run, epsilon, alpha),
-        // Without error feedback they have none.
-        Memory::Momentum { .. } | Memory::LongTerm { .. } => {}
-        Memory::Residual { beta: 1.0, gamma: 1.0 } => {
-            let [alpha, zeta] = ["alpha", "zeta"].map(|key| spec.real(key).unwrap());
-            variance(run, alpha, zeta);
-        }
-        other => panic!("{other:?} has no law"),
+    let on = spec.memory().is_some();
+    let value = |key: &str| spec.real(key).unwrap();
+    let narrow = |key: &str| value(key) as f32;
+    match spec.entry().id {
+        "signum" => average(run, narrow("momentum")),
+        "variance" => variance(run, value("alpha"), value("zeta")),
+        // Without error feedback these have no memory.
+        "dgc" if on => momentum(run, narrow("momentum"), narrow("clip")),
+        "sgc" if on => long_term(run, narrow("epsilon"), narrow("alpha")),
+        "dgc" | "sgc" => {}
+        other => panic!("{other} has no law"),
     }
 }
 

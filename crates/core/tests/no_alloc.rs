@@ -58,6 +58,8 @@ fn nothing_is_allocated_per_step() {
             let before = ALLOCATIONS.get();
             for ((tensor, gradient), out) in tensors.iter().zip(&gradients).zip(&mut outs) {
                 message.clear();
+                encoder.assign(tensor.name(), &spec);
+                decoder.assign(tensor.name(), &spec);
                 encoder.encode(tensor, step, Floats::F32(gradient), &mut message).unwrap();
                 decoder.decode_add(tensor, step, RANK, &message, 0.25, out).unwrap();
             }

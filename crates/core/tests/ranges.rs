@@ -1,94 +1,12 @@
-//! The ranges of parameters: what lies outside is refused by name, and what lies inside works up to the ends.
+//! The ranges of parameters, compared with the values that make sense by the definition of each method. The
+//! [laws](gradwire::laws) check that values at the ends work.
 
 mod common;
 
 use common::*;
-use gradwire::registry::{Ends, Kind, Param, REGISTRY};
-use gradwire::{Floats, Memory, Spec, Tensor};
+use gradwire::{Floats, Spec, Tensor};
 
-/// A parameter's values around the ends of its range, as a spec string has them.
-struct Values {
-    outside: Vec<String>,
-    inside: Vec<String>,
-    /// How an error describes the range.
-    words: Vec<String>,
-}
-
-fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
-    values.into_iter().map(|value| value.to_string()).collect()
-}
-
-fn values(kind: Kind) -> Values {
-    match kind {
-        Kind::Real { min, max, ends, .. } => {
-            let (open, least) = match ends {
-                Ends::Both | Ends::Lower => ('[', min),
-                Ends::Upper | Ends::Neither => ('(', min.next_up()),
-            };
-            let (close, most) = match ends {
-                Ends::Both | Ends::Upper => (']', max),
-                Ends::Lower | Ends::Neither => (')', max.next_down()),
-            };
-            let mut outside = texts([least.next_down(), most.next_up(), f64::NAN, f64::INFINITY]);
-            outside.extend(texts(["-inf", "", "0x1p-3", "half", "1..2"]));
-            let words = texts([format!("{open}{min}, {max}{close}")]);
-            Values { outside, inside: texts([least, most]), words }
-        }
-        Kind::Whole { min, max, .. } => {
-            let mut outside = texts([i128::from(min) - 1, i128::from(max) + 1]);
-            outside.extend(texts(["", "1.5", "NaN", "inf", "two", "18446744073709551616"]));
-            let words = texts([format!("from {min} to {max}")]);
-            Values { outside, inside: texts([min, max]), words }
-        }
-        Kind::Choice { options, .. } => {
-            let mut outside = texts(["", "0", "another"]);
-            outside.extend(options.iter().map(|word| format!("{word}s")));
-            Values { outside, inside: texts(options), words: texts(options) }
-        }
-    }
-}
-
-/// Every parameter with a compressor that has it.
-fn parameters() -> impl Iterator<Item = (&'static str, &'static Param)> {
-    let own = REGISTRY
-        .iter()
-        .flat_map(|entry| entry.parameters.iter().map(|parameter| (entry.id, parameter)));
-    own.chain(Spec::common_parameters().iter().map(|parameter| ("3lc", parameter)))
-}
-
-#[test]
-fn values_outside_a_range_are_refused_with_the_key_and_the_range() {
-    for (id, parameter) in parameters() {
-        let Values { outside, words, .. } = values(parameter.kind);
-        for value in outside {
-            let item = format!("{}={value}", parameter.key);
-            let error = format!("{id}:{item}").parse::<Spec>().expect_err(&item).to_string();
-            assert!(error.contains(&format!("'{id}': {item} is not allowed")), "{error}");
-            assert!(words.iter().all(|words| error.contains(words)), "{error}");
-        }
-    }
-}
-
-#[test]
-fn the_ends_of_a_range_are_taken_and_work() {
-    let (tensor, gradient) = (Tensor::new("t", &[33, 31]), gaussian(1023, 5));
-    for (id, parameter) in parameters() {
-        for value in values(parameter.kind).inside {
-            let text = format!("{id}:{}={value}", parameter.key);
-            let spec: Spec = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
-            let mut encoder = encoder(&spec);
-            for step in 0..3 {
-                let message = encode(&mut encoder, &tensor, step, &gradient).unwrap();
-                assert!(message.len() <= spec.compressor().max_len(1023), "{text}");
-                let decoded = decode(&spec, &tensor, step, &message).unwrap();
-                assert!(decoded.iter().all(|x| x.is_finite()), "{text}");
-            }
-        }
-    }
-}
-
-/// Of each parameter that is a number, what lies just outside the values that have a meaning, and the last that
-/// have one.
+/// For each numeric parameter: values just outside the sensible ones, and the outermost sensible ones.
 const RANGES: &[(&str, &[&str], &[&str])] = &[
     // One level up to the norm at least; level + s is a symbol of 16 bits.
     ("qsgd:s", &["0", "32768"], &["1", "32767"]),
@@ -170,27 +88,14 @@ fn ranges_are_those_of_the_methods() {
     }
 }
 
-#[test]
-fn every_number_has_its_range_tested() {
-    for (id, Param { key, kind, .. }) in parameters() {
-        let name = format!("{id}:{key}");
-        let listed = RANGES.iter().any(|(parameter, ..)| *parameter == name);
-        assert!(listed || matches!(kind, Kind::Choice { .. }), "{name} is not in the table above");
-    }
-}
-
 /// The nearest f32 of 1 − 10⁻⁹ is 1, which none of these ranges holds.
 #[test]
 fn momenta_just_below_one_stay_below_it() {
     for text in ["signum:momentum", "dgc:momentum", "sgc:alpha"] {
         let spec: Spec = format!("{text}=0.999999999").parse().unwrap();
-        let (Memory::Average { decay: momentum }
-        | Memory::Momentum { momentum, .. }
-        | Memory::LongTerm { alpha: momentum, .. }) = spec.compressor().memory().unwrap()
-        else {
-            panic!("{text}")
-        };
-        assert!(momentum < 1.0, "{text}");
+        let printed = format!("{:?}", spec.compressor());
+        let largest = format!("{:?}", 1f32.next_down());
+        assert!(printed.contains(&largest), "{text}: {printed}");
     }
     // z = −(1 − δ): the sign of a mean that gradients reach.
     let spec: Spec = "signum:momentum=0.999999999".parse().unwrap();

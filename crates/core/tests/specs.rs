@@ -1,7 +1,7 @@
 //! Spec strings: what parses, what it prints as, and what errors say.
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Memory, Spec, SpecError};
+use gradwire::{Residual, Spec, SpecError};
 
 fn parse(text: &str) -> Spec {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -37,12 +37,12 @@ fn only_what_differs_from_the_defaults_is_printed() {
 #[test]
 fn the_memory_is_the_entrys_unless_given() {
     for entry in REGISTRY {
-        assert_eq!(parse(entry.id).memory().is_on(), entry.error_feedback, "{}", entry.id);
-        assert_eq!(parse(&format!("{}:ef=on", entry.id)).memory(), Memory::RESIDUAL);
-        assert_eq!(parse(&format!("{}:ef=off", entry.id)).memory(), Memory::None);
+        assert_eq!(parse(entry.id).memory().is_some(), entry.error_feedback, "{}", entry.id);
+        assert_eq!(parse(&format!("{}:ef=on", entry.id)).memory(), Some(Residual::PLAIN));
+        assert_eq!(parse(&format!("{}:ef=off", entry.id)).memory(), None);
         assert_eq!(parse(entry.id), Spec::of(entry));
     }
-    let weighted = Memory::Residual { beta: 0.9, gamma: 0.5 };
+    let weighted = Some(Residual { beta: 0.9, gamma: 0.5 });
     assert_eq!(parse("3lc:beta=0.9,gamma=0.5").memory(), weighted);
     assert_eq!(parse("none:every=4").every(), 4);
 }
@@ -51,7 +51,7 @@ fn the_memory_is_the_entrys_unless_given() {
 fn every_parameter_can_be_given_its_default() {
     for entry in REGISTRY {
         for parameter in entry.parameters {
-            let value = parameter.kind.print(parameter.kind.default());
+            let value = parameter.kind.default();
             assert_eq!(parse(&format!("{}:{}={value}", entry.id, parameter.key)), Spec::of(entry));
         }
     }

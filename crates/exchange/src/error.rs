@@ -52,6 +52,14 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
+    /// The thread that held the rank's transport is gone.
+    pub(crate) fn ended() -> Self {
+        Self::Config(
+            "the exchange's thread has ended; see its own message for the reason, and resume from the last checkpoint"
+                .to_owned(),
+        )
+    }
+
     /// The rank to blame: the one named, or `own` where the fault is this rank's.
     pub(crate) fn culprit(&self, own: usize) -> usize {
         match self {

@@ -1,158 +1,289 @@
-//! One rank's end of a strategy.
+//! The exchanges by name: `all-reduce`, `server:servers=2,backup=1`.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::str::FromStr;
 
-use cpu_time::ThreadTime;
-
-use gradwire::{State, Tensor};
-
-use crate::{Early, ExchangeError, Traffic};
-
-/// What a trainer needs of a strategy: gradients in, the same new parameters on every rank out.
-///
-/// Every rank calls the same operations in the same order with the same, increasing steps. An error
-/// ends the exchange: it names the rank and the operation, and the others stop as well. Dropping an
-/// exchange tells the others that this rank has left; those that still need it fail.
-pub trait Exchange: Send {
-    /// The tensors of the model, in the order of `gradients` and `parameters`.
-    fn tensors(&self) -> &[Tensor];
-
-    /// Who takes gradients of this step as soon as they are known, where exchanging may begin before all are: the next
-    /// call is [`step`](Self::step) for it, with all gradients. `None` where there is nothing to gain.
-    fn early(&mut self, step: u64) -> Option<Arc<dyn Early>> {
-        let _ = step;
-        None
-    }
-
-    /// Exchanges one step's gradients and updates `parameters` in place.
-    ///
-    /// Strategies built on collectives average the gradients and run the optimizer on every rank;
-    /// the parameter server runs it once and hands back model deltas. With backup workers a rank
-    /// that comes late may find later steps done without it: see [`StepReport::skipped`].
-    fn step(
-        &mut self,
-        step: u64,
-        learning_rate: f32,
-        gradients: &[Vec<f32>],
-        parameters: &mut [Vec<f32>],
-    ) -> Result<StepReport, ExchangeError>;
-
-    /// Whether the compressor goes by how the parts of a gradient differ, so that
-    /// [`observe`](Self::observe) tells it something.
-    fn keeps_squares(&self) -> bool {
-        false
-    }
-
-    /// Tells the compressor of the parts that the next step's gradients are sums of: the sums of their squares, one
-    /// flat buffer a tensor. May be called several times a step.
-    fn observe(&mut self, squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        let _ = squares;
-        Ok(())
-    }
-
-    /// Adds the mean of `values`, one flat buffer a tensor, to the mean gradient of every step from this one on. Every
-    /// worker calls it before the same step; the values travel uncompressed. Gradients that are sent as differences
-    /// need it. Returns what it took.
-    ///
-    /// # Errors
-    /// `Config` where parameters are held by servers.
-    fn shift(&mut self, step: u64, values: &[Vec<f32>]) -> Result<Traffic, ExchangeError> {
-        let _ = (step, values);
-        let reason =
-            "servers do not shift gradients; take all-gather, all-reduce or scatter-reduce";
-        Err(ExchangeError::Config(reason.to_owned()))
-    }
-
-    /// Which elements of a tensor this rank's messages of the last step carried: increasing flat
-    /// positions, none where the rank was absent; `None` where every element travelled. Momentum
-    /// masking needs it.
-    fn sent(&self, index: usize) -> Option<&[u32]> {
-        let _ = index;
-        None
-    }
-
-    /// The length of this rank's messages for a tensor in the last step, in bytes, counted once whoever
-    /// they went to.
-    fn message_bytes(&self, index: usize) -> usize {
-        let _ = index;
-        0
-    }
-
-    /// Shows what this rank's messages for a tensor have left out so far: nothing before the first, or
-    /// without error feedback; in several pieces where it is sent in slices.
-    fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
-        let _ = (index, show);
-    }
-
-    /// The global model, where it differs from the ranks' parameters (a parameter server keeps the
-    /// full-precision one); `None` where it does not. Called by rank 0 only. With backup workers
-    /// it is the model of the moment, which the others may have taken further.
-    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError>;
-
-    /// Adds all state that a resumed run needs to `state`: residuals, optimizer, servers. Every
-    /// worker calls it after the same step; servers' state goes to worker 0.
-    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError>;
-
-    /// Takes back what the same rank's [`save`](Self::save) wrote. Every worker calls it before
-    /// its next step. Parameters are not in the state: the trainer keeps them.
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
-
-    /// Gives worker 0 what every worker has to say beside the exchange, in the order of ranks; the others `None`.
-    /// Every worker calls it between the same two steps.
-    ///
-    /// # Errors
-    /// Those of the transport.
-    fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError>;
-
-    /// Gives every worker what worker 0 has to say; it is written to `message` of the others. Every worker calls it
-    /// between the same two steps.
-    ///
-    /// # Errors
-    /// Those of the transport.
-    fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError>;
-
-    /// Compares a [digest](crate::digest) of the workers' parameters and fails on every worker,
-    /// naming the ranks that differ. Every worker calls it after the same step.
-    fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError>;
+/// How the ranks of a run exchange their tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchange {
+    /// Messages are added on their way; for linear compressors only.
+    AllReduce,
+    /// Every rank gets every message and averages by itself.
+    AllGather,
+    /// Every rank averages one slice of the model and compresses the average for all.
+    ScatterReduce,
+    /// Sums of sparse messages meet pairwise and grow; for sparse compressors only.
+    SparseAllReduce,
+    /// At full precision inside a node, compressed between the nodes' leaders.
+    Hierarchical {
+        /// Consecutive ranks of a node, at least 1; the last node may have fewer.
+        node: usize,
+    },
+    /// Workers push gradients to servers and pull model deltas.
+    ParameterServer {
+        /// Servers the tensors are spread over, at least 1.
+        servers: usize,
+        /// Backup workers: a step does not wait for this number of pushes, the last ones.
+        backups: usize,
+        /// Whether workers wait for each other.
+        synchronization: Synchronization,
+    },
 }
 
-/// What one step of an exchange cost this rank.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct StepReport {
-    /// Processor time spent encoding.
-    pub compress: Duration,
-    /// Processor time spent decoding and adding.
-    pub decompress: Duration,
-    /// Time spent sending, and waiting for others.
-    pub wire: Duration,
-    /// Processor time spent in the optimizer.
-    pub update: Duration,
-    /// Time in which a thread of this rank's own encoded, sent, waited for others and decoded; 0 where the exchange
-    /// works in its caller's.
-    pub background: Duration,
-    /// Of it, what the caller waited for in [`step`](Exchange::step); the rest was hidden.
-    pub waited: Duration,
-    /// Bytes this rank sent and received, as counted by the transport.
-    pub traffic: Traffic,
-    /// Exchanges after this one that are in the parameters already, done without this late rank:
-    /// it goes on that many exchanges further. Always 0 without backup workers.
-    pub skipped: u64,
+/// Whether the workers of a parameter server wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Synchronization {
+    /// Every step takes the mean of all: bulk-synchronous.
+    #[default]
+    Synchronous,
+    /// No worker is more than this number of steps ahead of the slowest: stale-synchronous.
+    BoundedStaleness(u64),
+    /// Nobody waits for anybody: asynchronous.
+    Asynchronous,
 }
 
-/// Runs `work` and adds the processor time it took to `total`: how long it would have taken on a core
-/// of its own, whatever else the machine does.
-pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
-    let start = ThreadTime::now();
-    let result = work();
-    *total += start.elapsed();
-    result
+impl Synchronization {
+    /// In an asynchronous server, the steps that a worker may be ahead of the slowest, `None` for any
+    /// number; `None` for a bulk-synchronous server.
+    pub(crate) fn bound(self) -> Option<Option<u64>> {
+        match self {
+            Synchronization::Synchronous => None,
+            Synchronization::BoundedStaleness(steps) => Some(Some(steps)),
+            Synchronization::Asynchronous => Some(None),
+        }
+    }
+
+    /// Whether all workers hold the same after the same step.
+    pub(crate) fn keeps_replicas_identical(self) -> bool {
+        matches!(self, Synchronization::Synchronous | Synchronization::BoundedStaleness(0))
+    }
 }
 
-/// Runs `work`, which waits for others, and adds the time that passed to `total`.
-pub(crate) fn timed<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
-    let start = Instant::now();
-    let result = work();
-    *total += start.elapsed();
-    result
+/// The names and what each takes, as error messages and help list them.
+const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
+                     server[:servers=N,backup=N,stale=N,mode=async]";
+
+/// Ranks of a node where no number is given.
+const NODE: usize = 2;
+
+/// Why a text is not the name of an exchange.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseExchangeError {
+    /// No exchange has this name.
+    #[error("unknown exchange '{0}'; known ones: {KNOWN}")]
+    Unknown(String),
+    /// A parameter that the exchange does not have, or a value that is out of range.
+    #[error(
+        "exchange '{name}': '{item}' is not allowed; give servers=N (from 1), backup=N, stale=N (from 0) \
+         or mode=async to server, node=N (from 1) to hierarchical, and nothing to the others"
+    )]
+    BadItem {
+        /// The exchange.
+        name: String,
+        /// What was given.
+        item: String,
+    },
+}
+
+impl Exchange {
+    /// The names and parameters of all exchanges, in one line.
+    pub const KNOWN: &'static str = KNOWN;
+
+    /// Whether some ranks send for others.
+    pub fn leads(&self) -> bool {
+        matches!(self, Self::Hierarchical { node: 2.. })
+    }
+
+    /// Ranks that are servers, not workers.
+    pub fn servers(&self) -> usize {
+        match self {
+            Exchange::ParameterServer { servers, .. } => *servers,
+            _ => 0,
+        }
+    }
+
+    /// Whether all workers hold the same parameters after the same step: not those of an asynchronous server.
+    pub fn keeps_replicas_identical(&self) -> bool {
+        match self {
+            Exchange::ParameterServer { synchronization, .. } => {
+                synchronization.keeps_replicas_identical()
+            }
+            _ => true,
+        }
+    }
+
+    /// How many times a worker sends what it compresses, in messages of the whole model: the
+    /// receivers, K in equation 1 of the SBC paper. Sums in a sparse all-reduce grow, so that this is the least; in
+    /// a hierarchy it is what a leader sends to others.
+    pub fn receivers(&self, workers: usize) -> f64 {
+        let others = workers.saturating_sub(1) as f64;
+        match self {
+            Exchange::ParameterServer { .. } => 1.0,
+            Exchange::AllGather => others,
+            Exchange::AllReduce | Exchange::ScatterReduce => 2.0 * others / workers.max(1) as f64,
+            Exchange::SparseAllReduce => f64::from(workers.max(1).ilog2()),
+            Exchange::Hierarchical { node } => {
+                workers.div_ceil((*node).max(1)).saturating_sub(1) as f64
+            }
+        }
+    }
+
+    /// Ranks of a run with `workers` workers: workers first, then servers.
+    pub fn ranks(&self, workers: usize) -> usize {
+        workers + self.servers()
+    }
+}
+
+/// One parameter server and no backup workers.
+impl Default for Exchange {
+    fn default() -> Self {
+        Exchange::ParameterServer {
+            servers: 1,
+            backups: 0,
+            synchronization: Synchronization::Synchronous,
+        }
+    }
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (servers, backups, synchronization) = match *self {
+            Exchange::AllReduce => return f.write_str("all-reduce"),
+            Exchange::AllGather => return f.write_str("all-gather"),
+            Exchange::ScatterReduce => return f.write_str("scatter-reduce"),
+            Exchange::SparseAllReduce => return f.write_str("sparse-all-reduce"),
+            Exchange::Hierarchical { node: NODE } => return f.write_str("hierarchical"),
+            Exchange::Hierarchical { node } => return write!(f, "hierarchical:node={node}"),
+            Exchange::ParameterServer { servers, backups, synchronization } => {
+                (servers, backups, synchronization)
+            }
+        };
+        let items = [
+            (servers != 1).then(|| format!("servers={servers}")),
+            (backups != 0).then(|| format!("backup={backups}")),
+            match synchronization {
+                Synchronization::Synchronous => None,
+                Synchronization::BoundedStaleness(steps) => Some(format!("stale={steps}")),
+                Synchronization::Asynchronous => Some("mode=async".to_owned()),
+            },
+        ];
+        let items: Vec<_> = items.into_iter().flatten().collect();
+        let colon = if items.is_empty() { "" } else { ":" };
+        write!(f, "server{colon}{}", items.join(","))
+    }
+}
+
+impl FromStr for Exchange {
+    type Err = ParseExchangeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseExchangeError> {
+        let (name, items) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
+        let mut exchange = match name {
+            "all-reduce" => Exchange::AllReduce,
+            "all-gather" => Exchange::AllGather,
+            "scatter-reduce" => Exchange::ScatterReduce,
+            "sparse-all-reduce" => Exchange::SparseAllReduce,
+            "hierarchical" => Exchange::Hierarchical { node: NODE },
+            "server" => Exchange::default(),
+            _ => return Err(ParseExchangeError::Unknown(name.to_owned())),
+        };
+        for item in items.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            exchange.set(item).ok_or_else(|| ParseExchangeError::BadItem {
+                name: name.to_owned(),
+                item: item.to_owned(),
+            })?;
+        }
+        Ok(exchange)
+    }
+}
+
+impl Exchange {
+    fn set(&mut self, item: &str) -> Option<()> {
+        let (key, value) = item.split_once('=')?;
+        if (key.trim(), value.trim()) == ("mode", "async") {
+            let Exchange::ParameterServer {
+                synchronization: synchronization @ Synchronization::Synchronous,
+                ..
+            } = self
+            else {
+                return None;
+            };
+            *synchronization = Synchronization::Asynchronous;
+            return Some(());
+        }
+        let value: usize = value.trim().parse().ok()?;
+        match (self, key.trim()) {
+            (Exchange::ParameterServer { servers, .. }, "servers") if value > 0 => *servers = value,
+            (Exchange::ParameterServer { backups, .. }, "backup") => *backups = value,
+            (
+                Exchange::ParameterServer {
+                    synchronization: synchronization @ Synchronization::Synchronous,
+                    ..
+                },
+                "stale",
+            ) => {
+                *synchronization = Synchronization::BoundedStaleness(value as u64);
+            }
+            (Exchange::Hierarchical { node }, "node") if value > 0 => *node = value,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_both_ways() {
+        for text in [
+            "all-reduce",
+            "all-gather",
+            "scatter-reduce",
+            "sparse-all-reduce",
+            "hierarchical",
+            "hierarchical:node=4",
+            "server",
+            "server:servers=2",
+            "server:backup=1",
+            "server:servers=2,backup=1",
+            "server:stale=0",
+            "server:servers=2,stale=3",
+            "server:mode=async",
+        ] {
+            assert_eq!(text.parse::<Exchange>().unwrap().to_string(), text);
+        }
+        let exchange: Exchange = "server: backup = 3 , servers=2".parse().unwrap();
+        assert_eq!(
+            exchange,
+            Exchange::ParameterServer {
+                servers: 2,
+                backups: 3,
+                synchronization: Synchronization::Synchronous
+            }
+        );
+        assert_eq!(exchange.ranks(4), 6);
+    }
+
+    #[test]
+    fn what_is_unknown_is_named_with_what_is_known() {
+        let error = "ring".parse::<Exchange>().unwrap_err().to_string();
+        assert!(error.contains("'ring'") && error.contains("scatter-reduce"), "{error}");
+        for text in [
+            "server:servers=0",
+            "server:copies=2",
+            "all-gather:servers=2",
+            "server:backup",
+            "hierarchical:node=0",
+            "hierarchical:servers=2",
+            "server:node=2",
+            "server:mode=fast",
+            "server:mode=async,stale=2",
+            "server:stale=-1",
+        ] {
+            let error = text.parse::<Exchange>().unwrap_err().to_string();
+            assert!(error.contains("servers=N"), "{error}");
+        }
+    }
 }

@@ -1,14 +1,17 @@
-//! All ends of a run inside one process.
+//! All ranks of a run inside one process.
 
 use std::panic;
 use std::thread::{self, JoinHandle};
 
-use crate::{End, Exchange, ExchangeError, Optimizer, ServerReport, Setup, Transport, in_process};
+use crate::{
+    DistributedOptimizer, ExchangeError, GroupConfig, Optimizer, Role, ServerReport, Transport,
+    in_process,
+};
 
 /// The ends of a run whose ranks are threads.
 pub struct Launched {
     /// The workers' ends in rank order; each may move to a thread of its own.
-    pub workers: Vec<Box<dyn Exchange>>,
+    pub workers: Vec<Box<dyn DistributedOptimizer>>,
     /// The servers, already running.
     pub servers: Servers,
 }
@@ -32,17 +35,17 @@ impl Servers {
 
 /// Makes every rank of a run in this process and starts its servers.
 ///
-/// `optimizer` is called once for each rank that runs one: each worker of a collective strategy,
+/// `optimizer` is called once for each rank that runs one: each worker of an exchange without servers,
 /// each server of a parameter server.
 ///
 /// # Errors
 /// `Config` if the setup cannot work.
 pub fn launch(
-    setup: &Setup<'_>,
+    setup: &GroupConfig<'_>,
     options: in_process::Options,
     optimizer: impl Fn() -> Box<dyn Optimizer> + Sync,
 ) -> Result<Launched, ExchangeError> {
-    launch_with(setup, options, |transport| End::join(transport, setup, &optimizer))
+    launch_with(setup, options, |transport| Role::join(transport, setup, &optimizer))
 }
 
 /// The same with ends that `join` makes, each of its rank's transport.
@@ -50,12 +53,12 @@ pub fn launch(
 /// # Errors
 /// `Config` if the setup cannot work; those of `join`.
 pub fn launch_with(
-    setup: &Setup<'_>,
+    setup: &GroupConfig<'_>,
     options: in_process::Options,
-    join: impl Fn(Box<dyn Transport>) -> Result<End, ExchangeError> + Sync,
+    join: impl Fn(Box<dyn Transport>) -> Result<Role, ExchangeError> + Sync,
 ) -> Result<Launched, ExchangeError> {
     setup.validate()?;
-    let transports = in_process::connect(setup.strategy.ranks(setup.workers), options);
+    let transports = in_process::connect(setup.exchange.ranks(setup.workers), options);
     // The ends shake hands while they are made, so they are made side by side.
     let ends = thread::scope(|scope| {
         let makers: Vec<_> = transports
@@ -71,8 +74,8 @@ pub fn launch_with(
     let mut launched = Launched { workers: Vec::new(), servers: Servers { threads: Vec::new() } };
     for end in ends {
         match end {
-            End::Worker(worker) => launched.workers.push(worker),
-            End::Server(server) => {
+            Role::Worker(worker) => launched.workers.push(worker),
+            Role::Server(server) => {
                 let name = format!("server {}", launched.servers.threads.len());
                 let thread = thread::Builder::new().name(name).spawn(move || server.run());
                 launched.servers.threads.push(thread.map_err(|error| {

@@ -1,13 +1,13 @@
 //! Exchange of compressed tensors between the ranks of a training run.
 //!
-//! A [`Transport`] moves bytes between ranks and counts them; an [`Exchange`] is one rank's end of a
-//! strategy written over it: it takes this rank's gradients and leaves the same updated parameters
-//! on every rank, bit for bit. [`launch`] builds all ends of a run inside one process;
-//! [`End::join`] builds one of them over a transport that the caller brings.
+//! A [`Transport`] moves bytes between ranks and counts them. A [`DistributedOptimizer`] is one rank's end of an exchange
+//! written over it: it takes this rank's gradients and leaves the same updated parameters
+//! on every rank, bit for bit. [`launch`] makes all ranks of a run inside one process;
+//! [`Role::join`] makes one of them over a transport that the caller brings.
 //!
 //! ```
-//! use gradwire::{State, StateError, Tensor};
-//! use gradwire_exchange::{Optimizer, Policy, Setup, Shares, in_process, launch};
+//! use gradwire::{Spec, State, StateError, Tensor};
+//! use gradwire_exchange::{GroupConfig, Optimizer, Participation, Policy, StepInput, in_process, launch};
 //!
 //! struct Sgd;
 //!
@@ -21,19 +21,19 @@
 //!     }
 //! }
 //!
-//! let policy = Policy::new(&"3lc:s=1.75".parse()?);
+//! let policy = Policy::new("3lc:s=1.75".parse::<Spec>()?);
 //! let tensors = [Tensor::new("fc.weight", &[20, 50])];
 //! let initial = vec![vec![0.0; 1000]];
-//! let setup = Setup {
-//!     strategy: "server".parse()?,
+//! let config = GroupConfig {
+//!     exchange: "server".parse()?,
 //!     workers: 2,
-//!     shares: &Shares::equal(2),
+//!     shares: &Participation::equal(2),
 //!     policy: &policy,
 //!     tensors: &tensors,
 //!     seed: 0,
 //!     initial: &initial,
 //! };
-//! let launched = launch(&setup, in_process::Options::default(), || Box::new(Sgd))?;
+//! let launched = launch(&config, in_process::Options::default(), || Box::new(Sgd))?;
 //! let threads: Vec<_> = launched
 //!     .workers
 //!     .into_iter()
@@ -41,7 +41,7 @@
 //!         let mut parameters = initial.clone();
 //!         std::thread::spawn(move || {
 //!             let gradients = vec![vec![1.0; 1000]];
-//!             let report = exchange.step(0, 0.1, &gradients, &mut parameters)?;
+//!             let report = exchange.step(StepInput::new(0, 0.1, &gradients), &mut parameters)?;
 //!             assert!(report.traffic.bytes_up < 300, "4 bytes an element would be 4000");
 //!             Ok::<_, gradwire_exchange::ExchangeError>(parameters)
 //!         })
@@ -53,74 +53,82 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Local steps (`every` in a spec) are the trainer's. It calls [`Exchange::step`] with the sum of so
-//! many gradients; or, where ranks optimize on their own, with the change of the parameters over
-//! those steps and with [`Apply`] for the optimizer, which adds the mean change; or with the parameters
-//! themselves and [`Adopt`], which takes their mean.
+//! # Floors
 //!
-//! A caller that has its own optimizer and learns of gradients one after the other averages them in groups of tensors:
-//! [`Buckets`], and [`Background`] to do so in a thread of their own. [`Overlapped`] is the exchange made of the two.
+//! Each floor uses those below it only.
+//!
+//! | floor | what |
+//! |---|---|
+//! | [`DistributedOptimizer`], [`Role`], [`launch`] | what a trainer calls: [`ReplicatedOptimizer`] and [`Worker`] |
+//! | [`Reducer`], [`server`] | groups of tensors in, means out; the parameter server |
+//! | [`Control`] | handshake, gather, broadcast and check beside the exchange of tensors |
+//! | [`collectives`] | how a group is averaged; they own buffers, and keep nothing |
+//! | codecs | compressor, residual and momenta of each tensor, by its name |
+//! | [`Exchange`], [`Participation`], [`Rule`], [`Policy`], [`plan`], [`Schedule`] | configuration |
+//! | [`Transport`], [`Traffic`], [`Link`] | bytes between ranks, counted |
+//!
+//! # A gradient's way
+//!
+//! The trainer hands gradients to [`DistributedOptimizer::step`], or early to a [`GradientSink`]. They are laid one behind
+//! the other in the buffer of their group, which the [`Reducer`] gives to the collective. The collective
+//! encodes each tensor with the codec of its name, moves the messages through the [`Transport`], and adds what they decode
+//! to, in the order of ranks, to the same buffer. The optimizer is run on the means there.
+//!
+//! # Local steps
+//!
+//! Local steps (`every` in a spec) are the trainer's. It calls [`DistributedOptimizer::step`] with the sum of the gradients
+//! of several steps; or, where ranks optimize on their own, with the change of the parameters over
+//! those steps and with [`AddUpdate`] for the optimizer, which adds the mean change; or with the parameters
+//! themselves and [`ReplaceParameters`], which takes their mean.
+//!
+//! A caller that has its own optimizer averages gradients with a [`Reducer`], or with a [`ReducerThread`] while it computes.
 
-mod agreement;
-pub mod all_gather;
-pub mod all_reduce;
-mod background;
-mod buckets;
-mod codec;
-mod collective;
+mod codecs;
+pub mod collectives;
+mod control;
 mod digest;
-mod early;
+mod distributed_optimizer;
 mod elements;
-mod end;
-mod ends;
 mod error;
 mod exchange;
-mod fused;
-pub mod hierarchical;
-mod kept;
+mod group_config;
 mod launch;
 mod ledger;
 mod link;
 mod optimizer;
-mod overlapped;
+mod participation;
 pub mod plan;
 mod policy;
+mod reducer;
+mod replicated;
 mod report;
-mod rows;
+mod role;
 mod rule;
-pub mod scatter_reduce;
+mod schedule;
 pub mod server;
-mod setup;
-mod shares;
-pub mod sparse_all_reduce;
-mod strategy;
+mod state_keys;
 mod transport;
 
-pub use agreement::agree;
-pub use all_gather::AllGather;
-pub use all_reduce::AllReduce;
-pub use background::Background;
-pub use buckets::{Buckets, Model, OnNonFinite, Outcome};
-pub use collective::{Average, Collective, Round};
+pub use control::{Control, agree};
 pub use digest::digest;
-pub use early::Early;
-pub use end::End;
-pub use ends::Ends;
+pub use distributed_optimizer::{DistributedOptimizer, StepInput};
 pub use error::ExchangeError;
-pub use exchange::{Exchange, StepReport};
-pub use hierarchical::Hierarchical;
-pub use kept::reshare;
+pub use exchange::{Exchange, ParseExchangeError, Synchronization};
+pub use group_config::GroupConfig;
 pub use launch::{Launched, Servers, launch, launch_with};
 pub use ledger::Traffic;
 pub use link::{Link, StepBytes};
-pub use optimizer::{Adopt, Apply, Optimizer};
-pub use overlapped::{Overlapped, fuse};
+pub use optimizer::{AddUpdate, Optimizer, ReplaceParameters};
+pub use participation::Participation;
 pub use policy::Policy;
+pub use reducer::{
+    GradientSink, OnNonFinite, Outcome, Reducer, ReducerConfig, ReducerThread, fuse,
+};
+pub use replicated::ReplicatedOptimizer;
+pub use report::StepReport;
+pub use role::Role;
 pub use rule::{Rule, RuleError};
-pub use scatter_reduce::ScatterReduce;
+pub use schedule::Schedule;
 pub use server::{Server, ServerReport, Worker, assign};
-pub use setup::Setup;
-pub use shares::Shares;
-pub use sparse_all_reduce::SparseAllReduce;
-pub use strategy::{Pace, Strategy, StrategyError};
+pub use state_keys::{reshard, upgrade};
 pub use transport::{HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

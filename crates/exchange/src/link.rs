@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::Strategy;
+use crate::Exchange;
 
 /// A full-duplex link between one rank and the network.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,7 +30,7 @@ pub struct StepBytes {
 }
 
 impl Link {
-    /// A link of so many megabits per second without latency.
+    /// A link of this bandwidth without latency.
     pub fn mbit(megabits_per_second: f64) -> Self {
         Self { bits_per_second: megabits_per_second * 1e6, latency: Duration::ZERO }
     }
@@ -54,17 +54,17 @@ impl Link {
     ///   shorter one bounds it, and one tensor that is the whole model reaches the bound. With
     ///   several servers the one that holds the most (the mean, or the largest tensor) decides.
     ///
-    /// One worker alone needs no network in the collective strategies: the time is zero.
-    pub fn step_time(&self, strategy: Strategy, workers: usize, bytes: StepBytes) -> Duration {
+    /// One worker alone needs no network in exchanges without servers: the time is zero.
+    pub fn step_time(&self, exchange: Exchange, workers: usize, bytes: StepBytes) -> Duration {
         let busiest = bytes.up.max(bytes.down);
-        match strategy {
-            Strategy::ParameterServer { servers, .. } => self.server_time(servers, workers, bytes),
+        match exchange {
+            Exchange::ParameterServer { servers, .. } => self.server_time(servers, workers, bytes),
             _ if workers == 1 => Duration::ZERO,
-            Strategy::AllGather => self.seconds(busiest) + self.latency,
-            Strategy::AllReduce | Strategy::ScatterReduce => {
+            Exchange::AllGather => self.seconds(busiest) + self.latency,
+            Exchange::AllReduce | Exchange::ScatterReduce => {
                 self.seconds(busiest) + 2 * self.latency
             }
-            Strategy::SparseAllReduce => {
+            Exchange::SparseAllReduce => {
                 let doublings = workers.ilog2();
                 let folded = workers - (1 << doublings);
                 let phases = doublings + if folded == 0 { 0 } else { 2 };
@@ -73,11 +73,11 @@ impl Link {
                 let uneven = (workers * phases as usize) as f64 / messages as f64;
                 self.seconds(busiest * uneven) + phases * self.latency
             }
-            Strategy::Hierarchical { node: 1 } => self.seconds(busiest) + self.latency,
-            Strategy::Hierarchical { node } if node >= workers => {
+            Exchange::Hierarchical { node: 1 } => self.seconds(busiest) + self.latency,
+            Exchange::Hierarchical { node } if node >= workers => {
                 self.seconds(busiest) + 2 * self.latency
             }
-            Strategy::Hierarchical { .. } => self.seconds(busiest) + 3 * self.latency,
+            Exchange::Hierarchical { .. } => self.seconds(busiest) + 3 * self.latency,
         }
     }
 
@@ -99,10 +99,13 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Pace;
+    use crate::Synchronization;
 
-    const SERVER: Strategy =
-        Strategy::ParameterServer { servers: 1, backups: 0, pace: Pace::Together };
+    const SERVER: Exchange = Exchange::ParameterServer {
+        servers: 1,
+        backups: 0,
+        synchronization: Synchronization::Synchronous,
+    };
 
     fn bytes(up: f64, down: f64, largest_share: f64) -> StepBytes {
         StepBytes { up, down, largest_share }
@@ -118,13 +121,13 @@ mod tests {
         let link = Link { latency: Duration::from_millis(5), ..Link::mbit(8.0) };
         let step = bytes(1e6, 3e6, 1.0);
         let ms = Duration::from_millis;
-        assert_eq!(link.step_time(Strategy::AllGather, 4, step), ms(3005));
-        assert_eq!(link.step_time(Strategy::AllReduce, 4, step), ms(3010));
-        assert_eq!(link.step_time(Strategy::ScatterReduce, 4, step), ms(3010));
-        assert_eq!(link.step_time(Strategy::AllReduce, 1, bytes(0.0, 0.0, 1.0)), Duration::ZERO);
+        assert_eq!(link.step_time(Exchange::AllGather, 4, step), ms(3005));
+        assert_eq!(link.step_time(Exchange::AllReduce, 4, step), ms(3010));
+        assert_eq!(link.step_time(Exchange::ScatterReduce, 4, step), ms(3010));
+        assert_eq!(link.step_time(Exchange::AllReduce, 1, bytes(0.0, 0.0, 1.0)), Duration::ZERO);
         // Two doublings of 1 MB; with a fifth worker 1 MB before and behind them, of 10 MB in all.
         let sparse = |workers, mean| {
-            link.step_time(Strategy::SparseAllReduce, workers, bytes(mean, mean, 1.0))
+            link.step_time(Exchange::SparseAllReduce, workers, bytes(mean, mean, 1.0))
         };
         assert_eq!(sparse(4, 2e6), ms(2010));
         assert_eq!(sparse(5, 10e6 / 5.0), ms(4020));
@@ -141,8 +144,16 @@ mod tests {
         // A fifth of the bytes in one tensor: its pull comes after all pushes.
         assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 0.2)), seconds(11.0));
         // Two servers halve it; four do no better than the largest tensor's holder: 0.5 of all.
-        let two = Strategy::ParameterServer { servers: 2, backups: 0, pace: Pace::Together };
-        let four = Strategy::ParameterServer { servers: 4, backups: 0, pace: Pace::Together };
+        let two = Exchange::ParameterServer {
+            servers: 2,
+            backups: 0,
+            synchronization: Synchronization::Synchronous,
+        };
+        let four = Exchange::ParameterServer {
+            servers: 4,
+            backups: 0,
+            synchronization: Synchronization::Synchronous,
+        };
         assert_eq!(link.step_time(two, 10, bytes(1e6, 5e5, 0.0)), seconds(5.0));
         assert_eq!(link.step_time(four, 10, bytes(1e6, 5e5, 0.5)), seconds(7.5));
     }

@@ -29,9 +29,9 @@ pub trait Optimizer: Send {
 
 /// Takes the mean for the parameters: the rule where ranks exchange the parameters themselves.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Adopt;
+pub struct ReplaceParameters;
 
-impl Optimizer for Adopt {
+impl Optimizer for ReplaceParameters {
     fn update(&mut self, _: usize, _: f32, mean: &[f32], parameters: &mut [f32]) {
         parameters.copy_from_slice(mean);
     }
@@ -45,9 +45,9 @@ impl Optimizer for Adopt {
 
 /// Adds the mean to the parameters: the rule where ranks exchange changes of their parameters.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Apply;
+pub struct AddUpdate;
 
-impl Optimizer for Apply {
+impl Optimizer for AddUpdate {
     fn update(&mut self, _: usize, _: f32, change: &[f32], parameters: &mut [f32]) {
         for (parameter, change) in parameters.iter_mut().zip(change) {
             *parameter += change;

@@ -1,56 +1,42 @@
-//! Which tensors travel compressed, and how.
+//! Which compressor each tensor is sent with.
 
 use gradwire::{Aggregation, Spec, Tensor};
 
-use crate::Rule;
+use crate::{Rule, Schedule};
 
-/// The compressors of a run, and the tensors that bypass them.
+/// The compressors of a run, and the tensors that are sent uncompressed.
 ///
-/// Vectors (biases, the scales of normalisation layers) and small tensors gain nothing from compression
-/// and suffer from it; they travel as `none`.
+/// Vectors (biases, the scales of normalization layers) and small tensors gain nothing from compression
+/// and suffer from it; they are sent with `none`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Compresses gradients.
-    pub push: Spec,
-    /// Compresses them from some step on: the same compressor with other parameters, ascending.
-    pub later: Vec<(u64, Spec)>,
-    /// Compresses the model deltas of a parameter server; `None`: like gradients. Votes carry no changes of a
-    /// model.
+    pub push: Schedule,
+    /// Compresses the model deltas of a parameter server; `None`: what compresses gradients. Votes cannot carry model
+    /// deltas.
     pub pull: Option<Spec>,
-    /// Compressors of certain tensors in place of these; the first rule that is for a tensor counts, before what
-    /// follows.
+    /// Compressors of certain tensors. The first rule that matches a tensor decides, before all other fields.
     pub rules: Vec<Rule>,
-    /// Whether tensors of one dimension or none travel uncompressed.
+    /// Whether tensors of one dimension or none are sent uncompressed.
     pub raw_vectors: bool,
-    /// Tensors with fewer elements travel uncompressed.
+    /// Tensors with fewer elements are sent uncompressed.
     pub raw_below: usize,
-    /// Tensors whose name contains one of these words travel uncompressed.
+    /// Tensors whose name contains one of these words are sent uncompressed.
     pub raw_names: Vec<String>,
 }
 
-/// The compressor a tensor travels by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// None.
-    Raw,
-    /// That of gradients, and its like on the way back.
-    Push,
-    /// That of a rule.
-    Rule(usize),
-}
-
 impl Policy {
-    /// Elements below which a tensor travels uncompressed, unless a policy says otherwise.
+    /// Elements below which a tensor is sent uncompressed, unless a policy says otherwise.
     pub const RAW_BELOW: usize = 256;
 
-    /// One compressor for all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more; for the pulls
-    /// of a vote `efsignsgd`, which takes a bit an element too and keeps what signs leave out.
-    pub fn new(spec: &Spec) -> Self {
-        let votes = spec.entry().aggregation == Aggregation::Vote;
+    /// Compresses all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more. Where `push` begins with a
+    /// vote, pulls are compressed with `efsignsgd`: it too takes a bit an element, and it has error feedback.
+    pub fn new(push: impl Into<Schedule>) -> Self {
+        let push = push.into();
+        let votes = push.first.entry().aggregation() == Aggregation::Vote;
         Self {
-            push: spec.clone(),
-            later: Vec::new(),
-            pull: votes.then(|| "efsignsgd".parse().expect("the registry has 'efsignsgd'")),
+            push,
+            pull: votes.then(Spec::scaled_signs),
             rules: Vec::new(),
             raw_vectors: true,
             raw_below: Self::RAW_BELOW,
@@ -58,46 +44,58 @@ impl Policy {
         }
     }
 
-    /// Whether a tensor bypasses compression.
+    /// Whether a tensor is sent uncompressed.
     pub fn is_raw(&self, tensor: &Tensor) -> bool {
-        match self.route(tensor) {
-            Route::Raw => true,
-            Route::Push => false,
-            Route::Rule(at) => self.rules[at].spec.entry().id == "none",
+        match self.rule_of(tensor) {
+            Some(rule) => rule.spec.entry().is_identity(),
+            None => self.bypasses(tensor),
         }
     }
 
-    /// Which compressor a tensor travels by.
-    pub(crate) fn route(&self, tensor: &Tensor) -> Route {
-        if let Some(at) = self.rules.iter().position(|rule| rule.is_for(tensor)) {
-            return Route::Rule(at);
-        }
-        let named = |word: &String| tensor.name().contains(word.as_str());
-        let raw = self.raw_vectors && tensor.shape().len() < 2
-            || tensor.elements() < self.raw_below
-            || self.raw_names.iter().any(named);
-        if raw { Route::Raw } else { Route::Push }
-    }
-
-    /// Whether a tensor's compressor plays [rounds](gradwire::Rounds).
-    pub(crate) fn plays_rounds(&self, tensor: &Tensor) -> bool {
-        let plays = |spec: &Spec| spec.compressor().rounds().is_some();
-        match self.route(tensor) {
-            Route::Raw => false,
-            Route::Push => plays(&self.push) || self.later.iter().any(|(_, spec)| plays(spec)),
-            Route::Rule(at) => plays(&self.rules[at].spec),
+    /// The compressors of a tensor's gradients.
+    pub fn push_of(&self, tensor: &Tensor) -> Schedule {
+        match self.rule_of(tensor) {
+            Some(rule) => rule.spec.clone().into(),
+            None if self.bypasses(tensor) => Spec::none().into(),
+            None => self.push.clone(),
         }
     }
 
-    /// The compressor of gradients at a step.
-    pub fn push_at(&self, step: u64) -> &Spec {
-        let later = self.later.iter().rev().find(|(from, _)| *from <= step);
-        later.map_or(&self.push, |(_, spec)| spec)
+    /// The compressors of a tensor's changes on their way back from a parameter server.
+    pub fn pull_of(&self, tensor: &Tensor) -> Schedule {
+        match &self.pull {
+            // A tensor that is pushed uncompressed is pulled uncompressed.
+            Some(_) if self.is_raw(tensor) => Spec::none().into(),
+            Some(pull) => pull.clone().into(),
+            None => self.push_of(tensor),
+        }
+    }
+
+    /// All compressors of gradients: of every stage, and of the rules.
+    pub fn pushes(&self) -> impl Iterator<Item = &Spec> {
+        self.push.specs().chain(self.rules.iter().map(|rule| &rule.spec))
     }
 
     /// The compressor of model deltas.
     pub fn pull(&self) -> &Spec {
-        self.pull.as_ref().unwrap_or(&self.push)
+        self.pull.as_ref().unwrap_or(&self.push.first)
+    }
+
+    fn rule_of(&self, tensor: &Tensor) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.is_for(tensor))
+    }
+
+    fn bypasses(&self, tensor: &Tensor) -> bool {
+        let named = |word: &String| tensor.name().contains(word.as_str());
+        self.raw_vectors && tensor.shape().len() < 2
+            || tensor.elements() < self.raw_below
+            || self.raw_names.iter().any(named)
+    }
+}
+
+impl From<&Spec> for Schedule {
+    fn from(spec: &Spec) -> Self {
+        spec.clone().into()
     }
 }
 
@@ -105,22 +103,13 @@ impl Policy {
 mod tests {
     use super::*;
 
-    #[test]
-    fn compressors_take_over_at_their_steps() {
-        let spec = |text: &str| text.parse::<Spec>().unwrap();
-        let mut policy = Policy::new(&spec("topk"));
-        policy.later = vec![(10, spec("topk:ratio=0.1")), (20, spec("topk:ratio=0.2"))];
-        let at = |step| policy.push_at(step).to_string();
-        assert_eq!([at(0), at(9)], ["topk", "topk"]);
-        assert_eq!(
-            [at(10), at(19), at(20)],
-            ["topk:ratio=0.1", "topk:ratio=0.1", "topk:ratio=0.2"]
-        );
+    fn policy(text: &str) -> Policy {
+        Policy::new(text.parse::<Spec>().unwrap())
     }
 
     #[test]
     fn vectors_small_tensors_and_named_ones_are_raw() {
-        let mut policy = Policy::new(&"3lc".parse().unwrap());
+        let mut policy = policy("3lc");
         policy.raw_names = vec!["norm".to_owned()];
         let raw =
             |policy: &Policy, name: &str, shape: &[usize]| policy.is_raw(&Tensor::new(name, shape));
@@ -134,20 +123,22 @@ mod tests {
         // A rule comes first.
         policy.raw_vectors = true;
         policy.rules = vec!["vectors -> fp16".parse().unwrap()];
-        assert_eq!(policy.route(&Tensor::new("fc.bias", &[4096])), Route::Rule(0));
+        assert_eq!(policy.push_of(&Tensor::new("fc.bias", &[4096])).first.to_string(), "fp16");
     }
 
     #[test]
     fn the_first_rule_that_fits_comes_before_all_else() {
-        let mut policy = Policy::new(&"3lc".parse().unwrap());
+        let mut policy = policy("3lc");
         policy.rules = ["*.bias -> fp16", "fc.* -> none", "* -> topk"]
             .map(|rule| rule.parse().unwrap())
             .to_vec();
-        let route = |name: &str| policy.route(&Tensor::new(name, &[10]));
-        assert_eq!(route("fc.bias"), Route::Rule(0));
-        assert_eq!(route("fc.weight"), Route::Rule(1));
-        assert_eq!(route("conv"), Route::Rule(2));
+        let names = ["fc.bias", "fc.weight", "conv"];
+        let pushes = names.map(|name| policy.push_of(&Tensor::new(name, &[10])).first.to_string());
+        assert_eq!(pushes, ["fp16", "none", "topk"]);
+        policy.pull = Some("sbc".parse().unwrap());
+        let pulls = names.map(|name| policy.pull_of(&Tensor::new(name, &[10])).first.to_string());
+        assert_eq!(pulls, ["sbc", "none", "sbc"]);
         let raw = |name: &str| policy.is_raw(&Tensor::new(name, &[10]));
-        assert_eq!([raw("fc.bias"), raw("fc.weight"), raw("conv")], [false, true, false]);
+        assert_eq!(names.map(raw), [false, true, false]);
     }
 }

@@ -1,69 +1,47 @@
-//! What workers tell each other beside the exchange of tensors: scores, states, whether to stop.
+//! What a step cost.
 
-use crate::transport::or_abort;
-use crate::{ExchangeError, Operation, Phase, Transport};
+use std::time::{Duration, Instant};
 
-/// Gives worker 0 what each of the first `workers` ranks has to say, in the order of ranks; the others nothing.
-pub(crate) fn collect(
-    transport: &mut dyn Transport,
-    workers: usize,
-    own: Vec<u8>,
-) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
-    let operation = Operation::whole(Phase::Report, 0);
-    if transport.rank() > 0 {
-        let sent = transport.send(0, operation, &own);
-        return or_abort(transport, sent).map(|()| None);
-    }
-    let mut all = vec![own];
-    for from in 1..workers {
-        let mut theirs = Vec::new();
-        let received = transport.recv(from, operation, &mut theirs);
-        or_abort(transport, received)?;
-        all.push(theirs);
-    }
-    Ok(Some(all))
+use cpu_time::ThreadTime;
+
+use crate::Traffic;
+
+/// What one step cost this rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StepReport {
+    /// Processor time spent encoding.
+    pub compress: Duration,
+    /// Processor time spent decoding and adding.
+    pub decompress: Duration,
+    /// Time spent sending, and waiting for others.
+    pub wire: Duration,
+    /// Processor time spent in the optimizer.
+    pub update: Duration,
+    /// Time in which this rank's reducer thread encoded, sent, waited for others and decoded; 0 without such a thread.
+    pub background: Duration,
+    /// The part of it that the caller waited for in [`step`](crate::DistributedOptimizer::step); the rest was hidden
+    /// behind the caller's own work.
+    pub waited: Duration,
+    /// Bytes this rank sent and received, as counted by the transport.
+    pub traffic: Traffic,
+    /// Steps after this one that are in the parameters already, done without this late rank, which skips them.
+    /// Always 0 without backup workers.
+    pub skipped: u64,
 }
 
-/// Gives each of the first `workers` ranks what worker 0 has to say.
-pub(crate) fn announce(
-    transport: &mut dyn Transport,
-    workers: usize,
-    message: &mut Vec<u8>,
-) -> Result<(), ExchangeError> {
-    let operation = Operation::whole(Phase::Report, 0);
-    let result = if transport.rank() > 0 {
-        transport.recv(0, operation, message)
-    } else {
-        (1..workers).try_for_each(|to| transport.send(to, operation, message))
-    };
-    or_abort(transport, result)
+/// Runs `work` and adds the processor time it took to `total`: how long it would have taken on a core
+/// of its own, whatever else the machine does.
+pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
+    let start = ThreadTime::now();
+    let result = work();
+    *total += start.elapsed();
+    result
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::in_process;
-
-    #[test]
-    fn worker_0_hears_all_and_all_hear_worker_0() {
-        // The fourth rank is a server and hears nothing.
-        let ranks = in_process::connect(4, in_process::Options::default());
-        let heard = std::thread::scope(|scope| {
-            let threads: Vec<_> = ranks
-                .into_iter()
-                .take(3)
-                .map(|mut rank| {
-                    scope.spawn(move || {
-                        let own = vec![rank.rank() as u8; rank.rank()];
-                        let all = collect(&mut rank, 3, own).unwrap();
-                        let mut message = all.map_or_else(Vec::new, |all| all.concat());
-                        announce(&mut rank, 3, &mut message).unwrap();
-                        message
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
-        });
-        assert_eq!(heard, [[1, 2, 2], [1, 2, 2], [1, 2, 2]]);
-    }
+/// Runs `work`, which waits for others, and adds the time that passed to `total`.
+pub(crate) fn timed<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
+    let start = Instant::now();
+    let result = work();
+    *total += start.elapsed();
+    result
 }

@@ -23,7 +23,7 @@ enum Tensors {
     Below(usize),
     /// Those with as many elements or more.
     AtLeast(usize),
-    /// Those with so many dimensions; with the greatest number or more.
+    /// Those with a number of dimensions.
     Dimensions(Layers),
 }
 
@@ -59,12 +59,7 @@ pub enum RuleError {
 }
 
 impl Rule {
-    /// The compressor of its tensors' changes on the way back, where one is given for all.
-    pub(crate) fn pulled(&self, given: &Spec) -> Spec {
-        if self.spec.entry().id == "none" { self.spec.clone() } else { given.clone() }
-    }
-
-    /// Whether it is for a tensor.
+    /// Whether it matches a tensor.
     pub fn is_for(&self, tensor: &Tensor) -> bool {
         match &self.tensors {
             Tensors::Named(pattern) => matches(pattern, tensor.name()),

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Barrier;
 
-use common::{RATE, Run, bits, gradients, strategy};
+use common::{RATE, Run, bits, exchange, gradients};
 use gradwire::State;
 
 const STEPS: u64 = 6;
@@ -14,7 +14,7 @@ fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
     for text in ["3lc", "none", "topk:ratio=0.1", "terngrad", "randomk:ratio=0.2"] {
         for servers in [1, 2] {
             let name = format!("server:servers={servers},backup=1");
-            let run = Run::new(strategy(&name), 3, &text.parse().unwrap(), &[100, 0, 3, 900]);
+            let run = Run::new(exchange(&name), 3, &text.parse().unwrap(), &[100, 0, 3, 900]);
             let others_done = Barrier::new(3);
             let (results, reports) = run.workers(|rank, exchange| {
                 let mut parameters = run.initial.clone();
@@ -22,13 +22,23 @@ fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
                 if rank == 1 {
                     others_done.wait();
                     let gradients = gradients(&run.tensors, rank, 0);
-                    let report = exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+                    let report = exchange
+                        .step(
+                            gradwire_exchange::StepInput::new(0, RATE, &gradients),
+                            &mut parameters,
+                        )
+                        .unwrap();
                     assert_eq!(report.traffic.bytes_up, 0, "a push that nobody wants");
                     skipped = report.skipped;
                 } else {
                     for step in 0..STEPS {
                         let gradients = gradients(&run.tensors, rank, step);
-                        exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                        exchange
+                            .step(
+                                gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                                &mut parameters,
+                            )
+                            .unwrap();
                     }
                     others_done.wait();
                 }
@@ -46,7 +56,7 @@ fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
 
 #[test]
 fn a_step_is_the_mean_of_those_who_were_in_time() {
-    let run = Run::new(strategy("server:backup=1"), 2, &"none".parse().unwrap(), &[50]);
+    let run = Run::new(exchange("server:backup=1"), 2, &"none".parse().unwrap(), &[50]);
     let done = Barrier::new(2);
     let (results, _) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
@@ -54,7 +64,9 @@ fn a_step_is_the_mean_of_those_who_were_in_time() {
             done.wait();
         }
         let gradients = gradients(&run.tensors, rank, 0);
-        exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+            .unwrap();
         if rank == 1 {
             done.wait();
         }
@@ -72,18 +84,23 @@ fn a_step_is_the_mean_of_those_who_were_in_time() {
 fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
     for (workers, backups) in [(2, 1), (4, 1), (5, 3)] {
         let name = format!("server:servers=2,backup={backups}");
-        let run = Run::new(strategy(&name), workers, &"3lc".parse().unwrap(), &[500, 0, 40, 3]);
+        let run = Run::new(exchange(&name), workers, &"3lc".parse().unwrap(), &[500, 0, 40, 3]);
         let (results, reports) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
             for half in [0, 1] {
                 let (mut step, end) = (half * 40, (half + 1) * 40);
                 while step < end {
                     let gradients = gradients(&run.tensors, rank, step);
-                    let report = exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                    let report = exchange
+                        .step(
+                            gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                            &mut parameters,
+                        )
+                        .unwrap();
                     step += 1 + report.skipped;
                 }
                 assert_eq!(step, end);
-                exchange.check(step, &parameters).unwrap();
+                exchange.control().check(step, &parameters).unwrap();
                 exchange.save(&mut State::new()).unwrap();
             }
             parameters
@@ -98,13 +115,15 @@ fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
 #[test]
 fn the_others_go_on_without_a_worker_that_has_left() {
     let run =
-        Run::new(strategy("server:servers=2,backup=1"), 3, &"3lc".parse().unwrap(), &[100, 900]);
+        Run::new(exchange("server:servers=2,backup=1"), 3, &"3lc".parse().unwrap(), &[100, 900]);
     let (results, servers) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
         // Worker 1 leaves after its first step.
         for step in 0..if rank == 1 { 1 } else { STEPS } {
             let gradients = gradients(&run.tensors, rank, step);
-            exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+                .unwrap();
         }
         parameters
     });

@@ -5,9 +5,9 @@ mod common;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{RATE, Run, Sgd, gradients, lossless, strategy};
+use common::{RATE, Run, Sgd, exchange, gradients, lossless};
 use gradwire::{Error, State, StateError};
-use gradwire_exchange::{Exchange, ExchangeError, Optimizer, launch};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Optimizer, launch};
 
 /// How an exchange that begins early is told from a plain one.
 const OVERLAPPED: &str = " overlapped";
@@ -26,7 +26,7 @@ const STRATEGIES: [&str; 9] = [
 
 fn run(name: &str) -> Run {
     let plain = name.strip_suffix(OVERLAPPED).unwrap_or(name);
-    let mut run = Run::new(strategy(plain), 3, &lossless(plain), &[40, 0, 1000]);
+    let mut run = Run::new(exchange(plain), 3, &lossless(plain), &[40, 0, 1000]);
     run.groups = name.ends_with(OVERLAPPED).then(|| vec![vec![2], vec![0, 1]]);
     run
 }
@@ -34,22 +34,23 @@ fn run(name: &str) -> Run {
 fn steps(
     run: &Run,
     rank: usize,
-    exchange: &mut dyn Exchange,
+    exchange: &mut dyn DistributedOptimizer,
     steps: u64,
 ) -> Result<(), ExchangeError> {
     let mut parameters = run.initial.clone();
     for step in 0..steps {
         let gradients = gradients(&run.tensors, rank, step);
         early(exchange, step, &gradients);
-        exchange.step(step, RATE, &gradients, &mut parameters)?;
+        exchange
+            .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)?;
     }
     Ok(())
 }
 
 /// Hands over the last gradient early, where that is possible.
-fn early(exchange: &mut dyn Exchange, step: u64, gradients: &[Vec<f32>]) {
-    if let Some(early) = exchange.early(step) {
-        early.hand_over(2, &gradients[2]);
+fn early(exchange: &mut dyn DistributedOptimizer, step: u64, gradients: &[Vec<f32>]) {
+    if let Some(early) = exchange.gradient_sink(step) {
+        early.ready(2, &gradients[2]);
     }
 }
 
@@ -71,7 +72,12 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
             let gradients = gradients(&run.tensors, rank, 2);
             early(exchange, 2, &gradients);
             assert!(rank != 1, "this rank dies in the middle of its run");
-            exchange.step(2, RATE, &gradients, &mut run.initial.clone()).map(|_| ())
+            exchange
+                .step(
+                    gradwire_exchange::StepInput::new(2, RATE, &gradients),
+                    &mut run.initial.clone(),
+                )
+                .map(|_| ())
         });
         for (rank, result) in results.into_iter().enumerate() {
             match (rank, result) {
@@ -79,7 +85,7 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
                 (_, result) => assert_names(&result.unwrap().unwrap_err(), 1, name),
             }
         }
-        if run.strategy.servers() > 0 {
+        if run.exchange.servers() > 0 {
             assert_names(&servers.unwrap_err(), 1, name);
         }
     }
@@ -96,7 +102,12 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
                 gradients[0][7] = f32::NAN;
             }
             early(exchange, 1, &gradients);
-            exchange.step(1, RATE, &gradients, &mut run.initial.clone()).map(|_| ())
+            exchange
+                .step(
+                    gradwire_exchange::StepInput::new(1, RATE, &gradients),
+                    &mut run.initial.clone(),
+                )
+                .map(|_| ())
         });
         for (rank, result) in results.into_iter().enumerate() {
             let error = result.unwrap().unwrap_err();
@@ -121,7 +132,7 @@ fn a_rank_that_leaves_early_is_missed_by_name() {
         for result in results.into_iter().skip(1) {
             assert_names(&result.unwrap().unwrap_err(), 0, name);
         }
-        if run.strategy.servers() > 0 {
+        if run.exchange.servers() > 0 {
             assert_names(&servers.unwrap_err(), 0, name);
         }
     }
@@ -144,7 +155,7 @@ fn a_silent_rank_is_named_when_the_deadline_is_over() {
                 _ => assert_names(&result.unwrap().unwrap_err(), 1, name),
             }
         }
-        if run.strategy.servers() > 0 {
+        if run.exchange.servers() > 0 {
             let error = servers.unwrap_err();
             assert_names(&error, 1, name);
             assert!(error.to_string().contains("push of 't"), "{error}");
@@ -195,7 +206,7 @@ fn ranks_whose_parameters_differ_are_told_so() {
             if rank > 0 {
                 parameters[2][3] += rank as f32;
             }
-            exchange.check(12, &parameters)
+            exchange.control().check(12, &parameters)
         });
         for result in results {
             let error = result.unwrap().unwrap_err().to_string();
@@ -210,7 +221,10 @@ fn a_wrong_buffer_is_refused_by_name() {
     let (results, _) = run.workers(|_, exchange| {
         let mut gradients = run.initial.clone();
         gradients[2].pop();
-        exchange.step(0, RATE, &gradients, &mut run.initial.clone()).unwrap_err().to_string()
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone())
+            .unwrap_err()
+            .to_string()
     });
     assert!(results.into_iter().all(|result| result.unwrap().contains("'t2.weight' has 1000")));
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::checks::{mean_is_naive, mean_of, uncompressed_means_are_naive};
 use common::engine::Threads;
-use common::{RATE, Run, SIZES, bits, gradients, strategy, suits, zeros};
+use common::{RATE, Run, SIZES, bits, exchange, gradients, suits, zeros};
 use gradwire::State;
 
 const STRATEGIES: [&str; 8] = [
@@ -79,7 +79,7 @@ fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
             if !suits(name, &text.parse().unwrap()) {
                 continue;
             }
-            let run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
+            let run = Run::new(exchange(name), 3, &text.parse().unwrap(), &SIZES);
             let steps = if text.starts_with("terngrad") { 1 } else { 5 };
             let ranks = run.steps(steps);
             // parameters = initial − rate · mean of (gradients − worker residuals) + kept by others.
@@ -103,7 +103,7 @@ fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
             if let Some(global) = &ranks[0].global {
                 assert_close(name, text, global, &expected);
             }
-            for server in 0..run.strategy.servers() {
+            for server in 0..run.exchange.servers() {
                 let prefix = format!("server{server}/pull/residual/");
                 add(&mut expected, &residuals(&run, &ranks[0].state, &prefix), -1.0);
             }
@@ -120,7 +120,7 @@ fn assert_close(name: &str, text: &str, found: &[Vec<f32>], expected: &[Vec<f32>
 
 #[test]
 fn a_server_keeps_the_full_precision_model() {
-    let run = Run::new(strategy("server:servers=2"), 2, &"3lc:s=1.9".parse().unwrap(), &SIZES);
+    let run = Run::new(exchange("server:servers=2"), 2, &"3lc:s=1.9".parse().unwrap(), &SIZES);
     let ranks = run.steps(2);
     let global = ranks[0].global.as_ref().unwrap();
     assert!(bits(global) != bits(&ranks[0].parameters));
@@ -135,7 +135,7 @@ fn a_server_keeps_the_full_precision_model() {
 #[test]
 fn what_others_send_back_has_no_momentum_of_its_own() {
     for text in ["dgc", "sgc"] {
-        let run = Run::new(strategy("server"), 3, &text.parse().unwrap(), &SIZES);
+        let run = Run::new(exchange("server"), 3, &text.parse().unwrap(), &SIZES);
         let ranks = run.steps(5);
         let mut expected = ranks[0].global.clone().unwrap();
         let kept = residuals(&run, &ranks[0].state, "server0/pull/residual/");
@@ -143,7 +143,7 @@ fn what_others_send_back_has_no_momentum_of_its_own() {
         add(&mut expected, &kept, -1.0);
         assert_close("server", text, &ranks[0].parameters, &expected);
     }
-    let run = Run::new(strategy("scatter-reduce"), 3, &"dgc".parse().unwrap(), &SIZES);
+    let run = Run::new(exchange("scatter-reduce"), 3, &"dgc".parse().unwrap(), &SIZES);
     let state = &run.steps(5)[0].state;
     assert!(state.floats_under("push/velocity/").count() > 0);
     assert!(state.floats_under("reduce/residual/").count() > 0);
@@ -153,12 +153,17 @@ fn what_others_send_back_has_no_momentum_of_its_own() {
 #[test]
 fn in_a_hierarchy_nodes_vote_not_ranks() {
     for (name, vote) in [("all-gather", 1.0), ("hierarchical:node=3", -1.0)] {
-        let run = Run::new(strategy(name), 4, &"signsgd".parse().unwrap(), &[5]);
+        let run = Run::new(exchange(name), 4, &"signsgd".parse().unwrap(), &[5]);
         let (results, _) = run.workers(|rank, exchange| {
             let mut parameters = zeros(&run.tensors);
             // The mean of the first three is −1, though two of them, and the fourth, say +.
             let gradient = [1.0, 1.0, -5.0, 1.0][rank];
-            exchange.step(0, RATE, &[vec![gradient; 5]], &mut parameters).unwrap();
+            exchange
+                .step(
+                    gradwire_exchange::StepInput::new(0, RATE, &[vec![gradient; 5]]),
+                    &mut parameters,
+                )
+                .unwrap();
             parameters
         });
         for end in results {

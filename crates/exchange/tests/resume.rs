@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{RATE, Run, bits, custom, gradients, strategy, suits};
+use common::{RATE, Run, bits, custom, exchange, gradients, suits};
 use gradwire::State;
 use gradwire_exchange::ExchangeError;
 
@@ -21,10 +21,12 @@ fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) 
         }
         for step in steps.clone() {
             let gradients = gradients(&run.tensors, rank, step);
-            if let Some(early) = exchange.early(step) {
-                early.hand_over(3, &gradients[3]);
+            if let Some(early) = exchange.gradient_sink(step) {
+                early.ready(3, &gradients[3]);
             }
-            exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+                .unwrap();
         }
         let mut state = State::new();
         exchange.save(&mut state).unwrap();
@@ -61,10 +63,10 @@ fn a_resumed_run_is_bit_identical() {
         let registered = registered.iter().map(|text| text.parse().unwrap());
         for spec in registered.chain(custom::momenta()) {
             let plain = name.trim_end_matches(" overlapped");
-            let mut run = Run::new(strategy(plain), 3, &spec, &SIZES);
+            let mut run = Run::new(exchange(plain), 3, &spec, &SIZES);
             run.groups = (plain != name).then(|| vec![vec![3], vec![2, 1, 0]]);
             run.momentum = true;
-            if !suits(plain, &run.policy.push) {
+            if !suits(plain, &run.policy.push.first) {
                 continue;
             }
             let whole = continued(&run, 0..6, None);
@@ -81,12 +83,12 @@ fn a_resumed_run_is_bit_identical() {
 
 #[test]
 fn another_configuration_is_refused() {
-    let saved = Run::new(strategy("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
+    let saved = Run::new(exchange("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
     let state = continued(&saved, 0..1, None);
     for (name, workers, text) in
         [("all-gather", 3, "3lc"), ("scatter-reduce", 2, "3lc"), ("all-gather", 2, "3lc:s=1.5")]
     {
-        let run = Run::new(strategy(name), workers, &text.parse().unwrap(), &SIZES);
+        let run = Run::new(exchange(name), workers, &text.parse().unwrap(), &SIZES);
         let (results, _) =
             run.workers(|_, exchange| exchange.restore(&State::from_bytes(&state[0].1).unwrap()));
         for result in results {
@@ -102,7 +104,7 @@ fn a_run_goes_on_with_groups_or_without_but_for_slices() {
     for (name, text) in
         [("all-gather", "3lc"), ("all-gather", "onebit"), ("all-reduce", "powersgd")]
     {
-        let mut run = Run::new(strategy(name), 3, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::new(exchange(name), 3, &text.parse().unwrap(), &SIZES);
         run.momentum = true;
         let groups = Some(vec![vec![3, 2], vec![1, 0]]);
         let whole = continued(&run, 0..4, None);
@@ -114,7 +116,7 @@ fn a_run_goes_on_with_groups_or_without_but_for_slices() {
             assert!(bits(&rest[1].0) == bits(&whole[1].0), "{name}, {text}: {:?}", run.groups);
         }
     }
-    let mut run = Run::new(strategy("scatter-reduce"), 3, &"3lc".parse().unwrap(), &SIZES);
+    let mut run = Run::new(exchange("scatter-reduce"), 3, &"3lc".parse().unwrap(), &SIZES);
     let saved = continued(&run, 0..1, None);
     run.groups = Some(vec![vec![0, 1, 2, 3]]);
     let (results, _) =

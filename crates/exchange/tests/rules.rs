@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::{RATE, Run, bits, gradients, strategy};
+use common::{RATE, Run, bits, exchange, gradients};
 use gradwire::{Encoder, Floats, Spec, State};
 
 const SIZES: [usize; 4] = [1023, 5000, 900, 3];
 
 /// Three tensors by rules, of which one travels in rounds, and one raw.
 fn run(name: &str, push: &str, rules: &[&str]) -> Run {
-    let mut run = Run::new(strategy(name), 3, &push.parse().unwrap(), &SIZES);
+    let mut run = Run::new(exchange(name), 3, &push.parse().unwrap(), &SIZES);
     run.policy.rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     run
 }
@@ -29,7 +29,9 @@ fn each_tensor_travels_by_its_rule() {
         let (ends, servers) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
-            exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+            exchange
+                .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+                .unwrap();
             for (index, tensor) in run.tensors.iter().enumerate() {
                 // A first refresh, which is all-reduced as it is, has the basis behind it.
                 if specs[index].entry().id == "gradiveq" {
@@ -55,11 +57,13 @@ fn residuals_of_rules_are_saved_and_restored() {
         let run = run(name, "topk", &["t0.* -> 3lc", "matrices -> onebit"]);
         let (ends, servers) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
-            let step = |exchange: &mut dyn gradwire_exchange::Exchange,
+            let step = |exchange: &mut dyn gradwire_exchange::DistributedOptimizer,
                         parameters: &mut Vec<Vec<f32>>,
                         step: u64| {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(step, RATE, &gradients, parameters).unwrap();
+                exchange
+                    .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), parameters)
+                    .unwrap();
             };
             step(exchange, &mut parameters, 0);
             let mut state = State::new();
@@ -72,5 +76,46 @@ fn residuals_of_rules_are_saved_and_restored() {
         });
         ends.into_iter().for_each(|end| end.unwrap());
         servers.unwrap();
+    }
+}
+
+#[test]
+fn rules_that_change_places_leave_residuals_with_their_tensors() {
+    let rules = ["t0.* -> topk:ratio=0.1", "t1.* -> topk:ratio=0.2"];
+    let turned = [rules[1], rules[0]];
+    for name in ["all-gather", "scatter-reduce", "server"] {
+        let (before, after) = (run(name, "onebit", &rules), run(name, "onebit", &turned));
+        let states: Vec<State> = before.steps(2).into_iter().map(|end| end.state).collect();
+        // The same rules as before, or in another order: the same state comes back.
+        for run in [&before, &after] {
+            let (ends, servers) = run.workers(|rank, exchange| {
+                exchange.restore(&states[rank]).unwrap();
+                let mut again = State::new();
+                exchange.save(&mut again).unwrap();
+                assert!(again == states[rank], "{name}, rank {rank}");
+                let gradients = gradients(&run.tensors, rank, 2);
+                let mut parameters = run.initial.clone();
+                let input = gradwire_exchange::StepInput::new(2, RATE, &gradients);
+                exchange.step(input, &mut parameters).unwrap();
+                bits(&parameters)
+            });
+            servers.unwrap();
+            let ends: Vec<_> = ends.into_iter().map(Result::unwrap).collect();
+            assert!(ends.iter().all(|end| *end == ends[0]), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_residual_of_another_compressor_is_refused_by_tensor() {
+    let before = run("all-gather", "onebit", &["t0.* -> topk:ratio=0.1"]);
+    let states: Vec<State> = before.steps(1).into_iter().map(|end| end.state).collect();
+    let after = run("all-gather", "onebit", &["t0.* -> 3lc"]);
+    let (ends, _) = after.workers(|rank, exchange| exchange.restore(&states[rank]).unwrap_err());
+    for end in ends {
+        let error = end.unwrap().to_string();
+        for part in ["tensor 't0.weight'", "topk:ratio=0.1", "3lc", "configure"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

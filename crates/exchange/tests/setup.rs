@@ -4,11 +4,11 @@ mod common;
 
 use std::thread;
 
-use common::{Run, Sgd, strategy};
+use common::{Run, Sgd, exchange};
 use gradwire::Tensor;
 use gradwire_exchange::{
-    AllGather, Collective, Exchange, Operation, Phase, Server, Transport, Worker, in_process,
-    launch,
+    DistributedOptimizer, Operation, Phase, ReplicatedOptimizer, Server, Transport, Worker,
+    in_process, launch,
 };
 
 fn refusal(run: &Run) -> String {
@@ -16,7 +16,7 @@ fn refusal(run: &Run) -> String {
 }
 
 fn run(name: &str, spec: &str) -> Run {
-    Run::new(strategy(name), 3, &spec.parse().unwrap(), &[10, 20])
+    Run::new(exchange(name), 3, &spec.parse().unwrap(), &[10, 20])
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn sparse_all_reduce_refuses_what_sends_all() {
 #[test]
 fn votes_and_residuals_that_lead_nowhere_are_refused() {
     let mut residuals = run("all-gather", "topk");
-    residuals.policy.later = vec![(2, "3lc".parse().unwrap())];
+    residuals.policy.push.later = vec![(2, "3lc".parse().unwrap())];
     let message = refusal(&residuals);
     assert!(message.contains("'3lc' cannot take over from 'topk'"), "{message}");
     let mut votes = run("server", "none");
@@ -57,7 +57,7 @@ fn votes_and_residuals_that_lead_nowhere_are_refused() {
     ruled.policy.pull = Some("none".parse().unwrap());
     assert!(ruled.setup().validate().is_ok());
     let mut late = run("all-reduce", "none");
-    late.policy.later = vec![(2, "topk".parse().unwrap())];
+    late.policy.push.later = vec![(2, "topk".parse().unwrap())];
     assert!(refusal(&late).contains("messages of 'topk' do not add"));
 }
 
@@ -84,7 +84,7 @@ fn tensors_need_names_and_parameters_of_their_own() {
 /// The errors of three ranks, of which rank 2 was started with another run.
 fn handshake(one: &Run, other: &Run) -> Vec<String> {
     let transports =
-        in_process::connect(one.strategy.ranks(one.workers), in_process::Options::default());
+        in_process::connect(one.exchange.ranks(one.workers), in_process::Options::default());
     thread::scope(|scope| {
         let threads: Vec<_> = transports
             .into_iter()
@@ -93,9 +93,10 @@ fn handshake(one: &Run, other: &Run) -> Vec<String> {
                 let setup = if rank == 2 { other.setup() } else { one.setup() };
                 scope.spawn(move || {
                     let transport = Box::new(transport);
-                    let made = match (one.strategy.servers(), rank) {
-                        (0, _) => Collective::<AllGather>::new(transport, &setup, Box::new(Sgd))
-                            .map(|_| ()),
+                    let made = match (one.exchange.servers(), rank) {
+                        (0, _) => {
+                            ReplicatedOptimizer::new(transport, &setup, Box::new(Sgd)).map(|_| ())
+                        }
                         (_, 0..3) => Worker::new(transport, &setup).map(|_| ()),
                         _ => Server::new(transport, &setup, Box::new(Sgd)).map(|_| ()),
                     };
@@ -135,7 +136,7 @@ fn a_transport_of_another_size_is_refused() {
     let run = run("all-gather", "none");
     let mut transports = in_process::connect(2, in_process::Options::default());
     let transport = Box::new(transports.remove(0));
-    let made = Collective::<AllGather>::new(transport, &run.setup(), Box::new(Sgd));
+    let made = ReplicatedOptimizer::new(transport, &run.setup(), Box::new(Sgd));
     let message = made.err().unwrap().to_string();
     assert!(message.contains("needs 3 ranks; the transport connects 2"), "{message}");
 }
@@ -159,10 +160,16 @@ fn broadcast_and_barrier_reach_every_rank() {
 #[test]
 fn ranks_out_of_step_are_told_what_came_instead() {
     let run = run("all-gather", "none");
-    let (results, _) = run.workers(|rank, exchange: &mut dyn Exchange| {
+    let (results, _) = run.workers(|rank, exchange: &mut dyn DistributedOptimizer| {
         let gradients = run.initial.clone();
         let step = if rank == 1 { 4 } else { 3 };
-        exchange.step(step, 1.0, &gradients, &mut run.initial.clone()).unwrap_err().to_string()
+        exchange
+            .step(
+                gradwire_exchange::StepInput::new(step, 1.0, &gradients),
+                &mut run.initial.clone(),
+            )
+            .unwrap_err()
+            .to_string()
     });
     let messages: Vec<_> = results.into_iter().map(Result::unwrap).collect();
     assert!(messages.iter().any(|message| message.contains("same operations")), "{messages:?}");
@@ -172,7 +179,7 @@ fn ranks_out_of_step_are_told_what_came_instead() {
 fn compressors_take_over_in_order_and_from_their_like_only() {
     let refused = |later: &[(u64, &str)]| {
         let mut run = run("all-gather", "topk");
-        run.policy.later =
+        run.policy.push.later =
             later.iter().map(|(from, spec)| (*from, spec.parse().unwrap())).collect();
         run.setup().validate().map_err(|error| error.to_string())
     };

@@ -2,17 +2,17 @@
 
 mod common;
 
-use common::{RATE, Run, SIZES, bits, gradients, strategy, suits, zeros};
+use common::{RATE, Run, SIZES, bits, exchange, gradients, suits, zeros};
 use gradwire::Spec;
-use gradwire_exchange::{ExchangeError, Shares};
+use gradwire_exchange::{ExchangeError, Participation};
 
 const STEPS: u64 = 4;
 const STRATEGIES: [&str; 5] =
     ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"];
 
-fn run(name: &str, spec: &str, shares: Shares) -> Run {
+fn run(name: &str, spec: &str, shares: Participation) -> Run {
     let spec: Spec = spec.parse().unwrap();
-    Run { shares, ..Run::new(strategy(name), 3, &spec, &SIZES) }
+    Run { shares, ..Run::new(exchange(name), 3, &spec, &SIZES) }
 }
 
 /// What a single worker would hold that sees everyone's gradients, weighted by hand.
@@ -40,7 +40,7 @@ fn reference(run: &Run, parts: impl Fn(u64) -> Vec<f32>, server: bool) -> Vec<Ve
 #[test]
 fn means_are_weighted() {
     for name in STRATEGIES {
-        let run = run(name, "none", Shares::weighted(vec![1.0, 4.0, 3.0]));
+        let run = run(name, "none", Participation::weighted(vec![1.0, 4.0, 3.0]));
         let expected = reference(&run, |_| vec![0.125, 0.5, 0.375], name.starts_with("server"));
         for end in run.steps(STEPS) {
             assert!(bits(&end.parameters) == bits(&expected), "{name}");
@@ -50,7 +50,7 @@ fn means_are_weighted() {
 
 #[test]
 fn who_is_absent_sends_nothing_and_receives_everything() {
-    let shares = Shares::equal(3).with_participants(2, 0.0, 11);
+    let shares = Participation::equal(3).with_participants(2, 0.0, 11);
     let parts = |step| -> Vec<f32> {
         (0..3).map(|rank| if shares.takes_part(rank, step) { 0.5 } else { 0.0 }).collect()
     };
@@ -73,7 +73,7 @@ fn who_is_absent_sends_nothing_and_receives_everything() {
 
 #[test]
 fn absent_workers_end_with_the_same_bits_as_the_others() {
-    let shares = Shares::weighted(vec![1.0, 2.0, 3.0]).with_participants(2, 0.5, 3);
+    let shares = Participation::weighted(vec![1.0, 2.0, 3.0]).with_participants(2, 0.5, 3);
     for name in STRATEGIES[1..].iter().chain(&["sparse-all-reduce", "hierarchical"]) {
         for spec in ["3lc", "topk", "terngrad"] {
             if !suits(name, &spec.parse().unwrap()) {
@@ -89,14 +89,19 @@ fn absent_workers_end_with_the_same_bits_as_the_others() {
 
 #[test]
 fn ranks_know_which_elements_they_sent() {
-    let shares = Shares::equal(3).with_participants(2, 0.0, 11);
+    let shares = Participation::equal(3).with_participants(2, 0.0, 11);
     for name in &STRATEGIES[1..] {
         let run = run(name, "topk:ratio=0.01,ef=off", shares.clone());
         let (ends, servers) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
             for step in 0..STEPS {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap();
                 for (index, tensor) in run.tensors.iter().enumerate() {
                     let (sent, takes_part) = (exchange.sent(index), shares.takes_part(rank, step));
                     if !takes_part {
@@ -127,8 +132,8 @@ fn what_needs_everyone_refuses_partial_rounds() {
         Err(ExchangeError::Config(reason)) => reason,
         other => panic!("{other:?}"),
     };
-    let some = Shares::equal(3).with_participants(2, 0.0, 0);
+    let some = Participation::equal(3).with_participants(2, 0.0, 0);
     assert!(refused("all-reduce", some.clone()).contains("all-gather"));
     assert!(refused("server:backup=1", some).contains("backup=0"));
-    assert!(refused("server", Shares::equal(2)).contains("3 workers and shares for 2"));
+    assert!(refused("server", Participation::equal(2)).contains("3 workers and shares for 2"));
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{RATE, Run, gradients, strategy};
+use common::{RATE, Run, exchange, gradients};
 use gradwire::{Encoder, Floats};
 
 const SIZES: [usize; 3] = [5000, 0, 900];
@@ -11,14 +11,19 @@ const SIZES: [usize; 3] = [5000, 0, 900];
 fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
     for name in ["all-gather", "sparse-all-reduce", "server", "all-reduce"] {
         let text = if name == "all-reduce" { "randomk:ratio=0.1" } else { "topk" };
-        let mut run = Run::new(strategy(name), 2, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::new(exchange(name), 2, &text.parse().unwrap(), &SIZES);
         run.policy.raw_below = 0;
         let (results, servers) = run.workers(|rank, exchange| {
-            let mut encoder = Encoder::new(&run.policy.push, 7, rank as u32).with_ranks(2);
+            let mut encoder = Encoder::new(&run.policy.push.first, 7, rank as u32).with_ranks(2);
             let mut parameters = run.initial.clone();
             for step in 0..3 {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange.step(step, RATE, &gradients, &mut parameters).unwrap();
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap();
                 for (index, tensor) in run.tensors.iter().enumerate() {
                     let mut message = Vec::new();
                     let gradient = Floats::F32(&gradients[index]);
@@ -37,12 +42,14 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
 
 #[test]
 fn slices_make_up_the_tensor() {
-    let mut run = Run::new(strategy("scatter-reduce"), 3, &"topk".parse().unwrap(), &SIZES);
+    let mut run = Run::new(exchange("scatter-reduce"), 3, &"topk".parse().unwrap(), &SIZES);
     run.policy.raw_below = 0;
     let (results, _) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
-        exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+            .unwrap();
         for (index, gradient) in gradients.iter().enumerate() {
             let mut left = Vec::new();
             exchange.residual(index, &mut |piece| left.extend_from_slice(piece));
@@ -63,10 +70,10 @@ fn slices_make_up_the_tensor() {
 #[test]
 fn squares_reach_the_compressor_whole_or_in_slices() {
     for name in ["all-gather", "scatter-reduce", "server"] {
-        let mut run = Run::new(strategy(name), 2, &"variance".parse().unwrap(), &SIZES);
+        let mut run = Run::new(exchange(name), 2, &"variance".parse().unwrap(), &SIZES);
         run.policy.raw_below = 0;
         let (results, _) = run.workers(|rank, exchange| {
-            assert!(exchange.keeps_squares());
+            assert!(exchange.needs_squares());
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
             // Of the first half of each tensor the parts agree, of the rest a gradient is less than its parts.
@@ -79,8 +86,11 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
                     gradient.iter().enumerate().map(square).collect()
                 })
                 .collect();
-            exchange.observe(&squares).unwrap();
-            exchange.step(0, RATE, &gradients, &mut parameters).unwrap();
+            let input = gradwire_exchange::StepInput {
+                squares: Some(&squares),
+                ..gradwire_exchange::StepInput::new(0, RATE, &gradients)
+            };
+            exchange.step(input, &mut parameters).unwrap();
             for (index, gradient) in gradients.iter().enumerate() {
                 let sent = exchange.sent(index).unwrap();
                 assert!(sent.iter().all(|&at| 2 * (at as usize) < gradient.len()), "{name}");

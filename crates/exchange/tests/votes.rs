@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{RATE, Run, strategy};
+use common::{RATE, Run};
 use gradwire::Spec;
 
 /// Each element's votes are half for and half against, from other ranks each.
@@ -14,11 +14,13 @@ fn tied(rank: usize, ranks: usize) -> Vec<f32> {
 /// How far a step with these gradients moves each element, in every worker.
 fn moved(exchange: &str, ranks: usize, gradient: impl Fn(usize) -> Vec<f32> + Sync) -> Vec<f32> {
     let spec: Spec = "signsgd".parse().unwrap();
-    let mut run = Run::new(strategy(exchange), ranks, &spec, &[64]);
+    let mut run = Run::new(common::exchange(exchange), ranks, &spec, &[64]);
     run.initial = vec![vec![0.0; 64]];
     let (results, servers) = run.workers(|rank, exchange| {
         let mut parameters = run.initial.clone();
-        exchange.step(0, RATE, &[gradient(rank)], &mut parameters).unwrap();
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &[gradient(rank)]), &mut parameters)
+            .unwrap();
         parameters.remove(0)
     });
     servers.unwrap();

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use common::checks;
 use common::engine::Engine;
-use common::{RATE, Run, gradients, strategy};
-use gradwire_exchange::{End, Exchange, ExchangeError};
+use common::{RATE, Run, exchange, gradients};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Role, StepInput};
 use gradwire_mpi::World;
 
 /// Time enough for a check on a busy machine.
@@ -83,11 +83,11 @@ impl Engine for Job {
     fn run<R: Send>(
         &mut self,
         run: &Run,
-        work: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
+        work: impl Fn(usize, &mut dyn DistributedOptimizer) -> R + Sync,
     ) -> Vec<R> {
         match self.join(run).unwrap() {
-            End::Worker(mut exchange) => vec![work(self.world.rank(), &mut *exchange)],
-            End::Server(server) => {
+            Role::Worker(mut exchange) => vec![work(self.world.rank(), &mut *exchange)],
+            Role::Server(server) => {
                 server.run().unwrap();
                 Vec::new()
             }
@@ -96,21 +96,21 @@ impl Engine for Job {
 }
 
 impl Job {
-    fn join(&mut self, run: &Run) -> Result<End, ExchangeError> {
+    fn join(&mut self, run: &Run) -> Result<Role, ExchangeError> {
         let transport = Box::new(self.world.connect()?);
-        End::join(transport, &run.setup(), || run.optimizer())
+        Role::join(transport, &run.setup(), || run.optimizer())
     }
 
     /// A run in which rank 1 comes to harm in its third step.
     fn harm(&mut self, how: &str, name: &str) -> Result<(), ExchangeError> {
-        let servers = strategy(name).servers();
+        let servers = exchange(name).servers();
         let spec = if how == "differs" && self.world.rank() == 1 { "fp16" } else { "none" };
         let workers = self.world.size() - servers;
-        let run = Run::new(strategy(name), workers, &spec.parse().unwrap(), &[1000, 0, 100_000]);
+        let run = Run::new(exchange(name), workers, &spec.parse().unwrap(), &[1000, 0, 100_000]);
         let rank = self.world.rank();
         let mut exchange = match self.join(&run)? {
-            End::Worker(exchange) => exchange,
-            End::Server(server) => return server.run().map(|_| ()),
+            Role::Worker(exchange) => exchange,
+            Role::Server(server) => return server.run().map(|_| ()),
         };
         let mut parameters = run.initial.clone();
         for step in 0..5 {
@@ -124,7 +124,7 @@ impl Job {
                 }
             }
             let gradients = gradients(&run.tensors, rank, step);
-            exchange.step(step, RATE, &gradients, &mut parameters)?;
+            exchange.step(StepInput::new(step, RATE, &gradients), &mut parameters)?;
         }
         Ok(())
     }

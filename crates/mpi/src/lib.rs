@@ -2,7 +2,7 @@
 //! MPICH, and nothing else.
 //!
 //! A [`World`] is this process's membership of the job; it hands out a transport, on which
-//! [`End::join`](gradwire_exchange::End::join) builds this rank's end of any strategy; run after run.
+//! [`Role::join`](gradwire_exchange::Role::join) builds this rank's end of any strategy; run after run.
 //!
 //! ```no_run
 //! # use std::time::Duration;

@@ -73,23 +73,19 @@ impl Buffer {
         }
     }
 
-    /// Lets `work` at the values as `f32`: in place, or by way of `wide` for 16-bit types.
-    pub(crate) fn with_f32<R>(
-        &mut self,
-        wide: &mut Vec<f32>,
-        work: impl FnOnce(&mut [f32]) -> R,
-    ) -> R {
-        if self.dtype == Dtype::F32 {
-            return work(self.slice_mut());
-        }
+    /// The values in place, where they are `f32`.
+    pub(crate) fn as_f32(&mut self) -> Option<&mut [f32]> {
+        (self.dtype == Dtype::F32).then(|| self.slice_mut())
+    }
+
+    /// Replaces `wide` by the values as `f32`.
+    pub(crate) fn read(&self, wide: &mut Vec<f32>) {
         wide.resize(self.elements, 0.0);
         match self.dtype {
+            Dtype::F32 => wide.copy_from_slice(self.slice()),
             Dtype::F16 => kernels::f16_to_f32(self.slice(), wide),
-            _ => kernels::bf16_to_f32(self.slice(), wide),
+            Dtype::Bf16 => kernels::bf16_to_f32(self.slice(), wide),
         }
-        let result = work(wide);
-        self.write(wide);
-        result
     }
 
     /// Writes values, rounded to the tensor's type.

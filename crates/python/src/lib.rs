@@ -6,10 +6,10 @@
 mod buffer;
 mod channel;
 mod errors;
-mod exchange;
 mod frames;
 mod listing;
 mod policy;
+mod reducer;
 
 use pyo3::prelude::*;
 
@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::add(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<exchange::Exchange>()?;
+    module.add_class::<reducer::Reducer>()?;
     module.add_class::<frames::Frame>()?;
     module.add_function(wrap_pyfunction!(frames::encode, module)?)?;
     module.add_function(wrap_pyfunction!(listing::compressors, module)?)?;

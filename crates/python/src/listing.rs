@@ -1,7 +1,7 @@
 //! The registry, as Python lists it.
 
-use gradwire::Spec;
-use gradwire::registry::{Aggregation, Family, REGISTRY};
+use gradwire::registry::REGISTRY;
+use gradwire::{Aggregation, Family, Spec};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -15,13 +15,13 @@ pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         dict.set_item("id", entry.id)?;
         dict.set_item("summary", entry.summary)?;
         dict.set_item("family", family(entry.family))?;
-        dict.set_item("aggregation", aggregation(entry.aggregation))?;
+        dict.set_item("aggregation", aggregation(entry.aggregation()))?;
         dict.set_item("error_feedback", entry.error_feedback)?;
         dict.set_item("reference", entry.reference)?;
         let parameters = PyDict::new(py);
         for parameter in entry.parameters.iter().chain(Spec::common_parameters()) {
             let described = PyDict::new(py);
-            described.set_item("default", parameter.kind.print(parameter.kind.default()))?;
+            described.set_item("default", parameter.kind.default().to_string())?;
             described.set_item("values", parameter.kind.expected())?;
             described.set_item("help", parameter.help)?;
             parameters.set_item(parameter.key, described)?;

@@ -1,7 +1,7 @@
 //! Compressors over a run, from their text.
 
-use gradwire_exchange::Policy;
 use gradwire_exchange::plan::{Course, Plan, PlanError};
+use gradwire_exchange::{Policy, Schedule};
 
 use crate::errors::Failure;
 
@@ -30,5 +30,5 @@ pub(crate) fn read(text: &str, steps: Option<u64>) -> Result<Policy, Failure> {
     let phases = plan.resolve(course).map_err(|error| Failure::config(error.to_string()))?;
     let mut phases = phases.into_iter();
     let push = phases.next().map_or_else(|| plan.first().clone(), |(_, spec)| spec);
-    Ok(Policy { later: phases.collect(), ..Policy::new(&push) })
+    Ok(Policy::new(Schedule { first: push, later: phases.collect() }))
 }

@@ -1,4 +1,4 @@
-"""A small model, its data and a training loop, the same on every rank but for the shard."""
+"""A small model, its data and a training loop; ranks differ only in their shard."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ class Net(nn.Module):
 
 
 def data(rank, step, batch=32, inputs=64):
-    """A task that a small net learns: which of ten random directions an input is nearest to."""
+    """A classification task that a small net learns: which of ten random directions is nearest to an input."""
     directions = torch.randn(10, inputs, generator=torch.Generator().manual_seed(5))
     generator = torch.Generator().manual_seed(1000 * step + rank)
     labels = torch.randint(0, 10, (batch,), generator=generator)
@@ -32,7 +32,7 @@ def build(compressor=None, seed=0, small_buckets=True, module=None, dtype=None, 
     net = (module or Net)()
     if dtype is not None:
         net = net.to(dtype)
-    # Several buckets, so that grouping anew and overlap happen.
+    # Several buckets, so that buckets are rebuilt and overlap.
     model = DistributedDataParallel(net, bucket_cap_mb=0.012 if small_buckets else 25)
     handle = None if compressor is None else gradwire.torch.register(model, compressor, **options)
     return model, handle

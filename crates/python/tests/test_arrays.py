@@ -1,4 +1,4 @@
-"""Frames of numpy arrays and tensors, and what is refused."""
+"""Tests frames of numpy arrays and tensors, and refused arguments."""
 
 import numpy
 import pytest
@@ -8,7 +8,7 @@ import gradwire
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_none_gives_arrays_back(dtype):
+def test_none_is_lossless(dtype):
     array = numpy.random.default_rng(0).standard_normal((3, 40)).astype(dtype)
     frame = gradwire.compress(array, "none", name="w")
     back = gradwire.decompress(frame)
@@ -16,7 +16,7 @@ def test_none_gives_arrays_back(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_tensors_go_both_ways(dtype):
+def test_tensors_round_trip(dtype):
     tensor = torch.randn(7, 30, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
     back = gradwire.decompress(gradwire.compress(tensor, "none"), to="torch")
     assert back.dtype == dtype and torch.equal(back, tensor.detach())
@@ -28,7 +28,7 @@ def test_the_known_numbers_of_3lc():
     assert decoded.tolist() == [[0.0, 0.0, 0.0], [1.5, -1.5, 0.0]]
 
 
-def test_an_empty_array_is_one():
+def test_an_empty_array_round_trips():
     back = gradwire.decompress(gradwire.compress(numpy.zeros((0, 3), "float32"), "3lc"))
     assert back.shape == (0, 3)
 
@@ -43,12 +43,12 @@ def test_an_empty_array_is_one():
     (torch.zeros(3, 3).to_sparse(), "dense"),
     ([1.0, 2.0], "list"),
 ])
-def test_what_is_no_float_array_is_refused(array, says):
+def test_unsupported_arrays_are_refused(array, says):
     with pytest.raises(gradwire.ConfigError, match=says):
         gradwire.compress(array, "none")
 
 
-def test_bad_specs_numbers_and_bytes_are_errors():
+def test_invalid_specs_values_and_frames_are_errors():
     array = numpy.zeros(300, "float32")
     with pytest.raises(gradwire.ConfigError, match="known ones"):
         gradwire.compress(array, "5lc")

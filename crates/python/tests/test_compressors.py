@@ -1,4 +1,4 @@
-"""Every registered compressor in the hook, beside its twins: the Rust exchange alone, and the computation done by hand."""
+"""Compares every registered compressor in the hook with the Rust exchange alone and with a computation by hand."""
 
 import numpy
 import torch
@@ -11,13 +11,13 @@ from models import Net, build, data, flat, train
 from world import ranks
 
 STEPS = 25
-# Methods that tell the gradient from the residual, keep more than a residual, or that ranks carry out together: frames
-# made by hand know nothing of that.
+# Methods that use gradient and residual separately, keep more than a residual, or run several rounds: frames made by
+# hand do not support these.
 OWN_MEMORY = {
     "adacomp", "adaptive", "dgc", "gradiveq", "gradzip", "local-selection", "powersgd", "sgc", "signsgd", "signum",
     "sketched-sgd", "variance",
 }
-# Those that send so little that so few steps show no more than a beginning.
+# Methods that send too little to learn much in these few steps.
 SLOW = {"adaptive", "dgc", "dryden", "gradient-dropping", "sbc", "sketched-sgd", "strom"}
 
 
@@ -33,7 +33,7 @@ def all_of_them(rank, size, specs):
 
 
 def without_a_hook(rank, size, specs):
-    """The same training by the Rust exchange alone: no DDP, no buckets, all gradients of a step in one call."""
+    """The same training with only the Rust exchange: no DDP, no buckets, all gradients of a step in one call."""
     found = {}
     for spec in specs:
         torch.manual_seed(1)
@@ -61,7 +61,7 @@ def without_a_hook(rank, size, specs):
 
 
 def by_hand(spec, size):
-    """The losses of all ranks, from messages made and read one by one, with numpy for the residuals."""
+    """The losses of all ranks, with messages encoded and decoded one by one and residuals in numpy."""
     torch.manual_seed(1)
     net = Net()
     feedback = {entry["id"]: entry["error_feedback"] for entry in gradwire.list()}[spec]
@@ -94,7 +94,7 @@ def by_hand(spec, size):
     return losses
 
 
-def test_every_compressor_learns_what_its_messages_say():
+def test_every_compressor_equals_its_messages_by_hand():
     specs = [entry["id"] for entry in gradwire.list()]
     found = ranks(2, all_of_them, specs, timeout=240)
     twins = ranks(2, without_a_hook, specs, timeout=240)

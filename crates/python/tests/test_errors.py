@@ -1,4 +1,4 @@
-"""What goes wrong is said on every rank, and nothing hangs."""
+"""Tests that every rank reports an error and none hangs."""
 
 import os
 import time
@@ -30,7 +30,7 @@ def test_a_killed_rank_ends_the_others():
             if rank != 1:
                 assert result[1] == "PeerLostError", result
                 assert "rank 1 is gone" in result[2], result[2]
-        # The deadline is 30 s: they did not wait for it.
+        # The other ranks did not wait for the deadline of 30 s.
         assert time.monotonic() - start < 25
 
 
@@ -72,7 +72,7 @@ def differently(rank, size, options):
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(1))
 
 
-def test_ranks_started_differently_are_told_both_ways():
+def test_ranks_with_different_arguments_report_both_values():
     for options, says in [
         ([("3lc", {}), ("topk", {})], ("compressor 3lc", "compressor topk")),
         ([("3lc", {"raw_below": 10}), ("3lc", {"raw_below": 20})], ("raw below 10", "raw below 20")),
@@ -111,7 +111,7 @@ def refused(rank, size):
     return messages
 
 
-def test_what_cannot_work_is_refused_at_once():
+def test_invalid_arguments_are_refused_by_register():
     expected = [
         "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'", "total_steps",
         "LocalSteps", "every 10 steps", "every 7 steps", "every", "mean nothing to another", "no method compress",

@@ -1,4 +1,4 @@
-"""The examples, as a person would start them."""
+"""Runs the examples as a user would."""
 
 import os
 import re
@@ -27,14 +27,14 @@ def ddp(*arguments):
 
 def test_ddp_on_generated_digits():
     accuracy, sent = ddp("--data", "no-such-folder", "--steps", "90")
-    # Uncompressed: 50 thousand parameters of four bytes, ninety times.
+    # Uncompressed, 50 thousand parameters of four bytes would be sent ninety times.
     assert accuracy > 0.6 and sent < 90 * 50_000 * 4 / 50
 
 
 def test_ddp_on_mnist():
     folder = Path(os.environ.get("GRADWIRE_DATA", ".")) / "mnist"
     if not folder.is_dir():
-        # The data are not the project's to hand around; `cargo xtask test` counts this, and fails on it under CI.
+        # The data cannot be distributed with the project. `cargo xtask test` counts skipped tests, and fails under CI.
         pytest.skip("no mnist under GRADWIRE_DATA")
     accuracy, _ = ddp("--data", str(folder), "--steps", "150")
     assert accuracy > 0.8

@@ -1,4 +1,4 @@
-"""What DistributedDataParallel can do beside a plain step."""
+"""Tests features of DistributedDataParallel beyond a plain step."""
 
 import numpy
 import pytest
@@ -33,7 +33,7 @@ def test_accumulated_gradients_are_one_step():
 
 
 class Branches(nn.Module):
-    """A net of which every step uses one branch only."""
+    """A net that uses only one branch in each step."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ def scaled(rank, size, poison):
         x, labels = data(rank, step)
         loss = nn.functional.cross_entropy(model(x), labels)
         if poison and step == 3 and rank == 1:
-            # In the layer whose gradients come last: other buckets have travelled by then.
+            # The gradients of this layer come last: other buckets have already been sent.
             loss = loss + float("inf") * model.module.first.weight.sum() * 0.0
         optimizer.zero_grad()
         if step == 3:
@@ -139,7 +139,7 @@ def test_rules_and_warm_up():
     found = ranks(2, rules)
     assert (found[0][0] == found[1][0]).all()
     _, sizes, scalars = found[0]
-    # second.weight and its bias at 16 bits, vectors whole, first.weight whole and then a hundredth.
+    # second.weight and its bias at 16 bits, vectors uncompressed, first.weight uncompressed and then at a hundredth.
     fixed = 2 * 970 + 4 * 3 * 96
     assert all(fixed + 4 * 6144 <= size < fixed + 4 * 6144 + 100 for size in sizes[:3])
     assert all(fixed + 4 * 61 < size < fixed + 6 * 61 + 100 for size in sizes[3:])
@@ -157,7 +157,7 @@ def subgroup(rank, size):
     return flat(model), losses, handle.stats()["messages_up"]
 
 
-def test_a_group_of_some_ranks_is_enough():
+def test_a_subgroup_of_ranks_works():
     nothing, one, two = ranks(3, subgroup)
     assert nothing is None and (one[0] == two[0]).all() and one[1][-1] < one[1][0] and one[2] > 0
 
@@ -173,7 +173,7 @@ def test_a_world_of_one_rank_works():
 
 
 class Mine:
-    """Signs and a scale: a custom compressor for the prototype's path."""
+    """A compressor written in Python that sends signs and a scale."""
 
     def compress(self, tensor):
         scale = tensor.abs().mean().reshape(1)
@@ -212,7 +212,7 @@ def arguments(rank, size, options):
     return messages
 
 
-def test_what_a_compressor_written_in_python_does_not_go_by_is_refused():
+def test_arguments_that_a_python_compressor_does_not_support_are_refused():
     options = [
         {"rules": {"*.weight": "none"}},
         {"exchange": "scatter-reduce"},

@@ -1,4 +1,4 @@
-"""The hook in DistributedDataParallel, with 2 and 4 ranks."""
+"""Tests the hook in DistributedDataParallel with 2 and 4 ranks."""
 
 import numpy
 import pytest
@@ -47,8 +47,8 @@ def wide(rank, size, compressor, options):
     return flat(model)
 
 
-def test_messages_longer_than_a_first_part_arrive_whole():
-    # 2.4 MB a message by all-gather, halves of it by all-reduce; a first part takes one mebibyte.
+def test_messages_in_several_parts_arrive():
+    # 2.4 MB per message with all-gather, half of it with all-reduce; a part has one mebibyte.
     plain = ranks(2, wide, None, {})
     for exchange in ("all-gather", "all-reduce", "scatter-reduce"):
         found = ranks(2, wide, "none", {"exchange": exchange})

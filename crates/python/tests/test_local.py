@@ -1,4 +1,4 @@
-"""Local steps and weight updates."""
+"""Tests local steps and weight updates."""
 
 import copy
 import gc
@@ -40,7 +40,7 @@ def local(rank, size, steps, options, optimizer="sgd", resume=None):
 
 
 def by_hand(size, rounds, every, outer):
-    """Parameters after rounds of plain averaging, with the outer optimizer of PyTorch."""
+    """The parameters after rounds of plain averaging, with PyTorch's optimizer as the outer one."""
     torch.manual_seed(0)
     common = Net()
     inners, nets = [], [copy.deepcopy(common) for _ in range(size)]
@@ -70,7 +70,7 @@ def by_hand(size, rounds, every, outer):
 
 
 @pytest.mark.parametrize("outer", [None, gradwire.torch.Nesterov(lr=0.7, momentum=0.9)])
-def test_none_is_averaging_by_hand(outer):
+def test_none_equals_averaging_by_hand(outer):
     found = ranks(2, local, range(12), {"every": 4, "compressor": "none", "outer": outer})
     expected = by_hand(2, 3, 4, outer)
     for parameters, *_ in found:
@@ -103,13 +103,13 @@ def masked(rank, size, mask):
     return (inner.state[net.first.weight]["momentum_buffer"] == 0).sum().item()
 
 
-def test_momentum_is_forgotten_where_elements_were_sent():
+def test_momentum_of_sent_elements_is_masked():
     assert all(found >= 614 for found in ranks(2, masked, True))
     assert all(found < 300 for found in ranks(2, masked, False))
 
 
 def one_layer(compressor, dtype=torch.float32, **options):
-    """A layer without gradients, the same on all ranks, and its local steps."""
+    """Creates local steps for a layer without gradients, the same on all ranks."""
     torch.manual_seed(0)
     layer = nn.Linear(64, 32, bias=False).to(dtype)
     inner = torch.optim.SGD(layer.parameters(), lr=1e-3)
@@ -131,10 +131,11 @@ def pushed_once(rank, size, dtype, compressor, rounds):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [1, 2])
-def test_16_bit_models_rest_where_there_is_no_gradient(dtype, size):
+def test_16_bit_weights_without_gradient_do_not_change(dtype, size):
     found = ranks(size, pushed_once, dtype, "sbc:p=0.05", 250)
     start, seen = found[0]
-    # Of weights up to 1/8 the last place is less than eps / 8; local steps and the common weights are rounded to it.
+    # Weights are at most 1/8, so their unit in the last place is below eps / 8; local steps and common weights are
+    # rounded to it.
     place = torch.finfo(dtype).eps / 8
     moved = [torch.randn(32, 64, dtype=dtype, generator=torch.Generator().manual_seed(rank)) for rank in range(size)]
     expected = start - 1e-3 * sum(gradient.float() for gradient in moved) / size
@@ -144,7 +145,7 @@ def test_16_bit_models_rest_where_there_is_no_gradient(dtype, size):
 
 
 class Interrupted:
-    """The exchange of a user who presses Ctrl-C while the thread has yet to begin."""
+    """Simulates Ctrl-C before the averaging thread starts."""
 
     def __init__(self, exchange):
         self._exchange = exchange
@@ -180,7 +181,7 @@ def interrupted(rank, size):
     return alive, found[0]() is None
 
 
-def test_a_change_lives_until_the_thread_is_done_with_it():
+def test_a_change_stays_alive_until_the_thread_has_finished():
     assert ranks(1, interrupted) == [(True, True)]
 
 
@@ -192,7 +193,7 @@ def planned(rank, size, compressor, options, resume):
     for _ in range(4):
         for _ in range(5):
             steps.step()
-        # Right after a round that step() made: without a step of its own.
+        # Directly after a round of step(), with no step between the two rounds.
         steps.synchronize()
         stats = steps.stats()
         sent.append((stats["step"], stats["message_bytes"] < 1000))
@@ -204,7 +205,7 @@ def planned(rank, size, compressor, options, resume):
     ("none until 0.3 then topk", {"every": 5, "total_steps": 40}),
     ("none:every=5 until 12 then topk:every=5", {}),
 ])
-def test_plans_go_by_steps_and_numbers_never_repeat(compressor, options):
+def test_plans_count_steps_and_round_numbers_never_repeat(compressor, options):
     found = ranks(2, planned, compressor, options, None)
     assert [one[0] for one in found] == [[(5, False), (10, False), (15, True), (20, True)]] * 2
     resumed = ranks(2, planned, compressor, options, [state for _, state in found])
@@ -228,9 +229,9 @@ def refused(rank, size):
     return messages
 
 
-def test_rounds_of_several_lengths_are_refused():
+def test_rounds_of_different_lengths_are_refused():
     (messages,) = ranks(1, refused)
-    for message, says in zip(messages, ["1 and 10", "10 and 100", "every", "at least 1", "without scaler and on_nonfinite"]):
+    for message, says in zip(messages, ["1 and 10", "10 and 100", "every", "at least 1", "scaler and on_nonfinite"]):
         assert says in message, message
 
 
@@ -247,6 +248,6 @@ def channels_last(rank, size):
     return momentum.is_contiguous(), forgotten.sum().item(), (forgotten == (layer.weight != before)).all().item()
 
 
-def test_momentum_in_another_order_of_memory_is_forgotten_where_it_was_sent():
-    # In a world of one what was sent is what has changed: a twentieth of 2304 elements.
+def test_momentum_in_another_memory_order_is_masked():
+    # With a single rank the elements that were sent are those that changed: a twentieth of 2304.
     assert ranks(1, channels_last) == [(False, 115, True)]

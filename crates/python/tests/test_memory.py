@@ -1,4 +1,4 @@
-"""A large bucket takes its residual, its message and what is on its way, and nothing else of its size."""
+"""Tests that a large bucket only needs memory for its residual and for messages."""
 
 import resource
 
@@ -25,9 +25,9 @@ def average(rank, size, compressor):
     return peak() - before, exchange.stats()["message_bytes"]
 
 
-def test_a_large_bucket_takes_its_residual_and_its_message():
+def test_a_large_bucket_needs_its_residual_and_messages():
     for compressor in ("int8", "3lc", "topk:ratio=0.01", "sbc:p=0.001"):
         for more, message in ranks(2, average, compressor):
-            # The message, as it was made and on its way out, and another's as it comes in; 16 MiB for what the
-            # allocator and the thread take.
+            # The message, its copy that is being sent, and one that is being received; 16 MiB for the allocator and
+            # the thread.
             assert more < 4 * ELEMENTS + 3 * message + (16 << 20), (compressor, more, message)

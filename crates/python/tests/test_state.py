@@ -1,4 +1,4 @@
-"""A resumed run is the uninterrupted one, also on another number of ranks by the rule."""
+"""Tests that a resumed run equals the uninterrupted one, and the rule for another number of ranks."""
 
 import copy
 import io
@@ -31,7 +31,7 @@ def part(rank, size, compressor, options, steps, saved):
 
 
 def residuals(handle):
-    """The residuals in a state, read as the safetensors file it is."""
+    """Reads the residuals of a state, which is a safetensors file."""
     data = handle.state_dict()["exchange"][0].numpy().tobytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
@@ -63,7 +63,7 @@ def test_a_resumed_run_is_bit_identical(compressor, options):
 
 
 @pytest.mark.parametrize("before, after", [(4, 2), (2, 4)])
-def test_another_number_of_ranks_keeps_what_is_to_be_sent(before, after):
+def test_another_number_of_ranks_keeps_the_mean_residual(before, after):
     first = ranks(before, part, "topk:ratio=0.05", {}, range(6), None)
     second = ranks(after, part, "topk:ratio=0.05", {}, range(6, 9), [one[1] for one in first])
     for name in first[0][3]:

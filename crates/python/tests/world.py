@@ -1,4 +1,4 @@
-"""Ranks as processes of their own, connected by gloo, for tests."""
+"""Runs each rank of a test in a process, connected by gloo."""
 
 import io
 import multiprocessing
@@ -33,16 +33,18 @@ def _main(function, rank, size, store, pipe, arguments):
         result = ("ok", function(rank, size, *arguments))
     except BaseException as error:  # noqa: BLE001 - it is passed on
         result = ("error", type(error).__name__, str(error), traceback.format_exc())
-    # Bytes of their own: tensors sent as they are would be shared with a process that ends.
+    # Sends bytes, because tensors would be shared with a process that ends.
     pipe.send_bytes(_pack(result))
     pipe.close()
-    # Without the interpreter's end: background threads may hold on to peers that are gone.
+    # Skips the interpreter's shutdown: background threads may wait for ranks that are gone.
     os._exit(0)
 
 
 def outcomes(size, function, *arguments, timeout=100):
-    """What `function(rank, size, *arguments)` came to on every rank: ("ok", result), ("error", type, message,
-    traceback), or ("gone",) for one that ended without a word."""
+    """The outcome of `function(rank, size, *arguments)` on every rank.
+
+    Outcomes are ("ok", result), ("error", type, message, traceback), or ("gone",) for a process that died.
+    """
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         pipes, processes = [], []
@@ -67,7 +69,7 @@ def outcomes(size, function, *arguments, timeout=100):
 
 
 def ranks(size, function, *arguments, timeout=100):
-    """The results of all ranks; raises if one of them did."""
+    """The results of all ranks; raises `RankFailed` if a rank raised."""
     results = outcomes(size, function, *arguments, timeout=timeout)
     for rank, result in enumerate(results):
         if result[0] != "ok":

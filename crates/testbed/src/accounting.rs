@@ -1,6 +1,6 @@
-//! What a run sent by equation 1 of the SBC paper, beside what the transport counted.
+//! The traffic estimate by equation 1 of the SBC paper, beside the bytes that the transport counted.
 
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use crate::format::{bytes, significant};
 use crate::summary::by_compressor;
@@ -8,7 +8,7 @@ use crate::table::Grid;
 
 /// The factors of equation 1 for each compressor's first seed, their product, and the bytes counted.
 /// Compressors whose elements take different numbers of bits are left out.
-pub fn equation_1(runs: &[RunRecord]) -> Grid {
+pub fn table(runs: &[RunRecord]) -> Grid {
     let mut grid = Grid::new([
         "compressor",
         "iterations",
@@ -23,7 +23,7 @@ pub fn equation_1(runs: &[RunRecord]) -> Grid {
     ]);
     for group in by_compressor(runs) {
         let run = group[0];
-        let Some(factors) = run.equation_1() else { continue };
+        let Some(factors) = run.traffic_estimate() else { continue };
         let product = factors.bytes();
         grid.push(vec![
             run.compressor.clone(),
@@ -41,7 +41,7 @@ pub fn equation_1(runs: &[RunRecord]) -> Grid {
     grid
 }
 
-/// What the table is, for a caption.
+/// The table's caption.
 pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros an exchange × (position bits + \
      value bits) × receivers. Position bits are those equation 5 gives for the density each message \
      had. The product leaves out what is sent once a tensor (means, lengths) and once a message \
@@ -50,7 +50,7 @@ pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros an exch
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::run::Sent;
+    use gradwire_train::Sent;
 
     use super::*;
     use crate::synthetic;
@@ -60,7 +60,7 @@ mod tests {
         // Ten exchanges of 20 positions of 5 bits with 32 bits each: 92.5 bytes; 100 were counted.
         let mut run = synthetic::run("topk", 1);
         run.sent = Sent { sparse: 200.0, position_bits: 1000.0, ..Sent::default() };
-        let grid = equation_1(&[run, synthetic::run("none", 1)]);
+        let grid = table(&[run, synthetic::run("none", 1)]);
         assert_eq!(grid.rows.len(), 1, "none has counted nothing");
         let expected =
             ["topk", "10", "1.00", "20", "5.00", "32.0", "1.00", "925 B", "1.00 kB", "+8.1 %"];

@@ -1,4 +1,4 @@
-//! Speed of compressors beside the copy bandwidth of the same moment.
+//! Speed of compressors, beside the copy bandwidth measured in the same run.
 //!
 //! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some steps old,
 //! and the best of several repetitions counts: compressing, decoding and copying take turns, so that a
@@ -18,7 +18,7 @@ use crate::table::Grid;
 /// and one that does not.
 pub const ELEMENTS: [usize; 3] = [64 << 10, 1 << 20, 20 << 20];
 
-/// Gradients that take turns, so that no message repeats the last.
+/// Gradients that are compressed in turn, so that no message repeats the last.
 const GRADIENTS: usize = 2;
 
 /// Steps before anything is measured; the message of the last is looked at.
@@ -27,7 +27,7 @@ const WARM: usize = 8;
 /// The least time a measurement lasts; quicker operations are repeated until they do.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// The weight of a decoded message, as in a mean over four workers.
+/// The weight that decoded messages are added with, as in a mean over four workers.
 const WEIGHT: f32 = 0.25;
 
 /// How long to measure.
@@ -35,14 +35,14 @@ const WEIGHT: f32 = 0.25;
 pub struct Effort {
     /// The fewest repetitions of each operation.
     pub repetitions: usize,
-    /// Further repetitions are made until so much time is spent.
+    /// Further repetitions are made until this much time is spent.
     pub time: Duration,
 }
 
 impl Effort {
     /// A second and a half for each compressor and size.
     pub const USUAL: Self = Self { repetitions: 5, time: Duration::from_millis(1500) };
-    /// For a glance.
+    /// Little time, for a first impression.
     pub const QUICK: Self = Self { repetitions: 2, time: Duration::from_millis(100) };
 }
 

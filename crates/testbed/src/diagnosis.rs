@@ -1,8 +1,8 @@
-//! What diagnoses show: residuals beside gradients over a run, layer by layer, how residuals are
-//! distributed, and how much each kind of layer was compressed (figures 2, 5 and 6 of the AdaComp paper,
+//! Tables and charts of diagnoses: residuals beside gradients over a run, layer by layer, the distribution of
+//! residuals, and how much each kind of layer was compressed (figures 2, 5 and 6 of the AdaComp paper,
 //! Chen et al. 2018).
 
-use gradwire_train::run::{Diagnosis, Layer, LayerDiagnosis, RunRecord};
+use gradwire_train::{Diagnosis, Layer, LayerDiagnosis, RunRecord};
 
 use crate::format::times;
 use crate::plot::{Chart, Point, Scale, Series};
@@ -94,7 +94,7 @@ fn histogram(run: &RunRecord) -> Chart {
     }
 }
 
-/// How much each layer was compressed since the look before.
+/// How much each layer was compressed since the diagnosis before.
 fn rates(run: &RunRecord) -> Chart {
     Chart {
         title: format!("{}: compression of messages", run.compressor),
@@ -106,7 +106,7 @@ fn rates(run: &RunRecord) -> Chart {
     }
 }
 
-/// Bytes of so many f32 over the bytes that were sent; 0 if none were.
+/// The compression rate of `elements` f32 values that took `bytes` bytes; 0 if none were sent.
 fn rate(elements: f64, bytes: f64) -> f64 {
     if bytes > 0.0 { 4.0 * elements / bytes } else { 0.0 }
 }
@@ -148,13 +148,13 @@ pub fn table(runs: &[RunRecord]) -> Grid {
     grid
 }
 
-/// What the table is, for a caption.
+/// The table's caption.
 pub const NOTE: &str = "By the messages of the first worker, whole tensors as f32 against the bytes they \
      took, headers around messages apart. Raw tensors count with their layers.";
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::run::Histogram;
+    use gradwire_train::Histogram;
 
     use super::*;
     use crate::synthetic;

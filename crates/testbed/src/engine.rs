@@ -1,8 +1,8 @@
-//! What runs are made on.
+//! Engines: where the ranks of a run are.
 
-use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
+use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
 
-/// Makes runs, wherever their ranks are.
+/// Makes runs, with ranks as threads or as processes.
 pub trait Engine: Sync {
     /// Makes one run. `None` where another process keeps its record.
     ///
@@ -15,7 +15,7 @@ pub trait Engine: Sync {
         options: &RunOptions,
     ) -> Result<Option<RunRecord>, TrainError>;
 
-    /// What the first rank says, on all of them.
+    /// The first rank's decision, on all ranks.
     ///
     /// # Errors
     /// If another rank is gone.

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use gradwire_train::data::DataError;
-use gradwire_train::run::TrainError;
+use gradwire_models::data::DataError;
+use gradwire_train::TrainError;
 
 /// An experiment that cannot be read, run or reported. Names the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,9 @@ pub enum TestbedError {
         /// What is wrong with it.
         message: String,
     },
+    /// A measurement was stopped before its end.
+    #[error("{0}")]
+    Stopped(String),
     /// A setting that cannot work.
     #[error("{0}")]
     Config(String),

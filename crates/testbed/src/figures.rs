@@ -1,9 +1,8 @@
 //! The charts of a comparison, after the figures of the 3LC paper (arXiv:1802.07389, section 5).
 
-use gradwire_exchange::{Link, Strategy};
-use gradwire_train::run::{Metric, RunRecord, StepRecord};
+use gradwire_exchange::Link;
+use gradwire_train::{Metric, RunRecord, StepRecord};
 
-use crate::TestbedError;
 use crate::format::bandwidth;
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::results::thin;
@@ -13,21 +12,21 @@ use crate::summary::{Common, Spread, by_compressor, step_seconds};
 const POINTS: usize = 60;
 
 /// Quality over modelled training time on `link`, from the evaluations of runs of one length.
-pub fn quality_over_time(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
-    let common = Common::of(runs)?;
+pub fn quality_over_time(runs: &[RunRecord], link: Link) -> Chart {
+    let common = Common::of(runs);
     let mut series = Vec::new();
     for (colour, group) in by_compressor(runs).iter().enumerate() {
-        let step = step_seconds(group[0], common, link)?;
+        let step = step_seconds(group[0], common, link);
         let points = evaluations(group).into_iter().map(|p| Point { x: p.x * step, ..p });
         series.push(line(group[0], colour, points.collect()));
     }
-    Ok(time_chart(link, metric(runs), series))
+    time_chart(link, metric(runs), series)
 }
 
 /// Final quality over modelled training time on `link`: one point for each number of steps, each a
 /// run of its own (Figures 4 to 6 and 8).
-pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Result<Chart, TestbedError> {
-    let common = Common::of(runs)?;
+pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Chart {
+    let common = Common::of(runs);
     let mut series = Vec::new();
     for (colour, group) in by_compressor(runs).iter().enumerate() {
         let mut lengths: Vec<u64> = group.iter().map(|run| run.steps).collect();
@@ -36,14 +35,14 @@ pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Result<Chart, Testbe
         let mut points = Vec::new();
         for steps in lengths {
             let runs: Vec<_> = group.iter().filter(|run| run.steps == steps).collect();
-            let seconds = steps as f64 * step_seconds(runs[0], common, link)?;
+            let seconds = steps as f64 * step_seconds(runs[0], common, link);
             let qualities: Vec<f64> =
                 runs.iter().map(|run| shown(run.metric, run.quality)).collect();
             points.extend(Spread::of(&qualities).map(|spread| spread.at(seconds)));
         }
         series.push(line(group[0], colour, points));
     }
-    Ok(time_chart(link, metric(runs), series))
+    time_chart(link, metric(runs), series)
 }
 
 /// Training loss over steps (Figure 7, left), averaged over seeds and over windows of steps.
@@ -113,8 +112,7 @@ pub fn by_rate(runs: &[RunRecord]) -> Chart {
         let method = group[0].compressor.split(':').next().unwrap_or_default().to_owned();
         let qualities: Vec<f64> = group.iter().map(|run| shown(metric, run.quality)).collect();
         let Some(spread) = Spread::of(&qualities) else { continue };
-        let receivers =
-            group[0].strategy.parse::<Strategy>().map_or(1.0, |s| s.receivers(group[0].workers));
+        let receivers = group[0].exchange.receivers(group[0].workers);
         let point = spread.at(32.0 * receivers / group[0].bits_up());
         let point = match metric {
             Metric::Accuracy | Metric::Iou | Metric::HitRate => Point {
@@ -148,7 +146,7 @@ pub fn by_rate(runs: &[RunRecord]) -> Chart {
     }
 }
 
-/// Bytes a worker had sent after so many steps. A trace may be thinned, each entry the mean of the
+/// Bytes a worker had sent after `steps` steps. A trace may be thinned, each entry the mean of the
 /// steps up to its own.
 fn sent_by(run: &RunRecord, steps: f64) -> f64 {
     let (mut done, mut sent) = (0.0, 0.0);
@@ -293,7 +291,7 @@ mod tests {
     #[test]
     fn a_slower_link_moves_the_same_accuracy_to_the_right() {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let at = |mbit: f64| quality_over_time(&runs, Link::mbit(mbit)).unwrap().series;
+        let at = |mbit: f64| quality_over_time(&runs, Link::mbit(mbit)).series;
         let (slow, fast) = (at(1.0), at(1000.0));
         assert!(slow[0].points[1].x > 2.0 * fast[0].points[1].x);
         assert!(slow[0].points[1].x > slow[1].points[1].x);
@@ -305,7 +303,7 @@ mod tests {
         let mut half = synthetic::run("3lc", 1);
         half.steps = 5;
         half.quality = 0.5;
-        let chart = quality_by_length(&[synthetic::run("3lc", 1), half], Link::mbit(10.0)).unwrap();
+        let chart = quality_by_length(&[synthetic::run("3lc", 1), half], Link::mbit(10.0));
         let qualities: Vec<f64> = chart.series[0].points.iter().map(|p| p.y.round()).collect();
         assert_eq!(qualities, [50.0, 91.0]);
     }

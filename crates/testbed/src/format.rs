@@ -50,6 +50,11 @@ pub(crate) fn bandwidth(bits_per_second: f64) -> String {
     format!("{} {name}", bits_per_second / unit)
 }
 
+/// A text such as `10 Mbit/s` as a part of a file's name: `10-mbit-s`.
+pub(crate) fn file_name(text: &str) -> String {
+    text.replace([' ', '/'], "-").to_lowercase()
+}
+
 /// A difference of fractions, in points of a per cent, with its sign.
 pub(crate) fn points(value: f64) -> String {
     format!("{:+.2}", value * 100.0)
@@ -99,6 +104,7 @@ mod tests {
         assert_eq!(seconds(9000.0), "2 h 30 min");
         assert_eq!(bandwidth(1e7), "10 Mbit/s");
         assert_eq!(bandwidth(1e10), "10 Gbit/s");
+        assert_eq!(file_name(&bandwidth(1e7)), "10-mbit-s");
         assert_eq!(points(-0.0012), "-0.12");
         assert_eq!(times(106.5), "106×");
     }

@@ -3,21 +3,18 @@
 //!
 //! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] makes them; their
 //! results are one line of JSON each, and everything shown is computed from these:
-//! a [`summary`] with its [tables](table), [`figures`], a [`report`]. [`reproduce`] does so for the
-//! tables of papers. [`mod@bench`] stands beside: the speed of compressors alone.
+//! a [`summary`] with its [tables](table), [`figures`], a [`report`]. [`reproduce`] has the studies of
+//! papers' tables and figures. [`mod@bench`] measures the speed of compressors alone.
 
 pub mod accounting;
 pub mod bench;
 pub mod diagnosis;
 pub mod engine;
 mod error;
-pub mod exchange_scaling;
 pub mod experiment;
 pub mod figures;
 pub mod files;
 mod format;
-pub mod latency;
-pub mod measured;
 pub mod page;
 pub mod plot;
 pub mod report;

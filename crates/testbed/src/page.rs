@@ -59,7 +59,7 @@ impl Page {
         self.push(format_args!("<ul>\n{}</ul>\n", items(lines)))
     }
 
-    /// Adds remarks in smaller voice, one below the other.
+    /// Adds remarks in small print, one below the other.
     pub fn notes(&mut self, notes: &[String]) -> &mut Self {
         self.push(format_args!("<ul class=\"notes\">\n{}</ul>\n", items(notes)))
     }

@@ -1,7 +1,7 @@
 //! The report of a comparison: one HTML file.
 
 use gradwire_exchange::Link;
-use gradwire_train::run::{Metric, RunRecord};
+use gradwire_train::{Metric, RunRecord};
 
 use crate::format::{bandwidth, seconds, significant};
 use crate::page::Page;
@@ -9,7 +9,7 @@ use crate::plot::{Chart, Figure};
 use crate::summary::{Row, Summary, summarize};
 use crate::{TestbedError, accounting, diagnosis, figures, table};
 
-/// Where a comparison comes from, for whoever wants to repeat it.
+/// Where a comparison comes from, so that it can be repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provenance {
     /// The command that made it.
@@ -42,7 +42,7 @@ pub fn html(
 
     let mut over_time = Vec::new();
     for &link in links {
-        over_time.push(figures::quality_over_time(runs, link)?);
+        over_time.push(figures::quality_over_time(runs, link));
     }
     let heading = format!("Training time against {}", first.metric.name());
     page.section(&heading).charts(over_time.iter().map(figure));
@@ -50,7 +50,7 @@ pub fn html(
     let over_steps =
         [figures::loss(runs), figures::quality(runs), over_bytes, figures::bits_per_value(runs)];
     page.section("Over the steps of training").charts(over_steps.iter().map(figure));
-    let accounting = accounting::equation_1(runs);
+    let accounting = accounting::table(runs);
     if !accounting.is_empty() {
         let heading = "Bytes sent, by equation 1 and counted";
         page.section(heading).grid(&accounting).notes(&[accounting::NOTE.to_owned()]);
@@ -80,8 +80,7 @@ fn figure(chart: &Chart) -> &dyn Figure {
     chart
 }
 
-/// What the comparison says: at each link, who is fastest among those that keep quality. Empty
-/// without a run of `none`.
+/// The verdict: for each link, the fastest of the compressors that keep quality. Empty without a run of `none`.
 pub fn verdict(summary: &Summary) -> Vec<String> {
     let Some(none) = summary.rows.iter().find(|row| row.compressor == "none") else {
         return Vec::new();
@@ -112,8 +111,7 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// How much worse than the baseline a quality may be and still count as kept, and what that is in
-/// words.
+/// How much worse than the baseline a quality may be and still count as kept, as a number and in words.
 fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
     match metric {
         Metric::Accuracy | Metric::Iou | Metric::HitRate => {
@@ -155,14 +153,14 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
         ("parameters", format!("{} in {} tensors", run.parameters, run.tensors)),
         ("compressed", format!("{} parameters", run.compressed_parameters)),
         ("workers", run.workers.to_string()),
-        ("exchange", run.strategy.clone()),
+        ("exchange", run.exchange.to_string()),
         ("steps", run.steps.to_string()),
         ("batch per worker", run.batch.to_string()),
-        ("optimizer", run.optimizer.clone()),
-        ("learning rate", run.learning_rate.clone()),
+        ("optimizer", run.optimizer.to_string()),
+        ("learning rate", run.learning_rate.to_string()),
         ("weight decay", run.weight_decay.to_string()),
         ("norm of gradients", run.clip.map_or("any".to_owned(), |norm| format!("at most {norm}"))),
-        ("crop and flip", if run.augment { "yes" } else { "no" }.to_owned()),
+        ("crop and flip", if run.augment == Some(true) { "yes" } else { "no" }.to_owned()),
         ("seeds", seeds.join(", ")),
         ("time it took", seconds(runs.iter().map(|run| run.seconds).sum())),
     ];

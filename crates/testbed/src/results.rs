@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use gradwire_train::run::{RunRecord, StepRecord};
+use gradwire_train::{RunRecord, StepRecord};
 
 use crate::TestbedError;
 use crate::files::write_atomic;
@@ -26,12 +26,11 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
         .collect()
 }
 
-/// A copy of `run` for a result file: its trace [thinned](thin) to `points`, its numbers rounded to as
-/// many digits as they are good for. Such a file reads back to the same runs, bit for bit.
+/// A copy of `run` for a result file: its trace [thinned](thin) to `points` entries, its numbers rounded to the digits
+/// that mean something. Such a file reads back to the same runs, bit for bit.
 pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
     let mut run = thin(run, points);
-    let times = [&mut run.seconds, &mut run.weight_decay, &mut run.l1];
-    times.into_iter().for_each(|value| *value = rounded(*value, 6));
+    run.seconds = rounded(run.seconds, 6);
     let exact = [&mut run.quality, &mut run.bytes_up, &mut run.bytes_down];
     exact.into_iter().for_each(|value| *value = rounded(*value, 12));
     for evaluation in &mut run.evaluations {
@@ -51,7 +50,7 @@ pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
     run
 }
 
-/// `value` with so many significant digits.
+/// `value` with `digits` significant digits.
 fn rounded(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
 }
@@ -139,12 +138,58 @@ mod tests {
         assert_eq!(read(&path).unwrap(), runs);
     }
 
+    /// The result files of this repository, less those of the PyTorch hooks, which have records of their own.
+    fn committed(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("pytorch-links") {
+                committed(&path, found);
+            } else if path.ends_with("runs.jsonl") {
+                found.push(path);
+            }
+        }
+    }
+
+    /// Earlier versions call the exchange a strategy, and leave out settings that they did not have.
+    #[test]
+    fn the_results_of_this_repository_are_read_setting_by_setting() {
+        use serde_json::Value;
+        let mut files = Vec::new();
+        committed(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results"), &mut files);
+        assert!(files.len() > 30);
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let runs = read(&file).unwrap();
+            assert_eq!(text.lines().count(), runs.len(), "{}", file.display());
+            for (line, run) in text.lines().zip(&runs) {
+                let said: Value = serde_json::from_str(line).unwrap();
+                for setting in gradwire_train::settings::SETTINGS {
+                    let (name, found) = (setting.name, setting.text(&run.settings));
+                    match said.get(if name == "exchange" { "strategy" } else { name }) {
+                        Some(Value::String(text)) => assert_eq!(found, *text, "{name}"),
+                        Some(Value::Bool(on)) => assert_eq!(found, on.to_string(), "{name}"),
+                        Some(Value::Number(x)) => {
+                            assert_eq!(found.parse().ok(), x.as_f64(), "{name}")
+                        }
+                        Some(_) => {}
+                        None if ["raw_below", "raw_names"].contains(&name) => {
+                            assert!(run.unsaid.contains(&name));
+                        }
+                        None if ["mask", "raw_vectors"].contains(&name) => {
+                            assert_eq!(found, "false")
+                        }
+                        None => assert!(!["model", "exchange", "workers", "steps"].contains(&name)),
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn compact_runs_come_back_bit_for_bit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
         let mut run = synthetic::run("none", 1);
-        run.weight_decay = f64::from(1e-4f32);
         run.quality = 1.0 / 3.0;
         run.bytes_up = 1_380_000_123.25;
         for (at, step) in run.trace.iter_mut().enumerate() {
@@ -152,7 +197,7 @@ mod tests {
             step.wire = 1e-7 / (at as f64 + 7.0);
         }
         let run = compact(&run, 200);
-        assert_eq!((run.weight_decay, run.bytes_up), (1e-4, 1_380_000_123.25));
+        assert_eq!(run.bytes_up, 1_380_000_123.25);
         assert_eq!(run.trace[0].loss, 0.333333);
         write(&path, std::slice::from_ref(&run)).unwrap();
         assert_eq!(read(&path).unwrap(), [run]);

@@ -1,6 +1,6 @@
 //! One flat row a run, for programs that read the results.
 
-use gradwire_train::run::{Metric, RunRecord};
+use gradwire_train::{Metric, RunRecord};
 use serde::Serialize;
 
 use crate::TestbedError;
@@ -70,9 +70,9 @@ pub fn rows(runs: &[RunRecord]) -> Result<Vec<Row>, TestbedError> {
                 bytes_up: run.bytes_up,
                 bytes_down: run.bytes_down,
                 seconds: run.seconds,
-                model: run.model.clone(),
+                model: run.model.to_string(),
                 data: run.data.clone(),
-                exchange: run.strategy.clone(),
+                exchange: run.exchange.to_string(),
                 workers: run.workers,
                 batch: run.batch,
                 digest: run.digest.clone(),

@@ -1,7 +1,7 @@
-//! Runs one after another, with what was done before left out.
+//! Makes runs one after another, without those that were made before.
 
-use gradwire_exchange::Rule;
-use gradwire_train::run::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
+use gradwire_train::settings::SETTINGS;
+use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
 
 use crate::TestbedError;
 use crate::engine::Engine;
@@ -10,16 +10,19 @@ use crate::results::compact;
 /// Points of a run's trace that results keep.
 pub const TRACE_POINTS: usize = 100;
 
-/// Hears of every run, step and evaluation, and may stop it all.
+/// Watches runs, their steps and evaluations, and may stop all of them.
 pub trait Progress: Observer {
     /// Run `at` (from 0) of `of` begins.
     fn started(&self, at: usize, of: usize, run: &RunConfig);
 
     /// A run is done.
     fn finished(&self, run: &RunRecord);
+
+    /// What is being done now, where that is no run.
+    fn note(&self, text: &str);
 }
 
-/// What came of a list of runs.
+/// The outcome of a list of runs.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The runs that are done, in the order of the list.
@@ -31,7 +34,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Adds what came of another list.
+    /// Adds the outcome of another list.
     pub fn add(&mut self, other: Self) {
         self.runs.extend(other.runs);
         self.failures.extend(other.failures);
@@ -40,8 +43,7 @@ impl Outcome {
 }
 
 /// Makes the runs of `configs` that `done` does not hold already, in order, one at a time. After each
-/// one `keep` is handed everything that is done, old and new, to be written where a later call finds
-/// it. New runs are made [`compact`], to [`TRACE_POINTS`].
+/// one `keep` is given all finished runs, old and new, to write them where a later call finds them. New runs are made [`compact`], to [`TRACE_POINTS`].
 ///
 /// # Errors
 /// If a run in `done` is of another set-up, or `keep` fails. A run that fails is an entry of
@@ -93,7 +95,7 @@ pub fn run_all(
     Ok(outcome)
 }
 
-/// What the first rank says, on all.
+/// The first rank's decision, on all ranks.
 fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
     engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
 }
@@ -105,58 +107,19 @@ fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
         && run.steps == config.steps
 }
 
-fn clip(norm: Option<String>) -> String {
-    norm.unwrap_or_else(|| "off".to_owned())
-}
+/// Settings in which runs that stand beside each other may differ.
+const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 
 /// Refuses finished runs that cannot stand beside new ones, and names the first difference.
 fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
-    let pairs = [
-        ("model", config.model.to_string(), run.model.clone()),
-        ("data checksum", config.data.checksum.clone(), run.data_checksum.clone()),
-        ("exchange", config.strategy.to_string(), run.strategy.clone()),
-        ("send", config.send.to_string(), run.send.clone()),
-        ("split", config.split.to_string(), run.split.clone()),
-        ("participation", config.participation.to_string(), run.participation.to_string()),
-        ("dropout", config.dropout.to_string(), run.dropout.to_string()),
-        ("workers", config.workers.to_string(), run.workers.to_string()),
-        ("batch", config.batch.to_string(), run.batch.to_string()),
-        ("optimizer", config.optimizer.to_string(), run.optimizer.clone()),
-        ("learning rate", config.learning_rate.to_string(), run.learning_rate.clone()),
-        ("crop and flip", config.augment.to_string(), run.augment.to_string()),
-        (
-            "clip",
-            clip(config.clip.map(|norm| norm.to_string())),
-            clip(run.clip.map(|norm| norm.to_string())),
-        ),
-        ("svrg", config.svrg.to_string(), run.svrg.to_string()),
-        (
-            "straggler",
-            config.straggler.map(|one| one.to_string()).unwrap_or_default(),
-            run.straggler.clone().unwrap_or_default(),
-        ),
-        ("l1", config.l1.to_string(), (run.l1 as f32).to_string()),
-        (
-            "rules",
-            config.rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(", "),
-            run.rules.join(", "),
-        ),
-        ("raw vectors", config.raw_vectors.to_string(), run.raw_vectors.to_string()),
-        (
-            "raw below",
-            config.raw_below.to_string(),
-            run.raw_below.unwrap_or(config.raw_below).to_string(),
-        ),
-        (
-            "raw names",
-            config.raw_names.join(" "),
-            run.raw_names.as_ref().unwrap_or(&config.raw_names).join(" "),
-        ),
-        ("overlap", config.overlap.to_string(), run.overlap.to_string()),
-        ("momentum masking", config.mask.to_string(), run.mask.to_string()),
-        ("weight decay", config.weight_decay.to_string(), (run.weight_decay as f32).to_string()),
-    ];
-    match pairs.into_iter().find(|(_, here, there)| here != there) {
+    let settings = config.resolved();
+    let compared = SETTINGS.iter().filter(|setting| {
+        !MAY_DIFFER.contains(&setting.name) && !run.unsaid.contains(&setting.name)
+    });
+    let both = compared.map(|one| (one.title(), one.text(&settings), one.text(&run.settings)));
+    let data = &config.data.checksum;
+    let data = ("data checksum".to_owned(), data.clone(), run.data_checksum.clone());
+    match std::iter::once(data).chain(both).find(|(_, here, there)| here != there) {
         None => Ok(()),
         Some((what, here, there)) => Err(TestbedError::Config(format!(
             "the results there were made with {what} {there}, and this would be {here}; give \

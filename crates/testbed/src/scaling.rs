@@ -1,24 +1,24 @@
-//! Throughput of runs with the wire measured, and what it would be if compression took no time.
+//! Throughput of runs with the time on the wire measured, and the bound on it if compression took no time.
 //!
-//! Workers on the cores of one machine take turns, so that what passes between two steps says little about as many
-//! machines. A step is put together instead: processor times of gradient, codec and update, as the runs have them, and
-//! the time that the run's bytes take on a link, which is measured: ranks connected by a throttled transport send one
-//! another as much, phase by phase, with nothing to compress. Leaving out the codec's time gives the bound that the
+//! Workers share the cores of one machine, so that the wall-clock time of a step is not that on one machine for each
+//! worker. A step's time is the sum of its parts instead: the processor times of gradient, codec and update that the
+//! runs recorded, and the time of the run's bytes on a link, which is measured: ranks connected by a throttled transport
+//! send each other as many bytes, phase by phase, with nothing to compress. Leaving out the codec's time gives the bound that the
 //! survey of compressed communication measures by skipping compression (Xu et al. 2020, section 5.6).
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_exchange::{ExchangeError, Link, Operation, Phase, Strategy, Transport, in_process};
-use gradwire_train::run::RunRecord;
+use gradwire_exchange::{Exchange, ExchangeError, Link, Operation, Phase, Transport, in_process};
+use gradwire_train::RunRecord;
 
 use crate::TestbedError;
 use crate::summary::compute_seconds;
 
-/// Exchanges that are timed, after one that is not.
+/// Exchanges that are timed, after a first one that is not.
 const REPETITIONS: u64 = 3;
 
-/// What the figures are, in a sentence for a caption.
+/// The caption of tables and charts.
 pub const NOTE: &str = "A step is the processor time of gradient, codec and update in the runs, and the time that as many \
      bytes take on the first link, measured on a throttled transport with nothing to compress; without the codec's time \
      it gives the bound.";
@@ -52,10 +52,10 @@ impl Scaled {
     }
 }
 
-/// Runs on a link.
+/// The step times of runs, with their bytes on `link`.
 ///
 /// # Errors
-/// If a run names a strategy that sends other than gathering and reducing do, or the wire fails.
+/// If ranks do not all send the same number of bytes in a run's exchange, or the transport fails.
 pub fn scaled(runs: &[RunRecord], link: Link) -> Result<Vec<Scaled>, TestbedError> {
     let compute = compute_seconds(runs);
     runs.iter().map(|run| of_run(run, compute, link)).collect()
@@ -64,17 +64,15 @@ pub fn scaled(runs: &[RunRecord], link: Link) -> Result<Vec<Scaled>, TestbedErro
 fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedError> {
     // Buffers grow in the first step.
     let warm = run.trace.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(&run.trace);
-    let mean = |value: fn(&gradwire_train::run::StepRecord) -> f64| {
+    let mean = |value: fn(&gradwire_train::StepRecord) -> f64| {
         warm.iter().map(value).sum::<f64>() / warm.len().max(1) as f64
     };
-    let strategy: Strategy =
-        run.strategy.parse().map_err(|error| TestbedError::Config(format!("{error}")))?;
-    let phases = match strategy {
-        Strategy::AllGather => 1,
-        Strategy::AllReduce | Strategy::ScatterReduce => 2,
-        Strategy::ParameterServer { .. }
-        | Strategy::SparseAllReduce
-        | Strategy::Hierarchical { .. } => {
+    let phases = match run.exchange {
+        Exchange::AllGather => 1,
+        Exchange::AllReduce | Exchange::ScatterReduce => 2,
+        Exchange::ParameterServer { .. }
+        | Exchange::SparseAllReduce
+        | Exchange::Hierarchical { .. } => {
             let message =
                 "scaling is measured for exchanges in which all ranks send as much".to_owned();
             return Err(TestbedError::Config(message));
@@ -91,7 +89,7 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
     })
 }
 
-/// Seconds in which each of `workers` ranks sends `bytes` in all to the others, in so many phases with a message for
+/// Seconds in which each of `workers` ranks sends `bytes` in all to the others, in `phases` phases with a message for
 /// each other rank.
 fn wire_seconds(
     workers: usize,
@@ -163,7 +161,7 @@ mod tests {
     #[test]
     fn the_wire_takes_at_least_what_its_bytes_take() {
         let mut run = synthetic::run("3lc", 1);
-        run.strategy = "all-gather".to_owned();
+        run.exchange = Exchange::AllGather;
         // In the first step memory is new.
         run.trace[0].compress = 9.0;
         // 300 000 bytes a step at 100 Mbit/s take 24 ms.
@@ -173,7 +171,7 @@ mod tests {
         // 10 ms of compute and half a millisecond of update; 1 and 2 of codec.
         assert!((found.compute - 0.0105).abs() < 1e-9 && (found.codec - 0.003).abs() < 1e-9);
         assert_eq!(found.examples, 128);
-        run.strategy = "server".to_owned();
+        run.exchange = Exchange::default();
         assert!(scaled(&[run], Link::mbit(100.0)).is_err());
     }
 }

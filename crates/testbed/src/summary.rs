@@ -1,8 +1,8 @@
-//! Runs of several compressors and seeds, brought down to one row a compressor.
+//! Runs of several compressors and seeds, summarised in a row for each compressor.
 
-use gradwire_exchange::{Link, StepBytes, Strategy};
+use gradwire_exchange::{Exchange, Link, StepBytes};
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{Metric, RunRecord, StepRecord};
+use gradwire_train::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
 
@@ -69,7 +69,7 @@ pub struct Row {
     pub difference: Option<f64>,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
-    /// The same over tensors that travel compressed alone; `None` where the strategy does not say
+    /// The same over tensors that travel compressed alone; `None` where the exchange does not say
     /// what raw tensors cost.
     pub bits_per_compressed: Option<f64>,
     /// Bits per parameter and step that a worker sent.
@@ -124,9 +124,9 @@ pub fn default_links() -> Vec<Link> {
 /// Summarises runs that differ in compressor and seed only.
 ///
 /// # Errors
-/// If there are no runs, or one names a compressor or strategy that this version does not know.
+/// If there are no runs, or one has a compressor that this version does not know.
 pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedError> {
-    let common = Common::of(runs)?;
+    let common = Common::of(runs);
     let groups = by_compressor(runs);
     if groups.is_empty() {
         return Err(TestbedError::Config("there are no runs to summarise".to_owned()));
@@ -161,15 +161,9 @@ pub struct Common {
 
 impl Common {
     /// That of these runs.
-    ///
-    /// # Errors
-    /// If one names a strategy that this version does not know.
-    pub fn of(runs: &[RunRecord]) -> Result<Self, TestbedError> {
-        let mut servers = true;
-        for run in runs {
-            servers &= parse::<Strategy>(&run.strategy)?.servers() == 0 || run.server.is_some();
-        }
-        Ok(Self { compute: compute_seconds(runs), servers })
+    pub fn of(runs: &[RunRecord]) -> Self {
+        let known = |run: &RunRecord| run.exchange.servers() == 0 || run.server.is_some();
+        Self { compute: compute_seconds(runs), servers: runs.iter().all(known) }
     }
 }
 
@@ -187,18 +181,17 @@ pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
 
 /// Modelled seconds of one step of `run` on `link`: its measured times, what it has in common with those beside it, and
 /// the wire time the link model makes of its mean bytes. The parts follow one another; no overlap is assumed.
-pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> Result<f64, TestbedError> {
-    let strategy: Strategy = parse(&run.strategy)?;
+pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
     let steps = run.steps.max(1) as f64;
     let bytes = StepBytes {
         up: run.bytes_up / steps,
         down: run.bytes_down / steps,
         largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
     };
-    let wire = link.step_time(strategy, run.workers, bytes).as_secs_f64();
+    let wire = link.step_time(run.exchange, run.workers, bytes).as_secs_f64();
     let own = mean(run.trace.iter().map(|s| s.compress + s.decompress + s.update)).unwrap_or(0.0);
     let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
-    Ok(common.compute + own + server + wire)
+    common.compute + own + server + wire
 }
 
 /// The median compute time of a step over all runs, in seconds.
@@ -220,7 +213,7 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
     for &link in links {
         let mut step = 0.0;
         for run in runs {
-            step += step_seconds(run, common, link)? / runs.len() as f64;
+            step += step_seconds(run, common, link) / runs.len() as f64;
         }
         on_links.push(OnLink { link, step, speedup: None });
     }
@@ -271,9 +264,10 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
-    let strategy: Strategy = parse(&first.strategy)?;
     let plan: Plan = parse(&first.compressor)?;
-    if !matches!(strategy, Strategy::ParameterServer { .. }) || first.compressed_parameters == 0 {
+    if !matches!(first.exchange, Exchange::ParameterServer { .. })
+        || first.compressed_parameters == 0
+    {
         return Ok(None);
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
@@ -375,10 +369,7 @@ mod tests {
         let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
         let link = Link::mbit(100.0);
         assert!(summarize(&runs, &[link]).unwrap().lacks_servers);
-        let step = |runs: &[RunRecord]| {
-            let common = Common::of(runs).unwrap();
-            step_seconds(&runs[1], common, link).unwrap()
-        };
+        let step = |runs: &[RunRecord]| step_seconds(&runs[1], Common::of(runs), link);
         let before = step(&runs);
         // Not before all of them are known.
         runs[1].server = Some(0.25);
@@ -386,7 +377,7 @@ mod tests {
         runs[0].server = Some(0.5);
         assert!(near(step(&runs), before + 0.25));
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
-        runs.iter_mut().for_each(|run| (run.server, run.strategy) = (None, "all-gather".into()));
+        runs.iter_mut().for_each(|run| (run.server, run.exchange) = (None, Exchange::AllGather));
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
     }
 

@@ -1,6 +1,9 @@
 //! Made-up runs for tests: round numbers that can be checked by hand.
 
-use gradwire_train::run::{Evaluation, Metric, RunRecord, Sent, StepRecord};
+use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{Evaluation, Metric, RunRecord, Sent, StepRecord};
+
+use crate::experiment::known;
 
 /// A run of 10 steps on a server with 4 workers and 1000 parameters, 500 of them in one tensor
 /// and 900 in compressed ones. `none` moves 4000 bytes each way a step; anything else 100 up and 200 down.
@@ -34,7 +37,6 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
     let quality = 0.9 + 0.01 * seed as f64;
     RunRecord {
         version: "0.0.0".to_owned(),
-        model: "lenet5".to_owned(),
         parameters: 1000,
         tensors: 4,
         largest_tensor: 500,
@@ -42,31 +44,16 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         data: "digits".to_owned(),
         data_checksum: "abc".to_owned(),
         compressor: compressor.to_owned(),
-        strategy: "server".to_owned(),
-        send: "gradients".to_owned(),
-        split: "shared".to_owned(),
-        participation: 1.0,
-        dropout: 0.0,
-        mask: true,
-        overlap: false,
+        seed,
+        settings: TrainingSettings {
+            steps,
+            learning_rate: known("cosine:from=0.1,to=0.001"),
+            augment: Some(false),
+            ..TrainingSettings::default()
+        },
+        unsaid: Vec::new(),
         rounds: steps,
         sent: Sent::default(),
-        workers: 4,
-        steps,
-        batch: 32,
-        optimizer: "momentum".to_owned(),
-        weight_decay: 1e-4,
-        l1: 0.0,
-        svrg: 0,
-        straggler: None,
-        rules: Vec::new(),
-        raw_vectors: true,
-        raw_below: Some(256),
-        raw_names: None,
-        learning_rate: "cosine:from=0.1,to=0.001".to_owned(),
-        augment: false,
-        seed,
-        clip: None,
         metric: Metric::Accuracy,
         quality,
         bytes_up: up * steps as f64,

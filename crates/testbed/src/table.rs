@@ -1,7 +1,7 @@
 //! Tables for terminals, for Markdown and for HTML, from one grid of cells.
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-use gradwire_train::run::Metric;
+use gradwire_train::Metric;
 
 use crate::format::{bandwidth, bytes, points, seconds, significant, times};
 use crate::summary::{Baseline, Row, Spread, Summary};
@@ -23,13 +23,13 @@ impl Grid {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), numbers: true }
     }
 
-    /// The same grid without one of its columns.
-    ///
-    /// # Panics
-    /// If there is no such column.
-    pub fn without(mut self, column: usize) -> Self {
-        self.head.remove(column);
-        self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+    /// The same grid without its second column if that has this head. In tables of papers' designs it holds their
+    /// specs, which are too wide for a terminal.
+    pub fn without_second(mut self, head: &str) -> Self {
+        if self.head.get(1).is_some_and(|second| second == head) {
+            self.head.remove(1);
+            self.rows.iter_mut().for_each(|row| drop(row.remove(1)));
+        }
         self
     }
 
@@ -157,10 +157,10 @@ pub fn time(summary: &Summary) -> Grid {
     grid
 }
 
-/// How much of its communication a run hid.
+/// The head of the column with the part of communication that overlap hid.
 const HIDDEN: &str = "hidden";
 
-/// Whether some run exchanged while it computed.
+/// Whether some run overlapped exchange and computation.
 fn overlaps(summary: &Summary) -> bool {
     summary.rows.iter().any(|row| row.hidden.is_some())
 }
@@ -251,7 +251,7 @@ pub fn notes(summary: &Summary) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::run::RunRecord;
+    use gradwire_train::RunRecord;
 
     use super::*;
     use crate::summary::{default_links, summarize};
@@ -266,6 +266,12 @@ mod tests {
     #[test]
     fn markdown_by_hand() {
         assert_eq!(grid().markdown(), "| a | b |\n|---|---:|\n| x<y | 1 |\n");
+    }
+
+    #[test]
+    fn a_second_column_is_left_out_by_its_head() {
+        assert_eq!(grid().without_second("b").markdown(), "| a |\n|---|\n| x<y |\n");
+        assert_eq!(grid().without_second("a"), grid());
     }
 
     #[test]

@@ -4,11 +4,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use gradwire_train::data::load;
-use gradwire_train::models::UNROLL;
-use gradwire_train::run::{Evaluation, Observer, Payload, RunConfig, RunOptions, Split, run};
+use gradwire_models::data::load;
+use gradwire_models::models::UNROLL;
+use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{Evaluation, Observer, RunConfig, RunOptions, run};
 
 /// Prints evaluations as they come.
 struct Progress;
@@ -25,38 +25,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = arguments.next().unwrap_or_else(|| "charlstm".to_owned());
     let compressor = arguments.next().unwrap_or_else(|| "none".to_owned());
     let steps = arguments.next().map_or(Ok(400), |steps| steps.parse())?;
-    let config = RunConfig {
+    let settings = TrainingSettings {
         model: model.parse()?,
-        data: Arc::new(load(Path::new(&text))?),
-        compressor: compressor.parse()?,
-        send: Payload::Gradients,
-        split: Split::Shared,
-        participation: 1.0,
-        dropout: 0.0,
-        mask: false,
-        overlap: false,
-        strategy: "server".parse()?,
         workers: 2,
         steps,
         batch: 5,
         optimizer: "sgd".parse()?,
         weight_decay: 0.0,
-        l1: 0.0,
-        svrg: 0,
         clip: Some(5.0),
         learning_rate: "1".parse()?,
-        augment: false,
-        seed: 1,
-        raw_vectors: true,
-        raw_below: 256,
-        raw_names: Vec::new(),
-        rules: Vec::new(),
-        evaluate_every: steps.div_ceil(4),
         evaluate_at_most: 5000,
-        deadline: Duration::from_secs(600),
-        check_every: 100,
-        straggler: None,
-        diagnose_every: 0,
+        deadline_s: 600.0,
+        ..TrainingSettings::default()
+    };
+    let data = Arc::new(load(Path::new(&text))?);
+    let config = RunConfig {
+        seed: 1,
+        evaluate_every: steps.div_ceil(4),
+        ..RunConfig::new(settings, data, compressor.parse()?)
     };
     let record = run(&config, &Progress, &RunOptions::default())?;
     let seconds =

@@ -1,4 +1,4 @@
-//! Checkpoints: all a run needs to go on as if it had never stopped.
+//! Checkpoints: everything a run needs to resume with the same bits.
 //!
 //! One state file (safetensors) holds, by name,
 //!
@@ -8,38 +8,41 @@
 //! | `step` | steps done |
 //! | `parameters/<tensor>` | the workers' parameters, equal on all |
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
-//! | `streams<r>/…` | what worker r's language model remembers of the text it reads |
+//! | `streams<r>/…` | the hidden state of worker r's language model |
 //! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too; its parameters, where workers go at their own pace |
 //! | `worker<r>/step` | steps done when worker r saved its state: `step` |
 //! | `worker<r>/snapshot/…`, `shift` | of variance-reduced gradients, the snapshot and the mean gradient there |
-//! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since it was last looked at |
-//! | `worker0/diagnosis exchanges`, `overdue` | how many exchanges that was, and whether a look is due |
+//! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since the last diagnosis |
+//! | `worker0/diagnosis exchanges`, `overdue` | the number of exchanges since then, and whether a diagnosis is due |
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
-//! A checkpoint is complete where the state of each of its workers is in it, after one and the same step: it says so
-//! itself. An incomplete one is never written, and read it counts as damaged.
+//! A checkpoint is complete if it has the state of each of its workers, all after the same step. An incomplete one is
+//! never written, and counts as damaged when read.
 //!
-//! The last few of a run are [kept](crate::kept). A run with another number of workers can go on from it: residuals are
-//! handed on by the rule of [`reshare`](gradwire_exchange::reshare), batch-norm statistics by rank, and the data are
-//! visited from where as many steps of as many workers would have come to.
+//! The latest ones of a run are [kept](crate::rotation). A run with another number of workers can resume from it: residuals
+//! are redistributed by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the order of
+//! the data continues as if the new number of workers had taken all steps.
 
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{Overlapped, Rule, reshare};
+use gradwire_exchange::{ReplicatedOptimizer, reshard, upgrade};
 use serde::{Deserialize, Serialize};
 
-use crate::kept;
-use crate::models::floats_of;
-use crate::run::{Diagnosis, Evaluation, Learner, RunConfig, StepRecord};
+use crate::config::RunConfig;
+use crate::diagnosis::Diagnosis;
+use crate::record::{Evaluation, StepRecord};
+use crate::rotation;
+use gradwire_models::models::floats_of;
+use gradwire_models::tasks::Replica;
 
-/// Under which keys a worker's exchange keeps its state.
+/// The prefix of the entries of a worker.
 pub(crate) fn worker_prefix(rank: usize) -> String {
     format!("worker{rank}/")
 }
 
 /// What was on record when a run was saved.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// Wall-clock seconds.
     pub(crate) seconds: f64,
@@ -62,30 +65,31 @@ pub(crate) struct Checkpoint {
     state: State,
     /// Workers of the run that wrote it.
     saved_by: usize,
-    /// Workers of this one, and what states of their exchange say they are of.
+    /// Workers of this run, and the entry `exchange` of their states.
     workers: usize,
     exchange: String,
 }
 
 impl Checkpoint {
-    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` hears of a newer one that
-    /// is not good.
+    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is called for a newer one
+    /// that is damaged.
     pub(crate) fn read(
         path: &Path,
         config: &RunConfig,
         skipped: impl FnMut(&Path, &StateError),
     ) -> Result<Self, StateError> {
-        let (_, state) = kept::newest_good(path, check_complete, skipped)?;
+        let (_, state) = rotation::newest_good(path, check_complete, skipped)?;
         Self::of(state, config)
     }
 
-    /// A checkpoint that is this state, of this configuration.
+    /// Takes a state as a checkpoint of this configuration, one of version 1 too.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
+        let state = upgrade(state);
         check_complete(&state)?;
-        // Residuals are handed on from rank to rank, and in a hierarchy only leaders have any.
-        let fixed = config.strategy.leads();
+        // Residuals are redistributed among ranks, and in a hierarchy only leaders have any.
+        let fixed = config.exchange.leads();
         for (key, value) in
-            settings(config).into_iter().filter(|(key, _)| fixed || *key != "workers")
+            config.facts_of_result().into_iter().filter(|(key, _)| fixed || key != "workers")
         {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
@@ -106,37 +110,37 @@ impl Checkpoint {
         self.state.to_bytes()
     }
 
-    /// Puts back what each worker has of its own. Returns the parameters of all.
+    /// Restores what each replica keeps. Returns the parameters that all share.
     pub(crate) fn restore(
         &self,
-        learners: &mut [Learner<'_>],
+        replicas: &mut [Box<dyn Replica + '_>],
     ) -> Result<Vec<Vec<f32>>, StateError> {
-        for learner in &mut *learners {
-            learner.restore(&self.state, self.saved_by, self.workers)?;
+        for replica in &mut *replicas {
+            replica.restore(&self.state, self.saved_by, self.workers)?;
         }
-        parameters(learners[0].tensors(), &self.state)
+        parameters(replicas[0].tensors(), &self.state)
     }
 
-    /// The state of a worker's exchange; where another number of workers wrote the checkpoint, what this one takes
-    /// over of theirs, so that the mean of what is still to be sent stays what it was.
+    /// The state of a worker. Where another number of workers wrote the checkpoint, their residuals are redistributed so
+    /// that their mean stays the same.
     pub(crate) fn worker(&self, rank: usize) -> State {
         let saved = |rank| self.state.extract(&worker_prefix(rank));
         if self.saved_by == self.workers {
             return saved(rank);
         }
         let all: Vec<State> = (0..self.saved_by).map(saved).collect();
-        let mut state = reshare(&all, rank, self.workers);
+        let mut state = reshard(&all, rank, self.workers);
         state.set_setting("exchange", self.exchange.as_str());
         state
     }
 }
 
-/// Where a worker's state says after how many steps it was saved.
+/// The entry with the number of steps after which a worker's state was saved.
 fn saved_at(rank: usize) -> String {
     format!("{}step", worker_prefix(rank))
 }
 
-/// Adds to a worker's state after how many steps it is saved, by which a checkpoint is known to be complete.
+/// Adds the number of steps done to a worker's state, by which a checkpoint is known to be complete.
 pub(crate) fn mark(rank: usize, step: u64, state: &mut State) {
     state.set_number(&saved_at(rank), step);
 }
@@ -154,11 +158,11 @@ fn check_complete(state: &State) -> Result<(), StateError> {
     let workers = saved_by(state)?;
     let step = state.number("step").map_err(|_| damaged("it does not say its step"))?;
     state.setting("record").map_err(|_| damaged("it has no record"))?;
-    // Earlier versions marked no state with its step.
+    // Checkpoints of earlier versions have no steps of workers.
     let marked = (0..workers).any(|rank| state.number(&saved_at(rank)).is_ok());
     for rank in 0..workers {
         let at = state.number(&saved_at(rank)).ok();
-        // Every exchange says whose state it is.
+        // Every exchange saves this entry.
         let there = state.setting(&format!("{}exchange", worker_prefix(rank))).is_ok();
         if !there || at.is_none() && marked {
             let reason =
@@ -178,12 +182,12 @@ fn damaged(reason: &str) -> StateError {
     StateError::Damaged(reason.to_owned())
 }
 
-/// What a state of a run's exchange says it is of.
+/// The entry `exchange` in the state of a worker.
 fn exchange_of(config: &RunConfig) -> String {
-    let (strategy, workers) = (config.strategy, config.workers);
+    let (exchange, workers) = (config.exchange, config.workers);
     match config.overlap {
-        true => Overlapped::saved_as(strategy, workers),
-        false => format!("{strategy} with {workers} workers"),
+        true => ReplicatedOptimizer::saved_as(exchange, workers),
+        false => format!("{exchange} with {workers} workers"),
     }
 }
 
@@ -209,7 +213,7 @@ pub(crate) fn write(
     step: u64,
     record: &Record,
 ) -> Result<(), StateError> {
-    for (key, value) in settings(config) {
+    for (key, value) in config.facts_of_result() {
         state.set_setting(&format!("config/{key}"), value);
     }
     state.set_number("step", step);
@@ -217,49 +221,12 @@ pub(crate) fn write(
         .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
     state.set_setting("record", record);
     check_complete(&state)?;
-    kept::write(path, keep, &state)
+    rotation::write(path, keep, &state)
 }
 
-/// What must be equal on all ranks of a run, a fact a line.
+/// What must be equal on all ranks of a run, one fact per line.
 pub(crate) fn facts(config: &RunConfig) -> String {
-    let own = [
-        ("overlap", config.overlap.to_string()),
-        ("evaluate every", config.evaluate_every.to_string()),
-        ("evaluate at most", config.evaluate_at_most.to_string()),
-        ("check every", config.check_every.to_string()),
-    ];
-    let line = |(key, value): (&str, String)| format!("{key} {value}\n");
+    let line = |(name, value): (String, String)| format!("{name} {value}\n");
     let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
-    version + &settings(config).into_iter().chain(own).map(line).collect::<String>()
-}
-
-/// What must be equal for a resumed run to be the same run.
-fn settings(config: &RunConfig) -> [(&'static str, String); 25] {
-    [
-        ("model", config.model.to_string()),
-        ("data", config.data.name.clone()),
-        ("data checksum", config.data.checksum.clone()),
-        ("compressor", config.compressor.to_string()),
-        ("send", config.send.to_string()),
-        ("split", config.split.to_string()),
-        ("participation", config.participation.to_string()),
-        ("dropout", config.dropout.to_string()),
-        ("mask", config.mask.to_string()),
-        ("exchange", config.strategy.to_string()),
-        ("workers", config.workers.to_string()),
-        ("steps", config.steps.to_string()),
-        ("batch", config.batch.to_string()),
-        ("optimizer", config.optimizer.to_string()),
-        ("weight decay", config.weight_decay.to_string()),
-        ("l1", config.l1.to_string()),
-        ("svrg", config.svrg.to_string()),
-        ("clip", config.clip.map_or("off".to_owned(), |norm| norm.to_string())),
-        ("learning rate", config.learning_rate.to_string()),
-        ("augment", config.augment.to_string()),
-        ("seed", config.seed.to_string()),
-        ("rules", config.rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(", ")),
-        ("raw vectors", config.raw_vectors.to_string()),
-        ("raw below", config.raw_below.to_string()),
-        ("raw names", config.raw_names.join(" ")),
-    ]
+    version + &config.facts_of_ranks().into_iter().map(line).collect::<String>()
 }

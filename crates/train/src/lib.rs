@@ -1,23 +1,52 @@
-//! Data-parallel training through compressed exchanges: classification, segmentation, language, recommendation.
+//! Data-parallel training through compressed exchanges.
 //!
-//! - [`data`]: data sets from standard files, or generated.
-//! - [`models`]: MLPs, convolutional networks from LeNet-5 to ResNet-50, U-Net, LSTMs and collaborative filtering,
-//!   with flat parameters and gradients.
-//! - [`optim`], [`schedule`]: update rules and learning rates; [`plan`]: compressors over a run.
-//! - [`run`]: workers as threads or processes, from a [`RunConfig`](run::RunConfig) to a
-//!   [`RunRecord`](run::RunRecord), with checkpoints to resume from.
-//!
-//! The engine underneath is burn on its `flex` device, one thread a worker; nothing of it shows in
-//! this crate's interface.
+//! [`run()`] takes a [`RunConfig`] and returns a [`RunRecord`], with workers as threads; [`run_rank()`] is one rank that
+//! is a process of its own. Each worker has a replica of the model and a shard of the data; an [`Observer`] watches the
+//! run and can stop it. What is trained is in [`gradwire_models`].
 
 mod checkpoint;
-pub mod data;
-mod kept;
-pub mod models;
-pub mod optim;
+mod clip;
+mod config;
+mod coordination;
+mod diagnosis;
+mod error;
+mod events;
+mod failure;
+mod gradients;
+mod launch;
+mod local;
+mod micro_batches;
+mod observer;
 mod options;
-pub mod run;
-pub mod schedule;
+mod outcome;
+mod overlap;
+mod permits;
+mod record;
+mod recorder;
+mod resolution;
+mod rotation;
+mod rounds;
+mod run_rank;
+mod sample;
+mod session;
+pub mod settings;
+mod states;
+mod svrg;
+mod validation;
+mod worker;
 
+pub use config::RunConfig;
+pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
+pub use error::TrainError;
 pub use gradwire_exchange::plan;
-pub use options::OptionsError;
+pub use gradwire_models::tasks::{Metric, steps_per_epoch};
+pub use launch::run;
+pub use observer::Observer;
+pub use options::{RunOptions, Save};
+pub use record::{Evaluation, RunRecord, Sent, StepRecord, TrafficEstimate};
+pub use run_rank::{deadline, run_rank};
+pub use settings::{Payload, Straggler, TrainingSettings};
+
+// Tests of the public interface are also compiled inside this crate.
+#[cfg(test)]
+extern crate self as gradwire_train;

@@ -1,155 +1,30 @@
-//! Strings of the form `id:key=value,key=value`, as optimizers and learning rates are written.
+//! The surroundings of a run: link and checkpoints.
 
-use std::fmt::{self, Display};
+use std::path::PathBuf;
 
-/// Why such a string does not parse.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptionsError {
-    /// An item that is not of the form `key=value`.
-    #[error("'{id}': '{item}' is not of the form key=value")]
-    NotAPair {
-        /// What is configured.
-        id: String,
-        /// The item.
-        item: String,
-    },
-    /// A key given twice.
-    #[error("'{id}': {key} is given twice")]
-    Twice {
-        /// What is configured.
-        id: String,
-        /// The key.
-        key: String,
-    },
-    /// A key that does not exist.
-    #[error("'{id}' has no setting '{key}'; known are: {known}")]
-    UnknownKey {
-        /// What is configured.
-        id: String,
-        /// The key.
-        key: String,
-        /// The keys there are, or "none".
-        known: String,
-    },
-    /// A value outside its range.
-    #[error("'{id}': {key}={value} is not allowed; give {expected}")]
-    BadValue {
-        /// What is configured.
-        id: String,
-        /// The key.
-        key: String,
-        /// The value.
-        value: String,
-        /// What is allowed.
-        expected: &'static str,
-    },
+use gradwire_exchange::Link;
+
+/// Settings that do not change the result of a run.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// Throttles each rank to this link for real; `None` leaves memory speed.
+    pub link: Option<Link>,
+    /// Writes checkpoints.
+    pub save: Option<Save>,
+    /// Resumes from this checkpoint, of the same configuration; where it is damaged, from the newest good one before
+    /// it.
+    pub resume: Option<PathBuf>,
 }
 
-/// The settings of one string, each taken once by its name.
-pub(crate) struct Options {
-    id: String,
-    given: Vec<(String, String)>,
-    asked: Vec<&'static str>,
-}
-
-impl Options {
-    /// Takes the string apart; what the keys mean is not looked at.
-    pub(crate) fn parse(text: &str) -> Result<Self, OptionsError> {
-        let (id, items) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
-        let mut given: Vec<(String, String)> = Vec::new();
-        for item in items.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-            let (key, value) = item.split_once('=').ok_or_else(|| OptionsError::NotAPair {
-                id: id.to_owned(),
-                item: item.to_owned(),
-            })?;
-            let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
-            if given.iter().any(|(other, _)| *other == key) {
-                return Err(OptionsError::Twice { id: id.to_owned(), key });
-            }
-            given.push((key, value));
-        }
-        Ok(Self { id: id.trim().to_owned(), given, asked: Vec::new() })
-    }
-
-    /// What stands before the colon.
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// The value of a key, read by `read`; `default` where it is not given.
-    pub(crate) fn take<T>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        expected: &'static str,
-        read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<T, OptionsError> {
-        self.asked.push(key);
-        let Some(at) = self.given.iter().position(|(given, _)| given == key) else {
-            return Ok(default);
-        };
-        let (key, value) = self.given.swap_remove(at);
-        read(&value).ok_or_else(|| OptionsError::BadValue {
-            id: self.id.clone(),
-            key,
-            value,
-            expected,
-        })
-    }
-
-    /// The value of a key as a number that is `allowed`.
-    pub(crate) fn number(
-        &mut self,
-        key: &'static str,
-        default: f64,
-        expected: &'static str,
-        allowed: impl FnOnce(f64) -> bool,
-    ) -> Result<f64, OptionsError> {
-        self.take(key, default, expected, |value| value.parse().ok().filter(|&x| allowed(x)))
-    }
-
-    /// Fails if a key is left that nobody asked for.
-    pub(crate) fn finish(self) -> Result<(), OptionsError> {
-        match self.given.into_iter().next() {
-            None => Ok(()),
-            Some((key, _)) => Err(OptionsError::UnknownKey {
-                id: self.id,
-                key,
-                known: if self.asked.is_empty() {
-                    "none".to_owned()
-                } else {
-                    self.asked.join(", ")
-                },
-            }),
-        }
-    }
-}
-
-/// Writes such a string.
-pub(crate) struct Printer<'a, 'b> {
-    f: &'a mut fmt::Formatter<'b>,
-    separator: char,
-}
-
-impl<'a, 'b> Printer<'a, 'b> {
-    /// Begins with the id.
-    pub(crate) fn new(f: &'a mut fmt::Formatter<'b>, id: &str) -> Result<Self, fmt::Error> {
-        f.write_str(id)?;
-        Ok(Self { f, separator: ':' })
-    }
-
-    /// Adds a setting.
-    pub(crate) fn item(&mut self, key: &str, value: impl Display) -> fmt::Result {
-        write!(self.f, "{}{key}={value}", std::mem::replace(&mut self.separator, ','))
-    }
-
-    /// Adds a setting that is not its default.
-    pub(crate) fn unless<T: Display + PartialEq>(
-        &mut self,
-        key: &str,
-        value: T,
-        default: T,
-    ) -> fmt::Result {
-        if value == default { Ok(()) } else { self.item(key, value) }
-    }
+/// When and where checkpoints are written. A new one replaces the one before, which is renamed to `<path>.1`, that one
+/// to `<path>.2`, and so on.
+#[derive(Debug, Clone)]
+pub struct Save {
+    /// The file.
+    pub path: PathBuf,
+    /// Steps between checkpoints, each written at the first exchange after the interval; 0: only at the end,
+    /// and when the run is stopped.
+    pub every: u64,
+    /// Number of checkpoints to keep, the newest included; 0 is taken for 1.
+    pub keep: usize,
 }

@@ -1,9 +1,10 @@
-//! Optimal code lengths up to a limit, by package-merge.
+//! Optimal code lengths up to a limit (package-merge algorithm).
 //!
-//! A code of length l buys coins of 1/2, 1/4, …, 1/2^l at the price of its symbol's count; what is
-//! looked for are the cheapest coins worth n − 1. From the smallest coins on, pairs become packages that
-//! compete with the next larger coins. Of the largest the 2n − 2 cheapest are taken, and with a
-//! package its pair: how often a symbol's coins are among them is the length of its code.
+//! The problem is a coin collector's. A code of length l corresponds to coins of face value 1/2, 1/4, …,
+//! 1/2^l, each at the price of its symbol's count; the algorithm finds the cheapest set of coins of total
+//! value n − 1. Starting with the smallest value, it joins pairs of coins into packages, which compete with
+//! the coins of the next larger value. It selects the 2n − 2 cheapest items of the largest value, and
+//! with each package its pair. The length of a symbol's code is the number of its selected coins.
 
 use alloc::vec::Vec;
 
@@ -12,19 +13,19 @@ use super::room;
 /// Working memory.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Packages {
-    /// The symbols that occur, by how often.
+    /// The symbols that occur, in order of their counts.
     order: Vec<u32>,
-    /// Prices of packages made of the last coins, and of those in the making.
+    /// The prices of the packages of the last face value, and of those of the current one.
     packages: Vec<u64>,
     merged: Vec<u64>,
-    /// Of each size of coins, cheapest first: whether it is a symbol's own, not a package.
+    /// For each face value, cheapest first: whether an item is a coin, not a package.
     own: Vec<bool>,
-    /// Where each size's coins end there.
+    /// The end of each face value's items in `own`.
     ends: Vec<usize>,
 }
 
 impl Packages {
-    /// Makes room for so many symbols.
+    /// Reserves memory for `symbols` symbols.
     pub(super) fn reserve(&mut self, symbols: usize, limit: u32) {
         room(&mut self.order, symbols);
         room(&mut self.packages, symbols);
@@ -33,19 +34,19 @@ impl Packages {
         room(&mut self.ends, limit as usize);
     }
 
-    /// Replaces `lengths` by the code lengths of symbols that occur so often.
+    /// Replaces `lengths` by the code lengths of symbols with the given counts.
     ///
     /// # Panics
-    /// If more symbols occur than the limit has codes for.
+    /// If more than 2^`limit` symbols occur.
     pub(super) fn lengths(&mut self, counts: &[u32], limit: u32, lengths: &mut Vec<u8>) {
         lengths.clear();
         lengths.resize(counts.len(), 0);
         self.order.clear();
         self.order.extend((0..counts.len() as u32).filter(|&at| counts[at as usize] > 0));
-        // Of equally common symbols the first has the longer code.
+        // Of symbols with equal counts, the first gets the longer code.
         self.order.sort_unstable_by_key(|&at| (counts[at as usize], at));
         let used = self.order.len();
-        assert!(used <= 1 << limit, "{used} symbols have no codes of up to {limit} bits");
+        assert!(used <= 1 << limit, "{used} symbols need codes of more than {limit} bits");
         if used == 1 {
             lengths[self.order[0] as usize] = 1;
         }
@@ -58,13 +59,13 @@ impl Packages {
             let start = if size == 0 { 0 } else { self.ends[size - 1] };
             let coins = &self.own[start..self.ends[size]];
             let own = coins[..taken].iter().filter(|&&own| own).count();
-            // The cheapest coins are those of the rarest symbols.
+            // The cheapest coins belong to the rarest symbols.
             self.order[..own].iter().for_each(|&symbol| lengths[symbol as usize] += 1);
             taken = 2 * (taken - own);
         }
     }
 
-    /// Lays out all coins, from the smallest on.
+    /// Lists the items of all face values, from the smallest up.
     fn merge(&mut self, counts: &[u32], limit: u32) {
         let Self { order, packages, merged, own, ends } = self;
         packages.clear();

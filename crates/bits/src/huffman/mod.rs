@@ -1,14 +1,14 @@
-//! Huffman's code of symbols below 2^16, canonical and with lengths up to a limit.
+//! Canonical, length-limited Huffman code of symbols below 2^16.
 //!
-//! A [`Code`] is fitted to how often symbols occur ([`fit`](Code::fit)), travels as its lengths
-//! ([`write`](Code::write), [`read`](Code::read)), and codes and decodes symbols. Lengths are optimal
-//! among those up to the limit (package-merge). Codes are handed out in the order of lengths, and of
-//! symbols within one length; their bits follow from the first on, the stream's lowest bit first. An
-//! alphabet with a single symbol has no stream: the number of symbols says it all.
+//! A [`Code`] is fitted to the counts of symbols ([`fit`](Code::fit)), transmitted as its code lengths
+//! ([`write`](Code::write), [`read`](Code::read)), and encodes and decodes symbols. Lengths are optimal
+//! among those up to the limit (package-merge). Codes are assigned in order of length, then of symbol. The
+//! first bit of a code comes first; bytes of the stream fill from the lowest bit. An alphabet with a
+//! single symbol needs no stream: the number of symbols suffices.
 //!
-//! Range: alphabets of up to 2^16 symbols, lengths of up to [`MOST_BITS`] bits. Cost: entropy and at
-//! most one bit a symbol; encoding looks up 4 bytes a symbol, decoding 4 of a table of 4·2^longest
-//! bytes. A `Code` keeps its tables, so that fitting again allocates nothing in a steady state.
+//! Range: alphabets of up to 2^16 symbols, lengths of up to [`MOST_BITS`] bits. Cost: at most one bit per
+//! symbol above the entropy; encoding looks up 4 bytes per symbol, decoding 4 bytes of a table of
+//! 4·2^longest bytes. A `Code` keeps its tables, so fitting again allocates nothing in a steady state.
 //!
 //! Sources: Huffman: "A Method for the Construction of Minimum-Redundancy Codes", Proc. IRE 40,
 //! 1952; Larmore, Hirschberg: "A fast algorithm for optimal length-limited Huffman codes", J. ACM 37,
@@ -45,34 +45,34 @@ use lengths::Packages;
 pub const MOST_BITS: u32 = 18;
 /// The most symbols of an alphabet.
 pub const MOST_SYMBOLS: usize = 1 << 16;
-/// The lowest bits of an entry: a code, or a symbol.
+/// The lowest bits of an entry, which hold a code or a symbol.
 const VALUE: u32 = (1 << 24) - 1;
-/// Symbols that are encoded before the output grows again.
+/// The number of symbols that are encoded before the output grows again.
 const CHUNK: usize = 4096;
 
-/// A limit for alphabets of so many symbols: 12 bits, so that the table stays in the first-level cache,
-/// or two more than symbols of one length would take.
+/// The length limit for an alphabet of `symbols` symbols: 12 bits, so that the table stays in the
+/// first-level cache, or two more than a fixed-width code takes if that is larger.
 pub fn limit(symbols: usize) -> u32 {
     (symbols.max(2).next_power_of_two().ilog2() + 2).clamp(12, MOST_BITS)
 }
 
-/// A code, its tables, and working memory.
+/// A Huffman code with its tables and working memory.
 #[derive(Debug, Default, Clone)]
 pub struct Code {
-    /// Bits of each symbol's code; 0 for symbols without one.
+    /// The length of each symbol's code in bits; 0 for symbols without a code.
     lengths: Vec<u8>,
-    /// By symbol: the code, and from bit 24 on its length.
+    /// By symbol: its code, and its length from bit 24 up.
     entries: Vec<u32>,
-    /// By the next `longest` bits: the symbol, and from bit 24 on the length of its code.
+    /// By the next `longest` bits: the symbol, and the length of its code from bit 24 up.
     table: Vec<u32>,
     longest: u32,
-    /// The only symbol, whose code is never written.
+    /// The symbol of an alphabet of one, whose code is never written.
     single: Option<u16>,
     packages: Packages,
 }
 
 impl Code {
-    /// Makes room for alphabets of up to so many symbols at their [`limit`], so that neither
+    /// Reserves memory for alphabets of up to `symbols` symbols at their [`limit`], so that neither
     /// [`fit`](Self::fit) nor [`read`](Self::read) allocates.
     pub fn reserve(&mut self, symbols: usize) {
         let limit = limit(symbols);
@@ -82,44 +82,44 @@ impl Code {
         self.packages.reserve(symbols, limit);
     }
 
-    /// Fits the code to symbols that occur so often; those that never do have no code.
+    /// Fits the code to the counts of symbols. Symbols with count 0 get no code.
     ///
     /// # Panics
-    /// If there are more than [`MOST_SYMBOLS`], the limit is above [`MOST_BITS`], or more symbols occur
-    /// than it has codes for.
+    /// If there are more than [`MOST_SYMBOLS`] counts, the limit is above [`MOST_BITS`], or more than
+    /// 2^limit symbols occur.
     pub fn fit(&mut self, counts: &[u32], limit: u32) {
         assert!(counts.len() <= MOST_SYMBOLS && limit <= MOST_BITS);
         self.packages.lengths(counts, limit, &mut self.lengths);
         self.assign();
     }
 
-    /// Bits of each symbol's code; 0 for symbols without one.
+    /// The length of each symbol's code in bits; 0 for symbols without a code.
     pub fn lengths(&self) -> &[u8] {
         &self.lengths
     }
 
-    /// The length of the stream of symbols that occur so often, in bits.
+    /// The length of the stream for symbols with the given counts, in bits.
     pub fn len_bits(&self, counts: &[u32]) -> u64 {
         let bits = |(&count, &length): (&u32, &u8)| u64::from(count) * u64::from(length);
         if self.single.is_some() { 0 } else { counts.iter().zip(&self.lengths).map(bits).sum() }
     }
 
-    /// The length of what [`write`](Self::write) appends, in bits before padding.
+    /// The number of bits that [`write`](Self::write) appends, without padding.
     pub fn packed_bits(&self) -> u64 {
         packed::len_bits(&self.lengths)
     }
 
-    /// Appends the lengths.
+    /// Appends the code lengths.
     pub fn write(&self, out: &mut Vec<u8>) {
         packed::write(&self.lengths, out);
     }
 
-    /// Takes over lengths for so many symbols that [`write`](Self::write) wrote with this limit or a lower
-    /// one, and returns how many bytes they took. After an error the code is not to be used.
+    /// Reads the code lengths of `symbols` symbols that [`write`](Self::write) wrote with this limit or a
+    /// lower one, and returns the number of bytes read. The code must not be used after an error.
     ///
     /// # Errors
-    /// `Truncated`, or `Corrupt` where lengths exceed the limit or are no complete code: some
-    /// bits would mean nothing, or two things.
+    /// `Truncated`, or `Corrupt` if a length exceeds the limit, or the lengths are incomplete or
+    /// over-subscribed.
     pub fn read(&mut self, bytes: &[u8], symbols: usize, limit: u32) -> Result<usize, DecodeError> {
         let used = packed::read(bytes, symbols, limit.min(MOST_BITS), &mut self.lengths)?;
         check_complete(&self.lengths)?;
@@ -128,7 +128,7 @@ impl Code {
         Ok(used)
     }
 
-    /// Gives every symbol its code.
+    /// Assigns a canonical code to every symbol.
     fn assign(&mut self) {
         self.table.clear();
         let mut counts = [0u32; MOST_BITS as usize + 2];
@@ -155,7 +155,7 @@ impl Code {
         }));
     }
 
-    /// Fills the decoding table: each code, with all bits that may follow it.
+    /// Fills the decoding table: an entry for each code with any bits after it.
     fn fill_table(&mut self) {
         self.table.clear();
         self.table.resize(1 << self.longest, 0);
@@ -172,14 +172,14 @@ impl Code {
     /// Appends the symbols' codes; the last byte is padded with zeros.
     ///
     /// # Panics
-    /// If a symbol is not of the alphabet. One without a code is a mistake too, and writes nothing.
+    /// If a symbol is not in the alphabet. A symbol without a code is a mistake, too, and writes nothing.
     pub fn encode(&self, symbols: &[u16], out: &mut Vec<u8>) {
         if self.single.is_some() || self.longest == 0 {
             return;
         }
         let mut buffer = Buffer::default();
         for chunk in symbols.chunks(CHUNK) {
-            // So many codes fit in a word behind seven bits of the byte in progress.
+            // The number of codes that fit in a word after seven bits of the byte in progress.
             match 57 / self.longest {
                 4.. => self.encode_chunk::<4>(chunk, &mut buffer, out),
                 _ => self.encode_chunk::<3>(chunk, &mut buffer, out),
@@ -200,7 +200,7 @@ impl Code {
         let mut at = start;
         let (groups, rest) = symbols.as_chunks::<GROUP>();
         for group in groups {
-            // The codes of a group are joined among themselves, off the path from group to group.
+            // Joins the codes of a group first, which shortens the dependency from group to group.
             let (mut bits, mut width) = (0, 0);
             for &symbol in group {
                 let entry = self.entries[usize::from(symbol)];
@@ -216,15 +216,15 @@ impl Code {
         out.truncate(at);
     }
 
-    /// Appends `count` symbols decoded from the front of `bytes`, and returns how many bytes they took. The
-    /// code comes from [`read`](Self::read). Of an alphabet with more than one symbol each takes up a
-    /// bit at least, so that an untrusted count asks for no more memory than the bytes warrant.
+    /// Appends `count` symbols decoded from the start of `bytes`, and returns the number of bytes read. The
+    /// code must come from [`read`](Self::read). With more than one symbol in the alphabet each takes at
+    /// least one bit, so the memory for an untrusted count is bounded by the length of `bytes`.
     ///
     /// # Errors
     /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty alphabet.
     ///
     /// # Panics
-    /// If the code has been fitted, and not read.
+    /// If the code was fitted instead of read.
     pub fn decode(
         &self,
         bytes: &[u8],
@@ -241,7 +241,7 @@ impl Code {
         if self.longest == 0 {
             return Err(DecodeError::Corrupt("symbols of an empty alphabet"));
         }
-        assert!(!self.table.is_empty(), "only a code that has been read decodes");
+        assert!(!self.table.is_empty(), "decoding needs a code from `read`, not from `fit`");
         if count > bytes.len().saturating_mul(8) {
             return Err(DecodeError::Truncated);
         }
@@ -259,7 +259,7 @@ impl Code {
         reader.finish()
     }
 
-    /// Decodes groups of symbols while there are bytes to look at.
+    /// Decodes groups of symbols while enough bytes are left.
     fn decode_groups<const GROUP: usize>(
         &self,
         reader: &mut BitReader<'_>,
@@ -287,12 +287,12 @@ impl Code {
     }
 }
 
-/// Makes the capacity so large at least.
+/// Makes the capacity at least this large.
 fn room<T>(values: &mut Vec<T>, capacity: usize) {
     values.reserve(capacity.saturating_sub(values.len()));
 }
 
-/// Bits on their way to whole bytes, at most seven between two groups.
+/// Bits that do not fill a byte yet, at most seven between two groups.
 #[derive(Default)]
 struct Buffer {
     bits: u64,
@@ -300,7 +300,7 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// Adds up to 57 bits and writes a word at `at`, of which whole bytes stay. Returns where they end.
+    /// Adds up to 57 bits and writes a word at `at`, of which the whole bytes are kept. Returns their end.
     #[inline(always)]
     fn put(&mut self, bits: u64, width: u32, out: &mut [u8], at: usize) -> usize {
         self.bits |= bits << self.filled;
@@ -314,7 +314,7 @@ impl Buffer {
     }
 }
 
-/// Checks that every sequence of bits means one thing: Kraft's sum is 1, or a single symbol has one bit.
+/// Checks that the prefix code is complete: the Kraft sum is 1, or a single symbol has one bit.
 fn check_complete(lengths: &[u8]) -> Result<(), DecodeError> {
     let mut sum = 0u64;
     let mut used = 0;
@@ -326,12 +326,12 @@ fn check_complete(lengths: &[u8]) -> Result<(), DecodeError> {
     match (used, sum) {
         (0, _) => Ok(()),
         (1, sum) if sum == whole / 2 => Ok(()),
-        (1, _) => Err(DecodeError::Corrupt("a Huffman code of one symbol has more than one bit")),
+        (1, _) => Err(DecodeError::Corrupt("the only Huffman code is longer than one bit")),
         (_, sum) if sum > whole => {
-            Err(DecodeError::Corrupt("a Huffman code has more codes than bits"))
+            Err(DecodeError::Corrupt("the Huffman code lengths are over-subscribed"))
         }
         (_, sum) if sum < whole => {
-            Err(DecodeError::Corrupt("a Huffman code leaves bits without meaning"))
+            Err(DecodeError::Corrupt("the Huffman code lengths are incomplete"))
         }
         _ => Ok(()),
     }

@@ -1,24 +1,24 @@
-//! Code lengths in few bits.
+//! Compressed code lengths.
 //!
-//! Lengths follow each other, symbol by symbol, as differences to the last one that was not 0 (at first 8):
-//! `0` for the same, `10` and a bit for one less (0) or more (1), `111` and five bits for any other. `110`
-//! stands for a run of symbols without a code, and is followed by its length in Elias' γ code: as many
-//! zeros as the number has bits behind the highest, a one, and those bits. Bits are written from the first
-//! on; numbers within them from their lowest.
+//! Each length is encoded relative to the last one that was not 0 (initially 8): `0` for the same length,
+//! `10` and a bit for one less (0) or one more (1), `111` and five bits for any other. `110` stands for a run
+//! of symbols without a code; the length of the run follows in Elias γ code: as many zeros as the number has
+//! bits after the highest, a one, and these bits. Bits are written from left to right; binary numbers have
+//! their lowest bit first.
 
 use alloc::vec::Vec;
 
 use crate::{BitReader, BitWriter, DecodeError};
 
-/// What the first length is compared with.
+/// The length that the first one is compared with.
 const FIRST: u8 = 8;
 
-/// What lengths are written as.
+/// A unit of the encoding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Token {
-    /// A length, and the one before.
+    /// A length, and the previous one.
     Length(u8, u8),
-    /// So many symbols without a code.
+    /// The number of symbols in a run without codes.
     Nothing(u32),
 }
 
@@ -37,7 +37,7 @@ fn tokens(lengths: &[u8]) -> impl Iterator<Item = Token> + '_ {
     })
 }
 
-/// The bits of a token, the first one lowest, and how many there are.
+/// The bits of a token, the first one lowest, and their count.
 fn bits(token: Token) -> (u64, u32) {
     match token {
         Token::Length(length, before) if length == before => (0b0, 1),
@@ -66,8 +66,8 @@ pub(super) fn write(lengths: &[u8], out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Reads the lengths of so many symbols, none above `limit`, and returns how many bytes they took. Only what
-/// [`write`] writes is taken: there is one form for any lengths.
+/// Reads the lengths of `symbols` symbols, none above `limit`, and returns the number of bytes read. Accepts
+/// only the form that [`write`] produces.
 pub(super) fn read(
     bytes: &[u8],
     symbols: usize,
@@ -91,10 +91,14 @@ pub(super) fn read(
             2 => {
                 let run = run(window >> 3, &mut reader)?;
                 if core::mem::replace(&mut in_run, true) {
-                    return Err(DecodeError::Corrupt("a run of symbols is in two parts"));
+                    return Err(DecodeError::Corrupt(
+                        "a run of zero Huffman code lengths is split in two",
+                    ));
                 }
                 if run as usize > symbols - lengths.len() {
-                    return Err(DecodeError::Corrupt("lengths of more symbols than there are"));
+                    return Err(DecodeError::Corrupt(
+                        "a run of zero Huffman code lengths exceeds the alphabet",
+                    ));
                 }
                 lengths.resize(lengths.len() + run as usize, 0);
                 continue;
@@ -105,7 +109,7 @@ pub(super) fn read(
                 let length = (window >> 3) as u8 & 31;
                 if length.abs_diff(last) < 2 {
                     return Err(DecodeError::Corrupt(
-                        "the length of a Huffman code has a shorter form",
+                        "a Huffman code length is not in its shortest form",
                     ));
                 }
                 length
@@ -114,7 +118,7 @@ pub(super) fn read(
         reader.check()?;
         in_run = false;
         if length == 0 || u32::from(length) > limit {
-            return Err(DecodeError::Corrupt("the length of a Huffman code is out of range"));
+            return Err(DecodeError::Corrupt("a Huffman code length is out of range"));
         }
         lengths.push(length);
         last = length;
@@ -122,13 +126,13 @@ pub(super) fn read(
     reader.finish()
 }
 
-/// The length of a run behind its three bits, in Elias' γ code.
+/// The length of a run, in Elias γ code after the three bits.
 fn run(window: u64, reader: &mut BitReader<'_>) -> Result<u32, DecodeError> {
     let below = window.trailing_zeros();
     reader.skip(4 + 2 * below.min(17));
     reader.check()?;
     if below > 16 {
-        return Err(DecodeError::Corrupt("a run of symbols is too long"));
+        return Err(DecodeError::Corrupt("a run of zero Huffman code lengths is too long"));
     }
     let rest = (window >> (below + 1)) & ((1 << below) - 1);
     Ok(1 << below | rest as u32)

@@ -1,4 +1,4 @@
-//! Exact bits, and optima found in other ways.
+//! Tests of exact bits, and of optimal lengths against independent oracles.
 
 use super::*;
 use alloc::collections::BinaryHeap;
@@ -24,7 +24,7 @@ fn packed(code: &Code) -> Vec<u8> {
     out
 }
 
-/// Through both ends: the code as the receiver reads it.
+/// Writes the code and reads it back, as a receiver does.
 fn received(code: &Code, symbols: usize, limit: u32) -> Code {
     let (bytes, mut code) = (packed(code), Code::default());
     assert_eq!(code.read(&bytes, symbols, limit), Ok(bytes.len()));
@@ -77,11 +77,11 @@ fn a_skewed_alphabet_by_hand() {
     assert_eq!(encoded(&code, &[0, 1, 2, 3]), [0b1101_1010, 0b1]);
     // 111 and 1; one more: 101; one more; the same: 0. From the lowest: 111 10000|101 101 0.
     assert_eq!(packed(&code), [0b0000_1111, 0b10_1101]);
-    // With two bits at most all are equal.
+    // With at most two bits all lengths are equal.
     assert_eq!(fitted(&[4, 2, 1, 1], 2).lengths(), [2, 2, 2, 2]);
 }
 
-/// The cost of Huffman's own code, which has no limit, by merging the two rarest.
+/// The cost of the unlimited Huffman code, by merging the two rarest symbols.
 fn unlimited(counts: &[u32]) -> u64 {
     let mut heap: BinaryHeap<_> =
         counts.iter().filter(|&&count| count > 0).map(|&count| Reverse(u64::from(count))).collect();
@@ -93,7 +93,7 @@ fn unlimited(counts: &[u32]) -> u64 {
     cost
 }
 
-/// The least cost of lengths up to `limit` whose Kraft sum is at most 1, tried one symbol after another.
+/// The least cost of lengths up to `limit` whose Kraft sum is at most 1, by exhaustive search.
 fn exhaustive(counts: &[u32], limit: u32, room: u32) -> Option<u64> {
     let Some((&count, rest)) = counts.split_first() else { return Some(0) };
     let length = |length: u32| {
@@ -104,7 +104,7 @@ fn exhaustive(counts: &[u32], limit: u32, room: u32) -> Option<u64> {
 }
 
 #[test]
-fn a_limit_that_binds_gives_the_least_cost_under_it() {
+fn lengths_under_a_tight_limit_are_optimal() {
     let fibonacci = [1, 1, 2, 3, 5, 8, 13];
     // Without a limit the rarest have six bits.
     assert_eq!(fitted(&fibonacci, 12).lengths(), [6, 6, 5, 4, 3, 2, 1]);
@@ -116,7 +116,7 @@ fn a_limit_that_binds_gives_the_least_cost_under_it() {
 }
 
 #[test]
-fn many_symbols_return() {
+fn many_symbols_round_trip() {
     // 2^16 symbols, the larger the rarer; an even alphabet; one whose codes are longer than 14 bits.
     let all: Vec<u16> = (0..=u16::MAX).collect();
     round_trip(&all, 1 << 16, limit(1 << 16));
@@ -144,35 +144,35 @@ fn sparse_alphabets_are_cheap() {
 }
 
 #[test]
-fn what_is_no_code_is_refused() {
+fn invalid_codes_are_refused() {
     let read = |bytes: &[u8], symbols| Code::default().read(bytes, symbols, 12).unwrap_err();
     // Lengths 1, 1, 1: over-subscribed. 111 10000 0 0.
-    let over = DecodeError::Corrupt("a Huffman code has more codes than bits");
+    let over = DecodeError::Corrupt("the Huffman code lengths are over-subscribed");
     assert_eq!(read(&[0b0000_1111, 0], 3), over);
     // Lengths 2, 2, 2: incomplete.
-    let incomplete = DecodeError::Corrupt("a Huffman code leaves bits without meaning");
+    let incomplete = DecodeError::Corrupt("the Huffman code lengths are incomplete");
     assert_eq!(read(&[0b0001_0111, 0], 3), incomplete);
     // A single symbol of two bits.
-    let single = DecodeError::Corrupt("a Huffman code of one symbol has more than one bit");
+    let single = DecodeError::Corrupt("the only Huffman code is longer than one bit");
     assert_eq!(read(&[0b0001_0111], 1), single);
-    let range = DecodeError::Corrupt("the length of a Huffman code is out of range");
+    let range = DecodeError::Corrupt("a Huffman code length is out of range");
     assert_eq!(read(&[0b0000_0111], 1), range);
     assert_eq!(read(&[0b0110_1111, 0], 1), range);
     // A run of two in an alphabet of one.
     assert_eq!(
         read(&[0b1_0011], 1),
-        DecodeError::Corrupt("lengths of more symbols than there are")
+        DecodeError::Corrupt("a run of zero Huffman code lengths exceeds the alphabet")
     );
-    let long = DecodeError::Corrupt("a run of symbols is too long");
+    let long = DecodeError::Corrupt("a run of zero Huffman code lengths is too long");
     assert_eq!(read(&[0b0000_0011, 0, 0, 0, 0, 1], 1), long);
     assert_eq!(read(&[0b0000_0011, 0], 1), DecodeError::Truncated);
-    // Two runs of one for one of two, and 111 10000 behind a length of 1.
-    let parts = DecodeError::Corrupt("a run of symbols is in two parts");
+    // Two runs of one instead of one of two, and 111 10000 after a length of 1.
+    let parts = DecodeError::Corrupt("a run of zero Huffman code lengths is split in two");
     assert_eq!(read(&[0b1011_1011, 15, 0], 4), parts);
-    let form = DecodeError::Corrupt("the length of a Huffman code has a shorter form");
+    let form = DecodeError::Corrupt("a Huffman code length is not in its shortest form");
     assert_eq!(read(&[15, 15], 2), form);
     assert_eq!(read(&[], 1), DecodeError::Truncated);
-    // Padding: lengths 1, 1 and a bit that means nothing.
+    // Padding: lengths 1, 1 and a bit that is not zero.
     assert_eq!(read(&[0b0000_1111, 0b10], 2), DecodeError::Corrupt("padding bits are not zero"));
 }
 
@@ -211,13 +211,13 @@ proptest! {
     }
 
     #[test]
-    fn a_limit_costs_what_trying_all_finds(counts in prop::collection::vec(1u32..50, 2..7), limit in 3u32..5) {
+    fn limited_lengths_equal_exhaustive_search(counts in prop::collection::vec(1u32..50, 2..7), limit in 3u32..5) {
         let code = fitted(&counts, limit);
         prop_assert_eq!(Some(code.len_bits(&counts)), exhaustive(&counts, limit, 1 << limit));
     }
 
     #[test]
-    fn random_bytes_do_no_harm(bytes: Vec<u8>, symbols in 0usize..5000, count in 0usize..5000) {
+    fn random_bytes_decode_or_fail(bytes: Vec<u8>, symbols in 0usize..5000, count in 0usize..5000) {
         let mut code = Code::default();
         if let Ok(used) = code.read(&bytes, symbols, 12) {
             prop_assert_eq!(&packed(&code)[..], &bytes[..used]);

@@ -2,7 +2,7 @@
 
 use super::vectorised;
 
-/// `memory = beta·memory + gamma·gradient`, elementwise. Moves 12 bytes an element.
+/// `memory = beta·memory + gamma·gradient`, elementwise. Moves 12 bytes per element.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -67,7 +67,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// `out += weight·values`, elementwise, up to the shorter length. Moves 12 bytes an element.
+    /// `out += weight·values`, elementwise, up to the shorter length. Moves 12 bytes per element.
     pub fn add_scaled / add_scaled_scalar(out: &mut [f32], values: &[f32], weight: f32) {
         for (o, x) in out.iter_mut().zip(values) {
             *o += weight * x;

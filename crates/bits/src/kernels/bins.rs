@@ -1,6 +1,6 @@
-//! Few elements out of many: those near the largest of their bin.
+//! Selection of elements that are near the largest of their bin.
 //!
-//! A bin is a stretch of so many consecutive elements; the last may be shorter.
+//! A bin is a run of consecutive elements of fixed length; the last may be shorter.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ vectorised! {
     /// Appends the largest absolute value of each bin.
     ///
     /// # Panics
-    /// If bins have no elements.
+    /// If the length of a bin is 0.
     pub fn bin_maxima / bin_maxima_scalar(values: &[f32], bin: usize, maxima: &mut Vec<f32>) {
         for bin in values.chunks(bin) {
             let bits = bin.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().unwrap_or(0);
@@ -19,22 +19,22 @@ vectorised! {
     }
 }
 
-/// What is looked for in bins.
+/// The selection criterion of bins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Near<'a> {
-    /// Elements of a bin.
+    /// The number of elements in a bin.
     pub bin: usize,
-    /// What each bin's elements are held against; a bin with 0 has none.
+    /// The limit of each bin; a bin with limit 0 selects no element.
     pub limits: &'a [f32],
-    /// How much the gradient counts.
+    /// The factor of the gradient.
     pub weight: f32,
 }
 
-/// Appends `base` + index of each element x of `values` other than 0 for which |x + weight·g| reaches
-/// its bin's limit, with g from `gradient`.
+/// Appends `base` + index of each non-zero element x of `values` with |x + weight·g| at or above the
+/// limit of its bin, where g is the element of `gradient`.
 ///
 /// # Panics
-/// If the lengths differ, bins have no elements, or there are fewer limits than bins.
+/// If the lengths differ, the length of a bin is 0, or there are fewer limits than bins.
 pub fn reaching(
     values: &[f32],
     gradient: &[f32],
@@ -77,7 +77,7 @@ mod avx512 {
     use core::arch::x86_64::*;
 
     /// # Safety
-    /// `values` and `gradient` have one length.
+    /// `values` and `gradient` have the same length.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) unsafe fn reaching(
         values: &[f32],
@@ -93,8 +93,8 @@ mod avx512 {
             let end = (start + near.bin).min(values.len());
             let mut at = if limit > 0.0 { start } else { end };
             let limit = _mm512_set1_ps(limit);
-            // Whole registers are stored, whatever of them is meant: in every second one there is
-            // something, and a branch would be guessed wrong as often.
+            // Stores whole registers without a branch: about every second one has selected elements,
+            // which a branch would mispredict.
             positions.reserve(end - at + 16);
             let (found, mut len) = (positions.as_mut_ptr(), positions.len());
             while at < end {
@@ -106,19 +106,19 @@ mod avx512 {
                         _mm512_maskz_loadu_ps(here, gradient.as_ptr().add(at)),
                     )
                 };
-                // Multiplied before it is added, without fusing, as the twin does.
+                // Multiplies, then adds, without fusing, as the scalar twin does.
                 let sum = _mm512_abs_ps(_mm512_add_ps(x, _mm512_mul_ps(weight, g)));
                 // Lanes that were masked out hold 0, which is not sent.
                 let mask = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(sum, limit)
                     & _mm512_test_epi32_mask(abs(x), abs(x));
                 let first = _mm512_set1_epi32(base.wrapping_add(at as u32) as i32);
                 let places = _mm512_maskz_compress_epi32(mask, _mm512_add_epi32(lanes, first));
-                // SAFETY: there is room for all elements of the bin and for a register behind them.
+                // SAFETY: there is room for all elements of the bin and for one more register.
                 unsafe { _mm512_storeu_si512(found.add(len).cast(), places) };
                 len += mask.count_ones() as usize;
                 at += 16;
             }
-            // SAFETY: so many have been written.
+            // SAFETY: this number of elements has been written.
             unsafe { positions.set_len(len) };
             start = end;
         }
@@ -138,7 +138,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn maxima_and_what_reaches_them_by_hand() {
+    fn maxima_and_selected_elements_by_hand() {
         let values = [1.0, -3.0, 2.0, 0.0, 0.0, 5.0, -4.0];
         let mut maxima = vec![9.0];
         bin_maxima(&values, 3, &mut maxima);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bin_of_zeros_has_nothing_near() {
+    fn a_bin_of_zeros_selects_nothing() {
         let near = Near { bin: 2, limits: &[0.0, 1.0], weight: 0.0 };
         let mut positions = vec![];
         reaching(&[0.0, 0.0, 1.0], &[1.0; 3], near, 0, &mut positions);

@@ -1,10 +1,10 @@
-//! The nearest of 256 numbers, by a table over the upper bits of a float.
+//! Quantization to the nearest of 256 numbers, with a table indexed by the upper bits of a float.
 
 use super::vectorised;
 
-/// Bits of a pattern below those that choose a cell.
+/// The number of lower bits of a pattern, which do not select the cell.
 const SHIFT: u32 = 17;
-/// Bits of an entry of which the lower ones are a limit, which may be beyond all that a cell holds.
+/// The number of lower bits of an entry, which hold a limit; it may be above every pattern of the cell.
 const LIMIT: u32 = SHIFT + 1;
 
 /// A codebook of up to 129 magnitudes in increasing order, the first of which is 0. Negative
@@ -12,19 +12,19 @@ const LIMIT: u32 = SHIFT + 1;
 /// magnitude.
 #[derive(Debug, Clone)]
 pub struct Codebook {
-    /// The cell, of 1/64 of the distance between two powers of two, that the table begins with.
+    /// The first cell of the table. A cell is 1/64 of the distance between two powers of two.
     first: u32,
-    /// By cell: how many magnitudes are behind, and the pattern's lower bits from which it is one
-    /// more.
+    /// By cell: the number of magnitudes below it, and the lower bits of the pattern from which on it
+    /// is one more.
     cells: [u32; 2048],
 }
 
 impl Codebook {
-    /// A codebook by the `limits` from which on each magnitude but the first is the nearest:
-    /// increasing, at least 2^−22, and no two in one cell.
+    /// Creates a codebook from `limits`: the numbers from which on each magnitude except the first is
+    /// the nearest. Limits increase, are at least 2^−22, and are in different cells.
     ///
     /// # Panics
-    /// If they are not.
+    /// If the limits break these rules.
     pub const fn new(limits: &[f32; 128]) -> Self {
         let first = (limits[0].to_bits() >> SHIFT) - 1;
         let (mut cells, mut at, mut behind) = ([0; 2048], 0, 0);
@@ -48,8 +48,7 @@ impl Codebook {
 
 vectorised! {
     /// Writes the byte of the number nearest to each value times `inverse`, and leaves `value −
-    /// numbers[byte]` behind. Half way between two it is the larger one by magnitude. Works up to
-    /// the shorter length.
+    /// numbers[byte]` in `values`. A tie rounds to the larger magnitude. Processes the shorter length.
     pub fn nearest_residual / nearest_residual_scalar(
         values: &mut [f32],
         inverse: f32,
@@ -64,7 +63,7 @@ vectorised! {
             let entry = book.cells[(cell.min(2047)) as usize];
             let beyond = magnitude & ((1 << SHIFT) - 1) >= entry & ((1 << LIMIT) - 1);
             let number = (entry >> LIMIT) + u32::from(beyond);
-            // There is neither a negative 0 nor a negative of the last.
+            // Neither 0 nor the last magnitude has a negative.
             let number = number - (negative & number >> 7);
             let code = number | (negative & u32::from(number > 0)) << 7;
             *x -= numbers[(code & 255) as usize];
@@ -74,7 +73,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds the number of each byte. Works up to the shorter length.
+    /// Adds the number of each byte. Processes the shorter length.
     pub fn numbers_add / numbers_add_scalar(
         bytes: &[u16],
         numbers: &[f32; 256],
@@ -92,7 +91,7 @@ mod tests {
     use crate::kernels::testing::{same, sweep};
     use alloc::vec;
 
-    /// Magnitudes that grow by a tenth from 1.05·2^−20, and the middles between them.
+    /// Magnitudes that grow by a tenth from 1.05·2^−20, and the midpoints between them.
     fn limits() -> [f32; 128] {
         let mut next = 1.05 * 2f32.powi(-20);
         [(); 128].map(|()| {
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_divides_two_numbers() {
+    fn every_limit_separates_two_numbers() {
         let limits = limits();
         let book = Codebook::new(&limits);
         let numbers: [f32; 256] = core::array::from_fn(|byte| byte as f32);

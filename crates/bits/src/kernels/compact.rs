@@ -1,22 +1,22 @@
-//! Few elements out of many: those beyond a threshold.
+//! Selection of elements beyond a threshold.
 
 use alloc::vec::Vec;
 
 use super::vectorised;
 
-/// Which values lie beyond a threshold t, where t is at least 0.
+/// The values that are selected by a threshold t ≥ 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Those above t and those below −t.
+    /// Values above t and values below −t.
     Both,
-    /// Those above t.
+    /// Values above t.
     Above,
-    /// Those below −t.
+    /// Values below −t.
     Below,
 }
 
 impl Side {
-    /// What of a value's pattern is kept, and what of it then flipped, so that the result is above t.
+    /// A mask and then an exclusive-or on a value's pattern; the value is selected if the result is above t.
     const fn masks(self) -> (u32, u32) {
         match self {
             Side::Both => (0x7fff_ffff, 0),
@@ -26,8 +26,8 @@ impl Side {
     }
 }
 
-/// Takes the elements beyond `threshold` out of `values`: appends `base` + index and value of each, in
-/// order, and leaves 0 in its place.
+/// Moves the elements beyond `threshold` out of `values`: appends `base` + index and value of each, in
+/// order, and sets the element to 0.
 pub fn compact_beyond(
     values: &mut [f32],
     side: Side,
@@ -97,9 +97,9 @@ mod avx512 {
             let count = mask.count_ones() as usize;
             positions.reserve(16);
             taken.reserve(16);
-            // SAFETY: sixteen elements of capacity are reserved behind both lengths; whole
-            // registers are stored there, and the lengths grow by the lanes that are meant. The
-            // group holds the sixteen floats that are written.
+            // SAFETY: both vectors have capacity for sixteen more elements, where whole registers are
+            // stored; the lengths grow by the number of selected lanes. The group holds the sixteen
+            // floats that are written.
             unsafe {
                 let end = positions.as_mut_ptr().add(positions.len());
                 _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi32(mask, at));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_what_is_beyond() {
+    fn moves_the_elements_beyond_the_threshold() {
         let both = (vec![9, 101, 104], vec![0.5, -3.0, 2.5], [1.0, 0.0, 2.0, -2.0, 0.0]);
         assert_eq!(taken(Side::Both), both);
         let above = (vec![9, 104], vec![0.5, 2.5], [1.0, -3.0, 2.0, -2.0, 0.0]);

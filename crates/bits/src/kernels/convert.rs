@@ -1,19 +1,19 @@
 //! Conversion between `f32` and the bit patterns of 16-bit floats.
 //!
-//! To 16 bits: round to the nearest, ties to even, and saturate: what would become infinity becomes
-//! the largest finite number of its sign. From 16 bits: exact.
+//! Conversion to 16 bits rounds to nearest, ties to even, and saturates: a value that would become
+//! infinity becomes the largest finite number of its sign. Conversion from 16 bits is exact.
 
 use super::vectorised;
 
 /// The largest finite binary16.
 const F16_MAX: f32 = 65504.0;
-/// The least normal binary16.
+/// The smallest normal binary16.
 const F16_LEAST_NORMAL: f32 = 6.103_515_6e-5;
 /// The largest finite bfloat16.
 const BF16_MAX: u32 = 0x7f7f;
 
 vectorised! {
-    /// Binary16 patterns as `f32`, up to the shorter length.
+    /// Converts binary16 patterns to `f32`, up to the shorter length.
     pub fn f16_to_f32 / f16_to_f32_scalar(patterns: &[u16], out: &mut [f32]) {
         for (&pattern, out) in patterns.iter().zip(out) {
             let bits = u32::from(pattern);
@@ -33,7 +33,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Binary16 patterns of `f32` values, up to the shorter length.
+    /// Converts `f32` values to binary16 patterns, up to the shorter length.
     pub fn f32_to_f16 / f32_to_f16_scalar(values: &[f32], out: &mut [u16]) {
         for (x, out) in values.iter().zip(out) {
             let bits = x.to_bits();
@@ -51,7 +51,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// bfloat16 patterns as `f32`, up to the shorter length.
+    /// Converts bfloat16 patterns to `f32`, up to the shorter length.
     pub fn bf16_to_f32 / bf16_to_f32_scalar(patterns: &[u16], out: &mut [f32]) {
         for (&pattern, out) in patterns.iter().zip(out) {
             *out = f32::from_bits(u32::from(pattern) << 16);
@@ -60,7 +60,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// bfloat16 patterns of `f32` values, up to the shorter length.
+    /// Converts `f32` values to bfloat16 patterns, up to the shorter length.
     pub fn f32_to_bf16 / f32_to_bf16_scalar(values: &[f32], out: &mut [u16]) {
         for (x, out) in values.iter().zip(out) {
             let bits = x.to_bits();

@@ -1,11 +1,11 @@
-//! Few elements out of many: those that random words draw, the larger the likelier.
+//! Random selection of elements with probability proportional to their magnitude.
 
 use super::vectorised;
 
 vectorised! {
-    /// Writes each value x that its word draws, and 0 for the others: x is drawn with probability
-    /// |x| / level (1 from the level on), for which u·level < |x| with u the upper 24 bits of the word as
-    /// a fraction in [0, 1). Works up to the shortest length.
+    /// Writes each value x that is drawn, and 0 for the others. x is drawn with probability |x| / level (1
+    /// from the level up): if u·level < |x|, where u is the upper 24 bits of its random word as a fraction
+    /// in [0, 1). Processes the shortest length.
     pub fn drawn / drawn_scalar(values: &[f32], level: f32, random: &[u32], out: &mut [f32]) {
         for ((x, word), out) in values.iter().zip(random).zip(out) {
             let limit = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0) * level;
@@ -15,8 +15,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// The sum of those absolute values that are at most `limit`, and the number of the others. In double
-    /// precision and sixteen lanes, added up from first to last, whatever the processor.
+    /// The sum of the absolute values that are at most `limit`, and the number of the others. The sum is in
+    /// double precision and sixteen lanes, added from first to last on every processor.
     pub fn sum_up_to / sum_up_to_scalar(values: &[f32], limit: f32) -> (f64, usize) {
         let (mut sums, mut above) = ([0f64; 16], [0u32; 16]);
         let (groups, rest) = values.as_chunks::<16>();
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn draws_by_hand() {
-        // At u = 0, ¼, ½ and just below 1, of a level of 4.
+        // u = 0, ¼, ½ and just below 1, with a level of 4.
         let words = [0, 1 << 30, 1 << 31, u32::MAX];
         let mut out = [7.0; 4];
         let mut drawn = |values: [f32; 4]| {

@@ -1,16 +1,16 @@
-//! Numbers spread over bins.
+//! Hashing of numbers to bins.
 
 use super::vectorised;
 
 vectorised! {
-    /// Writes the bin, below `bins`, that each key falls in: a pseudo-random function of key and seed. Works
-    /// up to the shorter length. With 32-bit arithmetic that wraps, x = (key ⊕ seed) · 0x9e3779b1,
+    /// Writes the bin, below `bins`, of each key: a pseudo-random function of key and seed. Processes the
+    /// shorter length. In wrapping 32-bit arithmetic x = (key ⊕ seed) · 0x9e3779b1,
     /// x ← (x ⊕ (x >> 15)) · 0x85ebca77, x ← x ⊕ (x >> 13); the bin is (x >> 16) · bins >> 16.
     ///
     /// # Panics
-    /// If there are no bins.
+    /// If `bins` is 0.
     pub fn hashed / hashed_scalar(keys: &[u32], seed: u32, bins: u16, out: &mut [u16]) {
-        assert!(bins > 0, "there are no bins");
+        assert!(bins > 0, "the number of bins is 0");
         for (out, key) in out.iter_mut().zip(keys) {
             let x = (key ^ seed).wrapping_mul(0x9e37_79b1);
             let x = (x ^ (x >> 15)).wrapping_mul(0x85eb_ca77);
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn keys_spread_evenly_and_independently_of_seeds() {
-        // Every third key, in 64 bins a thousand each, ± 31 a standard deviation.
+        // Every third key; 64 bins with a thousand keys each, with a standard deviation of 31.
         let keys: Vec<u32> = (0..64_000).map(|key| 3 * key).collect();
         let (mut first, mut second) = (vec![0; keys.len()], vec![0; keys.len()]);
         hashed(&keys, 0, 64, &mut first);
@@ -45,7 +45,7 @@ mod tests {
         let mut counts = [0i32; 64];
         first.iter().for_each(|&bin| counts[usize::from(bin)] += 1);
         assert!(counts.iter().all(|count| (count - 1000).abs() < 190), "{counts:?}");
-        // One of 64 has the same bin twice: a thousand.
+        // One key in 64 has the same bin for both seeds: a thousand.
         let same = first.iter().zip(&second).filter(|(a, b)| a == b).count() as i32;
         assert!((same - 1000).abs() < 190, "{same}");
     }

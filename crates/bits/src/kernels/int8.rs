@@ -3,13 +3,13 @@
 use super::vectorised;
 
 /// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds that number to an integer, ties
-/// to even, which then stands in the sum's low bits. A cast from float to integer would saturate,
-/// and cost fourteen times as much.
+/// to even, which is then in the sum's low bits. A cast from float to integer saturates and costs
+/// fourteen times as much.
 const ROUND: f32 = 12_582_912.0;
 
 vectorised! {
     /// Quantizes `values` to `q = round(value·inverse)`, clamped to ±127, and leaves
-    /// `value − q·step` behind. Works up to the shorter length.
+    /// `value − q·step` in `values`. Processes the shorter length.
     pub fn int8_residual / int8_residual_scalar(
         values: &mut [f32],
         inverse: f32,

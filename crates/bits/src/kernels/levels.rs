@@ -1,29 +1,29 @@
-//! Evenly spaced levels, drawn at random so that the value is the expectation.
+//! Stochastic rounding to evenly spaced levels; the expectation is the value.
 
 use super::vectorised;
 
-/// Levels from one multiple of a step to another.
+/// A range of evenly spaced levels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Levels {
-    /// The lowest level, a whole number from −2^15 up.
+    /// The lowest level, an integer of at least −2^15.
     pub least: f32,
-    /// The highest level, a whole number of up to 2^15.
+    /// The highest level, an integer of at most 2^15.
     pub most: f32,
-    /// What values are multiplied by: 1 over the distance of two levels.
+    /// The factor for quantization: 1 over the distance between two levels.
     pub inverse: f32,
-    /// What a level is multiplied by to decode it.
+    /// The factor for decoding: the distance between two levels.
     pub step: f32,
 }
 
 /// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds that number to an integer, ties
-/// to even, which then stands in the sum's low bits.
+/// to even, which is then in the sum's low bits.
 const ROUND: f32 = 12_582_912.0;
 
 vectorised! {
-    /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the levels
-    /// there are: to the upper one where the upper 24 bits of a random word, as a number in [0, 1),
-    /// are below t − ⌊t⌋. Writes levels counted from the least one, and leaves `value − level·step`
-    /// behind. Works up to the shortest length.
+    /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and the
+    /// highest level. It chooses the upper level if the upper 24 bits of a random word, as a number in
+    /// [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one, and leaves
+    /// `value − level·step` in `values`. Processes the shortest length.
     pub fn stochastic_levels / stochastic_levels_scalar(
         values: &mut [f32],
         levels: Levels,
@@ -46,8 +46,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds `step` times each level, counted from the least one, which is a whole number. Works up
-    /// to the shorter length.
+    /// Adds `step` times each level; levels are counted from `least`, an integer. Processes the shorter
+    /// length.
     pub fn levels_add / levels_add_scalar(symbols: &[u16], least: f32, step: f32, out: &mut [f32]) {
         for (&symbol, out) in symbols.iter().zip(out) {
             *out += step * (f32::from(symbol) + least);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn many_levels_are_told_apart() {
+    fn many_levels_are_distinguished() {
         let levels = Levels { least: -32_768.0, most: 32_767.0, inverse: 1.0, step: 1.0 };
         let mut values = [-32_768.0, -32_767.0, -1.0, 32_766.0, 32_767.0, 40_000.0];
         let mut symbols = [9; 6];

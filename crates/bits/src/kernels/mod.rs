@@ -1,13 +1,12 @@
 //! Vector kernels: loops over slices that run at memory speed.
 //!
-//! Each is one safe function. On x86-64 with the standard library at hand it picks, at run time,
-//! the widest instruction set the processor has; the plain loop it is compiled from is its scalar
-//! twin. Kernels that decode are elementwise and multiply before they add, without fusing, so that
-//! every processor gets the same bits; kernels that sum do so in sixteen lanes, whatever the
-//! processor.
+//! Each is a safe function. On x86-64, with the feature `std`, it chooses the processor's widest
+//! instruction set at run time. Its scalar twin is the plain loop it is compiled from. Kernels that
+//! decode are elementwise and multiply before they add, without fusing, so that every processor
+//! computes the same bits. Kernels that sum use sixteen lanes on every processor.
 //!
-//! This module is the only place of the crate with `unsafe` code: calls of functions compiled for
-//! instruction sets that have been found present, and writes into reserved capacity.
+//! Only this module of the crate has `unsafe` code: calls of functions compiled for instruction sets
+//! that were detected, and writes into reserved capacity.
 
 #![allow(unsafe_code)]
 
@@ -49,7 +48,7 @@ pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub(crate) use zero_run::{encode_words, expanded_len};
 
-/// Whether the processor has the AVX-512 subsets that the kernels use (Skylake-X and Zen 4 on).
+/// Whether the processor has the AVX-512 subsets that the kernels use (from Skylake-X and Zen 4 on).
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[inline]
 fn has_avx512() -> bool {
@@ -59,7 +58,7 @@ fn has_avx512() -> bool {
         && std::is_x86_feature_detected!("avx512vl")
 }
 
-/// Whether the processor also moves bytes freely within a register (Ice Lake and Zen 4 on).
+/// Whether the processor also permutes and compresses bytes (from Ice Lake and Zen 4 on).
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[inline]
 fn has_vbmi2() -> bool {
@@ -68,8 +67,9 @@ fn has_vbmi2() -> bool {
         && std::is_x86_feature_detected!("avx512vbmi2")
 }
 
-/// Defines a kernel from a plain loop: the loop under the second name is the scalar twin; the first
-/// name is the entry, which runs the same loop compiled for AVX-512 or AVX2 where there is one.
+/// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop itself. The
+/// first name is the entry, which runs the same loop compiled for AVX-512 or AVX2 if the processor has
+/// it.
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident / $twin:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         #[inline(always)]

@@ -1,8 +1,8 @@
-//! Powers of two, drawn at random: an exponent for a symbol.
+//! Stochastic rounding to powers of two; the symbol is the exponent.
 //!
-//! A positive `f32` is m·2^−23 of the way from the power of two below it to the one above, with m
-//! its lowest 23 bits. That holds of subnormals too, between 0 and the least normal number, so that
-//! rounding is an addition to the exponent.
+//! A positive `f32` lies between two powers of two, at the fraction m·2^−23 of their distance, where m
+//! is its lowest 23 bits. This also holds for subnormals, between 0 and the smallest normal number, so
+//! rounding is an integer addition to the pattern.
 
 use super::vectorised;
 
@@ -12,10 +12,10 @@ const MANTISSA: u32 = 23;
 const SIGN: u32 = 1 << 31;
 
 vectorised! {
-    /// Rounds each value to a power of two or zero: away from zero with the probability that makes
-    /// it the expectation, which the upper 23 bits of a random word decide. What would become 2^128
-    /// becomes 2^127. Writes the rounded values, with zeros positive, and their biased exponents,
-    /// and leaves the rest behind. Works up to the shortest length.
+    /// Rounds each value to a power of two or zero, away from zero with the probability that makes the
+    /// value the expectation; the upper 23 bits of a random word decide. A value that would become 2^128
+    /// becomes 2^127. Writes the rounded values, with zeros positive, and their biased exponents, and
+    /// leaves the rounding errors in `values`. Processes the shortest length.
     pub fn natural_residual / natural_residual_scalar(
         values: &mut [f32],
         random: &[u32],
@@ -36,8 +36,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds `weight` times the powers of two with these biased exponents, of 254 at most, negative
-    /// where the sign's bit is 0. Works up to the shorter length.
+    /// Adds `weight` times the powers of two with these biased exponents, at most 254; a value is negative
+    /// if its sign bit is 0. Processes the shorter length.
     ///
     /// # Panics
     /// If there are too few signs.
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn powers_by_hand() {
-        // 3 is half way from 2 to 4; the words are just below the middle, at it, and at the top.
+        // 3 is halfway between 2 and 4; the words are just below the middle, at it, and at the top.
         let words = [0x7fff_ffff, 0x8000_0000, u32::MAX, 0, 0, 0, 0x7fff_fdff];
         let mut values = [3.0, -3.0, 1.0, 0.0, -0.0, f32::MAX, -f32::MIN_POSITIVE / 2.0];
         let (mut rounded, mut exponents) = ([9.0; 7], [9; 7]);

@@ -12,8 +12,8 @@ const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const LANES: usize = 16;
 
-/// Fills `out` with the blocks of successive counters from `counter` on, four words each, the last
-/// cut short. The first word of the counter counts, and carries into the second.
+/// Fills `out` with the blocks of successive counters from `counter`, four words each; the last may be
+/// truncated. The first word of the counter is incremented and carries into the second.
 pub fn philox4x32(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::has_avx512() {
@@ -36,15 +36,15 @@ fn philox4x32_scalar(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
     }
 }
 
-/// The counter so many groups of blocks later.
+/// The counter after `groups` groups of blocks.
 fn advance(counter: [u32; 4], groups: usize) -> [u32; 4] {
     let count = u64::from(counter[0]) | u64::from(counter[1]) << 32;
     let count = count.wrapping_add((groups * LANES) as u64);
     [count as u32, (count >> 32) as u32, counter[2], counter[3]]
 }
 
-/// The lane that computes a block of a group: block 4·j + i stands in lane 4·i + j, from where a
-/// transposition within quarters of a register brings the words of its group in order.
+/// The lane that computes a block of a group: block 4·j + i is in lane 4·i + j. A transposition within
+/// the quarters of a register then brings the words of the group into order.
 #[inline(always)]
 fn lane(block: usize) -> usize {
     4 * (block % 4) + block / 4
@@ -54,7 +54,7 @@ fn lane(block: usize) -> usize {
 #[inline(always)]
 fn counters(first: [u32; 4]) -> [[u32; LANES]; 4] {
     let count = u64::from(first[0]) | u64::from(first[1]) << 32;
-    // The order of lanes is its own inverse.
+    // The permutation of lanes is its own inverse.
     let at = |index: usize| count.wrapping_add(lane(index) as u64);
     [
         from_fn(|index| at(index) as u32),

@@ -4,14 +4,14 @@ use core::ops::Range;
 
 use super::add_scaled;
 
-/// Columns of a matrix, one behind the other, of which each is looked at from its element `first` on.
+/// A column-major matrix, of which the rows from `first` on are used.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns<'a> {
-    /// The numbers.
+    /// The elements, column by column.
     pub values: &'a [f32],
-    /// How many a column has, at least one.
+    /// The number of elements in a column, at least one.
     pub len: usize,
-    /// Where to look.
+    /// The first row that is used.
     pub first: usize,
 }
 
@@ -21,13 +21,13 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Replaces `out`, rows of `width` numbers, by as many of `P·Qᵀ`. Products are added up in order of the columns, and
-/// multiplied before they are added.
+/// Replaces `out`, rows of `width` elements, by the same number of rows of `P·Qᵀ`. Products are summed in order of the
+/// columns, without fusing.
 ///
-/// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vectors are read for sixteen products.
+/// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve sixteen products.
 ///
 /// # Panics
-/// If a column has fewer numbers than `out` has rows, or elements in a row.
+/// If a column of P has fewer elements than `out` has rows, or a column of Q fewer than `width`.
 pub fn product(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) {
     let rows = out.len().checked_div(width).unwrap_or(0);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
@@ -41,7 +41,7 @@ pub fn product(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) {
     product_plain(out, width, (0..rows, 0..width), p, q);
 }
 
-/// The part of the product in some rows and columns.
+/// Computes a block of the product.
 fn product_plain(
     out: &mut [f32],
     width: usize,
@@ -66,7 +66,7 @@ mod avx512 {
     use super::Columns;
     use core::arch::x86_64::*;
 
-    /// The part of the product in whole tiles.
+    /// Computes the part of the product that consists of whole tiles.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) fn tiles(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) {
         for start in (0..width / 64 * 64).step_by(64) {

@@ -1,13 +1,13 @@
-//! One number, or a few, from a whole slice.
+//! Reductions of a slice to a few numbers.
 
 use super::vectorised;
 
 vectorised! {
     /// The largest absolute value, as its bit pattern; 0 for an empty slice.
     ///
-    /// Bit patterns of absolute values order as the numbers do, with infinity (`0x7f80_0000`) above
-    /// the finite ones and NaN above infinity: one maximum both finds the scale and reveals a
-    /// non-finite element.
+    /// Bit patterns of absolute values have the order of the numbers, with infinity (`0x7f80_0000`) above
+    /// the finite ones and NaN above infinity. One maximum therefore finds the scale and also detects
+    /// non-finite elements.
     pub fn abs_max_bits / abs_max_bits_scalar(values: &[f32]) -> u32 {
         values.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
     }
@@ -20,12 +20,12 @@ vectorised! {
     }
 }
 
-/// The sums of the negative elements, and of the others.
+/// The sum of the negative elements, and the sum of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SignSums {
     /// Sum of the elements below zero.
     pub negative_sum: f64,
-    /// Sum of the elements at or above zero (−0 is at zero).
+    /// Sum of the elements at or above zero (−0 counts as zero).
     pub positive_sum: f64,
     /// Number of elements below zero.
     pub negative_count: u64,
@@ -34,8 +34,8 @@ pub struct SignSums {
 const LANES: usize = 16;
 
 vectorised! {
-    /// The sum of the squares, in double precision: element i is added in lane i mod 16, then the lanes
-    /// from first to last.
+    /// The sum of the squares in double precision. Element i is added in lane i mod 16; then the lanes are
+    /// added from first to last.
     pub fn sum_of_squares / sum_of_squares_scalar(values: &[f32]) -> f64 {
         let mut lanes = [0.0; LANES];
         let (groups, rest) = values.as_chunks::<LANES>();
@@ -51,11 +51,11 @@ vectorised! {
     }
 }
 
-/// The sums of one kind of elements, by lane.
+/// The sums of one sign, by lane.
 type Lanes = [f64; LANES];
 
-/// Sums by sign, in double precision: element i is added in lane i mod 16, then the lanes from first
-/// to last, so that the result does not depend on the processor.
+/// Sums by sign in double precision. Element i is added in lane i mod 16; then the lanes are added from
+/// first to last, so that the result does not depend on the processor.
 pub fn sums_by_sign(values: &[f32]) -> SignSums {
     let (groups, rest) = values.as_chunks::<LANES>();
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
@@ -85,7 +85,7 @@ fn add_group(negative: &mut Lanes, positive: &mut Lanes, count: &mut u64, group:
     }
 }
 
-/// Adds the last elements, fewer than there are lanes, and then the lanes.
+/// Adds the last elements, which fill no register, and then the lanes.
 fn finish(mut negative: Lanes, mut positive: Lanes, mut count: u64, rest: &[f32]) -> SignSums {
     add_group(&mut negative, &mut positive, &mut count, rest);
     SignSums {
@@ -137,7 +137,7 @@ mod tests {
     use crate::kernels::testing::sweep;
 
     #[test]
-    fn the_maximum_reveals_what_is_not_finite() {
+    fn the_maximum_detects_non_finite_elements() {
         assert_eq!(abs_max_bits(&[]), 0);
         assert_eq!(abs_max_bits(&[-3.5, 2.0, -0.0]), 3.5f32.to_bits());
         assert_eq!(abs_max_bits(&[-1e-45]), 1);

@@ -1,10 +1,10 @@
-//! One bit an element: the sign, bit i mod 8 of byte i / 8.
+//! Sign bits: the sign of element i is bit i mod 8 of byte i / 8.
 
-/// Packs the signs of `values` (bit 1 where the value is at or above zero) and leaves
-/// `value − level of its side` behind. Bits past the end are 0.
+/// Packs the signs of `values` (1 for values at or above zero) and leaves `value − positive` or
+/// `value − negative` in `values`, according to the sign. Bits past the end are 0.
 ///
 /// # Panics
-/// If `bits` is not of `values.len().div_ceil(8)` bytes.
+/// If the length of `bits` is not `values.len().div_ceil(8)`.
 pub fn sign_residual(values: &mut [f32], negative: f32, positive: f32, bits: &mut [u8]) {
     assert_eq!(bits.len(), values.len().div_ceil(8));
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
@@ -69,11 +69,10 @@ mod avx512 {
     }
 }
 
-/// Adds `positive` where the bit is 1 and `negative` where it is 0, for as many elements as `out`
-/// has.
+/// Adds `positive` to the elements of `out` whose bit is 1, and `negative` to the others.
 ///
 /// # Panics
-/// If `bits` is not of `out.len().div_ceil(8)` bytes.
+/// If the length of `bits` is not `out.len().div_ceil(8)`.
 pub fn sign_add(bits: &[u8], negative: f32, positive: f32, out: &mut [f32]) {
     assert_eq!(bits.len(), out.len().div_ceil(8));
     #[cfg(all(target_arch = "x86_64", feature = "std"))]

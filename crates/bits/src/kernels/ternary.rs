@@ -1,13 +1,13 @@
-//! Three-valued quantization, accumulated as base-3 digits.
+//! Ternary quantization, accumulated as base-3 digits.
 //!
-//! Five calls build the bytes of the [quartic code](crate::quartic): each multiplies the bytes by
-//! three and adds the digit `1 + q` of its fifth of the tensor.
+//! Five calls build the bytes of the [quartic code](crate::quartic): each call multiplies the bytes by
+//! three and adds the digits `1 + q` of one fifth of the tensor.
 
 use super::vectorised;
 
-/// Quantizes `values` to `q` = +1 above `scale / 2`, −1 below `−scale / 2`, else 0 (a half goes to
-/// 0, as it does where ties round to even), leaves `value − q·scale` behind, and appends the base-3
-/// digit `1 + q` to each byte of `digits`.
+/// Quantizes `values` to `q` = +1 above `scale / 2`, −1 below `−scale / 2`, otherwise 0 (a tie becomes
+/// 0, as with rounding to even). Leaves `value − q·scale` in `values`, and appends the base-3 digit `1 + q` to each
+/// byte of `digits`.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -81,9 +81,9 @@ mod avx512 {
 }
 
 vectorised! {
-    /// Quantizes at random: q = sign(value) with probability |value| / scale (1 beyond the scale),
-    /// else 0; appends the base-3 digit `1 + q` to each byte of `digits`. Element i compares with
-    /// the upper 24 bits of `random[i]`. Works up to the shortest length.
+    /// Quantizes stochastically: q = sign(value) with probability |value| / scale (1 beyond the scale),
+    /// otherwise 0. Appends the base-3 digit `1 + q` to each byte of `digits`. Element i compares with
+    /// the upper 24 bits of `random[i]`. Processes the shortest length.
     pub fn stochastic_ternary / stochastic_ternary_scalar(
         values: &[f32],
         scale: f32,
@@ -98,8 +98,8 @@ vectorised! {
     }
 }
 
-/// Adds `scale·(digit − 1)` to `out`, where the digit is that of 3^(4 − part) in each byte: the
-/// value of the elements of fifth `part`. Works up to the shorter length.
+/// Adds `scale·(digit − 1)` to `out`, where digit is the base-3 digit with weight 3^(4 − part) of each
+/// byte: the values of fifth `part` of the tensor. Processes the shorter length.
 ///
 /// # Panics
 /// If `part` is above 4.
@@ -110,7 +110,7 @@ pub fn ternary_add(digits: &[u8], part: usize, scale: f32, out: &mut [f32]) {
         2 => add_9(digits, scale, out),
         3 => add_3(digits, scale, out),
         4 => add_1(digits, scale, out),
-        _ => panic!("a quartic byte holds five trits, and {part} is none of 0 to 4"),
+        _ => panic!("a quartic byte has parts 0 to 4, not {part}"),
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_scale_still_tells_zero_from_not() {
+    fn the_smallest_scale_distinguishes_zero() {
         let tiny = f32::from_bits(1);
         let mut values = [tiny, -tiny, 0.0];
         let mut digits = [0; 3];

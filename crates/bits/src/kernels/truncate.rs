@@ -1,16 +1,16 @@
-//! Floats cut down to 32, 16, 8 or no bits by their magnitude.
+//! Truncation of floats to 32, 16, 8 or 0 bits, by their magnitude.
 //!
-//! A tag tells how much is left: 3 the whole float, for magnitudes from 1 up; 2 a sign and 15 bits
-//! behind the point; 1 a sign and 7 bits behind the point; 0 nothing. Signs are the highest bit.
+//! A tag says what is kept: 3 the whole float, for magnitudes of 1 or more; 2 a sign and 15 fractional
+//! bits; 1 a sign and 7 fractional bits; 0 nothing. The sign is the highest bit.
 
 use super::vectorised;
 
-/// Where one tag ends and the next begins, as biased exponents.
+/// The limits between tags, as biased exponents.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cuts {
     /// Exponents below this have tag 0.
     pub least: u32,
-    /// Exponents from this on have tag 2, up to those of numbers from 1 on.
+    /// Exponents from this on have tag 2, up to those of magnitudes of 1 or more.
     pub middle: u32,
 }
 
@@ -18,7 +18,7 @@ pub struct Cuts {
 const ONE: u32 = 127;
 const MANTISSA: u32 = 23;
 
-/// The number that is left of a float by its tag.
+/// The truncated number for a tag.
 #[inline(always)]
 fn number(tag: u8, word: u32) -> f32 {
     let wide = tag == 2;
@@ -30,8 +30,8 @@ fn number(tag: u8, word: u32) -> f32 {
 }
 
 vectorised! {
-    /// Writes the tag of each value and what is left of it, and leaves behind what is not. Works up
-    /// to the shortest length.
+    /// Writes the tag and the truncated bits of each value, and leaves the truncation error in `values`.
+    /// Processes the shortest length.
     pub fn truncate_residual / truncate_residual_scalar(
         values: &mut [f32],
         cuts: Cuts,
@@ -60,8 +60,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds `weight` times what is left of each value, by tags below 4. Works up to the shortest
-    /// length.
+    /// Adds `weight` times each truncated value. Tags are below 4. Processes the shortest length.
     pub fn truncated_add / truncated_add_scalar(
         tags: &[u8],
         words: &[u32],
@@ -75,14 +74,14 @@ vectorised! {
 }
 
 vectorised! {
-    /// Whether there are finite values from which these tags, below 4, and words are left. Looks up
-    /// to the shorter length.
+    /// Whether truncating finite values can produce these words and tags, which are below 4. Processes the
+    /// shorter length.
     pub fn truncated_valid / truncated_valid_scalar(
         tags: &[u8],
         words: &[u32],
         cuts: Cuts,
     ) -> bool {
-        // Magnitudes of the greatest number below the exponent, and of the least from it on.
+        // Magnitudes of the largest number below the exponent, and of the smallest from it on.
         let below = |exponent: u32, bits: u32| ((1 << bits) >> (ONE - exponent).min(31)) as u32;
         let last = |exponent: u32, bits: u32| below(exponent, bits).max(1) - 1;
         let narrow = (below(cuts.least, 7), last(cuts.middle, 7));
@@ -90,7 +89,7 @@ vectorised! {
         let mut wrong = false;
         for (&tag, &word) in tags.iter().zip(words) {
             let (short, long, float) = (word & 0x7f, word & 0x7fff, word & 0x7fff_ffff);
-            // All four are looked at, because a branch on tags would be a guess.
+            // Computes all four cases, because a branch on the tag would be mispredicted.
             wrong |= (tag == 0) & (word != 0)
                 | (tag == 1) & ((short < narrow.0) | (short > narrow.1) | (word >> 8 != 0))
                 | (tag == 2) & ((long < wide) | (word >> 16 != 0))
@@ -112,7 +111,7 @@ mod tests {
     #[test]
     fn tags_by_hand() {
         // 1.5; 0.75 as 0x6000 of 2^15; −(2^−5 + 2^−15 + 2^−16) loses the last; 0.02 is 2.56 of 2^7;
-        // −0.002 is less than one of them; what is below 2^−10 is gone.
+        // −0.002 is less than one of them; magnitudes below 2^−10 become 0.
         let tail = -(2f32.powi(-5) + 2f32.powi(-15) + 2f32.powi(-16));
         let mut values = [1.5, 0.75, tail, 0.02, -0.002, 0.0009, -0.0];
         let (mut tags, mut words) = ([9; 7], [9; 7]);
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_value_leaves_is_not_valid() {
+    fn words_that_no_value_produces_are_invalid() {
         let valid = |tag, word| truncated_valid(&[tag], &[word], CUTS);
         assert!(valid(0, 0) && !valid(0, 1));
         // From 2^−10 to 2^−5 are 0 to 3 of 2^7.

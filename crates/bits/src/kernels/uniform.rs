@@ -1,15 +1,15 @@
-//! Uniform bins between the least and the greatest value.
+//! Uniform quantization between the smallest and the largest value.
 
 use super::vectorised;
 
-/// Bins of one width, from the least value up.
+/// Bins of equal width, from the smallest value up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bins {
-    /// Where the lowest bin begins.
+    /// The lower end of the lowest bin.
     pub least: f64,
     /// The width of a bin.
     pub width: f64,
-    /// The number of the highest bin.
+    /// The index of the highest bin.
     pub top: u16,
 }
 
@@ -22,9 +22,9 @@ impl Bins {
 }
 
 vectorised! {
-    /// The least and the greatest value; (∞, −∞) of none, and −0 is below 0.
+    /// The smallest and the largest value; (∞, −∞) for an empty slice. −0 is below 0.
     pub fn extremes / extremes_scalar(values: &[f32]) -> (f32, f32) {
-        // As integers, patterns of negative numbers order the other way round.
+        // As integers, the patterns of negative numbers have the reverse order.
         let key = |x: f32| {
             let bits = x.to_bits() as i32;
             bits ^ ((bits >> 31) & i32::MAX)
@@ -40,7 +40,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Writes the bin that each value falls in; what is above the highest counts to it. Up to the shorter
+    /// Writes the bin of each value; values above the highest bin are clamped to it. Processes the shorter
     /// length.
     pub fn bin_of / bin_of_scalar(values: &[f32], bins: Bins, symbols: &mut [u16]) {
         let (scale, top) = (1.0 / bins.width, f64::from(bins.top));
@@ -52,7 +52,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Takes the middle of its bin off each value. Up to the shorter length.
+    /// Subtracts the middle of its bin from each value. Processes the shorter length.
     pub fn middle_off / middle_off_scalar(values: &mut [f32], symbols: &[u16], bins: Bins) {
         for (x, &symbol) in values.iter_mut().zip(symbols) {
             *x -= bins.middle(symbol);
@@ -61,7 +61,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds `weight` times the middle of each bin. Up to the shorter length.
+    /// Adds `weight` times the middle of each bin. Processes the shorter length.
     pub fn middle_add / middle_add_scalar(
         symbols: &[u16],
         bins: Bins,

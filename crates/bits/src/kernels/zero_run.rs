@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::vectorised;
 
 vectorised! {
-    /// How many bytes coded bytes expand to.
+    /// The number of bytes that coded bytes expand to.
     pub(crate) fn expanded_len / expanded_len_scalar(coded: &[u8]) -> usize {
         let mut total = coded.len();
         // A run byte stands for 2 to 14 bytes, so 2^20 of them fit in 32 bits.
@@ -17,9 +17,9 @@ vectorised! {
     }
 }
 
-/// Encodes as many whole words of 64 bytes as the processor has a fast way for, and returns how
-/// many bytes those were. `pending` zeros (up to 14) precede them; afterwards it holds the run that
-/// ends them and is not yet written.
+/// Encodes whole words of 64 bytes, if the processor supports this, and returns the number of bytes
+/// encoded. A run of `pending` zeros (up to 14) precedes them; afterwards `pending` is the run at their
+/// end, which has not been written.
 pub(crate) fn encode_words(digits: &[u8], pending: &mut usize, out: &mut Vec<u8>) -> usize {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::has_vbmi2() {
@@ -39,9 +39,9 @@ mod avx512 {
 
     use crate::zero_run::{LONGEST, ZEROS, code};
 
-    /// Codes a word of 64 bytes at once: the byte at the end of each run becomes the run's code, and
-    /// the others of the run are left out by one compression of the register. A run that touches the
-    /// end of the word is left pending; words with runs beyond the longest go run by run.
+    /// Encodes a word of 64 bytes at once: the byte at the end of each run becomes the run's code, and
+    /// one compression of the register removes the other bytes of runs. A run at the end of the word
+    /// stays pending; words with runs longer than [`LONGEST`] are encoded run by run.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
     pub(super) fn encode(words: &[[u8; 64]], pending: &mut usize, out: &mut Vec<u8>) {
         for word in words {
@@ -71,8 +71,8 @@ mod avx512 {
                 let long = _mm512_mask_cmpgt_epu8_mask(ends, lengths, _mm512_set1_epi8(1));
                 let coded = _mm512_mask_mov_epi8(bytes, long, codes);
                 let keep = !zeros | ends;
-                // SAFETY: 64 bytes of capacity are reserved behind the length; a whole register is
-                // stored there, and the length grows by the bytes that are meant.
+                // SAFETY: 64 bytes of capacity are reserved after the length; a whole register is
+                // stored there, and the length grows by the bytes that are kept.
                 unsafe {
                     let end = out.as_mut_ptr().add(out.len());
                     _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi8(keep, coded));
@@ -91,14 +91,14 @@ mod avx512 {
         eight & eight << 7 != 0
     }
 
-    /// For each set bit, how many bits up to and including it are set in a row, up to 16.
+    /// For each set bit, the length of the run of set bits that ends with it, up to 16.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     fn run_lengths(zeros: u64) -> __m512i {
         let index: [u8; 64] = core::array::from_fn(|i| i as u8);
         // SAFETY: the array holds the 64 bytes that are read.
         let index = unsafe { _mm512_loadu_si512(index.as_ptr().cast()) };
         let mut lengths = _mm512_maskz_set1_epi8(zeros, 1);
-        // Where the last `step` bytes are all zeros, their count adds to that of the ones before.
+        // If the last `step` bytes are all in the run, adds the count of the bytes before them.
         for step in [1i8, 2, 4, 8] {
             let full = _mm512_cmpeq_epi8_mask(lengths, _mm512_set1_epi8(step));
             let before = _mm512_sub_epi8(index, _mm512_set1_epi8(step));
@@ -109,7 +109,7 @@ mod avx512 {
         lengths
     }
 
-    /// Codes a word run by run, which is quick where runs are long.
+    /// Encodes a word run by run, which is fast for long runs.
     fn encode_runs(word: &[u8; 64], zeros: u64, pending: &mut usize, out: &mut Vec<u8>) {
         let mut at = 0;
         while at < 64 {

@@ -3,7 +3,7 @@
 
 use gradwire::Dtype;
 
-use super::{Named, Values, tensor};
+use super::tensor::{Named, Values, tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 

@@ -4,7 +4,7 @@ use gradwire::Dtype;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype as Kind, SafeTensors};
 
-use super::{Named, Values, tensor};
+use super::tensor::{Named, Values, tensor};
 
 /// Reads every tensor, by name.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Named>, String> {

@@ -9,7 +9,7 @@ use gradwire_testbed::report::{self, Provenance};
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::summarize;
 use gradwire_testbed::{results, rows::rows, table};
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunRecord;
 
 use crate::failure::Failure;
 use crate::progress::Bars;
@@ -38,7 +38,7 @@ impl Compare {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let mut experiment = self.settings.experiment(Experiment::default())?;
         self.several.apply(&mut experiment);
-        engine::fit(&mut experiment, self.settings.workers)?;
+        engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;
         let runs = experiment.runs(&data);

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use gradwire_models::data::{self, Content, Known, ROOT_VARIABLE, Verdict};
 use gradwire_testbed::table::Grid;
-use gradwire_train::data::{self, Content, Known, ROOT_VARIABLE, Verdict};
 
 use crate::failure::Failure;
 use crate::output;

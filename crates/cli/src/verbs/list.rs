@@ -2,7 +2,9 @@
 
 use clap::Args;
 use gradwire::Spec;
-use gradwire::registry::{Aggregation, Entry, Family, Kind, PRESETS, Param, REGISTRY};
+use gradwire::parameters::Param;
+use gradwire::registry::{PRESETS, REGISTRY};
+use gradwire::{Aggregation, Entry, Family};
 use gradwire_testbed::table::Grid;
 use serde::Serialize;
 
@@ -90,7 +92,7 @@ impl Row {
                 Family::Hybrid => "hybrid",
                 Family::LowRank => "low-rank",
             },
-            aggregation: match entry.aggregation {
+            aggregation: match entry.aggregation() {
                 Aggregation::Linear => "linear",
                 Aggregation::Rounds => "rounds",
                 Aggregation::Gather => "gather",
@@ -110,15 +112,11 @@ impl Parameter {
     fn of(parameter: &Param) -> Self {
         Self {
             key: parameter.key,
-            default: default(&parameter.kind),
+            default: parameter.kind.default().to_string(),
             values: parameter.kind.expected(),
             help: parameter.help,
         }
     }
-}
-
-fn default(kind: &Kind) -> String {
-    kind.print(kind.default())
 }
 
 fn overview(rows: &[Row]) -> Grid {

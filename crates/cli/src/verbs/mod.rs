@@ -8,5 +8,4 @@ pub(crate) mod decompress;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod reproduce;
-mod studies;
 pub(crate) mod train;

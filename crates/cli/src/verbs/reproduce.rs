@@ -1,24 +1,20 @@
-//! `gradwire reproduce`: a table of a paper.
+//! `gradwire reproduce`: a study, such as a table of a paper.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gradwire_testbed::engine::Threads;
+use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::write_atomic;
 use gradwire_testbed::reproduce::{
-    COMPRESSOR, Reproduction, adacomp, files, grace, paper_table, part_of,
+    About, Report, Results, STUDIES, Study, default_folder, find, parts, row_of, run_parts,
 };
-use gradwire_testbed::results;
-use gradwire_testbed::runner::{Outcome, run_all};
-use gradwire_testbed::summary::summarize;
 use gradwire_testbed::table::Grid;
-use gradwire_train::run::RunRecord;
+use gradwire_train::RunConfig;
 
 use crate::failure::Failure;
 use crate::progress::Bars;
 use crate::settings::{Settings, command_line};
 use crate::verbs::compare::conclude;
-use crate::verbs::studies;
 use crate::{engine, interrupt, output};
 
 /// Run a paper's table again; print its figures and the measured ones side by side.
@@ -47,9 +43,9 @@ pub(crate) struct Reproduce {
     out: Option<PathBuf>,
 }
 
-/// What experiment.toml says first where it is not all of it.
-const VARIED: &str = "# What a study varies by itself, such as exchange, workers or learning rate, runs.jsonl has for \
-     each run.\n";
+/// The first line of experiment.toml where the study consists of several experiments.
+const VARIED: &str = "# The study varies some settings by itself, such as exchange, workers or learning rate; runs.jsonl has \
+     those of each run.\n";
 
 fn fraction(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "give a number such as 0.25".to_owned())?;
@@ -60,133 +56,109 @@ fn fraction(text: &str) -> Result<f64, String> {
 impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let Some(name) = &self.name else { return list() };
-        if let Some(study) = studies::find(name) {
-            if self.row.is_some() || !self.fractions.is_empty() || !self.seeds.is_empty() {
-                let reason = format!("{name} has no rows, fractions or seeds to choose from");
-                return Err(Failure::Input(reason));
-            }
-            let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results").join(name));
-            return study(&self.settings, &out);
+        let study = find(name)?;
+        let row = row_of(study, self.row.as_deref())?;
+        let out = self.out.clone().unwrap_or_else(|| default_folder(study, row));
+        match study.experiment(row) {
+            Some(experiment) => self.train(study, row, experiment, &out),
+            None => self.measure(study, &out),
         }
-        if engine::processes().is_some() {
+    }
+
+    /// Makes the page of a study that trains nothing.
+    fn measure(&self, study: &dyn Study, out: &Path) -> Result<(), Failure> {
+        let given = !self.fractions.is_empty() || !self.seeds.is_empty();
+        if given || self.settings != Settings::default() {
+            let id = study.about().id;
             return Err(Failure::Input(format!(
-                "{name} runs in one process; start it without mpirun"
+                "{id} trains nothing; leave all flags but --out off"
             )));
         }
-        let mut which = Reproduction::find(name)?;
-        if let Some(row) = &self.row {
-            which = which.with_row(row)?;
+        interrupt::listen();
+        let (experiment, command) = (&Experiment::default(), &command_line());
+        let results = Results { row: 0, experiment, runs: &[], out, command };
+        show(&study.report(&results, &Bars::new(true))?, out)
+    }
+
+    /// Makes the runs of a study that are not in its folder yet, and its page.
+    fn train(
+        &self,
+        study: &dyn Study,
+        row: usize,
+        experiment: Experiment,
+        out: &Path,
+    ) -> Result<(), Failure> {
+        self.refuse_fixed(study)?;
+        let processes = engine::processes();
+        if processes.is_some() && !study.about().runs_under_mpi {
+            let id = study.about().id;
+            return Err(Failure::Input(format!(
+                "{id} runs in one process; start it without mpirun"
+            )));
         }
-        self.refuse_set(which)?;
-        let mut experiment = self.settings.experiment(which.experiment())?;
-        experiment.compressors = which.compressors(experiment.steps);
+        let mut experiment = self.settings.experiment(experiment)?;
+        experiment.compressors = study.compressors(row, experiment.steps);
         if !self.seeds.is_empty() {
             experiment.seeds = self.seeds.clone();
         }
         experiment.check()?;
         let data = experiment.load_data()?;
-        let out = self.out.clone().unwrap_or_else(|| default_folder(which));
-
-        let kept = out.join("runs.jsonl");
-        let done = results::read(&kept)?;
         let fractions =
-            if self.fractions.is_empty() { which.fractions() } else { self.fractions.clone() };
+            if self.fractions.is_empty() { study.about().fractions } else { &self.fractions };
+        let given = self.settings.has("workers").then_some(experiment.workers);
+        let workers = given.or(processes);
+        let parts = parts(study, row, &experiment, fractions, workers, &data);
+        let runs: Vec<RunConfig> = parts.iter().flat_map(|part| part.runs.clone()).collect();
+        let started = engine::start(&runs)?;
         interrupt::listen();
-        let bars = Bars::new(true);
-        let mut outcome = Outcome::default();
-        let (mut all, mut planned) = (done, 0);
-        let variants = which.variants(&experiment);
-        let several = variants.len() > 1;
-        for mut variant in variants {
-            let steps = variant.steps_on(&data);
-            let mut runs = Vec::new();
-            for fraction in &fractions {
-                variant.epochs = None;
-                variant.steps = part_of(steps, *fraction);
-                runs.extend(variant.runs(&data));
-            }
-            planned += runs.len();
-            let is_of = |run: &RunRecord| {
-                let exchange = variant.exchange.to_string();
-                let learning_rate = variant.learning_rate.to_string();
-                (run.workers, run.batch, &run.strategy, &run.learning_rate)
-                    == (variant.workers, variant.batch, &exchange, &learning_rate)
-            };
-            let (mine, others): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|run| !several || is_of(run));
-            let keep = |mine: &[RunRecord]| results::write(&kept, &[&others, mine].concat());
-            let one = run_all(&runs, &mine, &Threads, &bars, keep);
-            bars.clear();
-            outcome.add(one?);
-            all = results::read(&kept)?;
-        }
-        experiment.steps = experiment.steps_on(&data);
-        experiment.epochs = None;
-        if !outcome.runs.is_empty() {
-            let text =
-                if several { VARIED.to_owned() } else { String::new() } + &experiment.to_toml();
+        let bars = Bars::new(started.reports);
+        let outcome = run_parts(&parts, &out.join("runs.jsonl"), started.engine(), &bars);
+        bars.clear();
+        let outcome = outcome?;
+        if started.reports && !outcome.runs.is_empty() {
+            experiment.steps = experiment.steps_on(&data);
+            experiment.epochs = None;
+            let varied = if parts.len() > 1 { VARIED } else { "" };
+            let text = varied.to_owned() + &experiment.to_toml();
             write_atomic(&out.join("experiment.toml"), text.as_bytes())?;
-            for (name, text) in files(which, &experiment, &outcome.runs, &command_line())? {
-                write_atomic(&out.join(name), text.as_bytes())?;
-            }
-            let longest = outcome.runs.iter().map(|run| run.steps).max().unwrap_or(0);
-            let full: Vec<RunRecord> = outcome
-                .runs
-                .iter()
-                .filter(|run| run.steps == longest || which.is_of_several())
-                .cloned()
-                .collect();
-            let table = paper_table(which, &summarize(&full, &experiment.links())?, &full)?;
-            output::line(table.without(COMPRESSOR).terminal())?;
-            output::line(format!("\nReport: {}", out.join("report.html").display()))?;
+            let (experiment, runs, command) = (&experiment, &outcome.runs, &command_line());
+            let results = Results { row, experiment, runs, out, command };
+            show(&study.report(&results, &bars)?, out)?;
         }
-        conclude(outcome, planned)
+        conclude(outcome, runs.len())
     }
-}
 
-impl Reproduce {
     /// Refuses flags for what a study sets by itself.
-    fn refuse_set(&self, which: Reproduction) -> Result<(), Failure> {
-        let Settings { exchange, workers, batch, .. } = &self.settings;
-        let (exchange, workers, batch) = (exchange.is_some(), workers.is_some(), batch.is_some());
-        let given: &[_] = match which {
-            Reproduction::Grace(grace::Study::Figure8(_)) => {
-                &[("exchange", exchange), ("workers", workers)]
-            }
-            Reproduction::Grace(_) => &[("exchange", exchange)],
-            Reproduction::AdaComp(adacomp::Study::Figure7) => {
-                &[("workers", workers), ("batch", batch)]
-            }
-            _ => &[],
+    fn refuse_fixed(&self, study: &dyn Study) -> Result<(), Failure> {
+        let given = |flag: &str| match flag {
+            "seed" => !self.seeds.is_empty(),
+            "fraction" => !self.fractions.is_empty(),
+            _ => self.settings.has(flag),
         };
-        match given.iter().find(|(_, given)| *given) {
+        let About { id, fixed, .. } = study.about();
+        match fixed.iter().find(|flag| given(flag)) {
             None => Ok(()),
-            Some((flag, _)) => {
-                let reason = format!("{} sets --{flag} by itself; leave it off", which.id());
+            Some(flag) => {
+                let reason = format!("{id} sets --{flag} by itself; leave it off");
                 Err(Failure::Input(reason))
             }
         }
     }
 }
 
-fn list() -> Result<(), Failure> {
-    let mut grid = Grid::new(["name", "what it is"]);
-    for one in Reproduction::ALL {
-        grid.push(vec![one.id().to_owned(), one.summary().to_owned()]);
+/// Writes a study's files and prints what is for the terminal.
+fn show(report: &Report, out: &Path) -> Result<(), Failure> {
+    for (name, text) in &report.files {
+        write_atomic(&out.join(name), text.as_bytes())?;
     }
-    for (name, summary) in studies::NAMES {
-        grid.push(vec![name.to_owned(), summary.to_owned()]);
-    }
-    output::line(grid.left_aligned().terminal())
+    report.printed.iter().try_for_each(output::line)
 }
 
-/// Where results go where no folder is given.
-fn default_folder(which: Reproduction) -> PathBuf {
-    let folder = PathBuf::from("results").join(which.id());
-    match which {
-        Reproduction::SbcTable2(row) => folder.join(row.to_string()),
-        Reproduction::AdaComp(adacomp::Study::Table2(row)) => folder.join(row.to_string()),
-        Reproduction::Grace(study) => folder.join(study.row().to_string()),
-        _ => folder,
+fn list() -> Result<(), Failure> {
+    let mut grid = Grid::new(["name", "what it is"]);
+    for study in STUDIES {
+        let About { id, summary, .. } = study.about();
+        grid.push(vec![id.to_owned(), summary.to_owned()]);
     }
+    output::line(grid.left_aligned().terminal())
 }

@@ -7,7 +7,7 @@ use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::runner::{Outcome, Progress};
 use gradwire_testbed::{results, summary::summarize, table};
 use gradwire_train::plan::Plan;
-use gradwire_train::run::{RunOptions, Save};
+use gradwire_train::{RunOptions, Save};
 
 use crate::failure::Failure;
 use crate::progress::Bars;
@@ -32,7 +32,7 @@ pub(crate) struct Train {
     /// Write a checkpoint to this file, at the end and when stopped
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Also write it every so many steps
+    /// Also write it each time this many steps are done
     #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0)]
     save_every: u64,
     /// How many checkpoints stay: FILE, FILE.1 before it, and so on
@@ -59,7 +59,7 @@ impl Train {
         let mut experiment = self.settings.experiment(Experiment::default())?;
         experiment.compressors = vec![self.compressor.clone()];
         experiment.seeds = vec![self.seed];
-        engine::fit(&mut experiment, self.settings.workers)?;
+        engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;
         let config = experiment.runs(&data).remove(0);

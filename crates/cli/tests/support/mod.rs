@@ -81,7 +81,7 @@ impl Bench {
         split(&dir, "t10k", 32);
     }
 
-    /// Writes a text, repeated so many times, into `input.txt` in the folder `name`.
+    /// Writes a text, repeated `times` times, into `input.txt` in the folder `name`.
     pub fn text(&self, name: &str, text: &str, times: usize) {
         fs::create_dir(self.path(name)).unwrap();
         self.write(&format!("{name}/input.txt"), text.repeat(times).as_bytes());

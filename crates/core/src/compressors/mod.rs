@@ -1,13 +1,13 @@
 //! The compressors, one a file, by family. The [registry](crate::registry) lists them.
 
 pub mod baseline;
-pub(crate) mod fields;
 pub mod hybrid;
-pub(crate) mod levels;
 pub mod low_rank;
 pub mod quantization;
+mod single_rank;
 pub mod sparsification;
-pub(crate) mod symbols;
+
+pub use single_rank::SingleRank;
 
 #[cfg(test)]
 mod testing;

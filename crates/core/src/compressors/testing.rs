@@ -47,7 +47,7 @@ fn encode_and_keep(spec: &str, gradient: &[f32]) -> (Vec<u8>, Vec<f32>) {
 /// An encoder whose method keeps these numbers for the tensor "t" from the step before.
 pub(super) fn starting_from(spec: &str, kept: &[f32]) -> Encoder {
     let mut state = State::new();
-    state.set_setting("spec", spec.to_owned());
+    state.set_setting("spec/t", spec.to_owned());
     state.set_floats("kept/t", kept.to_vec());
     let mut encoder = Encoder::new(&spec.parse().unwrap(), 1, 0);
     encoder.restore("", &state).unwrap();
@@ -71,7 +71,9 @@ pub(super) fn send(
     let (tensor, mut message) = (Tensor::new("t", shape), Vec::new());
     encoder.encode(&tensor, 1, Floats::F32(gradient), &mut message).unwrap();
     let mut out = vec![0.0; gradient.len()];
-    Decoder::new(encoder.spec(), 1).decode_add(&tensor, 1, 0, &message, 1.0, &mut out).unwrap();
+    Decoder::new(encoder.spec_of("t"), 1)
+        .decode_add(&tensor, 1, 0, &message, 1.0, &mut out)
+        .unwrap();
     (f32s(&message), out)
 }
 

@@ -2,20 +2,24 @@
 
 use gradwire_bits::DecodeError;
 
-use super::{Encoder, check_length, kept_of, of_tensor};
-use crate::rounds::{Job, Plan, Rounds};
-use crate::{Context, Error, Floats, Memory, Sent, Source, Tensor};
+use super::kept::Arrays;
+use super::{Encoder, Entry};
+use crate::codecs::{Codec, check_length};
+use crate::rounds::{RankState, RoundContext, Rounds};
+use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
 impl Encoder {
-    /// Whether the method has [rounds](crate::Rounds), which [`contribute`](Self::contribute) plays. One with
-    /// [`Feedback`](crate::Feedback) of its own in force has not.
-    pub fn has_rounds(&self) -> bool {
-        self.compressor.rounds().is_some() && !self.has_feedback()
+    /// Whether the tensor called `name` is encoded in [rounds](crate::Rounds) of all-reduce, by
+    /// [`contribute`](Self::contribute). A method with a [memory](crate::memories) of its own in force is not.
+    pub fn has_rounds(&self, name: &str) -> bool {
+        let Codec { spec, compressor } = self.codec_of(name);
+        let own = compressor.own_memory(spec.memory().is_some(), self.plain);
+        compressor.rounds().is_some() && own.is_none()
     }
 
     /// This rank's addend of a round of a method in [rounds](crate::Rounds), little-endian `f32`, in place of
     /// what `addend` held; false after the last round. Rounds of a step start at 0, which alone looks at the
-    /// gradient; `means` are those of the rounds before.
+    /// input; `means` are those of the rounds before.
     ///
     /// Between rounds other tensors may be encoded. A step that is not
     /// [concluded](Self::conclude) leaves its gradient in the residual.
@@ -24,26 +28,27 @@ impl Encoder {
     /// Those of [`encode`](Self::encode).
     ///
     /// # Panics
-    /// If the method has no rounds.
-    pub fn contribute(
+    /// If the tensor's method has no rounds.
+    pub fn contribute<'a>(
         &mut self,
         tensor: &Tensor,
         (step, round): (u64, usize),
-        gradient: Floats<'_>,
+        input: impl Into<Input<'a>>,
         means: &[f32],
         addend: &mut Vec<f32>,
     ) -> Result<bool, Error> {
-        assert!(self.has_rounds(), "the method has rounds");
+        assert!(self.has_rounds(tensor.name()), "tensor '{}' has no rounds", tensor.name());
         addend.clear();
         if round == 0 {
-            self.check(tensor, gradient)?;
-            self.correct(tensor, gradient)?;
+            let input = input.into();
+            self.check(tensor, input)?;
+            self.correct(tensor, input)?;
         }
         let context = self.context(tensor, step);
-        let (rounds, mut job) = self.job(tensor, &context)?;
-        let more = rounds.addend_len(&job.plan(), round).is_some();
+        let (rounds, mut state) = self.rank_state(tensor, &context)?;
+        let more = rounds.addend_len(&state.round_context(), round).is_some();
         if more {
-            rounds.contribute(round, means, &mut job, addend);
+            rounds.contribute(round, means, &mut state, addend);
         }
         Ok(more)
     }
@@ -61,11 +66,12 @@ impl Encoder {
     ) -> Result<Sent, Error> {
         check_length(tensor, out.len())?;
         let (context, rank) = (self.context(tensor, step), self.rank);
-        let (rounds, mut job) = self.job(tensor, &context)?;
-        let plan = Plan { context: &context, kept: job.kept, alone: false };
-        let expected: usize = (0..).map_while(|round| rounds.addend_len(&plan, round)).sum();
+        let (rounds, mut state) = self.rank_state(tensor, &context)?;
+        let round_context =
+            RoundContext { context: &context, kept: state.kept, single_rank: false };
+        let expected: usize = (0..).map_while(|at| rounds.addend_len(&round_context, at)).sum();
         let decoded = match means.len() == expected && means.iter().all(|x| x.is_finite()) {
-            true => rounds.decode_add(means, &plan, 1.0, job.workspace, out),
+            true => rounds.decode_add(means, &round_context, 1.0, state.workspace, out),
             false => Err(DecodeError::Corrupt("a mean is not finite, or not all are there")),
         };
         decoded.map_err(|source| Error::Message {
@@ -73,26 +79,27 @@ impl Encoder {
             rank,
             source,
         })?;
-        Ok(rounds.settle(means, &mut job))
+        Ok(rounds.settle(means, &mut state))
     }
 
-    /// Leaves the corrected gradient where [`job`](Self::job) finds it.
-    fn correct(&mut self, tensor: &Tensor, gradient: Floats<'_>) -> Result<(), Error> {
-        let memory = self.memory();
-        let kept = if memory.is_on() { &mut self.residuals } else { &mut self.gradients };
-        let fresh = !kept.contains_key(tensor.name());
-        let corrected = of_tensor(kept, "residual", tensor)?;
-        // Without error feedback the residual of the step before counts for nothing.
-        let memory = match memory {
-            Memory::None => Memory::Residual { beta: 0.0, gamma: 1.0 },
-            on => on,
-        };
-        match Source::new(gradient, memory, Some(corrected), &mut self.scratch) {
+    /// Leaves the corrected gradient where [`rank_state`](Self::rank_state) finds it.
+    fn correct(&mut self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
+        self.enter(tensor.name());
+        let Self { codecs, tensors, scratch, .. } = self;
+        let Entry { codec, kept, gradient, .. } =
+            tensors.get_mut(tensor.name()).expect("the tensor was entered");
+        let Codec { spec, compressor } = codecs.get(*codec);
+        let present = kept.present();
+        let arrays = kept.arrays_of(tensor, spec.memory(), false, &**compressor)?;
+        let (weights, corrected) = arrays.feedback.unwrap_or_else(|| {
+            gradient.resize(tensor.elements(), 0.0);
+            // The gradient of the step before counts for nothing.
+            (Residual { beta: 0.0, gamma: 1.0 }, gradient)
+        });
+        match Source::new(input.gradient, Some((weights, corrected)), scratch) {
             Ok(mut source) => source.take_blocks(|_, _| {}),
             Err(at) => {
-                if fresh {
-                    kept.remove(tensor.name());
-                }
+                kept.drop_new(present);
                 return Err(Error::non_finite(tensor.name(), at));
             }
         }
@@ -100,16 +107,23 @@ impl Encoder {
     }
 
     /// The method's rounds, and what this rank works on.
-    fn job<'a>(
+    fn rank_state<'a>(
         &'a mut self,
         tensor: &Tensor,
         context: &'a Context<'a>,
-    ) -> Result<(&'a dyn Rounds, Job<'a>), Error> {
-        let on = self.memory().is_on();
-        let Self { compressor, residuals, gradients, kept, workspace, .. } = self;
-        let kept = kept_of(&**compressor, kept, tensor)?;
-        let corrected = of_tensor(if on { residuals } else { gradients }, "residual", tensor)?;
+    ) -> Result<(&'a dyn Rounds, RankState<'a>), Error> {
+        self.enter(tensor.name());
+        let Self { codecs, tensors, workspace, .. } = self;
+        let Entry { codec, kept, gradient, .. } =
+            tensors.get_mut(tensor.name()).expect("the tensor was entered");
+        let Codec { spec, compressor } = codecs.get(*codec);
+        let Arrays { feedback, kept, .. } =
+            kept.arrays_of(tensor, spec.memory(), false, &**compressor)?;
+        let corrected = feedback.map(|(_, residual)| residual).unwrap_or_else(|| {
+            gradient.resize(tensor.elements(), 0.0);
+            gradient
+        });
         let rounds = compressor.rounds().expect("the method has rounds");
-        Ok((rounds, Job { corrected, kept, context, alone: false, workspace }))
+        Ok((rounds, RankState { corrected, kept, context, single_rank: false, workspace }))
     }
 }

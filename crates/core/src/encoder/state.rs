@@ -1,57 +1,76 @@
-//! What an encoder has accumulated, to go back to and to save.
+//! What an encoder keeps: copied to be taken back, saved and restored.
 
-use super::Encoder;
-use crate::{State, StateError};
+use super::kept::KINDS;
+use super::{Encoder, Entry};
+use crate::{Spec, State, StateError};
 
 impl Encoder {
-    /// Keeps a copy of the state, for [`go_back`](Self::go_back). One copy of all residuals; buffers are
-    /// reused from call to call.
-    pub fn remember(&mut self) {
-        let Self { residuals, velocities, kept, before, .. } = self;
-        for (now, before) in [residuals, velocities, kept].into_iter().zip(before) {
-            for (name, values) in now.iter() {
-                match before.get_mut(name) {
-                    Some(copy) => copy.clone_from(values),
-                    None => drop(before.insert(name.clone(), values.clone())),
+    /// Copies what is kept for every tensor, for [`rollback`](Self::rollback). The copies' buffers are reused
+    /// from call to call.
+    pub fn checkpoint(&mut self) {
+        for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
+            checkpoint.0.clone_from(&kept.0);
+        }
+    }
+
+    /// Takes back everything encoded since the last [`checkpoint`](Self::checkpoint), as if it had never been.
+    pub fn rollback(&mut self) {
+        for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
+            kept.0.clone_from(&checkpoint.0);
+        }
+    }
+
+    /// Adds all that is kept to `state`, under keys that start with `prefix`: of every tensor that was encoded or has
+    /// a spec of its own the spec as the setting `spec/NAME`, and the arrays `residual/NAME`, `velocity/NAME` and
+    /// `kept/NAME` that it has.
+    pub fn save(&self, prefix: &str, state: &mut State) {
+        for (name, entry) in &self.tensors {
+            let spec = self.codecs.get(entry.codec).spec.to_string();
+            state.set_setting(&format!("{prefix}spec/{name}"), spec);
+            for (kind, values) in KINDS.iter().zip(&entry.kept.0) {
+                if let Some(values) = values {
+                    state.set_floats(&format!("{prefix}{kind}/{name}"), values.clone());
                 }
             }
         }
     }
 
-    /// Takes back everything encoded since [`remember`](Self::remember), as if it had never been.
-    pub fn go_back(&mut self) {
-        let Self { residuals, velocities, kept, before, .. } = self;
-        for (now, before) in [residuals, velocities, kept].into_iter().zip(before) {
-            now.retain(|name, _| before.contains_key(name));
-            now.iter_mut().for_each(|(name, values)| values.clone_from(&before[name]));
-        }
-    }
-
-    /// Adds everything a restored encoder needs to `state`, under keys that start with `prefix`.
-    pub fn save(&self, prefix: &str, state: &mut State) {
-        state.set_setting(&format!("{prefix}spec"), self.spec.to_string());
-        let kinds =
-            [("residual", &self.residuals), ("velocity", &self.velocities), ("kept", &self.kept)];
-        for (kind, entries) in kinds {
-            for (name, values) in entries {
-                state.set_floats(&format!("{prefix}{kind}/{name}"), values.clone());
+    /// Takes back what [`save`](Self::save) wrote under the same prefix, in place of all that is kept. Specs stay as
+    /// they are configured: [assign](Self::assign) them before. After an error the encoder is as it was.
+    ///
+    /// # Errors
+    /// [`StateError::Mismatch`] where a tensor was saved with another spec than it has now, and
+    /// [`StateError::Missing`] where an array was saved without a spec. An array of the wrong size is refused when its
+    /// tensor is encoded next: only then is the size known.
+    pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
+        let specs = format!("{prefix}spec/");
+        for (name, saved) in state.settings_under(&specs) {
+            let configured = self.spec_of(name);
+            // A spec outside the registry has a text, but no text is read as it.
+            if saved != configured.to_string() && saved.parse::<Spec>().as_ref() != Ok(configured) {
+                return Err(StateError::Mismatch {
+                    key: format!("the compressor of tensor '{name}'"),
+                    found: saved.to_owned(),
+                    expected: configured.to_string(),
+                });
             }
         }
-    }
-
-    /// Takes back what [`save`](Self::save) wrote under the same prefix. After an error the
-    /// encoder is as it was. A residual of the wrong size is refused when its tensor is encoded
-    /// next: only then is the size known.
-    pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
-        state.expect_setting(&format!("{prefix}spec"), &self.spec.to_string())?;
-        let entries = |kind: &str| {
-            let under = format!("{prefix}{kind}/");
-            let entries = state.floats_under(&under);
-            entries.map(|(name, values)| (name.to_owned(), values.to_vec())).collect()
-        };
-        (self.residuals, self.velocities) = (entries("residual"), entries("velocity"));
-        self.kept = entries("kept");
-        self.before = Default::default();
+        let kinds = KINDS.map(|kind| format!("{prefix}{kind}/"));
+        for under in &kinds {
+            for (name, _) in state.floats_under(under) {
+                state.setting(&format!("{specs}{name}"))?;
+            }
+        }
+        for entry in self.tensors.values_mut() {
+            *entry = Entry { codec: entry.codec, ..Entry::default() };
+        }
+        for (at, under) in kinds.iter().enumerate() {
+            for (name, values) in state.floats_under(under) {
+                self.enter(name);
+                let entry = self.tensors.get_mut(name).expect("the tensor was entered");
+                entry.kept.0[at] = Some(values.to_vec());
+            }
+        }
         Ok(())
     }
 }

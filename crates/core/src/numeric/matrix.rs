@@ -123,7 +123,7 @@ pub fn normalise(column: &mut [f32]) {
     }
 }
 
-/// Replaces factors `A` of so many rows by `A·(AᵀA + λI)⁻¹`, where λ is `lambda` times the mean of the
+/// Replaces factors `A` with `rows` rows by `A·(AᵀA + λI)⁻¹`, where λ is `lambda` times the mean of the
 /// diagonal of `AᵀA`, by Cholesky's method in double precision. Zeros stay. There are at most [`MAX_RANK`] columns.
 pub fn regularised_inverse(factors: &mut [f32], rows: usize, lambda: f64) {
     let rank = factors.len().checked_div(rows).unwrap_or(0);

@@ -6,3 +6,4 @@ pub mod selection;
 pub mod sketch;
 pub mod svd;
 pub mod tails;
+pub(crate) mod take;

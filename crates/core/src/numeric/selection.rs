@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::{BLOCK, Rng, Source, Workspace};
+use crate::{BLOCK, Rng, Source};
 
 /// What separates the k largest absolute values from the rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,16 +15,33 @@ pub struct Threshold {
     pub ties: usize,
 }
 
+/// What a selection works with.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    /// A sample of the tensor, then the elements that may be the one looked for.
+    pub candidates: Vec<f32>,
+    /// Positions that the kernel finds beside the candidates; nobody looks at them.
+    positions: Vec<u32>,
+    /// How often each value of a digit occurs.
+    counts: Vec<u32>,
+}
+
 /// The k-th largest absolute value, `1 ≤ k ≤ source.len()`, exactly.
 ///
 /// A sample brackets it, and one pass over the tensor counts what lies above the bracket and gathers
 /// what lies within: some per cent of k elements, among which the value is selected. Where the sample
 /// misleads, because many values are equal or the tensor is ordered, radix selection follows.
-pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> Threshold {
+pub fn kth_largest(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> Threshold {
     assert!((1..=source.len()).contains(&k));
-    let Workspace { positions, values, words, .. } = workspace;
-    let (low, high) = bracket(source, k, values);
-    within(source, k, low, high, positions, values).unwrap_or_else(|| by_digits(source, k, words))
+    let Buffers { candidates, positions, counts } = buffers;
+    let (low, high) = bracket(source, k, candidates);
+    // More than there are in all likelihood, so that the buffers stop growing soon.
+    candidates.clear();
+    candidates.reserve(k + BLOCK);
+    positions.clear();
+    positions.reserve(2 * BLOCK);
+    within(source, k, low, high, positions, candidates)
+        .unwrap_or_else(|| by_digits(source, k, counts))
 }
 
 /// Bounds that hold the k-th largest absolute value in all likelihood: above `low`, at most `high`.
@@ -48,7 +65,7 @@ pub(super) fn evenly(source: &mut Source<'_>, values: &mut Vec<f32>) {
     evenly_of(source, 0, values);
 }
 
-/// The same of at least so many elements, or all.
+/// Like [`evenly`], with at least `least` elements, or all.
 pub(super) fn evenly_of(source: &mut Source<'_>, least: usize, values: &mut Vec<f32>) {
     let elements = source.len();
     sample(source, elements / SAMPLED, least.max(LEAST_BRACKET), values, |i, runs| {
@@ -106,7 +123,7 @@ fn nth_largest(values: &mut [f32], rank: usize) -> f32 {
 /// The first digit is the exponent and three bits of mantissa.
 const DIGITS: [Digit; 3] =
     [Digit { shift: 20, bits: 11 }, Digit { shift: 10, bits: 10 }, Digit { shift: 0, bits: 10 }];
-/// Counters are kept in so many copies, because runs of equal digits would wait for each other.
+/// Copies of the counters: increments of one counter in a row would have to wait for each other.
 const COPIES: usize = 4;
 
 /// A few bits of the pattern of an absolute value. Patterns order as the values do.
@@ -186,9 +203,9 @@ fn pattern(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff
 }
 
-/// Elements of a sample lie in runs of so many, a cache line.
+/// Elements of a sample lie in runs of this length, a cache line.
 const RUN: usize = 16;
-/// A sample holds one element of so many…
+/// A sample holds one of this number of elements…
 const SAMPLED: usize = 256;
 /// …but no fewer than this, to estimate by.
 const LEAST_SAMPLE: usize = 4096;
@@ -226,8 +243,8 @@ pub fn at_random(
     sample(source, size, least, values, |_, _| rng.below(runs) as usize);
 }
 
-/// Fills `values` with `size` elements or at least `least`, in runs; `place` says which run is the
-/// i-th of so many. A tensor of no more elements is taken whole.
+/// Fills `values` with `size` elements or at least `least`, in runs; `place` gives the index in the tensor of the
+/// i-th of n runs. A tensor of no more elements is taken whole.
 fn sample(
     source: &mut Source<'_>,
     size: usize,
@@ -249,15 +266,15 @@ fn sample(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Floats, Memory};
+    use crate::Floats;
 
     fn with_source<R>(values: &[f32], look: impl FnOnce(&mut Source<'_>) -> R) -> R {
         let mut scratch = vec![0.0; crate::SCRATCH];
-        look(&mut Source::new(Floats::F32(values), Memory::None, None, &mut scratch).unwrap())
+        look(&mut Source::new(Floats::F32(values), None, &mut scratch).unwrap())
     }
 
     fn exact(values: &[f32], k: usize) -> Threshold {
-        with_source(values, |source| kth_largest(source, k, &mut Workspace::default()))
+        with_source(values, |source| kth_largest(source, k, &mut Buffers::default()))
     }
 
     /// By sorting everything.

@@ -1,4 +1,4 @@
-//! Count sketches: a table of sums from which the heavy elements of a long vector can be told.
+//! Count sketches: a table of sums from which the elements of a long vector with large values can be found.
 //!
 //! Each row of the table adds every element, with a random sign, to a random one of its columns. The table
 //! of a sum is the sum of tables. An element is estimated by the median over rows of its column, signed:
@@ -64,7 +64,7 @@ impl CountSketch {
         }
     }
 
-    /// Hands over the estimates of so many elements, a block at a time with the offset of its first. `found` is
+    /// Calls `take` with the estimates of all elements, a block at a time with the offset of its first. `found` is
     /// working memory.
     pub fn estimates(
         &self,

@@ -3,7 +3,7 @@
 use gradwire_bits::kernels::{self, Side};
 
 use super::selection::Threshold;
-use crate::{BLOCK, Source, Workspace};
+use crate::{BLOCK, Source};
 
 /// The end of a tensor's distribution on one side of zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,57 +19,72 @@ pub struct Tail {
     pub mean: f32,
 }
 
+/// What the search for tails works with.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    /// A sample of the tensor, then the elements above zero that may belong to a tail.
+    above: Vec<f32>,
+    /// Those below zero.
+    below: Vec<f32>,
+    /// Bit patterns of absolute values, to select among.
+    patterns: Vec<u32>,
+    /// Positions that the kernel finds beside the elements; nobody looks at them.
+    positions: Vec<u32>,
+}
+
 /// Both tails of up to `k` elements each, exactly, in one pass over the tensor beside the sample: it
 /// gathers what lies beyond a bound that holds each tail in all likelihood. Where the sample misleads,
-/// because values are ordered or many are equal, a second pass gathers all of a sign.
-pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [Tail; 2] {
-    let Workspace { positions, values, words, others, .. } = workspace;
-    let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, values));
+/// because values are ordered or many are equal, a second pass collects all elements of a sign.
+pub fn tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
+    let Buffers { above, below, patterns, positions } = buffers;
+    let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, above));
     // More than a tail and its surroundings ever have, so that buffers stop growing soon.
     let room = (4 * k + source.len() / 16).min(source.len()) + BLOCK;
-    values.clear();
-    values.reserve(room);
-    others.clear();
-    others.reserve(room);
-    words.clear();
-    words.reserve(room);
-    gather(source, bounds, positions, [&mut *values, &mut *others]);
-    if (bounds[0] > 0.0 && values.len() < k) || (bounds[1] > 0.0 && others.len() < k) {
-        gather(source, [0.0; 2], positions, [&mut *values, &mut *others]);
+    above.clear();
+    above.reserve(room);
+    below.clear();
+    below.reserve(room);
+    patterns.clear();
+    patterns.reserve(room);
+    positions.clear();
+    positions.reserve(2 * BLOCK);
+    gather(source, bounds, positions, [&mut *above, &mut *below]);
+    if (bounds[0] > 0.0 && above.len() < k) || (bounds[1] > 0.0 && below.len() < k) {
+        gather(source, [0.0; 2], positions, [&mut *above, &mut *below]);
     }
-    [tail(Side::Above, k, values, words), tail(Side::Below, k, others, words)]
+    [tail(Side::Above, k, above, patterns), tail(Side::Below, k, below, patterns)]
 }
 
 /// Elements of a tail that a sample to estimate it by must hold, about: fewer scatter too much.
 const LEAST_TAIL: usize = 32;
 
-/// Estimates of both tails from a sample alone: its own tails of the same relative size.
-pub fn sampled_tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [Tail; 2] {
+/// Estimates of both tails from a sample only: its own tails of the same relative size.
+pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
     let elements = source.len();
-    let Workspace { values, words, others, .. } = workspace;
+    let Buffers { above, below, patterns, .. } = buffers;
     let least = LEAST_TAIL.saturating_mul(elements) / k.max(1);
-    super::selection::evenly_of(source, least, values);
-    let size = values.len();
+    super::selection::evenly_of(source, least, above);
+    let size = above.len();
     let k = ((k as u128 * size as u128 / elements.max(1) as u128) as usize).max(1);
-    others.clear();
-    others.extend(values.iter().filter(|x| **x < 0.0));
-    values.retain(|x| *x > 0.0);
-    [tail(Side::Above, k, values, words), tail(Side::Below, k, others, words)]
+    below.clear();
+    below.extend(above.iter().filter(|x| **x < 0.0));
+    above.retain(|x| *x > 0.0);
+    [tail(Side::Above, k, above, patterns), tail(Side::Below, k, below, patterns)]
 }
 
 /// Estimates of the absolute values that a fraction of the elements at or above zero reaches, and that
 /// the same fraction of those below does, as limits to be exceeded. Infinite for a side with nothing
 /// but zeros in the sample; at least one element of the sample is beyond any other.
-pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, workspace: &mut Workspace) -> [f32; 2] {
-    let Workspace { values, others, .. } = workspace;
+pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut Buffers) -> [f32; 2] {
+    let Buffers { above, below, .. } = buffers;
     // Either side has about half of the elements.
     let least = (2.0 * LEAST_TAIL as f64 / ratio) as usize;
-    super::selection::evenly_of(source, least, values);
-    others.clear();
-    others.reserve(values.len());
-    others.extend(values.iter().filter(|x| **x < 0.0).map(|x| -x));
-    values.retain(|x| *x >= 0.0);
-    [values, others].map(|side| {
+    super::selection::evenly_of(source, least, above);
+    below.clear();
+    below.reserve(above.len());
+    below.extend(above.iter().filter(|x| **x < 0.0).map(|x| -x));
+    above.retain(|x| *x >= 0.0);
+    [above, below].map(|side| {
         let count = ((ratio * side.len() as f64).round() as usize).clamp(1, side.len().max(1));
         if !side.iter().any(|x| *x > 0.0) {
             return f32::INFINITY;
@@ -118,16 +133,16 @@ fn gather(
 }
 
 /// The tail among gathered values, which hold it whole.
-fn tail(side: Side, k: usize, values: &[f32], words: &mut Vec<u32>) -> Tail {
+fn tail(side: Side, k: usize, values: &[f32], patterns: &mut Vec<u32>) -> Tail {
     let count = k.min(values.len());
     if count == 0 {
         let threshold = Threshold { value: f32::MAX, equal: 0, ties: 0 };
         return Tail { side, threshold, count, mean: 0.0 };
     }
     // Patterns of absolute values order as the values do.
-    words.clear();
-    words.extend(values.iter().map(|x| x.to_bits() & 0x7fff_ffff));
-    let (_, &mut pattern, _) = words.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
+    patterns.clear();
+    patterns.extend(values.iter().map(|x| x.to_bits() & 0x7fff_ffff));
+    let (_, &mut pattern, _) = patterns.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
     let value = f32::from_bits(pattern);
     let (mut larger, mut equal, mut sum) = (0, 0, 0.0);
     for x in values.iter().map(|x| x.abs()) {
@@ -144,13 +159,12 @@ fn tail(side: Side, k: usize, values: &[f32], words: &mut Vec<u32>) -> Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Floats, Memory, Rng};
+    use crate::{Floats, Rng};
 
     fn both(values: &[f32], k: usize) -> [Tail; 2] {
         let mut scratch = vec![0.0; crate::SCRATCH];
-        let mut source =
-            Source::new(Floats::F32(values), Memory::None, None, &mut scratch).unwrap();
-        tails(&mut source, k, &mut Workspace::default())
+        let mut source = Source::new(Floats::F32(values), None, &mut scratch).unwrap();
+        tails(&mut source, k, &mut Buffers::default())
     }
 
     /// By sorting everything.
@@ -212,10 +226,9 @@ mod tests {
         let values: Vec<f32> =
             words.iter().map(|&word| word as i32 as f32 / (1u32 << 31) as f32).collect();
         let mut scratch = vec![0.0; crate::SCRATCH];
-        let mut source =
-            Source::new(Floats::F32(&values), Memory::None, None, &mut scratch).unwrap();
+        let mut source = Source::new(Floats::F32(&values), None, &mut scratch).unwrap();
         // The upper tenth of a uniform distribution on [-1, 1).
-        for tail in sampled_tails(&mut source, 30_000, &mut Workspace::default()) {
+        for tail in sampled_tails(&mut source, 30_000, &mut Buffers::default()) {
             assert!((tail.threshold.value - 0.8).abs() < 0.05, "{tail:?}");
             assert!((tail.mean - 0.9).abs() < 0.03, "{tail:?}");
         }

@@ -9,11 +9,10 @@
 //! | `compress` Q | [`Compressor::encode`](crate::Compressor::encode) |
 //! | `decompress` Q⁻¹ | [`Compressor::decode_add`](crate::Compressor::decode_add), which adds instead of storing |
 //! | `ctx` | [`Context`](crate::Context): shape, seed, step and rank; anything else is in the message |
-//! | `memory_compensate` φ = β·m + γ·g | [`Source`](crate::Source), which shows the sum block by block; β and γ are in [`Memory`](crate::Memory). By itself: [`memory_compensate`] |
+//! | `memory_compensate` φ = β·m + γ·g | [`Source`](crate::Source), which shows the sum block by block; β and γ are in [`Residual`](crate::Residual). By itself: [`memory_compensate`] |
 //! | `memory_update` ψ = φ − decoded | what the closure of [`Source::take`](crate::Source::take) leaves in its block. By itself: [`memory_update`] |
-//! | φ and ψ of a method's own | [`Feedback`](crate::Feedback), by [`Compressor::feedback`](crate::Compressor::feedback); momenta that are here already: [`Compressor::memory`](crate::Compressor::memory) |
-//! | `aggregate` Agg | the weighted mean, then [`Compressor::aggregate`](crate::Compressor::aggregate). By itself: [`aggregate`] |
-//! | Agg of a method's own | [`Combine`](crate::Combine), by [`Compressor::combine`](crate::Compressor::combine), in place of the mean |
+//! | φ and ψ of a method's own | [`Memory`](crate::Memory), by [`Compressor::memory`](crate::Compressor::memory) |
+//! | `aggregate` Agg | the weighted mean, then [`Compressor::aggregate`](crate::Compressor::aggregate) |
 //! | communication strategy | [`Aggregation`](crate::Aggregation) |
 //! | `quantize`, `dequantize` | [`quantize`], [`dequantize`] to evenly spaced [`Grid`] numbers |
 //! | `sparsify`, `desparsify` | [`sparsify`], [`desparsify`] by a [`Selection`] |
@@ -50,7 +49,7 @@ mod pack;
 mod quantize;
 mod sparsify;
 
-pub use memory::{aggregate, memory_compensate, memory_update};
+pub use memory::{memory_compensate, memory_update};
 pub use pack::{
     pack, pack_positions, packed_len, packed_most, packed_positions_len, unpack, unpack_positions,
 };

@@ -3,8 +3,8 @@
 use gradwire_bits::varint;
 
 use crate::DecodeError;
-use crate::compressors::sparsification::positions::{self, Code};
-use crate::compressors::symbols::Alphabet;
+use crate::wire::positions::{self, Code};
+use crate::wire::symbols::Alphabet;
 
 /// Appends symbols of an alphabet of 2 to 2¹⁶, each in ⌈log2 alphabet⌉ bits, from the lowest bit of a byte up; the last
 /// byte is padded with zeros.
@@ -15,7 +15,7 @@ pub fn pack(symbols: &[u16], alphabet: usize, message: &mut Vec<u8>) {
     of(alphabet).put_fixed(symbols, message);
 }
 
-/// Reads so many symbols off the front of a message, in place of what `symbols` held.
+/// Reads `count` symbols off the front of a message, in place of what `symbols` held.
 ///
 /// # Errors
 /// If the bytes end too early, a symbol is not of the alphabet, or padding is not zero.
@@ -31,12 +31,12 @@ pub fn unpack(
     of(alphabet).take_fixed(message, count, symbols)
 }
 
-/// The bytes that so many symbols take.
+/// The bytes that `count` symbols take.
 pub fn packed_len(count: usize, alphabet: usize) -> usize {
     of(alphabet).max_len(count)
 }
 
-/// The most symbols that so many bytes hold: the inverse of [`packed_len`].
+/// The most symbols that fit in `len` bytes: the inverse of [`packed_len`].
 pub fn packed_most(len: usize, alphabet: usize) -> usize {
     of(alphabet).max_elements(len)
 }
@@ -46,7 +46,7 @@ fn of(symbols: usize) -> Alphabet {
     Alphabet::new(symbols, false)
 }
 
-/// Appends increasing positions in a tensor of so many elements, at most 2³² − 1: a byte that names their code, how
+/// Appends increasing positions in a tensor of `elements` elements, at most 2³² − 1: a byte that names their code, how
 /// many there are as varint, and the shortest of a bitmap, a Rice code and 32 bits each.
 pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>) {
     let code = Code::shortest(positions, elements);
@@ -54,7 +54,7 @@ pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>)
     code.encode(positions, elements, message);
 }
 
-/// Reads positions in a tensor of so many elements off the front of a message, in place of what `positions` held:
+/// Reads positions in a tensor of `elements` elements off the front of a message, in place of what `positions` held:
 /// increasing, and all in the tensor.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ pub fn unpack_positions(
     code.take(message, count as usize, elements, positions)
 }
 
-/// The most bytes that up to so many positions in a tensor of so many elements take.
+/// The most bytes that up to `count` positions in a tensor of `elements` elements take.
 pub fn packed_positions_len(count: usize, elements: usize) -> usize {
     1 + varint::len(count as u64) + Code::shortest_max_len(count, elements)
 }

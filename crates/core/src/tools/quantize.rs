@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Levels};
 
-use crate::compressors::{fields, levels};
+use crate::wire::{fields, levels};
 use crate::{DecodeError, Rng};
 
 /// The numbers −n·step … n·step.
@@ -18,7 +18,7 @@ impl Grid {
     pub const MOST: u16 = 32_767;
 
     /// `each_side` numbers on either side of zero, the last of which is `largest`, to rounding and not above
-    /// what is finite. Where numbers would lie too close for `f32` to tell apart (a step below about 3·10⁻³⁹)
+    /// what is finite. Where numbers would be too close for `f32` to distinguish (a step below about 3·10⁻³⁹)
     /// all are zero.
     ///
     /// # Panics
@@ -158,7 +158,7 @@ mod tests {
         let mut out = [0.0; 2];
         dequantize(&symbols, grid, 1.0, &mut out);
         assert!(out.iter().chain(&values).all(|x| x.is_finite()));
-        // Too close to tell apart: everything stays behind.
+        // Too close to distinguish: everything is left.
         let mut tiny = [1e-40];
         quantize(&mut tiny, Grid::up_to(1e-40, 7), Rounding::Nearest, &mut symbols);
         assert_eq!((tiny[0], symbols[2]), (1e-40, 7));

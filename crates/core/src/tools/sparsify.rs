@@ -2,13 +2,13 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::compressors::sparsification::topk;
+use crate::numeric::take;
 use crate::{Source, Workspace};
 
 /// Which elements are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Selection {
-    /// So many of the largest absolute values; of equal ones those that come first.
+    /// This number of the largest absolute values; of equal ones those that come first.
     Largest(usize),
     /// Those whose absolute value is above a number.
     Above(f32),
@@ -24,7 +24,7 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
     let above = match selection {
         // Nothing is larger than all that is finite.
         Selection::Largest(0) => f32::MAX,
-        Selection::Largest(k) => return topk::take_largest(source, k.min(source.len()), workspace),
+        Selection::Largest(k) => return take::take_largest(source, k.min(source.len()), workspace),
         Selection::Above(above) => above,
     };
     let Workspace { positions, values, .. } = workspace;
@@ -53,13 +53,13 @@ pub fn desparsify(positions: &[u32], values: &[f32], weight: f32, out: &mut [f32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Floats, Memory, SCRATCH};
+    use crate::{Floats, Residual, SCRATCH};
 
     fn sparsified(gradient: &[f32], selection: Selection) -> (Vec<u32>, Vec<f32>, Vec<f32>) {
         let (mut residual, mut scratch) = (vec![0.0; gradient.len()], [0.0; SCRATCH]);
         let floats = Floats::F32(gradient);
         let mut source =
-            Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch).unwrap();
+            Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch).unwrap();
         // What was there before does not count.
         let mut workspace =
             Workspace { positions: vec![9], values: vec![9.0], ..Workspace::default() };
@@ -92,7 +92,7 @@ mod tests {
         let (mut residual, mut scratch) = ([0.0; 3], [0.0; SCRATCH]);
         let floats = Floats::F32(&[5.0, 1.0, 7.0]);
         let mut source =
-            Source::new(floats, Memory::RESIDUAL, Some(&mut residual), &mut scratch).unwrap();
+            Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch).unwrap();
         let mut workspace = Workspace::default();
         sparsify(&mut source, Selection::Above(2.0), &mut workspace);
         give_back(&mut source, &workspace.positions, &[0.5, -0.5]);

@@ -1,19 +1,19 @@
-//! Compressors in no registry, with φ and ψ, or Agg, of their own.
+//! Compressors in no registry, with memories of their own: φ and ψ of the GRACE survey's Algorithm 1.
 
 use std::sync::Arc;
 
-use gradwire::registry::Guarantees;
+use gradwire::memories::{Encoding, Step};
+use gradwire::parameters::Value;
 use gradwire::{
-    Aggregation, Combine, Compressor, Context, DecodeError, Element, Encoded, Entry, Family,
-    Feedback, Gathered, Rounds, Sent, Source, Spec, Workspace, tools,
+    Compressor, Context, DecodeError, Element, Entry, Family, Floats, Guarantees, Memory,
+    NonFinite, Residual, Rounds, Sent, Source, Spec, Workspace, tools,
 };
 
-/// A registered compressor with other parts.
+/// A registered compressor with another memory.
 #[derive(Debug)]
 struct Custom {
     inner: Arc<dyn Compressor>,
-    feedback: Option<Arc<dyn Feedback>>,
-    combine: Option<Arc<dyn Combine>>,
+    memory: Arc<dyn Memory>,
 }
 
 impl Compressor for Custom {
@@ -46,20 +46,8 @@ impl Compressor for Custom {
         self.inner.max_elements(message_len)
     }
 
-    fn feedback(&self) -> Option<&dyn Feedback> {
-        self.feedback.as_deref()
-    }
-
-    fn combine(&self) -> Option<&dyn Combine> {
-        self.combine.as_deref()
-    }
-
-    fn kept_len(&self, shape: &[usize]) -> usize {
-        self.inner.kept_len(shape)
-    }
-
-    fn keeps_squares(&self) -> bool {
-        self.inner.keeps_squares()
+    fn memory(&self) -> Option<&dyn Memory> {
+        Some(&*self.memory)
     }
 
     fn rounds(&self) -> Option<&dyn Rounds> {
@@ -71,11 +59,95 @@ impl Compressor for Custom {
     }
 }
 
+/// What became of a tensor, for ψ: all three slices have the tensor's length.
+struct Encoded<'a> {
+    gradient: &'a [f32],
+    /// What was compressed, φ(m, g).
+    compensated: &'a [f32],
+    /// What the message fails to carry of it.
+    left: &'a [f32],
+    /// The elements that the message carried; `None` where it carried all.
+    positions: Option<&'a [u32]>,
+}
+
+/// φ and ψ, by default those of equation 5: the plain residual.
+trait Functions: std::fmt::Debug + Send + Sync {
+    fn compensate(&self, memory: &[f32], gradient: &[f32], _step: u64, compensated: &mut [f32]) {
+        tools::memory_compensate(memory, gradient, [1.0, 1.0], compensated);
+    }
+
+    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>) {
+        memory.copy_from_slice(encoded.left);
+    }
+}
+
+/// `g̃ = Q(φ(m, g))`, then `m ← ψ(m, g, g̃)`.
+#[derive(Debug)]
+struct Grace<F>(F);
+
+#[derive(Debug, Default)]
+struct Buffers {
+    gradient: Vec<f32>,
+    compensated: Vec<f32>,
+    left: Vec<f32>,
+    next: Vec<f32>,
+    kept: Vec<f32>,
+}
+
+impl<F: Functions> Memory for Grace<F> {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+        let mut buffers = std::mem::take(encoding.buffers::<Buffers>());
+        let encoded = self.encode_with(&mut buffers, step, encoding);
+        *encoding.buffers() = buffers;
+        encoded
+    }
+}
+
+impl<F: Functions> Grace<F> {
+    fn encode_with(
+        &self,
+        buffers: &mut Buffers,
+        step: Step<'_>,
+        encoding: &mut Encoding<'_>,
+    ) -> Result<Sent, NonFinite> {
+        let Step { input, feedback, kept, scratch, .. } = step;
+        let (_, memory) = feedback.expect("it is error feedback");
+        let Buffers { gradient, compensated, left, next, kept: kept_before } = buffers;
+        gradient.clear();
+        Source::new(input.gradient, None, scratch)?
+            .peek_blocks(|_, block| gradient.extend_from_slice(block));
+        compensated.resize(memory.len(), 0.0);
+        self.0.compensate(memory, gradient, encoding.context().step, compensated);
+        left.clear();
+        left.resize(memory.len(), 0.0);
+        kept_before.clear();
+        kept_before.extend_from_slice(kept);
+        let feedback = Some((Residual::PLAIN, &mut left[..]));
+        let source = Source::new(Floats::F32(compensated), feedback, scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(&mut *kept));
+
+        let positions = (sent == Sent::Positions).then(|| encoding.positions());
+        next.clear();
+        next.extend_from_slice(memory);
+        self.0.update(next, &Encoded { gradient, compensated, left, positions });
+        if let Err(error) = finite(next, scratch) {
+            kept.copy_from_slice(kept_before);
+            return Err(error);
+        }
+        memory.copy_from_slice(next);
+        Ok(sent)
+    }
+}
+
+fn finite(values: &[f32], scratch: &mut [f32]) -> Result<(), NonFinite> {
+    Source::new(Floats::F32(values), None, scratch).map(|_| ())
+}
+
 /// Equation 5, which the defaults are.
 #[derive(Debug)]
 struct Plain;
 
-impl Feedback for Plain {}
+impl Functions for Plain {}
 
 /// φ = m + g/(k + 1) in step k; ψ = left + μ·g̃: what was sent comes back with the factor μ.
 #[derive(Debug)]
@@ -84,21 +156,15 @@ struct Momentum(f32);
 /// The factor of what was sent.
 pub(crate) const MOMENTUM: f32 = 0.5;
 
-impl Feedback for Momentum {
-    fn compensate(
-        &self,
-        memory: &[f32],
-        gradient: &[f32],
-        context: &Context<'_>,
-        compensated: &mut [f32],
-    ) {
-        let gamma = 1.0 / (context.step + 1) as f32;
+impl Functions for Momentum {
+    fn compensate(&self, memory: &[f32], gradient: &[f32], step: u64, compensated: &mut [f32]) {
+        let gamma = 1.0 / (step + 1) as f32;
         tools::memory_compensate(memory, gradient, [1.0, gamma], compensated);
     }
 
-    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>, _: &Context<'_>) {
-        for (at, m) in memory.iter_mut().enumerate() {
-            *m = encoded.left[at] + self.0 * encoded.decoded(at);
+    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>) {
+        for ((m, left), c) in memory.iter_mut().zip(encoded.left).zip(encoded.compensated) {
+            *m = left + self.0 * (c - left);
         }
     }
 }
@@ -107,8 +173,8 @@ impl Feedback for Momentum {
 #[derive(Debug)]
 struct Masked;
 
-impl Feedback for Masked {
-    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>, _: &Context<'_>) {
+impl Functions for Masked {
+    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>) {
         for ((m, c), g) in memory.iter_mut().zip(encoded.compensated).zip(encoded.gradient) {
             *m = c + g;
         }
@@ -123,39 +189,9 @@ impl Feedback for Masked {
 #[derive(Debug)]
 struct Steep;
 
-impl Feedback for Steep {
-    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>, _: &Context<'_>) {
+impl Functions for Steep {
+    fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>) {
         memory.iter_mut().zip(encoded.gradient).for_each(|(m, g)| *m = g * f32::MAX);
-    }
-}
-
-/// Of an odd number of ranks the one in the middle, element by element.
-#[derive(Debug)]
-struct Median;
-
-impl Combine for Median {
-    fn combine(&self, gathered: &Gathered<'_>, workspace: &mut Workspace, combined: &mut [f32]) {
-        let column = &mut workspace.values;
-        for (element, median) in combined.iter_mut().enumerate() {
-            column.clear();
-            column.extend(gathered.column(element));
-            column.sort_unstable_by(f32::total_cmp);
-            *median = column[column.len() / 2];
-        }
-    }
-}
-
-/// Who takes part, in which order and by how much: each rank's number and weight, those before it eightfold.
-#[derive(Debug)]
-struct Roll;
-
-impl Combine for Roll {
-    fn combine(&self, gathered: &Gathered<'_>, _: &mut Workspace, combined: &mut [f32]) {
-        for (element, roll) in combined.iter_mut().enumerate() {
-            for (x, weight) in gathered.column(element).zip(gathered.weights()) {
-                *roll = 8.0 * *roll + (x + weight);
-            }
-        }
     }
 }
 
@@ -165,9 +201,10 @@ const fn entry(id: &'static str, build: Build) -> Entry {
         summary: "a registered compressor with other parts",
         formula: "that of the other",
         family: Family::Hybrid,
-        aggregation: Aggregation::Gather,
+        sparse: false,
         error_feedback: true,
         parameters: &[],
+        examples: &[],
         reference: "this file",
         payload: "that of the other",
         guarantees: Guarantees { unbiased: false, lossless: false },
@@ -175,21 +212,17 @@ const fn entry(id: &'static str, build: Build) -> Entry {
     }
 }
 
-type Build = fn(&gradwire::registry::Values<'_>) -> Arc<dyn Compressor>;
+type Build = fn(&[Value]) -> Arc<dyn Compressor>;
 
-fn fed(inner: &str, feedback: impl Feedback + 'static) -> Arc<dyn Compressor> {
-    Arc::new(Custom { inner: compressor(inner), feedback: Some(Arc::new(feedback)), combine: None })
-}
-
-fn combined(combine: impl Combine + 'static) -> Arc<dyn Compressor> {
-    Arc::new(Custom { inner: compressor("none"), feedback: None, combine: Some(Arc::new(combine)) })
+fn fed(inner: &str, functions: impl Functions + 'static) -> Arc<dyn Compressor> {
+    Arc::new(Custom { inner: compressor(inner), memory: Arc::new(Grace(functions)) })
 }
 
 fn compressor(text: &str) -> Arc<dyn Compressor> {
     text.parse::<Spec>().unwrap().compressor()
 }
 
-/// Registered compressors, and the same with the defaults of [`Feedback`].
+/// Registered compressors, and the same with the defaults of [`Functions`].
 pub(crate) fn plain() -> Vec<(&'static str, Spec)> {
     static ENTRIES: [Entry; 6] = [
         entry("3lc:s=1.75", |_| fed("3lc:s=1.75", Plain)),
@@ -197,7 +230,7 @@ pub(crate) fn plain() -> Vec<(&'static str, Spec)> {
         entry("onebit", |_| fed("onebit", Plain)),
         entry("sbc:p=0.1", |_| fed("sbc:p=0.1", Plain)),
         entry("qsgd:ef=on", |_| fed("qsgd", Plain)),
-        Entry { aggregation: Aggregation::Rounds, ..entry("powersgd", |_| fed("powersgd", Plain)) },
+        entry("powersgd", |_| fed("powersgd", Plain)),
     ];
     ENTRIES.iter().map(|entry| (entry.id, Spec::of(entry))).collect()
 }
@@ -219,19 +252,6 @@ pub(crate) fn masked() -> Spec {
 
 /// [`Steep`], around a method that keeps more than a memory.
 pub(crate) fn steep() -> Spec {
-    static ENTRY: Entry = entry("variance-steep", |_| fed("variance", Steep));
-    Spec::of(&ENTRY)
-}
-
-/// A [`Median`] of messages that would add.
-pub(crate) fn median() -> Spec {
-    static ENTRY: Entry =
-        Entry { aggregation: Aggregation::Linear, ..entry("median", |_| combined(Median)) };
-    Spec::of(&ENTRY)
-}
-
-/// A [`Roll`] of uncompressed gradients.
-pub(crate) fn roll() -> Spec {
-    static ENTRY: Entry = entry("roll", |_| combined(Roll));
+    static ENTRY: Entry = entry("powersgd-steep", |_| fed("powersgd", Steep));
     Spec::of(&ENTRY)
 }

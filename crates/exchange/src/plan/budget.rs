@@ -51,7 +51,7 @@ const LEAST: f64 = 1e-4;
 /// the length that messages are joined with.
 const MESSAGE_BITS: f64 = 104.0;
 
-/// The shortest delay with which there are at most so many rounds in `span` steps, if there can be any.
+/// The shortest delay with which there are at most `rounds` rounds in `span` steps; `None` for less than one round.
 fn delay(span: u64, rounds: f64) -> Option<u64> {
     (rounds >= 1.0).then(|| span.div_ceil((rounds as u64).min(span)))
 }
@@ -68,7 +68,7 @@ fn round_bits(course: Course<'_>, p: f64, value_bits: f64) -> f64 {
         + 8.0 * course.headers as f64
 }
 
-/// The most bits that a Golomb code takes for so many positions, with the parameter b that suits them
+/// The most bits that a Golomb code takes for `kept` positions, with the parameter b that suits them
 /// best: b + 1 each, and the quotients, which cannot add up to more than elements / 2^b.
 fn longest_positions(kept: f64, elements: f64) -> f64 {
     let with = |b: i32| kept * f64::from(b + 1) + (elements / 2f64.powi(b)).floor();

@@ -7,7 +7,7 @@
 //! | `none until 100 then topk` | another from step 100 on |
 //! | `sbc2 until drop then sbc1` | another from the first drop of the learning rate on |
 //! | `none until 0.1 then topk` | a warm-up without compression |
-//! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that moves to its value, in eight equal ratios, over a part of the steps, or over so many |
+//! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that moves to its value, in eight equal ratios, over a part of the steps or a number of steps |
 //! | `sbc within 2MB` | delay and sparsity such that a worker sends two megabytes over the run |
 //!
 //! The stages of one plan are of one compressor with different parameters, and residuals are carried over; but
@@ -18,7 +18,7 @@
 //! section III) saw: communication delay serves better while the learning rate is high, gradient
 //! sparsity after it has dropped. Until the first drop the spec's own sparsity is kept and rounds are
 //! as far apart as these steps' share of the budget asks; from then on every step is a round if it can
-//! be, and sparsity is what is left. Messages are counted at the most that so many positions can
+//! be, and sparsity is what is left. Messages are counted at the most that their positions can
 //! take, headers included, so a compressor that sends exactly the ratio asked for stays within the
 //! budget; with a part of the workers in each round, on average.
 
@@ -116,9 +116,9 @@ pub struct Course<'a> {
     pub steps: u64,
     /// The steps at which the learning rate drops, ascending.
     pub drops: &'a [u64],
-    /// Elements of each tensor that travels compressed.
+    /// Elements of each tensor that is compressed.
     pub compressed: &'a [usize],
-    /// Elements of each tensor that travels uncompressed.
+    /// Elements of each tensor that is sent uncompressed.
     pub raw: &'a [usize],
     /// How often a worker sends its messages in a round, on average: to so many receivers, in so
     /// many of the rounds.

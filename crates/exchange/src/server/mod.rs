@@ -15,25 +15,22 @@
 //! those; later ones are dropped and counted, and what their messages carried is lost. Pulls go to
 //! all, and a late worker applies them in order.
 //!
-//! For a compressor that [combines](gradwire::Combine) workers in place of averaging them a server holds what every
-//! push for a tensor decodes to, `n` times the largest.
-//!
-//! Workers may also go at their own pace (`mode=async`), or within some steps of each other (`stale=S`): then
+//! A server may also be asynchronous (`mode=async`), or bound the staleness of its workers (`stale=S`): then
 //! pushes are applied one by one as they come, and every worker has pulls of its own, the change since its last.
-//! A server holds a pull back while its worker is too far ahead of the slowest.
+//! A server holds a pull back while its worker is more than S steps ahead of the slowest.
 //!
 //! This is the system of 3LC (Lim, Andersen, Kaminsky, 2019, section 2), in which the same scheme
 //! compresses pushes and pulls.
 
-mod end;
-mod paced;
 mod pulls;
+mod service;
 mod slot;
+mod staleness;
 mod worker;
 
 use gradwire::Tensor;
 
-pub use end::{Server, ServerReport};
+pub use service::{Server, ServerReport};
 pub use worker::Worker;
 
 use crate::{ExchangeError, Operation};

@@ -4,14 +4,11 @@ use std::time::Instant;
 
 use gradwire::Tensor;
 
-use crate::policy::Route;
-
 /// A tensor that a server holds.
 pub(super) struct Slot {
     /// Its position in the model.
     pub(super) index: usize,
     pub(super) tensor: Tensor,
-    pub(super) route: Route,
     pub(super) parameters: Vec<f32>,
     /// The last step that is in the parameters.
     done: Option<u64>,
@@ -40,15 +37,9 @@ pub(super) enum Outcome {
 }
 
 impl Slot {
-    pub(super) fn new(
-        index: usize,
-        tensor: Tensor,
-        route: Route,
-        parameters: Vec<f32>,
-        workers: usize,
-    ) -> Self {
+    pub(super) fn new(index: usize, tensor: Tensor, parameters: Vec<f32>, workers: usize) -> Self {
         let pushes = (0..workers).map(|_| Push::default()).collect();
-        Self { index, tensor, route, parameters, done: None, since: None, pushes }
+        Self { index, tensor, parameters, done: None, since: None, pushes }
     }
 
     /// Keeps a worker's push for `step` if it is still wanted; `message` is swapped for a used
@@ -124,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_step_takes_the_first_pushes_and_drops_the_rest() {
-        let mut slot = Slot::new(0, Tensor::new("w", &[1]), Route::Push, vec![0.0], 3);
+        let mut slot = Slot::new(0, Tensor::new("w", &[1]), vec![0.0], 3);
         let push = |slot: &mut Slot, worker, step| {
             slot.push(worker, step, &mut vec![worker as u8, step as u8], 2)
         };

@@ -1,36 +1,35 @@
-//! The worker's end.
+//! A worker of the parameter server.
 
 use std::time::Instant;
 
-use gradwire::{State, Tensor};
+use gradwire::{Floats, Input, State, Tensor};
 
-use super::end::encode_begin;
 use super::pulls::Pulls;
+use super::service::encode_begin;
 use super::{assign, unexpected};
-use crate::codec::{Carried, Phases, Receiver, Sender, routes};
-use crate::exchange::{timed, worked};
-use crate::policy::Route;
-use crate::setup::check_lengths;
+use crate::codecs::Codecs;
+use crate::control::{Channel, Control, Task};
+use crate::group_config::check_lengths;
+use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
-    Exchange, ExchangeError, Header, Operation, Pace, Phase, Setup, Shares, StepReport, Strategy,
-    Transport, agreement, digest, report,
+    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Header, Operation, Participation,
+    Phase, StepInput, StepReport, Synchronization, Transport,
 };
 
-/// A worker's end of the parameter server.
+/// A worker of the parameter server.
 pub struct Worker {
     transport: Box<dyn Transport>,
     tensors: Vec<Tensor>,
-    routes: Vec<Route>,
     /// Of each tensor, the rank of its server.
     homes: Vec<usize>,
     /// The servers' ranks, in any order.
     servers: Vec<usize>,
     workers: usize,
     backups: usize,
-    pace: Pace,
-    sender: Sender,
-    receiver: Receiver,
+    synchronization: Synchronization,
+    push_codecs: Codecs,
+    pull_codecs: Codecs,
     pulls: Pulls,
     /// Of each tensor, whether the step's pull is in the parameters.
     applied: Vec<bool>,
@@ -38,8 +37,7 @@ pub struct Worker {
     /// The last step that is in the parameters, or in progress.
     step: u64,
     exchange: String,
-    shares: Shares,
-    carried: Carried,
+    shares: Participation,
 }
 
 impl Worker {
@@ -49,48 +47,45 @@ impl Worker {
     /// `Config` if the setup cannot work or is not that of the other ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
-        setup: &Setup<'_>,
+        setup: &GroupConfig<'_>,
     ) -> Result<Self, ExchangeError> {
-        setup.join(&mut *transport)?;
-        let Strategy::ParameterServer { servers, backups, pace } = setup.strategy else {
-            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.strategy)));
+        setup.join(&mut *transport, "")?;
+        let Exchange::ParameterServer { servers, backups, synchronization } = setup.exchange else {
+            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.exchange)));
         };
         let (rank, workers) = (transport.rank(), setup.workers);
         let homes = assign(setup.tensors, servers);
         Ok(Self {
             transport,
             tensors: setup.tensors.to_vec(),
-            routes: routes(setup.policy, setup.tensors),
             homes: homes.into_iter().map(|home| home + workers).collect(),
             servers: (workers..workers + servers).collect(),
             workers,
             backups,
-            pace,
-            sender: Sender::new(Phases::of_pushes(setup.policy), setup, rank),
-            receiver: Receiver::new(Phases::of_pulls(setup.policy), setup.seed),
+            synchronization,
+            push_codecs: Codecs::of_pushes(setup, rank),
+            pull_codecs: Codecs::of_pulls(setup, rank),
             pulls: Pulls::new(setup.tensors.len()),
             applied: vec![false; setup.tensors.len()],
             message: Vec::new(),
             step: 0,
-            exchange: format!("{} with {workers} workers", setup.strategy),
+            exchange: format!("{} with {workers} workers", setup.exchange),
             shares: setup.shares.clone(),
-            carried: Carried::new(setup.tensors.len()),
         })
     }
 
     fn run_step(
         &mut self,
-        learning_rate: f32,
-        gradients: &[Vec<f32>],
+        input: StepInput<'_>,
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let step = self.step;
         self.poll()?;
-        self.carried.clear();
+        (0..self.tensors.len()).for_each(|index| self.push_codecs.begin(index, step));
         let takes_part = self.shares.takes_part(self.transport.rank(), step);
         if takes_part && self.pulls.complete() != Some(step as u32) {
-            self.push(learning_rate, gradients, report)?;
+            self.push(input, report)?;
         }
         self.pull(step, parameters, report)?;
         self.poll()?;
@@ -105,14 +100,9 @@ impl Worker {
     }
 
     /// Pushes from the last tensor to the first what the servers still want.
-    fn push(
-        &mut self,
-        learning_rate: f32,
-        gradients: &[Vec<f32>],
-        report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    fn push(&mut self, input: StepInput<'_>, report: &mut StepReport) -> Result<(), ExchangeError> {
         let step = self.step;
-        let begin = encode_begin(step, learning_rate);
+        let begin = encode_begin(step, input.learning_rate);
         for &server in &self.servers {
             self.transport.send(server, Operation::whole(Phase::Begin, step), &begin)?;
         }
@@ -120,11 +110,14 @@ impl Worker {
             if self.pulls.has(index, step as u32) {
                 continue;
             }
-            let (tensor, route) = (&self.tensors[index], self.routes[index]);
+            let tensor = &self.tensors[index];
+            let given = Input {
+                gradient: Floats::F32(&input.gradients[index]),
+                squares: input.squares.map(|all| &all[index][..]),
+            };
             worked(&mut report.compress, || {
-                self.sender.encode(tensor, route, step, &gradients[index], &mut self.message)
+                self.push_codecs.encode((index, 0), tensor, step, given, &mut self.message)
             })?;
-            self.carried.note(index, 0, &self.sender, &self.message);
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
             timed(&mut report.wire, || {
                 self.transport.send(self.homes[index], push, &self.message)
@@ -172,10 +165,10 @@ impl Worker {
         report: &mut StepReport,
     ) -> Result<(), ExchangeError> {
         let from = (step, self.homes[index]);
-        let (tensor, route) = (&self.tensors[index], self.routes[index]);
-        let out = &mut parameters[index];
+        let (tensor, out) = (&self.tensors[index], &mut parameters[index]);
+        self.pull_codecs.begin(index, step);
         worked(&mut report.decompress, || {
-            self.receiver.decode_add(tensor, route, from, &self.message, 1.0, out)
+            self.pull_codecs.decode_add(tensor, from, &self.message, 1.0, out)
         })?;
         self.applied[index] = true;
         Ok(())
@@ -191,7 +184,7 @@ impl Worker {
         self.transport.recv_any(&self.servers, operation, until, &mut self.message)
     }
 
-    /// A server knows which worker keeps everyone waiting; it gets to speak first.
+    /// When to give up on a server: after the server's own deadline, which names the worker that all wait for.
     fn patience(&self) -> Instant {
         Instant::now() + self.transport.deadline() * 5 / 4
     }
@@ -263,7 +256,7 @@ impl Worker {
 
     fn save_all(&mut self, state: &mut State) -> Result<(), ExchangeError> {
         state.set_setting("exchange", self.exchange.clone());
-        self.sender.save("push/", state);
+        self.push_codecs.save("push/", state);
         let operation = Operation::whole(Phase::Save, self.step);
         for k in 0..self.servers.len() {
             self.transport.send(self.server(k), operation, &[])?;
@@ -279,7 +272,7 @@ impl Worker {
 
     fn restore_all(&mut self, state: &State) -> Result<(), ExchangeError> {
         state.expect_setting("exchange", &self.exchange)?;
-        self.sender.restore("push/", state)?;
+        self.push_codecs.restore("push/", state)?;
         let operation = Operation::whole(Phase::Restore, self.step);
         for k in 0..self.servers.len() {
             let mut payload = Vec::new();
@@ -296,49 +289,46 @@ impl Worker {
     }
 }
 
-impl Exchange for Worker {
+impl DistributedOptimizer for Worker {
     fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
     fn step(
         &mut self,
-        step: u64,
-        learning_rate: f32,
-        gradients: &[Vec<f32>],
+        input: StepInput<'_>,
         parameters: &mut [Vec<f32>],
     ) -> Result<StepReport, ExchangeError> {
-        check_lengths(&self.tensors, gradients)?;
-        check_lengths(&self.tensors, parameters)?;
+        input.check(&self.tensors, parameters)?;
+        if input.shift.is_some() {
+            return Err(ExchangeError::Config(
+                "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce"
+                    .to_owned(),
+            ));
+        }
         let before = self.transport.traffic();
         let mut report = StepReport::default();
-        self.step = step;
-        let done = self.run_step(learning_rate, gradients, parameters, &mut report);
+        self.step = input.step;
+        let done = self.run_step(input, parameters, &mut report);
         or_abort(&mut *self.transport, done)?;
         report.traffic = self.transport.traffic() - before;
         Ok(report)
     }
 
-    fn keeps_squares(&self) -> bool {
-        self.sender.keeps_squares()
-    }
-
-    fn observe(&mut self, squares: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        check_lengths(&self.tensors, squares)?;
-        let result = self.sender.observe_all(&self.tensors, &self.routes, squares);
-        or_abort(&mut *self.transport, result.map_err(ExchangeError::from))
+    fn needs_squares(&self) -> bool {
+        self.push_codecs.needs_squares()
     }
 
     fn sent(&self, index: usize) -> Option<&[u32]> {
-        self.carried.of(index)
+        self.push_codecs.carried(index).positions()
     }
 
     fn message_bytes(&self, index: usize) -> usize {
-        self.carried.bytes(index)
+        self.push_codecs.carried(index).bytes
     }
 
     fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
-        self.sender.residual(&self.tensors[index]).into_iter().for_each(show);
+        self.push_codecs.residual(index, show);
     }
 
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
@@ -356,22 +346,15 @@ impl Exchange for Worker {
         or_abort(&mut *self.transport, restored)
     }
 
-    fn collect(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
-        let workers = self.workers;
-        report::collect(&mut *self.transport, workers, own)
+    fn control(&mut self) -> Control<'_> {
+        let (workers, identical) = (self.workers, self.synchronization.keeps_replicas_identical());
+        Control::new(self, workers, identical)
     }
+}
 
-    fn announce(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
-        let workers = self.workers;
-        report::announce(&mut *self.transport, workers, message)
-    }
-
-    /// Workers at their own pace hold what they have pulled, each something else: nothing is compared.
-    fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
-        if !self.pace.keeps_equal() {
-            return Ok(());
-        }
-        let digest = digest(parameters);
-        agreement::on_parameters(&mut *self.transport, self.workers, step, digest)
+impl Channel for Worker {
+    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+        let done = task(&mut *self.transport);
+        or_abort(&mut *self.transport, done)
     }
 }

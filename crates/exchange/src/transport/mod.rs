@@ -91,8 +91,8 @@ pub trait Transport: Send {
         self.recv_within(from, operation, self.deadline(), into)
     }
 
-    /// [Waits](Self::recv) as long as it is told. Who waits for one that waits for others itself gives
-    /// it more than the deadline, so that it gets to name who keeps all waiting.
+    /// [Waits](Self::recv) for `within`. Waiting for a rank that waits for others itself takes longer than the
+    /// deadline, so that it is that rank which fails first and names the one that is missing.
     fn recv_within(
         &mut self,
         from: usize,

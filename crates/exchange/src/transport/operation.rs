@@ -150,7 +150,7 @@ impl Header {
         Header::new(operation, 0) == Some(Header { length: 0, ..*self })
     }
 
-    /// The header as it travels: phase (1 byte), tensor (3), step (4), length (4), little-endian.
+    /// The header's bytes: phase (1 byte), tensor (3), step (4), length (4), little-endian.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let first = u32::from(self.phase as u8) | self.tensor.map_or(WHOLE, |t| t as u32) << 8;
         let mut bytes = [0; HEADER_BYTES];

@@ -1,14 +1,14 @@
 //! What must hold of every strategy, whatever engine runs its ranks.
 
 use super::engine::Engine;
-use super::{RATE, Run, SIZES, bits, gradients, lossless, specs, strategy, suits};
+use super::{RATE, Run, SIZES, bits, exchange, gradients, lossless, specs, suits};
 
 /// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and number
 /// of ranks; and they have learned something.
 pub fn ends_identical(engine: &mut impl Engine, name: &str) {
     for spec in specs().into_iter().filter(|spec| suits(name, spec)) {
-        for workers in engine.workers(strategy(name).servers()) {
-            let run = Run::new(strategy(name), workers, &spec, &SIZES);
+        for workers in engine.workers(exchange(name).servers()) {
+            let run = Run::new(exchange(name), workers, &spec, &SIZES);
             // Of ranks elsewhere a comparison of digests at the end tells.
             let ranks = engine.steps(&run, 3);
             let Some(first) = ranks.first() else { continue };
@@ -31,7 +31,7 @@ pub fn uncompressed_means_are_naive(
     name: &str,
     mean: impl Fn(&[f32]) -> f32,
 ) {
-    for workers in engine.workers(strategy(name).servers()) {
+    for workers in engine.workers(exchange(name).servers()) {
         mean_is_naive(engine, name, workers, &SIZES, &mean);
     }
 }
@@ -44,7 +44,7 @@ pub fn mean_is_naive(
     sizes: &[usize],
     mean: impl Fn(&[f32]) -> f32,
 ) {
-    let run = Run::new(strategy(name), workers, &lossless(name), sizes);
+    let run = Run::new(exchange(name), workers, &lossless(name), sizes);
     let expected = naive(&run, 2, &mean);
     for found in engine.steps(&run, 2) {
         assert!(bits(&found.parameters) == bits(&expected), "{name}, {workers} workers, {sizes:?}");
@@ -60,7 +60,7 @@ fn naive(run: &Run, steps: u64, mean: impl Fn(&[f32]) -> f32) -> Vec<Vec<f32>> {
         for (index, tensor) in parameters.iter_mut().enumerate() {
             for (at, w) in tensor.iter_mut().enumerate() {
                 let values: Vec<_> = all.iter().map(|gradients| gradients[index][at]).collect();
-                if run.strategy.servers() > 0 {
+                if run.exchange.servers() > 0 {
                     let old = global[index][at];
                     global[index][at] = old - RATE * mean(&values);
                     *w += global[index][at] - old;

@@ -1,6 +1,6 @@
 //! What runs the ranks of a test: threads here, the processes of an MPI job elsewhere.
 
-use gradwire_exchange::Exchange;
+use gradwire_exchange::DistributedOptimizer;
 
 use super::{Finished, Run};
 
@@ -14,7 +14,7 @@ pub trait Engine {
     fn run<R: Send>(
         &mut self,
         run: &Run,
-        work: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
+        work: impl Fn(usize, &mut dyn DistributedOptimizer) -> R + Sync,
     ) -> Vec<R>;
 
     /// Runs steps `0..steps`.
@@ -34,7 +34,7 @@ impl Engine for Threads {
     fn run<R: Send>(
         &mut self,
         run: &Run,
-        work: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
+        work: impl Fn(usize, &mut dyn DistributedOptimizer) -> R + Sync,
     ) -> Vec<R> {
         let (results, servers) = run.workers(work);
         servers.unwrap();

@@ -9,17 +9,17 @@ pub mod engine;
 
 use std::thread;
 
-use gradwire::registry::{Aggregation, Family, REGISTRY};
-use gradwire::{Rng, Spec, State, StateError, Tensor};
+use gradwire::registry::REGISTRY;
+use gradwire::{Aggregation, Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
-    End, Exchange, ExchangeError, Optimizer, Overlapped, Policy, ServerReport, Setup, Shares,
-    StepReport, Strategy, in_process, launch_with,
+    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Optimizer, Participation, Policy,
+    ReplicatedOptimizer, Role, ServerReport, StepReport, in_process, launch_with,
 };
 
 /// The sizes at which packing and cutting have their edges.
 pub const SIZES: [usize; 7] = [1023, 0, 1, 100_000, 4, 5, 6];
 
-pub fn strategy(text: &str) -> Strategy {
+pub fn exchange(text: &str) -> Exchange {
     text.parse().unwrap()
 }
 
@@ -44,16 +44,10 @@ pub fn adds(spec: &Spec) -> bool {
 
 /// Whether a strategy takes a compressor.
 pub fn suits(name: &str, spec: &Spec) -> bool {
-    let alone = ["all-reduce", "sparse-all-reduce", "hierarchical", "server:stale=0"];
-    if alone.contains(&name) && spec.compressor().combine().is_some() {
-        return false;
-    }
     match name {
         "all-reduce" => adds(spec),
-        "sparse-all-reduce" => {
-            matches!(spec.entry().family, Family::Sparsification | Family::Hybrid)
-        }
-        "server:stale=0" => spec.entry().aggregation != Aggregation::Vote,
+        "sparse-all-reduce" => spec.entry().sparse,
+        "server:stale=0" => spec.entry().aggregation() != Aggregation::Vote,
         _ => true,
     }
 }
@@ -153,39 +147,39 @@ impl Optimizer for Momentum {
 /// One run's configuration.
 #[derive(Clone)]
 pub struct Run {
-    pub strategy: Strategy,
+    pub exchange: Exchange,
     pub workers: usize,
     pub policy: Policy,
     pub tensors: Vec<Tensor>,
     pub initial: Vec<Vec<f32>>,
     pub options: in_process::Options,
     pub momentum: bool,
-    pub shares: Shares,
+    pub shares: Participation,
     /// Groups that an exchange that begins early is made of.
     pub groups: Option<Vec<Vec<usize>>>,
 }
 
 impl Run {
-    pub fn new(strategy: Strategy, workers: usize, spec: &Spec, sizes: &[usize]) -> Self {
+    pub fn new(exchange: Exchange, workers: usize, spec: &Spec, sizes: &[usize]) -> Self {
         let tensors = tensors(sizes);
         let mut policy = Policy::new(spec);
         (policy.raw_vectors, policy.raw_below) = (false, 5);
         Self {
-            strategy,
+            exchange,
             workers,
             policy,
             initial: initial(&tensors),
             tensors,
             options: in_process::Options::default(),
             momentum: false,
-            shares: Shares::equal(workers),
+            shares: Participation::equal(workers),
             groups: None,
         }
     }
 
-    pub fn setup(&self) -> Setup<'_> {
-        Setup {
-            strategy: self.strategy,
+    pub fn setup(&self) -> GroupConfig<'_> {
+        GroupConfig {
+            exchange: self.exchange,
             workers: self.workers,
             shares: &self.shares,
             policy: &self.policy,
@@ -198,13 +192,15 @@ impl Run {
     /// Runs `work` as every worker, and waits for the servers.
     pub fn workers<R: Send>(
         &self,
-        work: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
+        work: impl Fn(usize, &mut dyn DistributedOptimizer) -> R + Sync,
     ) -> (Vec<thread::Result<R>>, Result<Vec<ServerReport>, ExchangeError>) {
         let setup = self.setup();
         let join = |transport| match &self.groups {
-            None => End::join(transport, &setup, || self.optimizer()),
-            Some(groups) => Overlapped::new(transport, &setup, groups.clone(), self.optimizer())
-                .map(|exchange| End::Worker(Box::new(exchange))),
+            None => Role::join(transport, &setup, || self.optimizer()),
+            Some(groups) => {
+                ReplicatedOptimizer::overlapped(transport, &setup, groups.clone(), self.optimizer())
+                    .map(|exchange| Role::Worker(Box::new(exchange)))
+            }
         };
         let launched = launch_with(&setup, self.options, join).unwrap();
         let results = thread::scope(|scope| {
@@ -230,14 +226,26 @@ impl Run {
     }
 
     /// Runs steps `0..steps` as one worker.
-    pub fn play(&self, rank: usize, exchange: &mut dyn Exchange, steps: u64) -> Finished {
+    pub fn play(
+        &self,
+        rank: usize,
+        exchange: &mut dyn DistributedOptimizer,
+        steps: u64,
+    ) -> Finished {
         let mut parameters = self.initial.clone();
         let mut reports = Vec::new();
         for step in 0..steps {
             let gradients = gradients(&self.tensors, rank, step);
-            reports.push(exchange.step(step, RATE, &gradients, &mut parameters).unwrap());
+            reports.push(
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap(),
+            );
         }
-        exchange.check(steps, &parameters).unwrap();
+        exchange.control().check(steps, &parameters).unwrap();
         let mut state = State::new();
         exchange.save(&mut state).unwrap();
         let global = if rank == 0 { exchange.global_model().unwrap() } else { None };

@@ -1,7 +1,7 @@
-"""Compressors for what the workers of distributed training exchange.
+"""Compression of the gradients and updates that workers of distributed training exchange.
 
-``gradwire.torch`` makes a DistributedDataParallel script communicate through them; ``compress`` and
-``decompress`` turn arrays and tensors into self-describing bytes and back.
+``gradwire.torch`` registers a communication hook with DistributedDataParallel. ``compress`` and
+``decompress`` convert arrays and tensors to self-describing bytes and back.
 """
 
 from ._arrays import compress, decompress

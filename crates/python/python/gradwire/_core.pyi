@@ -30,10 +30,10 @@ class Frame:
     def __init__(self, bytes: bytes, at: int = 0) -> None: ...
     def decode(self, tensor: Buffer) -> None: ...
 
-class Exchange:
+class Reducer:
     rank: int
     size: int
-    strategy: str
+    exchange: str
     spec: str
     every: List[int]
     def __init__(

@@ -8,54 +8,21 @@ use crate::TestbedError;
 impl Experiment {
     /// Refuses what cannot run, with the reason.
     pub fn check(&self) -> Result<(), TestbedError> {
-        let positive = |what: &str, value: bool| {
-            let refused = TestbedError::Config(format!("{what} must be at least 1"));
-            if value { Ok(()) } else { Err(refused) }
-        };
-        positive("workers", self.workers > 0)?;
-        positive("batch", self.batch > 0)?;
-        positive("the number of compressors", !self.compressors.is_empty())?;
-        positive("the number of seeds", !self.seeds.is_empty())?;
-        positive("evaluations", self.evaluations > 0)?;
-        positive("evaluate_at_most", self.evaluate_at_most > 0)?;
-        match self.epochs {
-            None => positive("steps", self.steps > 0)?,
-            Some(epochs) if epochs.is_finite() && epochs > 0.0 => {}
-            Some(epochs) => {
-                let message = format!("epochs must be a positive number, not {epochs}");
-                return Err(TestbedError::Config(message));
-            }
+        self.settings.check().map_err(TestbedError::Config)?;
+        let counts = [
+            ("the number of compressors", self.compressors.len()),
+            ("the number of seeds", self.seeds.len()),
+            ("evaluations", self.evaluations as usize),
+        ];
+        if let Some((what, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(TestbedError::Config(format!("{what} must be at least 1")));
         }
-        if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
-            let message = format!("weight decay must not be negative: {}", self.weight_decay);
-            return Err(TestbedError::Config(message));
-        }
-        if !(self.deadline_s > 0.0 && self.deadline_s <= LONGEST_DEADLINE) {
-            let message = format!(
-                "the deadline must be above 0 and at most {LONGEST_DEADLINE} seconds, not {}",
-                self.deadline_s
-            );
-            return Err(TestbedError::Config(message));
-        }
-        if !self.l1.is_finite() || self.l1 < 0.0 {
-            let message = format!("l1 must not be negative: {}", self.l1);
-            return Err(TestbedError::Config(message));
-        }
-        if let Some(norm) = self.clip.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
-            let message = format!("clip must be a positive number, not {norm}");
+        if let Some(epochs) = self.epochs.filter(|epochs| !(epochs.is_finite() && *epochs > 0.0)) {
+            let message = format!("epochs must be a positive number, not {epochs}");
             return Err(TestbedError::Config(message));
         }
         if let Some(bad) = self.links_mbit.iter().find(|mbit| !(mbit.is_finite() && **mbit > 0.0)) {
             let message = format!("a link of {bad} Mbit/s carries nothing; give a positive number");
-            return Err(TestbedError::Config(message));
-        }
-        if !(self.participation > 0.0 && self.participation <= 1.0) {
-            let message =
-                format!("participation must be above 0 and at most 1, not {}", self.participation);
-            return Err(TestbedError::Config(message));
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            let message = format!("dropout must be at least 0 and below 1, not {}", self.dropout);
             return Err(TestbedError::Config(message));
         }
         if !(self.latency_ms.is_finite() && self.latency_ms >= 0.0) {
@@ -83,9 +50,6 @@ impl Experiment {
         Ok(())
     }
 }
-
-/// A day, in seconds.
-const LONGEST_DEADLINE: f64 = 86_400.0;
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gradwire_exchange::Link;
-use gradwire_train::data::{self, DataError, Dataset};
-use gradwire_train::run::{RunConfig, steps_per_epoch};
+use gradwire_models::data::{self, DataError, Dataset};
+use gradwire_train::plan::Plan;
+use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{RunConfig, steps_per_epoch};
 
 use super::Experiment;
 use crate::TestbedError;
@@ -49,54 +51,20 @@ impl Experiment {
     /// The runs on `data`: all compressors for the first seed, then for the next.
     pub fn runs(&self, data: &Arc<Dataset>) -> Vec<RunConfig> {
         let steps = self.steps_on(data);
-        let pairs = self
-            .seeds
-            .iter()
-            .flat_map(|&seed| self.compressors.iter().map(move |compressor| (seed, compressor)));
-        pairs
-            .map(|(seed, compressor)| RunConfig {
-                model: self.model,
-                data: Arc::clone(data),
-                compressor: compressor.clone(),
-                send: self.send,
-                split: self.split.clone(),
-                participation: self.participation,
-                dropout: self.dropout,
-                mask: self.mask,
-                overlap: self.overlap,
-                strategy: self.exchange,
-                workers: self.workers,
-                steps,
-                batch: self.batch,
-                optimizer: self.optimizer,
-                weight_decay: self.weight_decay,
-                l1: self.l1,
-                svrg: self.svrg,
-                straggler: self.straggler,
-                clip: self.clip,
-                learning_rate: self.learning_rate.clone(),
-                augment: self.augment.unwrap_or_else(|| in_colour(data)),
+        let run = |(seed, compressor): (u64, &Plan)| {
+            let settings = TrainingSettings { steps, ..self.settings.clone() };
+            RunConfig {
                 seed,
-                rules: self.rules.clone(),
-                raw_vectors: self.raw_vectors,
-                raw_below: self.raw_below,
-                raw_names: self.raw_names.clone(),
                 evaluate_every: steps.div_ceil(self.evaluations),
-                evaluate_at_most: self.evaluate_at_most,
-                deadline: Duration::from_secs_f64(self.deadline_s),
-                check_every: CHECK_EVERY,
                 diagnose_every: if self.diagnose { steps.div_ceil(DIAGNOSES) } else { 0 },
-            })
-            .collect()
+                ..RunConfig::new(settings, Arc::clone(data), compressor.clone())
+            }
+        };
+        let with_seed = |&seed| self.compressors.iter().map(move |compressor| (seed, compressor));
+        self.seeds.iter().flat_map(with_seed).map(run).collect()
     }
 }
 
-fn in_colour(data: &Dataset) -> bool {
-    data.images().is_some_and(|images| images.train.channels == 3)
-}
-
-/// Steps between two checks that all ranks hold the same bits; a check reads the whole model.
-const CHECK_EVERY: u64 = 100;
 /// Looks at gradients and residuals in a run with diagnoses.
 const DIAGNOSES: u64 = 50;
 
@@ -108,8 +76,8 @@ mod tests {
     #[test]
     fn epochs_become_steps() {
         let data = data::embedded_sized(0, 100, 10);
-        let mut experiment = Experiment { workers: 2, batch: 8, ..Experiment::default() };
-        experiment.epochs = Some(1.0);
+        let mut experiment = Experiment::default();
+        (experiment.workers, experiment.batch, experiment.epochs) = (2, 8, Some(1.0));
         // 100 examples, 16 a step.
         assert_eq!(experiment.steps_on(&data), 7);
         experiment.epochs = None;

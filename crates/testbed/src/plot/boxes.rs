@@ -3,8 +3,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::axis::Axis;
-use super::{Drawn, Figure, INK, INK_AS_WRITTEN, Scale, colour};
+use super::axis::{Axis, Scale};
+use super::figure::{Drawn, Figure, INK, INK_AS_WRITTEN, colour};
 
 /// The size of a plot in pixels, and the part of a column that its box takes.
 const SIZE: (u32, u32) = (720, 380);

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Figure, INK, INK_AS_WRITTEN};
+use super::figure::{Drawn, Figure, INK, INK_AS_WRITTEN};
 
 /// Pixels of a cell, and of the margins for labels.
 const CELL: (i32, i32) = (92, 46);
@@ -39,7 +39,7 @@ impl HeatMap {
         if range > 0.0 { (value.max(1e-12).ln() - least) / range } else { 0.0 }
     }
 
-    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> super::Drawn {
+    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
         let ink = ("sans-serif", 13, &INK).into_text_style(root);
         let middle = ink.pos(Pos::new(HPos::Center, VPos::Center));
         let width = LEFT + CELL.0 * self.columns.1.len() as i32;

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use gradwire_bits::kernels;
 
 use super::half::Half;
-use crate::registry::Guarantees;
-use crate::{Aggregation, Element, Entry, Family};
+use crate::{Element, Entry, Family, Guarantees};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -22,9 +21,10 @@ pub static ENTRY: Entry = Entry {
     summary: "16-bit IEEE floats",
     formula: "x̂ = c rounded to binary16, cut to ±65504",
     family: Family::Baseline,
-    aggregation: Aggregation::Linear,
+    sparse: false,
     error_feedback: false,
     parameters: &[],
+    examples: &[],
     reference: "IEEE 754-2019, binary16",
     payload: "d × f16",
     guarantees: Guarantees { unbiased: false, lossless: false },

@@ -2,7 +2,7 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
+use crate::wire::fields;
 use crate::{BLOCK, Compressor, Context, Element, Sent, Source, Workspace};
 
 /// Rounding to one 16-bit format, given as conversions of whole blocks.
@@ -24,7 +24,7 @@ impl Compressor for Half {
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        workspace.values.resize(BLOCK, 0.0);
+        workspace.block.resize(BLOCK, 0.0);
         let keeps_residual = source.keeps_residual();
         let mut patterns = [0; BLOCK];
         source.take_blocks(|_, block| {
@@ -32,7 +32,7 @@ impl Compressor for Half {
             (self.narrow)(block, patterns);
             fields::put_u16s(patterns, message);
             if keeps_residual {
-                let decoded = &mut workspace.values[..block.len()];
+                let decoded = &mut workspace.block[..block.len()];
                 (self.widen)(patterns, decoded);
                 kernels::add_scaled(block, decoded, -1.0);
             }
@@ -49,11 +49,11 @@ impl Compressor for Half {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         fields::expect_len(message, out.len().saturating_mul(2))?;
-        workspace.values.resize(BLOCK, 0.0);
+        workspace.block.resize(BLOCK, 0.0);
         let mut patterns = [0; BLOCK];
         for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(2 * BLOCK)) {
             let (patterns, values) =
-                (&mut patterns[..out.len()], &mut workspace.values[..out.len()]);
+                (&mut patterns[..out.len()], &mut workspace.block[..out.len()]);
             fields::read_u16s(bytes, patterns);
             (self.widen)(patterns, values);
             kernels::add_scaled(out, values, weight);

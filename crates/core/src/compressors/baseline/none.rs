@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
-use crate::registry::Guarantees;
+use crate::wire::fields;
 use crate::{
-    Aggregation, BLOCK, Compressor, Context, Element, Entry, Family, Sent, Source, Workspace,
+    BLOCK, Compressor, Context, Element, Entry, Family, Guarantees, Sent, Source, Workspace,
 };
 
 /// The registry entry.
@@ -21,9 +20,10 @@ pub static ENTRY: Entry = Entry {
     summary: "32-bit floats, uncompressed",
     formula: "x̂ = c",
     family: Family::Baseline,
-    aggregation: Aggregation::Linear,
+    sparse: false,
     error_feedback: false,
     parameters: &[],
+    examples: &[],
     reference: "the baseline of every comparison",
     payload: "d × f32",
     guarantees: Guarantees { unbiased: true, lossless: true },
@@ -58,9 +58,9 @@ impl Compressor for Uncompressed {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         fields::expect_len(message, self.max_len(out.len()))?;
-        workspace.values.resize(BLOCK, 0.0);
+        workspace.block.resize(BLOCK, 0.0);
         for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(4 * BLOCK)) {
-            let values = &mut workspace.values[..out.len()];
+            let values = &mut workspace.block[..out.len()];
             fields::read_f32s(bytes, values);
             kernels::add_scaled(out, values, weight);
         }

@@ -26,40 +26,47 @@
 //! Reference: Chen, Choi, Brand, Agrawal, Zhang, Gopalakrishnan: "AdaComp: Adaptive Residual Gradient
 //! Compression for Data-Parallel Distributed Training", AAAI 2018.
 
+use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
 use super::bins::{self, Bins, Pick};
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::real;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "adacomp",
-    summary: "ternary values of what is near the largest in its bin",
+    summary: "the elements near the largest of their bin, as ternary values",
     formula: "x̂ = sign(G)·scale where |m + factor·g| ≥ max|G| of the bin, 0 elsewhere; G = m + g, scale = mean of the bins' max|G|",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        bins::CONV,
-        bins::FC,
-        Param {
-            key: "factor",
-            kind: Kind::Real { min: 1.0, max: 10.0, ends: Ends::Both, default: 2.0 },
-            help: "how often the latest gradient counts in the comparison",
-        },
-        bins::CODE,
-    ],
+    parameters: Params::PARAMETERS,
+    examples: &["fc=60", "fc=60,code=records", "factor=3,code=records"],
     reference: "Chen et al., AAAI 2018",
     payload: "code u8, count varint, scale f32, signs, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let pick = Pick::Near(values.real("factor") as f32);
-        Arc::new(AdaComp { bins: Bins::new(values), pick })
+        let Params { conv, fc, factor, records } = Params::new(values);
+        Arc::new(AdaComp { bins: Bins { conv, fc, records }, pick: Pick::Near(factor) })
     },
 };
+
+crate::parameters! {
+    /// What [`AdaComp`] is made of.
+    struct Params {
+        /// bin size in tensors of three or more dimensions, in elements
+        conv: usize = bins::CONV,
+        /// bin size in other tensors, in elements
+        fc: usize = bins::FC,
+        /// weight of the latest gradient in the comparison with the largest element of the bin
+        factor: f32 = real(2.0, Included(1.0), Included(10.0)),
+        /// positions in the shortest code, or in the paper's records of 8 or 16 bits
+        records("code"): bool = bins::CODE,
+    }
+}
 
 /// Adaptive residual gradient compression.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,41 +4,30 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
-use crate::compressors::fields;
-use crate::compressors::sparsification::positions::MOST_ELEMENTS;
-use crate::registry::{Kind, Param, Values};
+use crate::parameters::{Kind, either, whole};
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
 use crate::{BLOCK, Context, Sent, Source, Workspace};
 
 /// The largest bin.
 const MOST: u64 = 1 << 24;
 
-/// The parameter `conv`.
-pub(super) const CONV: Param = Param {
-    key: "conv",
-    kind: Kind::Whole { min: 1, max: MOST, default: 50 },
-    help: "elements of a bin in tensors of three or more dimensions",
-};
-
-/// The parameter `fc`.
-pub(super) const FC: Param = Param {
-    key: "fc",
-    kind: Kind::Whole { min: 1, max: MOST, default: 500 },
-    help: "elements of a bin in all others",
-};
-
-/// The parameter `code`.
-pub(super) const CODE: Param = Param {
-    key: "code",
-    kind: Kind::Choice { options: &["gaps", "records"], default: 0 },
-    help: "positions in the shortest code, or the paper's records of 8 or 16 bits",
-};
+/// Elements of a bin in tensors of three or more dimensions.
+pub(super) const CONV: Kind = whole(50, 1..=MOST);
+/// Elements of a bin in all others.
+pub(super) const FC: Kind = whole(500, 1..=MOST);
+/// The codes of positions.
+pub(super) const CODE: Kind = either(&["gaps", "records"]);
 
 /// What both methods have in common.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bins {
-    conv: usize,
-    fc: usize,
-    records: bool,
+    /// Elements of a bin in tensors of three or more dimensions.
+    pub(super) conv: usize,
+    /// Elements of a bin in all others.
+    pub(super) fc: usize,
+    /// Whether positions are the paper's records of 8 or 16 bits.
+    pub(super) records: bool,
 }
 
 /// What of a bin is sent.
@@ -46,19 +35,11 @@ pub(super) struct Bins {
 pub(super) enum Pick {
     /// The first of its largest elements.
     Largest,
-    /// All that come near the largest with so many of the latest gradients on top.
+    /// All that reach the largest once this multiple of the latest gradient is added.
     Near(f32),
 }
 
 impl Bins {
-    pub(super) fn new(values: &Values<'_>) -> Self {
-        Self {
-            conv: values.whole("conv") as usize,
-            fc: values.whole("fc") as usize,
-            records: values.choice("code") == "records",
-        }
-    }
-
     /// Elements of a bin of a tensor. Convolution kernels have a dimension or more beside the
     /// features they lead from and to.
     fn bin(&self, shape: &[usize]) -> usize {
@@ -144,9 +125,14 @@ fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)
     })
 }
 
+/// The largest absolute value of each bin.
+#[derive(Debug, Default)]
+struct Maxima(Vec<f32>);
+
 /// Fills the workspace with what is sent, and returns the mean of the bins' maxima.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
-    let Workspace { positions, values, others: maxima, .. } = workspace;
+    let Workspace { positions, values, own, .. } = workspace;
+    let Maxima(maxima) = own.get();
     values.clear();
     maxima.clear();
     if bin > BLOCK {
@@ -205,7 +191,7 @@ struct Record {
 }
 
 impl Record {
-    /// Records for bins of so many elements: 8 bits below 64, 16 below 16 Ki, else (beyond the
+    /// Records for bins of `bin` elements: 8 bits below 64, 16 below 16 Ki, else (beyond the
     /// paper) 32.
     fn of(bin: usize) -> Self {
         let width = match bin {

@@ -16,42 +16,42 @@
 //! Reference: Dryden, Jacobs, Moon, Van Essen: "Communication Quantization for Data-Parallel Training of
 //! Deep Neural Networks", MLHPC 2016, section III-B.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
-use crate::compressors::fields;
 use crate::compressors::sparsification::fraction;
-use crate::compressors::sparsification::positions::MOST_ELEMENTS;
 use crate::numeric::tails::sampled_sides;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::real;
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "dryden",
-    summary: "a fraction of either sign, each side at its mean",
+    summary: "the largest elements of either sign, each decoded to the mean of its sign",
     formula: "x̂ = mean of its side where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, which a fraction ratio of each sign reaches; 0 elsewhere",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[Param {
-        key: "ratio",
-        kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
-        help: "fraction of the elements of either sign to send",
-    }],
+    parameters: Dryden::PARAMETERS,
+    examples: &["ratio=0.05"],
     reference: "Dryden et al., MLHPC 2016",
     payload: "code u8, count varint, two means f32, signs, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Dryden { ratio: values.real("ratio") }),
+    build: |values| Arc::new(Dryden::new(values)),
 };
 
-/// Adaptive thresholding with two means.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dryden {
-    ratio: f64,
+crate::parameters! {
+    /// Adaptive thresholding with two means.
+    pub struct Dryden {
+        /// fraction of the elements of either sign to send
+        ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
+    }
 }
 
 impl Dryden {
@@ -74,7 +74,7 @@ impl Compressor for Dryden {
         if elements == 0 {
             return Sent::Positions;
         }
-        let limits = sampled_sides(source, self.ratio, workspace);
+        let limits = sampled_sides(source, self.ratio, workspace.own());
         take(source, limits, workspace);
         give_back(source, self.most(elements), workspace);
         let Workspace { positions, values, .. } = workspace;
@@ -143,17 +143,22 @@ fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
     });
 }
 
+/// Bit patterns of the absolute values of one side.
+#[derive(Debug, Default)]
+struct Patterns(Vec<u32>);
+
 /// Gives all but the `most` largest of a side back, the last of equal ones first.
 fn give_back(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) {
-    let Workspace { positions, values, words, .. } = workspace;
+    let Workspace { positions, values, own, .. } = workspace;
+    let Patterns(patterns) = own.get();
     for negative in [false, true] {
         let of_side = |value: &&f32| value.is_sign_negative() == negative;
-        words.clear();
-        words.extend(values.iter().filter(of_side).map(|value| value.abs().to_bits()));
-        if words.len() <= most {
+        patterns.clear();
+        patterns.extend(values.iter().filter(of_side).map(|value| value.abs().to_bits()));
+        if patterns.len() <= most {
             continue;
         }
-        let (larger, &mut least, _) = words.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
+        let (larger, &mut least, _) = patterns.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
         let mut ties = most - larger.iter().filter(|&&pattern| pattern > least).count();
         let mut kept = 0;
         for at in 0..values.len() {

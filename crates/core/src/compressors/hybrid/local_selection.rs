@@ -12,23 +12,38 @@ use std::sync::Arc;
 
 use super::adacomp::AdaComp;
 use super::bins::{self, Bins, Pick};
-use crate::registry::Guarantees;
-use crate::{Aggregation, Entry, Family};
+use crate::{Entry, Family, Guarantees};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "local-selection",
-    summary: "a ternary value of the largest element of each bin",
+    summary: "the largest element of each bin, as a ternary value",
     formula: "x̂ = sign(G)·scale at the largest |G| of each bin, 0 elsewhere; scale = mean of the bins' max|G|",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[bins::CONV, bins::FC, bins::CODE],
+    parameters: Params::PARAMETERS,
+    examples: &["fc=60"],
     reference: "Chen et al., AAAI 2018 (comparator)",
     payload: "code u8, count varint, scale f32, signs, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(AdaComp { bins: Bins::new(values), pick: Pick::Largest }),
+    build: |values| {
+        let Params { conv, fc, records } = Params::new(values);
+        Arc::new(AdaComp { bins: Bins { conv, fc, records }, pick: Pick::Largest })
+    },
 };
+
+crate::parameters! {
+    /// What [`AdaComp`] is made of, but for its comparison with the latest gradient.
+    struct Params {
+        /// bin size in tensors of three or more dimensions, in elements
+        conv: usize = bins::CONV,
+        /// bin size in other tensors, in elements
+        fc: usize = bins::FC,
+        /// positions in the shortest code, or in the paper's records of 8 or 16 bits
+        records("code"): bool = bins::CODE,
+    }
+}
 
 #[cfg(test)]
 mod tests {

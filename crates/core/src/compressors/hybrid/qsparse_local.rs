@@ -2,7 +2,7 @@
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) elements, at most d: with `select=topk` those with
 //!   the largest absolute values, with `select=randomk` at positions that all ranks draw alike, as
-//!   [`topk`] and [`randomk`] do.
+//!   [`topk`](crate::compressors::sparsification::topk) and [`randomk`] do.
 //! - **Values**: with `quantizer=qsgd` the levels of [`qsgd`] with the Euclidean norm, of each
 //!   `bucket` of elements sent in order of position, 0 for all k; with `quantizer=sign` ±‖·‖₁ / k,
 //!   the mean absolute value of what is sent, by the sign.
@@ -28,21 +28,23 @@
 //! Reference: Basu, Data, Karakus, Diggavi: "Qsparse-local-SGD: Distributed SGD with Quantization,
 //! Sparsification, and Local Computations", NeurIPS 2019, section 2.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
 use super::signs;
-use crate::compressors::fields;
-use crate::compressors::levels::{self, Norm};
 use crate::compressors::quantization::qsgd;
-use crate::compressors::sparsification::positions::{Code, MOST_ELEMENTS};
+use crate::compressors::sparsification::fraction;
 use crate::compressors::sparsification::randomk::{self, RandomK};
-use crate::compressors::sparsification::{fraction, topk};
-use crate::compressors::symbols::{self, Alphabet};
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::numeric::take::take_largest;
+use crate::parameters::{either, real, whole};
+use crate::wire::fields;
+use crate::wire::levels::{self, Norm};
+use crate::wire::positions::{Code, MOST_ELEMENTS};
+use crate::wire::symbols::Alphabet;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -50,36 +52,18 @@ pub static ENTRY: Entry = Entry {
     summary: "the largest elements, or random ones, quantized",
     formula: "x̂ = Q(c) at the k largest |c|, 0 elsewhere; Q(c) = qsgd(c)/(1 + β) or sign(c)·mean|c|",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "ratio",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
-            help: "fraction of elements to send",
-        },
-        Param {
-            key: "select",
-            kind: Kind::Choice { options: &["topk", "randomk"], default: 0 },
-            help: "the largest elements, or random ones that all ranks share",
-        },
-        Param {
-            key: "quantizer",
-            kind: Kind::Choice { options: &["qsgd", "sign"], default: 0 },
-            help: "levels drawn at random, or signs at their mean",
-        },
-        qsgd::S,
-        Param {
-            key: "bucket",
-            kind: Kind::Whole { min: 0, max: 1 << 30, default: 512 },
-            help: "elements sent that share a norm; 0 is all of them",
-        },
-        Param {
-            key: "scale",
-            kind: Kind::Choice { options: &["on", "off"], default: 0 },
-            help: "divide levels by 1 + β, for their variance",
-        },
-        symbols::CODE,
+    parameters: QsparseLocal::PARAMETERS,
+    examples: &[
+        "ratio=0.1",
+        "ratio=0.5,select=randomk,s=3,bucket=0,scale=off,code=huffman",
+        "ratio=0.1,quantizer=sign",
+        "ratio=0.3,s=1,bucket=0,scale=off",
+        "ratio=0.05,quantizer=sign",
+        "ratio=0.1,select=randomk,code=huffman",
+        "ratio=0.02,code=huffman",
+        "select=randomk,quantizer=sign",
     ],
     reference: "Basu et al., NeurIPS 2019",
     payload: "[code u8,] steps f32, levels [, positions]",
@@ -94,40 +78,44 @@ enum Quantizer {
     Levels { s: u16, bucket: usize, scaled: bool, alphabet: Alphabet },
 }
 
-/// Sparsification and quantization.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct QsparseLocal {
-    ratio: f64,
-    largest: bool,
-    quantizer: Quantizer,
+crate::parameters! {
+    /// Sparsification and quantization.
+    pub struct QsparseLocal {
+        /// fraction of elements to send
+        ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
+        /// send the largest elements, or random positions that are the same on all ranks
+        random("select"): bool = either(&["topk", "randomk"]),
+        /// send stochastic levels, or signs with the mean absolute value
+        sign("quantizer"): bool = either(&["qsgd", "sign"]),
+        /// levels on either side of zero
+        s: u16 = qsgd::S,
+        /// number of sent elements with a common norm; 0 takes one norm for all of them
+        bucket: usize = whole(512, 0..=1 << 30),
+        /// divide levels by 1 + β, which bounds the error by Lemma 2
+        scaled("scale"): bool = either(&["on", "off"]),
+        /// symbols of fixed width, or Huffman coded
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
 }
 
 impl QsparseLocal {
-    fn new(values: &Values<'_>) -> Self {
-        let s = values.whole("s") as u16;
-        let quantizer = match values.choice("quantizer") {
-            "sign" => Quantizer::Sign,
-            _ => Quantizer::Levels {
-                s,
-                bucket: match values.whole("bucket") {
-                    0 => usize::MAX,
-                    bucket => bucket as usize,
-                },
-                scaled: values.choice("scale") == "on",
-                alphabet: Alphabet::of(2 * usize::from(s) + 1, values),
-            },
-        };
-        let largest = values.choice("select") == "topk";
-        Self { ratio: values.real("ratio"), largest, quantizer }
+    fn quantizer(&self) -> Quantizer {
+        let Self { sign, s, bucket, scaled, huffman, .. } = *self;
+        if sign {
+            return Quantizer::Sign;
+        }
+        let bucket = if bucket == 0 { usize::MAX } else { bucket };
+        let alphabet = Alphabet::new(2 * usize::from(s) + 1, huffman);
+        Quantizer::Levels { s, bucket, scaled, alphabet }
     }
 
     /// The selection that all ranks share.
-    fn random(&self) -> RandomK {
+    fn shared(&self) -> RandomK {
         RandomK { ratio: self.ratio, unbiased: false, independent: false }
     }
 }
 
-/// β of so many elements that share a norm: the bound of the quantizer's relative variance.
+/// β of `elements` elements that share a norm: the bound of the quantizer's relative variance.
 fn beta(elements: usize, s: u16) -> f64 {
     let (elements, s) = (elements as f64, f64::from(s));
     (elements / (s * s)).min(elements.sqrt() / s)
@@ -136,7 +124,7 @@ fn beta(elements: usize, s: u16) -> f64 {
 impl Quantizer {
     /// Appends the values in the workspace, and leaves in them what the message fails to carry.
     fn write(self, context: &Context<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
-        let Workspace { values, words, symbols, .. } = &mut *workspace;
+        let Workspace { values, random, symbols, .. } = &mut *workspace;
         let Quantizer::Levels { s, bucket, scaled, alphabet } = self else {
             let sums = kernels::sums_by_sign(values);
             let mean = ((sums.positive_sum - sums.negative_sum) / values.len() as f64) as f32;
@@ -148,7 +136,7 @@ impl Quantizer {
         let beta = if scaled { beta(values.len().min(bucket), s) } else { 0.0 };
         symbols.clear();
         symbols.resize(values.len(), 0);
-        words.resize(BLOCK, 0);
+        random.resize(BLOCK, 0);
         let mut first = 0;
         for (values, symbols) in values.chunks_mut(bucket).zip(symbols.chunks_mut(bucket)) {
             let (step, inverse) =
@@ -157,16 +145,16 @@ impl Quantizer {
             fields::put_f32(step, message);
             let levels = Levels { least: -levels, most: levels, inverse, step };
             for (values, symbols) in values.chunks_mut(BLOCK).zip(symbols.chunks_mut(BLOCK)) {
-                let words = &mut words[..values.len()];
-                rng.fill_from(first, words);
+                let random = &mut random[..values.len()];
+                rng.fill_from(first, random);
                 first += values.len();
-                kernels::stochastic_levels(values, levels, words, symbols);
+                kernels::stochastic_levels(values, levels, random, symbols);
             }
         }
         alphabet.write(workspace, message);
     }
 
-    /// Reads so many values off the front of a message into the workspace, times `weight`.
+    /// Reads `count` values off the front of a message into the workspace, times `weight`.
     fn read(
         self,
         message: &mut &[u8],
@@ -200,7 +188,7 @@ impl Quantizer {
         Ok(())
     }
 
-    /// The most bytes of so many values.
+    /// The most bytes that `count` values take.
     fn max_len(self, count: usize) -> usize {
         match self {
             Quantizer::Sign => 4 + count.div_ceil(8),
@@ -211,7 +199,7 @@ impl Quantizer {
         }
     }
 
-    /// The most values that so many bytes hold.
+    /// The most values that fit in `len` bytes.
     fn most(self, len: usize) -> usize {
         match self {
             Quantizer::Sign => len.saturating_mul(8),
@@ -235,16 +223,16 @@ impl Compressor for QsparseLocal {
         if elements == 0 {
             return Sent::Positions;
         }
-        let code = if self.largest {
-            topk::take_largest(source, fraction::kept(self.ratio, elements), workspace);
+        let code = if !self.random {
+            take_largest(source, fraction::kept(self.ratio, elements), workspace);
             Some(Code::shortest(&workspace.positions, elements))
         } else {
-            self.random().draw(context, elements, workspace);
+            self.shared().draw(context, elements, workspace);
             randomk::take_at(source, &workspace.positions, 1.0, &mut workspace.values);
             None
         };
         message.extend(code.map(|code| code as u8));
-        self.quantizer.write(context, workspace, message);
+        self.quantizer().write(context, workspace, message);
         let Workspace { positions, values, .. } = workspace;
         if let Some(code) = code {
             code.encode(positions, elements, message);
@@ -269,14 +257,14 @@ impl Compressor for QsparseLocal {
             return fields::expect_len(message, 0);
         }
         let count = fraction::kept(self.ratio, out.len());
-        if self.largest {
+        if !self.random {
             let code = Code::from_tag(fields::take(&mut message, 1)?[0])?;
-            self.quantizer.read(&mut message, count, weight, workspace)?;
+            self.quantizer().read(&mut message, count, weight, workspace)?;
             code.decode(message, count, out.len(), &mut workspace.positions)?;
         } else {
-            self.quantizer.read(&mut message, count, weight, workspace)?;
+            self.quantizer().read(&mut message, count, weight, workspace)?;
             fields::expect_len(message, 0)?;
-            self.random().draw(context, out.len(), workspace);
+            self.shared().draw(context, out.len(), workspace);
         }
         for (&position, value) in workspace.positions.iter().zip(&workspace.values) {
             out[position as usize] += value;
@@ -285,7 +273,7 @@ impl Compressor for QsparseLocal {
     }
 
     fn value_bits(&self) -> Option<u32> {
-        match self.quantizer {
+        match self.quantizer() {
             Quantizer::Sign => Some(1),
             Quantizer::Levels { alphabet, .. } => alphabet.value_bits(),
         }
@@ -293,8 +281,8 @@ impl Compressor for QsparseLocal {
 
     fn max_len(&self, elements: usize) -> usize {
         let count = fraction::kept(self.ratio, elements);
-        let positions = if self.largest { 1 + Code::shortest_max_len(count, elements) } else { 0 };
-        self.quantizer.max_len(count).saturating_add(positions)
+        let positions = if !self.random { 1 + Code::shortest_max_len(count, elements) } else { 0 };
+        self.quantizer().max_len(count).saturating_add(positions)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
@@ -302,8 +290,8 @@ impl Compressor for QsparseLocal {
             return 0;
         }
         // No code has less than a bit for a position.
-        let positions = if self.largest { message_len.saturating_mul(8) } else { usize::MAX };
-        let most = self.quantizer.most(message_len).min(positions);
+        let positions = if !self.random { message_len.saturating_mul(8) } else { usize::MAX };
+        let most = self.quantizer().most(message_len).min(positions);
         fraction::largest(self.ratio, most).min(MOST_ELEMENTS)
     }
 }

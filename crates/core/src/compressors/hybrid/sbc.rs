@@ -25,47 +25,37 @@
 //! Reference: Sattler, Wiedemann, Müller, Samek: "Sparse Binary Compression: Towards Distributed Deep
 //! Learning with minimal Communication", 2018, section II.
 
+use std::ops::Bound::Excluded;
 use std::sync::Arc;
 
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, rice, varint};
 
-use crate::compressors::fields;
 use crate::compressors::sparsification::fraction;
-use crate::compressors::sparsification::positions::{Code, MOST_ELEMENTS};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::wire::positions::{Code, MOST_ELEMENTS, make_room};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "sbc",
-    summary: "the larger tail of the tensor, each element as the tail's mean",
+    summary: "the tail with the larger mean, each element decoded to that mean",
     formula: "x̂ = μ on the tail of k = round(p·d) elements whose mean μ is larger in magnitude, 0 elsewhere",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "p",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Neither, default: 0.01 },
-            help: "fraction of elements to send",
-        },
-        Param {
-            key: "select",
-            kind: Kind::Choice { options: &["exact", "sampled"], default: 0 },
-            help: "exact tails, or thresholds and means from a sample",
-        },
-        Param {
-            key: "golomb",
-            kind: Kind::Choice { options: &["cheapest", "derived"], default: 0 },
-            help: "parameter of the position code: the cheapest, or that of equation 5",
-        },
-        Param {
-            key: "mean",
-            kind: Kind::Choice { options: &["f32", "bf16"], default: 0 },
-            help: "format of the mean",
-        },
+    parameters: Sbc::PARAMETERS,
+    examples: &[
+        "p=0.02",
+        "p=0.02,golomb=derived",
+        "p=0.02,mean=bf16",
+        "p=0.02,select=sampled",
+        "p=0.3",
+        "p=0.05,select=sampled",
+        "p=0.001,golomb=derived",
+        "mean=bf16,every=10",
     ],
     reference: "Sattler et al. 2018",
     payload: "b, sign and flags u8, [count varint], mean f32 or bf16, gaps Golomb",
@@ -73,13 +63,18 @@ pub static ENTRY: Entry = Entry {
     build: |values| Arc::new(Sbc::new(values)),
 };
 
-/// Sparse binary compression.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sbc {
-    p: f64,
-    sampled: bool,
-    cheapest: bool,
-    short_mean: bool,
+crate::parameters! {
+    /// Sparse binary compression.
+    pub struct Sbc {
+        /// fraction of elements to send
+        p: f64 = real(0.01, Excluded(0.0), Excluded(1.0)),
+        /// exact tails, or thresholds and means estimated from a sample
+        sampled("select"): bool = either(&["exact", "sampled"]),
+        /// Golomb parameter of the positions: the cheapest, or that of equation 5
+        derived("golomb"): bool = either(&["cheapest", "derived"]),
+        /// format of the mean
+        short_mean("mean"): bool = either(&["f32", "bf16"]),
+    }
 }
 
 const PARAMETER: u8 = 0x1f;
@@ -88,15 +83,6 @@ const COUNTED: u8 = 0x40;
 const SHORT: u8 = 0x80;
 
 impl Sbc {
-    fn new(values: &Values<'_>) -> Self {
-        Self {
-            p: values.real("p"),
-            sampled: values.choice("select") == "sampled",
-            cheapest: values.choice("golomb") == "cheapest",
-            short_mean: values.choice("mean") == "bf16",
-        }
-    }
-
     /// k: how many elements a full tail has.
     fn kept(&self, elements: usize) -> usize {
         fraction::kept(self.p, elements)
@@ -115,14 +101,14 @@ impl Sbc {
             if above.mean > below.mean { above } else { below }
         };
         if self.sampled {
-            let mut tail = larger(sampled_tails(source, kept, workspace));
+            let mut tail = larger(sampled_tails(source, kept, workspace.own()));
             // The sample's ties say nothing about the tensor's.
             tail.threshold.ties = tail.threshold.equal;
             if tail.count > 0 || source.abs_max() == 0.0 {
                 return tail;
             }
         }
-        larger(tails(source, kept, workspace))
+        larger(tails(source, kept, workspace.own()))
     }
 
     /// The mean as the message has it.
@@ -132,7 +118,7 @@ impl Sbc {
 
     fn parameter(&self, positions: &[u32], elements: usize) -> u32 {
         let derived = rice::optimal_parameter(positions.len(), elements);
-        if !self.cheapest {
+        if self.derived {
             return derived;
         }
         let near = derived.saturating_sub(2)..=(derived + 2).min(rice::MAX_PARAMETER);
@@ -245,7 +231,9 @@ impl Compressor for Sbc {
             return Err(DecodeError::Corrupt("there are more elements than p allows"));
         }
         if head & COUNTED != 0 && count == kept as u64 {
-            return Err(DecodeError::Corrupt("a count is given that goes without saying"));
+            return Err(DecodeError::Corrupt(
+                "the count is given although it is the one that p implies",
+            ));
         }
         let count = count as usize;
         if count == 0 {
@@ -262,7 +250,7 @@ impl Compressor for Sbc {
             return Err(DecodeError::Corrupt("the mean is negative or not finite"));
         }
         let positions = &mut workspace.positions;
-        positions.clear();
+        make_room(count, out.len(), positions);
         let used = rice::for_each(message, count, out.len(), b, |at| positions.push(at))?;
         fields::expect_len(message, used)?;
         let value = weight * if head & NEGATIVE == 0 { level } else { -level };

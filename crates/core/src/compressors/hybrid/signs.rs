@@ -8,8 +8,8 @@
 use gradwire_bits::{DecodeError, bitmap, varint};
 
 use crate::Workspace;
-use crate::compressors::fields;
-use crate::compressors::sparsification::positions::{self, Code};
+use crate::wire::fields;
+use crate::wire::positions::{self, Code};
 
 /// Appends the signs.
 pub(super) fn put(values: &[f32], message: &mut Vec<u8>) {
@@ -19,7 +19,7 @@ pub(super) fn put(values: &[f32], message: &mut Vec<u8>) {
     }));
 }
 
-/// Splits so many signs off the front.
+/// Splits `count` signs off the front of a message.
 pub(super) fn take<'a>(message: &mut &'a [u8], count: usize) -> Result<&'a [u8], DecodeError> {
     let signs = fields::take(message, count.div_ceil(8))?;
     if !count.is_multiple_of(8) && signs[count / 8] >> (count % 8) != 0 {
@@ -65,7 +65,7 @@ pub(super) fn read_add<const LEVELS: usize>(
     Ok(())
 }
 
-/// Checks a message of up to `most` of so many elements. Reads the positions, and gives the levels (0 of
+/// Checks a message of up to `most` of `elements` elements. Reads the positions, and gives the levels (0 of
 /// no elements) and the bytes of signs.
 pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     mut message: &'a [u8],
@@ -104,7 +104,7 @@ pub(in crate::compressors) fn add(
     }
 }
 
-/// The longest message of up to `most` of so many elements: no code of positions is longer than a
+/// The longest message of up to `most` of `elements` elements: no code of positions is longer than a
 /// bitmap where that is the shortest.
 pub(in crate::compressors) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
     1 + varint::len(most as u64) + 4 * LEVELS + most.div_ceil(8) + bitmap::len(elements)

@@ -16,40 +16,40 @@
 //! Reference: Strom: "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing",
 //! Interspeech 2015.
 
+use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
-use crate::compressors::fields;
-use crate::compressors::sparsification::positions::MOST_ELEMENTS;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::real;
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "strom",
-    summary: "what is above a fixed threshold, as the threshold with its sign",
+    summary: "the elements above a fixed threshold, decoded to the threshold with their sign",
     formula: "x̂ = τ·sign(c) where |c| > τ, 0 elsewhere",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[Param {
-        key: "tau",
-        kind: Kind::Real { min: 1e-30, max: 1e30, ends: Ends::Both, default: 0.01 },
-        help: "the threshold, and the absolute value that is sent",
-    }],
+    parameters: Strom::PARAMETERS,
+    examples: &["tau=0.125", "tau=2"],
     reference: "Strom, Interspeech 2015",
     payload: "code u8, count varint, signs, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Strom { tau: values.real("tau") as f32 }),
+    build: |values| Arc::new(Strom::new(values)),
 };
 
-/// Thresholding to one absolute value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Strom {
-    tau: f32,
+crate::parameters! {
+    /// Thresholding to one absolute value.
+    pub struct Strom {
+        /// the threshold, and the absolute value that is sent
+        tau: f32 = real(0.01, Included(1e-30), Included(1e30)),
+    }
 }
 
 impl Compressor for Strom {

@@ -28,40 +28,35 @@
 //! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient Learning
 //! via Atomic Sparsification", NeurIPS 2018.
 
+use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, varint};
 
-use crate::compressors::fields;
 use crate::compressors::sparsification::drawn;
-use crate::compressors::sparsification::positions::MOST_ELEMENTS;
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::numeric::svd::Svd;
+use crate::parameters::{Choice, choice, either, real};
+use crate::wire::fields;
+use crate::wire::levels::Norm;
+use crate::wire::positions::MOST_ELEMENTS;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "atomo",
-    summary: "singular vectors or entries at random, unbiased with least variance",
+    summary: "random singular vectors or entries: unbiased, least variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        Param {
-            key: "atoms",
-            kind: Kind::Choice { options: &["spectral", "entries"], default: 0 },
-            help: "singular vectors of the tensor as a matrix, or its elements",
-        },
-        Param {
-            key: "s",
-            kind: Kind::Real { min: 0.01, max: 1e9, ends: Ends::Both, default: 3.0 },
-            help: "atoms to send in the mean",
-        },
-        Param {
-            key: "budget",
-            kind: Kind::Choice { options: &["s", "l2", "max"], default: 0 },
-            help: "s atoms, or as many as the sum of weights over their 2-norm, or their largest",
-        },
+    parameters: Atomo::PARAMETERS,
+    examples: &[
+        "atoms=entries,budget=l2",
+        "atoms=entries,s=100,ef=on",
+        "s=12",
+        "atoms=entries,s=100",
+        "atoms=entries,budget=max,ef=on",
+        "budget=l2",
     ],
     reference: "Wang et al., NeurIPS 2018",
     payload: "tag u8, count varint, count × (m + n) f32; or tag u8, d × f32; entries as adaptive",
@@ -69,11 +64,29 @@ pub static ENTRY: Entry = Entry {
     build: |values| Arc::new(Atomo::new(values)),
 };
 
-/// Atomic sparsification.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Atomo {
-    entries: bool,
-    budget: Budget,
+/// The norm of the weights that the sum of weights is divided by; `None` for the number `s` of atoms.
+impl Choice for Option<Norm> {
+    const WORDS: &'static [&'static str] = &["s", "l2", "max"];
+
+    fn of(word: &str) -> Self {
+        match word {
+            "l2" => Some(Norm::Euclidean),
+            "max" => Some(Norm::Max),
+            _ => None,
+        }
+    }
+}
+
+crate::parameters! {
+    /// Atomic sparsification.
+    pub struct Atomo {
+        /// atoms are the singular vectors of the tensor as a matrix, or its elements
+        entries("atoms"): bool = either(&["spectral", "entries"]),
+        /// expected number of atoms to send
+        s: f64 = real(3.0, Included(0.01), Included(1e9)),
+        /// expected number of atoms: s, or the sum of weights over their 2-norm, or over the largest weight
+        norm("budget"): Option<Norm> = choice::<Option<Norm>>(),
+    }
 }
 
 /// How many atoms are expected.
@@ -99,7 +112,7 @@ impl Budget {
         }
     }
 
-    /// The most atoms above the level, of so many.
+    /// The most of `atoms` atoms that can be above the level.
     fn most_above(self, atoms: usize) -> usize {
         match self {
             Budget::Atoms(s) => atoms.min(s as usize),
@@ -107,7 +120,7 @@ impl Budget {
         }
     }
 
-    /// The most atoms expected, of so many.
+    /// The most of `atoms` atoms that are expected to be drawn.
     fn expected(self, atoms: usize) -> usize {
         match self {
             Budget::Atoms(s) => atoms.min(s.ceil() as usize),
@@ -159,7 +172,7 @@ impl Sides {
         self.rows + self.columns
     }
 
-    /// Whether so many atoms are shorter than the matrix.
+    /// Whether a message with this number of atoms is shorter than the matrix.
     fn pays(self, atoms: f64) -> bool {
         atoms * (self.atom() as f64) < self.rows as f64 * self.columns as f64
     }
@@ -181,18 +194,17 @@ impl Sides {
 }
 
 impl Atomo {
-    fn new(values: &Values<'_>) -> Self {
-        let budget = match values.choice("budget") {
-            "l2" => Budget::Norm,
-            "max" => Budget::Largest,
-            _ => Budget::Atoms(values.real("s")),
-        };
-        Self { entries: values.choice("atoms") == "entries", budget }
+    fn budget(&self) -> Budget {
+        match self.norm {
+            None => Budget::Atoms(self.s),
+            Some(Norm::Euclidean) => Budget::Norm,
+            Some(Norm::Max) => Budget::Largest,
+        }
     }
 
     /// The level from which entries are sent for certain.
     fn level(&self, source: &mut Source<'_>) -> f32 {
-        match self.budget {
+        match self.budget() {
             Budget::Atoms(s) => drawn::level(source, s),
             Budget::Norm => {
                 let mut squares = 0f64;
@@ -207,13 +219,13 @@ impl Atomo {
 
     /// The matrix, if atoms may be shorter and none can overflow.
     fn sides(&self, source: &Source<'_>, shape: &[usize]) -> Option<Sides> {
-        let least = if let Budget::Atoms(s) = self.budget { s } else { 1.0 };
+        let least = if let Budget::Atoms(s) = self.budget() { s } else { 1.0 };
         Sides::of(shape, source.len())
             .filter(|sides| sides.pays(least.min(sides.rank() as f64)))
             .filter(|_| source.abs_max() < HUGE)
     }
 
-    /// Decomposes and draws: leaves the atoms to send in `values`. False if the tensor is to travel as it
+    /// Decomposes and draws: leaves the atoms to send in the workspace's [`Atoms`]. False if the tensor is to travel as it
     /// is.
     fn draw(
         &self,
@@ -222,8 +234,9 @@ impl Atomo {
         context: &Context<'_>,
         workspace: &mut Workspace,
     ) -> bool {
-        let Workspace { values, words, svd, weights, .. } = workspace;
-        values.clear();
+        let Workspace { random, own, .. } = workspace;
+        let Atoms { numbers, svd, weights } = own.get();
+        numbers.clear();
         if source.abs_max() == 0.0 {
             return true;
         }
@@ -232,36 +245,36 @@ impl Atomo {
         let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
         let down = power(-exponent);
         let whole = |&x: &f32| (f64::from(x) * down) as f32;
-        source.peek_blocks(|_, block| values.extend(block.iter().map(whole)));
-        if !svd.decompose(values, sides.rows, sides.columns) {
+        source.peek_blocks(|_, block| numbers.extend(block.iter().map(whole)));
+        if !svd.decompose(numbers, sides.rows, sides.columns) {
             return false;
         }
         let sigma = |f: fn(f64) -> f64| svd.values.iter().map(|&x| f(f64::from(x))).sum::<f64>();
         let largest = f64::from(svd.values[0]);
-        let budget = self.budget.of(sigma(|x| x), sigma(|x| x * x), largest);
+        let budget = self.budget().of(sigma(|x| x), sigma(|x| x * x), largest);
         probabilities(&svd.values, budget, weights);
         if !sides.pays(weights.iter().sum()) {
             return false;
         }
-        words.clear();
-        words.resize(sides.rank(), 0);
-        context.rng(0).fill_from(0, words);
-        values.clear();
+        random.clear();
+        random.resize(sides.rank(), 0);
+        context.rng(0).fill_from(0, random);
+        numbers.clear();
         let left = svd.left.chunks(sides.rows).zip(svd.right.chunks(sides.columns));
         for (((left, right), (&p, &word)), &x) in
-            left.zip(weights.iter().zip(&*words)).zip(&svd.values)
+            left.zip(weights.iter().zip(&*random)).zip(&svd.values)
         {
             if f64::from(word >> 8) / f64::from(1u32 << 24) < p {
                 let coefficient = f64::from(x) / p * power(exponent);
-                values.extend(left.iter().map(|&u| (coefficient * f64::from(u)) as f32));
-                values.extend_from_slice(right);
+                numbers.extend(left.iter().map(|&u| (coefficient * f64::from(u)) as f32));
+                numbers.extend_from_slice(right);
             }
         }
         true
     }
 }
 
-/// Appends the atoms in `values`, and leaves what they fail to carry.
+/// Appends the atoms, and leaves what they fail to carry.
 fn put_atoms(source: &mut Source<'_>, sides: Sides, atoms: &[f32], message: &mut Vec<u8>) {
     message.push(ATOMS);
     varint::write((atoms.len() / sides.atom()) as u64, message);
@@ -285,6 +298,16 @@ fn put_plain(source: &mut Source<'_>, message: &mut Vec<u8>) {
     });
 }
 
+/// What a decomposition is drawn with.
+#[derive(Debug, Default)]
+struct Atoms {
+    /// The scaled matrix, then the atoms to send, each a left vector times its coefficient and a right one.
+    numbers: Vec<f32>,
+    svd: Svd,
+    /// The probability of each atom.
+    weights: Vec<f64>,
+}
+
 impl Compressor for Atomo {
     fn encode(
         &self,
@@ -299,13 +322,13 @@ impl Compressor for Atomo {
             return Sent::All;
         }
         if self.entries {
-            let (level, expected) = (self.level(source), self.budget.expected(elements));
+            let (level, expected) = (self.level(source), self.budget().expected(elements));
             drawn::encode(source, context, level, expected, workspace, message);
             return Sent::Positions;
         }
         match self.sides(source, context.shape) {
             Some(sides) if self.draw(source, sides, context, workspace) => {
-                put_atoms(source, sides, &workspace.values, message);
+                put_atoms(source, sides, &workspace.own::<Atoms>().numbers, message);
             }
             _ => put_plain(source, message),
         }
@@ -326,7 +349,7 @@ impl Compressor for Atomo {
         }
         if self.entries {
             let [most, expected] =
-                [self.budget.most_above(elements), self.budget.expected(elements)];
+                [self.budget().most_above(elements), self.budget().expected(elements)];
             return drawn::decode_add(message, most, expected, weight, workspace, out);
         }
         let sides = Sides::of(context.shape, elements);
@@ -345,7 +368,7 @@ impl Compressor for Atomo {
             return Err(DecodeError::Corrupt("there are more atoms than the matrix has"));
         }
         fields::expect_len(message, 4 * count as usize * sides.atom())?;
-        let atoms = &mut workspace.values;
+        let Atoms { numbers: atoms, .. } = workspace.own();
         atoms.clear();
         atoms.extend(message.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
         if !atoms.iter().all(|x| x.is_finite()) {
@@ -362,7 +385,7 @@ impl Compressor for Atomo {
 
     fn max_len(&self, elements: usize) -> usize {
         if self.entries {
-            return drawn::max_len(self.budget.most_above(elements), elements);
+            return drawn::max_len(self.budget().most_above(elements), elements);
         }
         // All atoms of m × n are min(m, n)·(m + n) numbers, at most two of the square's.
         1 + varint::len(elements as u64) + elements.saturating_mul(8)

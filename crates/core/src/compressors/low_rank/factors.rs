@@ -7,7 +7,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use crate::Context;
 use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product};
-use crate::rounds::{Plan, zero_beyond};
+use crate::rounds::{RoundContext, zero_beyond};
 
 /// How a tensor travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    /// The factors of a tensor; `None` where it travels as it is.
+    /// The factors of a tensor; `None` where it is sent uncompressed.
     pub(super) fn of(shape: &[usize], rank: usize) -> Option<Self> {
         let [rows, columns] = dimensions(shape)?;
         let smaller = (rows + columns).checked_mul(rank)? < rows.checked_mul(columns)?;
@@ -86,16 +86,16 @@ pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
 }
 
 /// Numbers in each rank's addend of a round.
-pub(super) fn addend_len(plan: &Plan<'_>, rank: usize, round: usize) -> Option<usize> {
-    match (Factors::of(plan.context.shape, rank), round) {
+pub(super) fn addend_len(context: &RoundContext<'_>, rank: usize, round: usize) -> Option<usize> {
+    match (Factors::of(context.context.shape, rank), round) {
         (Some(factors), 0) => Some(factors.first()),
         (Some(factors), 1) => Some(factors.second()),
-        (None, 0) => Some(plan.context.shape.iter().product()),
+        (None, 0) => Some(context.context.shape.iter().product()),
         _ => None,
     }
 }
 
-/// The most elements of a matrix whose factors of so many columns have so many bytes: a square one's.
+/// The most elements of a matrix whose two factors with `rank` columns take `message_len` bytes: those of a square one.
 pub(super) fn max_elements(rank: usize, message_len: usize) -> usize {
     let side = message_len / 4 / rank / 2 + 1;
     side.saturating_mul(side).max(message_len / 4)

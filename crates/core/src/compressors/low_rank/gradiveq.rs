@@ -31,10 +31,11 @@ use faer::{Accum, Mat, MatRef, Par, Side};
 use gradwire_bits::{DecodeError, kernels};
 
 use super::factors::Factors;
+use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{orthonormalise, times};
-use crate::registry::{Guarantees, Kind, Param};
-use crate::rounds::{self, Alone, Job, Plan, Rounds};
-use crate::{Aggregation, Entry, Family, Sent, Workspace};
+use crate::parameters::whole;
+use crate::rounds::{self, RankState, RoundContext, Rounds};
+use crate::{Entry, Family, Guarantees, Sent, Workspace};
 
 /// What a count in `f32` reaches.
 const COUNTED: u64 = 1 << 24;
@@ -45,67 +46,47 @@ pub static ENTRY: Entry = Entry {
     summary: "coefficients of slices in a basis of principal components",
     formula: "x̂ = B·Bᵀx for slices x, B the leading eigenvectors of Σ x·xᵀ at the latest refresh",
     family: Family::LowRank,
-    aggregation: Aggregation::Rounds,
+    sparse: false,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "slice",
-            kind: Kind::Whole { min: 2, max: 4096, default: 512 },
-            help: "elements of a slice",
-        },
-        Param {
-            key: "keep",
-            kind: Kind::Whole { min: 1, max: 4096, default: 64 },
-            help: "coefficients of a slice",
-        },
-        Param {
-            key: "refresh",
-            kind: Kind::Whole { min: 1, max: COUNTED, default: 100 },
-            help: "exchanges from basis to basis",
-        },
-    ],
+    parameters: GradiVeq::PARAMETERS,
+    examples: &["slice=16,keep=3", "slice=8,keep=2,refresh=2"],
     reference: "Yu et al., NeurIPS 2018",
     payload: "keep × f32 a slice",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(Alone(GradiVeq {
-            slice: values.whole("slice") as usize,
-            keep: values.whole("keep") as usize,
-            refresh: values.whole("refresh"),
-        }))
-    },
+    build: |values| Arc::new(SingleRank(GradiVeq::new(values))),
 };
 
-/// Vector quantization by principal components.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GradiVeq {
-    /// Elements of a slice.
-    pub slice: usize,
-    /// Coefficients of a slice.
-    pub keep: usize,
-    /// Exchanges from basis to basis.
-    pub refresh: u64,
+crate::parameters! {
+    /// Vector quantization by principal components.
+    pub struct GradiVeq {
+        /// slice size in elements
+        pub slice: usize = whole(512, 2..=4096),
+        /// coefficients per slice
+        pub keep: usize = whole(64, 1..=4096),
+        /// exchanges after which the basis is computed again
+        pub refresh: u64 = whole(100, 1..=COUNTED),
+    }
 }
 
 impl GradiVeq {
     /// Slices as rows and their coefficients as a first factor, the basis as a second; `None` where the tensor
-    /// travels as it is.
+    /// is sent uncompressed.
     fn factors(&self, elements: usize) -> Option<Factors> {
         Factors::of(&[elements / self.slice, self.slice], self.keep)
     }
 
     /// Whether the basis is made anew. Exchanges count, not steps, of which local ones are skipped.
-    fn refreshes(&self, plan: &Plan<'_>) -> bool {
-        let (used, basis) = plan.kept.split_last().expect("a count follows the basis");
+    fn refreshes(&self, context: &RoundContext<'_>) -> bool {
+        let (used, basis) = context.kept.split_last().expect("a count follows the basis");
         *used == 0.0 || *used as u64 >= self.refresh || basis.iter().all(|&x| x == 0.0)
     }
 
     /// Appends the coefficients of all slices and the rest, and takes them from the gradient.
-    fn project(&self, factors: Factors, job: &mut Job<'_>, addend: &mut Vec<f32>) {
+    fn project(&self, factors: Factors, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let start = addend.len();
         let [slices, slice] = factors.dimensions;
-        let (sliced, rest) = job.corrected.split_at_mut(slices * slice);
-        let basis = &job.kept[..factors.second()];
+        let (sliced, rest) = state.corrected.split_at_mut(slices * slice);
+        let basis = &state.kept[..factors.second()];
         times(sliced, factors.dimensions, basis, self.keep, addend);
         let coefficients = &mut addend[start..];
         factors.keep_in_range(basis, coefficients);
@@ -125,52 +106,58 @@ impl Rounds for GradiVeq {
         [self.slice, self.keep]
     }
 
-    fn addend_len(&self, plan: &Plan<'_>, round: usize) -> Option<usize> {
-        let elements: usize = plan.context.shape.iter().product();
+    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
+        let elements: usize = context.context.shape.iter().product();
         let Some(factors) = self.factors(elements) else { return (round == 0).then_some(elements) };
         let coded = factors.first() + elements % self.slice;
-        match (round, plan.alone) {
+        match (round, context.single_rank) {
             (0, true) => Some(factors.second() + coded),
-            (0, false) if self.refreshes(plan) => Some(elements),
+            (0, false) if self.refreshes(context) => Some(elements),
             (0, false) => Some(coded),
-            (1, false) if self.refreshes(plan) => Some(factors.second()),
+            (1, false) if self.refreshes(context) => Some(factors.second()),
             _ => None,
         }
     }
 
-    fn contribute(&self, round: usize, means: &[f32], job: &mut Job<'_>, addend: &mut Vec<f32>) {
-        let Some(factors) = self.factors(job.corrected.len()) else {
-            return rounds::contribute_raw(job, addend);
+    fn contribute(
+        &self,
+        round: usize,
+        means: &[f32],
+        state: &mut RankState<'_>,
+        addend: &mut Vec<f32>,
+    ) {
+        let Some(factors) = self.factors(state.corrected.len()) else {
+            return rounds::contribute_raw(state, addend);
         };
-        let refreshes = self.refreshes(&job.plan());
-        if job.alone {
-            let (used, basis) = job.kept.split_last_mut().expect("a count follows the basis");
+        let refreshes = self.refreshes(&state.round_context());
+        if state.single_rank {
+            let (used, basis) = state.kept.split_last_mut().expect("a count follows the basis");
             if refreshes {
-                principal(job.corrected, factors, basis);
+                principal(state.corrected, factors, basis);
                 *used = 0.0;
             }
             addend.extend_from_slice(basis);
-            return self.project(factors, job, addend);
+            return self.project(factors, state, addend);
         }
         match round {
-            0 if refreshes => rounds::contribute_raw(job, addend),
-            0 => self.project(factors, job, addend),
+            0 if refreshes => rounds::contribute_raw(state, addend),
+            0 => self.project(factors, state, addend),
             _ => {
                 let start = addend.len();
                 addend.resize(start + factors.second(), 0.0);
-                if job.context.rank == 0 {
+                if state.context.rank == 0 {
                     principal(means, factors, &mut addend[start..]);
                 }
             }
         }
     }
 
-    fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
-        let Some(factors) = self.factors(job.corrected.len()) else { return Sent::All };
-        let refreshed = self.refreshes(&job.plan());
-        let (used, basis) = job.kept.split_last_mut().expect("a count follows the basis");
-        if refreshed && !job.alone {
-            basis.copy_from_slice(&means[job.corrected.len()..]);
+    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+        let Some(factors) = self.factors(state.corrected.len()) else { return Sent::All };
+        let refreshed = self.refreshes(&state.round_context());
+        let (used, basis) = state.kept.split_last_mut().expect("a count follows the basis");
+        if refreshed && !state.single_rank {
+            basis.copy_from_slice(&means[state.corrected.len()..]);
             orthonormalise(basis, factors.dimensions[1]);
         }
         *used = if refreshed { 1.0 } else { *used + 1.0 };
@@ -180,7 +167,7 @@ impl Rounds for GradiVeq {
     fn decode_add(
         &self,
         means: &[f32],
-        plan: &Plan<'_>,
+        context: &RoundContext<'_>,
         weight: f32,
         _: &mut Workspace,
         out: &mut [f32],
@@ -188,12 +175,12 @@ impl Rounds for GradiVeq {
         let Some(factors) = self.factors(out.len()) else {
             return rounds::add_raw(means, weight, out);
         };
-        let (basis, coded) = match plan.alone {
+        let (basis, coded) = match context.single_rank {
             true => means.split_at(factors.second()),
-            false if self.refreshes(plan) => {
+            false if self.refreshes(context) => {
                 return rounds::add_raw(&means[..out.len()], weight, out);
             }
-            false => (&plan.kept[..factors.second()], means),
+            false => (&context.kept[..factors.second()], means),
         };
         let (coefficients, rest) = factors.split(coded);
         factors.check(basis, coefficients)?;

@@ -23,15 +23,17 @@
 //! Reference: Cho, Muthusamy, Nemanich, Puri: "GradZip: Gradient Compression using Alternating Matrix
 //! Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
 use super::factors::{self, Factors};
+use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse, times, transposed_times};
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::rounds::{self, Alone, Job, Plan, Rounds};
-use crate::{Aggregation, Entry, Family, Sent, Workspace};
+use crate::parameters::{real, whole};
+use crate::rounds::{self, RankState, RoundContext, Rounds};
+use crate::{Entry, Family, Guarantees, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -39,74 +41,72 @@ pub static ENTRY: Entry = Entry {
     summary: "two thin factors, by alternating least squares",
     formula: "Ĉ = P·Rᵀ, P = C·R·(RᵀR + λI)⁻¹ with R before, R = Cᵀ·P·(PᵀP + λI)⁻¹",
     family: Family::LowRank,
-    aggregation: Aggregation::Rounds,
+    sparse: false,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "rank",
-            kind: Kind::Whole { min: 1, max: MAX_RANK as u64, default: 4 },
-            help: "columns of the factors",
-        },
-        Param {
-            key: "lambda",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
-            help: "weight of the factors' norms, relative to their columns'",
-        },
-    ],
+    parameters: GradZip::PARAMETERS,
+    examples: &["rank=3,lambda=0.01"],
     reference: "Cho et al., NeurIPS workshop 2019",
     payload: "rank × (rows + columns) f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        let rank = values.whole("rank") as usize;
-        Arc::new(Alone(GradZip { rank, lambda: values.real("lambda") }))
-    },
+    build: |values| Arc::new(SingleRank(GradZip::new(values))),
 };
 
-/// Alternating least squares with a warm start.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GradZip {
-    /// Columns of the factors.
-    pub rank: usize,
-    /// Weight of the factors' norms, relative to the mean squared norm of their columns.
-    pub lambda: f64,
+crate::parameters! {
+    /// Alternating least squares with a warm start.
+    pub struct GradZip {
+        /// columns of the factors
+        pub rank: usize = whole(4, 1..=MAX_RANK as u64),
+        /// regularisation: weight of the factors' norms, relative to their columns'
+        pub lambda: f64 = real(0.001, Excluded(0.0), Included(1.0)),
+    }
 }
+
+/// A factor times the regularised inverse of its product with itself.
+#[derive(Debug, Default)]
+struct Inverted(Vec<f32>);
 
 impl Rounds for GradZip {
     fn kept_len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank).map_or(0, |factors| factors.second())
     }
 
-    fn addend_len(&self, plan: &Plan<'_>, round: usize) -> Option<usize> {
-        factors::addend_len(plan, self.rank, round)
+    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
+        factors::addend_len(context, self.rank, round)
     }
 
-    fn contribute(&self, round: usize, means: &[f32], job: &mut Job<'_>, addend: &mut Vec<f32>) {
-        let Some(factors) = Factors::of(job.context.shape, self.rank) else {
-            return rounds::contribute_raw(job, addend);
+    fn contribute(
+        &self,
+        round: usize,
+        means: &[f32],
+        state: &mut RankState<'_>,
+        addend: &mut Vec<f32>,
+    ) {
+        let Some(factors) = Factors::of(state.context.shape, self.rank) else {
+            return rounds::contribute_raw(state, addend);
         };
         let ([rows, columns], start) = (factors.dimensions, addend.len());
-        let values = &mut job.workspace.values;
-        values.clear();
+        let Inverted(inverted) = state.workspace.own();
+        inverted.clear();
         if round == 0 {
-            factors::revive(job.kept, columns, job.context);
-            values.extend_from_slice(job.kept);
-            regularised_inverse(values, columns, self.lambda);
-            times(job.corrected, factors.dimensions, values, self.rank, addend);
+            factors::revive(state.kept, columns, state.context);
+            inverted.extend_from_slice(state.kept);
+            regularised_inverse(inverted, columns, self.lambda);
+            times(state.corrected, factors.dimensions, inverted, self.rank, addend);
             return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
         }
         let p = &means[..factors.first()];
-        values.extend_from_slice(p);
-        regularised_inverse(values, rows, self.lambda);
-        transposed_times(job.corrected, factors.dimensions, values, self.rank, addend);
+        inverted.extend_from_slice(p);
+        regularised_inverse(inverted, rows, self.lambda);
+        transposed_times(state.corrected, factors.dimensions, inverted, self.rank, addend);
         let own = &mut addend[start..];
         factors.keep_in_range(p, own);
-        factors.subtract(p, own, job.corrected);
+        factors.subtract(p, own, state.corrected);
     }
 
-    fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
-        if let Some(factors) = Factors::of(job.context.shape, self.rank) {
-            job.kept.copy_from_slice(factors.split(means).1);
-            normalise(job.kept);
+    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+        if let Some(factors) = Factors::of(state.context.shape, self.rank) {
+            state.kept.copy_from_slice(factors.split(means).1);
+            normalise(state.kept);
         }
         Sent::All
     }
@@ -114,12 +114,12 @@ impl Rounds for GradZip {
     fn decode_add(
         &self,
         means: &[f32],
-        plan: &Plan<'_>,
+        context: &RoundContext<'_>,
         weight: f32,
         _: &mut Workspace,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
-        let Some(factors) = Factors::of(plan.context.shape, self.rank) else {
+        let Some(factors) = Factors::of(context.context.shape, self.rank) else {
             return rounds::add_raw(means, weight, out);
         };
         let (p, r) = factors.split(means);

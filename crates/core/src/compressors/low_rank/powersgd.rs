@@ -29,10 +29,11 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::factors::{self, Factors};
+use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise, times, transposed_times};
-use crate::registry::{Guarantees, Kind, Param};
-use crate::rounds::{self, Alone, Job, Plan, Rounds};
-use crate::{Aggregation, Entry, Family, Sent, Workspace};
+use crate::parameters::whole;
+use crate::rounds::{self, RankState, RoundContext, Rounds};
+use crate::{Entry, Family, Guarantees, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -40,57 +41,65 @@ pub static ENTRY: Entry = Entry {
     summary: "two thin factors, by one step of subspace iteration",
     formula: "Ĉ = P·Qᵀ, P = orthonormal(C·Q_before), Q = Cᵀ·P",
     family: Family::LowRank,
-    aggregation: Aggregation::Rounds,
+    sparse: false,
     error_feedback: true,
-    parameters: &[Param {
-        key: "rank",
-        kind: Kind::Whole { min: 1, max: MAX_RANK as u64, default: 4 },
-        help: "columns of the factors",
-    }],
+    parameters: PowerSgd::PARAMETERS,
+    examples: &["rank=2", "rank=12", "rank=1"],
     reference: "Vogels et al., NeurIPS 2019",
     payload: "rank × (rows + columns) f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Alone(PowerSgd { rank: values.whole("rank") as usize })),
+    build: |values| Arc::new(SingleRank(PowerSgd::new(values))),
 };
 
-/// Subspace iteration with a warm start.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PowerSgd {
-    /// Columns of the factors.
-    pub rank: usize,
+crate::parameters! {
+    /// Subspace iteration with a warm start.
+    pub struct PowerSgd {
+        /// columns of the factors
+        pub rank: usize = whole(4, 1..=MAX_RANK as u64),
+    }
 }
+
+/// The first factor, with orthonormal columns.
+#[derive(Debug, Default)]
+struct Orthonormal(Vec<f32>);
 
 impl Rounds for PowerSgd {
     fn kept_len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank).map_or(0, |factors| factors.second())
     }
 
-    fn addend_len(&self, plan: &Plan<'_>, round: usize) -> Option<usize> {
-        factors::addend_len(plan, self.rank, round)
+    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
+        factors::addend_len(context, self.rank, round)
     }
 
-    fn contribute(&self, round: usize, means: &[f32], job: &mut Job<'_>, addend: &mut Vec<f32>) {
-        let Some(factors) = Factors::of(job.context.shape, self.rank) else {
-            return rounds::contribute_raw(job, addend);
+    fn contribute(
+        &self,
+        round: usize,
+        means: &[f32],
+        state: &mut RankState<'_>,
+        addend: &mut Vec<f32>,
+    ) {
+        let Some(factors) = Factors::of(state.context.shape, self.rank) else {
+            return rounds::contribute_raw(state, addend);
         };
         let start = addend.len();
         if round == 0 {
-            factors::revive(job.kept, factors.dimensions[1], job.context);
-            times(job.corrected, factors.dimensions, job.kept, self.rank, addend);
+            factors::revive(state.kept, factors.dimensions[1], state.context);
+            times(state.corrected, factors.dimensions, state.kept, self.rank, addend);
             return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
         }
-        let p = &mut job.workspace.values;
+        let Orthonormal(p) = state.workspace.own();
         orthonormal(means, factors, p);
-        transposed_times(job.corrected, factors.dimensions, p, self.rank, addend);
+        transposed_times(state.corrected, factors.dimensions, p, self.rank, addend);
         let own = &mut addend[start..];
         factors.keep_in_range(p, own);
-        factors.subtract(p, own, job.corrected);
+        factors.subtract(p, own, state.corrected);
     }
 
-    fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
-        if let Some(factors) = Factors::of(job.context.shape, self.rank) {
-            job.kept.copy_from_slice(factors.split(means).1);
-            job.kept.chunks_exact_mut(factors.dimensions[1]).for_each(normalise);
+    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+        if let Some(factors) = Factors::of(state.context.shape, self.rank) {
+            state.kept.copy_from_slice(factors.split(means).1);
+            state.kept.chunks_exact_mut(factors.dimensions[1]).for_each(normalise);
         }
         Sent::All
     }
@@ -98,23 +107,20 @@ impl Rounds for PowerSgd {
     fn decode_add(
         &self,
         means: &[f32],
-        plan: &Plan<'_>,
+        context: &RoundContext<'_>,
         weight: f32,
         workspace: &mut Workspace,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
-        let Some(factors) = Factors::of(plan.context.shape, self.rank) else {
+        let Some(factors) = Factors::of(context.context.shape, self.rank) else {
             return rounds::add_raw(means, weight, out);
         };
-        let mut p = std::mem::take(&mut workspace.values);
+        let Orthonormal(p) = workspace.own();
         let (first, q) = factors.split(means);
-        orthonormal(first, factors, &mut p);
-        let decoded = factors.check(&p, q);
-        if decoded.is_ok() {
-            factors.add(&p, q, weight, out);
-        }
-        workspace.values = p;
-        decoded
+        orthonormal(first, factors, p);
+        factors.check(p, q)?;
+        factors.add(p, q, weight, out);
+        Ok(())
     }
 
     fn max_elements(&self, message_len: usize) -> usize {

@@ -29,24 +29,25 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Codebook};
 
-use crate::compressors::symbols::{self, Alphabet};
-use crate::compressors::{fields, levels};
-use crate::registry::Guarantees;
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::either;
+use crate::wire::symbols::Alphabet;
+use crate::wire::{fields, levels};
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "8bit",
-    summary: "the nearest of 256 numbers that are dense near zero",
+    summary: "the nearest of 256 values that are dense near zero",
     formula: "x̂ = max|c|·(the nearest to c/max|c| of 0, 1 and ±10^−z·(0.1 + 0.9·(k + ½)/2^(6−z)))",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
-    parameters: &[symbols::CODE],
+    parameters: DynamicTree::PARAMETERS,
+    examples: &["code=huffman,ef=off", "code=huffman"],
     reference: "Dettmers, ICLR 2016",
     payload: "largest f32, d × u8",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(DynamicTree { bytes: Alphabet::of(256, values) }),
+    build: |values| Arc::new(DynamicTree::new(values)),
 };
 
 const HEADER: usize = 4;
@@ -98,10 +99,18 @@ fn scaled(scale: f32) -> [f32; 256] {
     VALUES.map(|value| scale * value)
 }
 
-/// Quantization to a dynamic tree.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DynamicTree {
-    bytes: Alphabet,
+crate::parameters! {
+    /// Quantization to a dynamic tree.
+    pub struct DynamicTree {
+        /// symbols of fixed width, or Huffman coded
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
+}
+
+impl DynamicTree {
+    fn bytes(&self) -> Alphabet {
+        Alphabet::new(256, self.huffman)
+    }
 }
 
 impl Compressor for DynamicTree {
@@ -120,7 +129,7 @@ impl Compressor for DynamicTree {
         source.take_blocks(|offset, block| {
             kernels::nearest_residual(block, inverse, &BOOK, &values, &mut symbols[offset..]);
         });
-        self.bytes.write(workspace, message);
+        self.bytes().write(workspace, message);
         Sent::All
     }
 
@@ -133,22 +142,22 @@ impl Compressor for DynamicTree {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let values = scaled(weight * fields::take_scale(&mut message)?);
-        self.bytes.read(&mut message, out.len(), workspace)?;
+        self.bytes().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
         kernels::numbers_add(&workspace.symbols, &values, out);
         Ok(())
     }
 
     fn value_bits(&self) -> Option<u32> {
-        self.bytes.value_bits()
+        self.bytes().value_bits()
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        self.bytes.max_len(elements).saturating_add(HEADER)
+        self.bytes().max_len(elements).saturating_add(HEADER)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        self.bytes.max_elements(message_len.saturating_sub(HEADER))
+        self.bytes().max_elements(message_len.saturating_sub(HEADER))
     }
 }
 

@@ -19,9 +19,8 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
-use crate::compressors::fields;
-use crate::registry::Guarantees;
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::wire::fields;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -29,9 +28,10 @@ pub static ENTRY: Entry = Entry {
     summary: "the sign, times the mean absolute value",
     formula: "x̂ = sign(c)·‖c‖₁/d",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
     parameters: &[],
+    examples: &[],
     reference: "Karimireddy et al., ICML 2019",
     payload: "mean f32, d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },
@@ -60,12 +60,12 @@ impl Compressor for EfSignSgd {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
         let mean = mean(source);
         fields::put_f32(mean, message);
-        two_levels::encode(source, [-mean, mean], workspace, message);
+        two_levels::encode(source, [-mean, mean], message);
         Sent::All
     }
 

@@ -7,7 +7,7 @@
 use gradwire_bits::elias::Elias;
 use gradwire_bits::{BitReader, BitWriter, DecodeError};
 
-use crate::compressors::fields;
+use crate::wire::fields;
 
 const CODE: Elias = Elias::Omega;
 
@@ -70,7 +70,7 @@ pub(super) fn write(symbols: &[u16], zero: u16, message: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Replaces `symbols` by the levels of so many elements, none above `zero` in magnitude, that make
+/// Replaces `symbols` by the levels of `elements` elements, none above `zero` in magnitude, that make
 /// up exactly these bytes.
 pub(super) fn read(
     bytes: &[u8],
@@ -116,7 +116,7 @@ pub(super) fn read(
     fields::expect_len(bytes, used)
 }
 
-/// The most bytes that so many levels take: a distance is never longer than a bit for each place
+/// The most bytes that the levels of `elements` elements take: a distance is never longer than a bit for each place
 /// and the levels that might have been there.
 pub(super) fn max_len(elements: usize, zero: u16) -> usize {
     let bits = 2 + u128::from(CODE.len(u64::from(zero)));

@@ -21,52 +21,30 @@
 //! Reference: Øland, Raj: "Reducing Communication Overhead in Distributed Learning by an Order of
 //! Magnitude (Almost)", ICASSP 2015.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::kernels::{self, Bins};
 use gradwire_bits::{DecodeError, fixed};
 
-use crate::compressors::fields;
-use crate::numeric::selection::at_random;
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::numeric::selection::{self, at_random};
+use crate::parameters::{either, real, whole};
+use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
+use crate::workspace::SymbolCoder;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "entropy-bits",
-    summary: "as many bits as the entropy asks for, in Huffman's code",
+    summary: "a number of bits chosen by the entropy, Huffman coded",
     formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        Param {
-            key: "c",
-            kind: Kind::Real { min: 0.0, max: 16.0, ends: Ends::Both, default: 5.0 },
-            help: "bits on top of the entropy",
-        },
-        Param {
-            key: "m",
-            kind: Kind::Whole { min: 1, max: 12, default: 4 },
-            help: "bits of the bins that the entropy is computed in",
-        },
-        Param {
-            key: "f",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.03 },
-            help: "fraction of elements that the entropy is computed from",
-        },
-        Param {
-            key: "bits",
-            kind: Kind::Whole { min: 0, max: MOST_BITS as u64, default: 0 },
-            help: "bits, whatever the entropy; 0 leaves them to it",
-        },
-        Param {
-            key: "code",
-            kind: Kind::Choice { options: &["huffman", "fixed"], default: 0 },
-            help: "bins in Huffman's code, or in bits of one number",
-        },
-    ],
+    parameters: EntropyBits::PARAMETERS,
+    examples: &["bits=7,code=fixed,ef=on", "c=1"],
     reference: "Øland, Raj, ICASSP 2015",
     payload: "N and code u8, least f32, greatest f32, [lengths], bins",
     guarantees: Guarantees { unbiased: false, lossless: false },
@@ -80,27 +58,23 @@ const HUFFMAN: u8 = 0x20;
 /// Least elements of a sample.
 const LEAST_SAMPLE: usize = 4096;
 
-/// Quantization by entropy.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EntropyBits {
-    floor: f64,
-    preliminary: u32,
-    sample: f64,
-    fixed: u32,
-    huffman: bool,
+crate::parameters! {
+    /// Quantization by entropy.
+    pub struct EntropyBits {
+        /// bits per element above the entropy
+        floor("c"): f64 = real(5.0, Included(0.0), Included(16.0)),
+        /// the entropy is computed over 2^m bins
+        preliminary("m"): u32 = whole(4, 1..=12),
+        /// fraction of the elements that the entropy is computed from
+        sample("f"): f64 = real(0.03, Excluded(0.0), Included(1.0)),
+        /// fixed number of bits per element; 0 chooses it by the entropy
+        fixed("bits"): u32 = whole(0, 0..=MOST_BITS as u64),
+        /// bins Huffman coded, or of fixed width
+        packed("code"): bool = either(&["huffman", "fixed"]),
+    }
 }
 
 impl EntropyBits {
-    fn new(values: &Values<'_>) -> Self {
-        Self {
-            floor: values.real("c"),
-            preliminary: values.whole("m") as u32,
-            sample: values.real("f"),
-            fixed: values.whole("bits") as u32,
-            huffman: values.choice("code") == "huffman",
-        }
-    }
-
     /// The most bits that a message may have.
     fn most_bits(&self) -> u32 {
         let most = (f64::from(self.preliminary) + self.floor).round() as u32;
@@ -110,10 +84,11 @@ impl EntropyBits {
     /// Makes room for the most bits, so that a message with more than before allocates nothing.
     fn reserve(&self, workspace: &mut Workspace) {
         let symbols = 1 << self.most_bits();
-        workspace.counts.clear();
-        workspace.counts.reserve(symbols.max(1 << self.preliminary));
-        if self.huffman {
-            workspace.code.reserve(symbols);
+        let SymbolCoder { counts, code } = &mut workspace.coder;
+        counts.clear();
+        counts.reserve(symbols.max(1 << self.preliminary));
+        if !self.packed {
+            code.reserve(symbols);
         }
     }
 
@@ -128,12 +103,13 @@ impl EntropyBits {
         if self.fixed > 0 {
             return self.fixed;
         }
-        let Workspace { values, symbols, counts, .. } = workspace;
+        let Workspace { symbols, coder: SymbolCoder { counts, .. }, own, .. } = workspace;
+        let sample = &mut own.get::<selection::Buffers>().candidates;
         let size = (self.sample * source.len() as f64) as usize;
-        at_random(source, size, LEAST_SAMPLE, &mut context.rng(0), values);
+        at_random(source, size, LEAST_SAMPLE, &mut context.rng(0), sample);
         symbols.clear();
-        symbols.resize(values.len(), 0);
-        kernels::bin_of(values, bins(range, self.preliminary), symbols);
+        symbols.resize(sample.len(), 0);
+        kernels::bin_of(sample, bins(range, self.preliminary), symbols);
         count(symbols, self.preliminary, counts);
         let bits = (entropy(counts, symbols.len()) + self.floor).round() as u32;
         bits.clamp(1, self.most_bits())
@@ -154,7 +130,7 @@ fn count(symbols: &[u16], bits: u32, counts: &mut Vec<u32>) {
     symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
 }
 
-/// The entropy of a histogram of so many elements, in bits.
+/// The entropy of a histogram of `elements` elements, in bits.
 fn entropy(counts: &[u32], elements: usize) -> f64 {
     let part = |&count: &u32| {
         let p = f64::from(count) / elements as f64;
@@ -175,7 +151,7 @@ fn extremes(source: &mut Source<'_>) -> (f32, f32) {
 
 /// Appends the bins, in Huffman's code if that is shorter and asked for. Returns whether they are.
 fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut Vec<u8>) -> bool {
-    let Workspace { symbols, counts, code, words, .. } = workspace;
+    let Workspace { symbols, coder: SymbolCoder { counts, code }, .. } = workspace;
     if huffman {
         count(symbols, bits, counts);
         code.fit(counts, huffman::limit(counts.len()));
@@ -186,9 +162,7 @@ fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut
             return true;
         }
     }
-    words.clear();
-    words.extend(symbols.iter().map(|&symbol| u32::from(symbol)));
-    fixed::pack(words, bits, message);
+    Alphabet::new(1 << bits, false).put_fixed(symbols, message);
     false
 }
 
@@ -223,7 +197,7 @@ impl Compressor for EntropyBits {
         let head = message.len();
         message.push(bits as u8);
         fields::put_f32s(&[range.0, range.1], message);
-        if write_bins(self.huffman, bits, workspace, message) {
+        if write_bins(!self.packed, bits, workspace, message) {
             message[head] |= HUFFMAN;
         }
         Sent::All
@@ -260,16 +234,13 @@ impl Compressor for EntropyBits {
             return Err(DecodeError::Corrupt("the greatest value is not above the least"));
         }
         self.reserve(workspace);
-        let Workspace { symbols, code, words, .. } = workspace;
+        let Workspace { symbols, coder: SymbolCoder { code, .. }, .. } = workspace;
         symbols.clear();
         if head & HUFFMAN != 0 {
             read_huffman(message, bits, out.len(), code, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
-            words.clear();
-            words.resize(out.len(), 0);
-            fixed::unpack(message, bits, words)?;
-            symbols.extend(words.iter().map(|&word| word as u16));
+            Alphabet::new(1 << bits, false).take_fixed(&mut message, out.len(), symbols)?;
         }
         kernels::middle_add(symbols, bins((least, greatest), bits), weight, out);
         Ok(())

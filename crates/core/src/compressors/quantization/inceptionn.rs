@@ -38,9 +38,9 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
-use crate::compressors::{fields, symbols};
-use crate::registry::{Guarantees, Kind, Param};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, whole};
+use crate::wire::fields;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -48,27 +48,14 @@ pub static ENTRY: Entry = Entry {
     summary: "32, 16, 8 or no bits by magnitude",
     formula: "x̂ = c where |c| ≥ 1; cut 15 bits behind the point where |c| ≥ 2^−⌊b/2⌋, 7 where |c| ≥ 2^−b; else 0",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        Param {
-            key: "b",
-            kind: Kind::Whole { min: 1, max: 126, default: 10 },
-            help: "what is below 2^−b is not sent",
-        },
-        Param {
-            help: "tags and values as they are, or sorted by size in Huffman's code",
-            ..symbols::CODE
-        },
-    ],
+    parameters: Inceptionn::PARAMETERS,
+    examples: &["b=20", "code=huffman", "b=126,code=huffman,ef=on", "b=1", "b=126,ef=on"],
     reference: "Li et al., MICRO 2018",
     payload: "2-bit tags, values of 4, 2, 1 or no bytes",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        let b = values.whole("b") as u32;
-        let huffman = values.choice(symbols::CODE.key) == "huffman";
-        Arc::new(Inceptionn { cuts: Cuts { least: 127 - b, middle: 127 - b / 2 }, huffman })
-    },
+    build: |values| Arc::new(Inceptionn::new(values)),
 };
 
 /// Tags in a byte.
@@ -76,11 +63,21 @@ const TAGS: usize = 4;
 /// Bytes of a value by its tag.
 const SIZES: [usize; 4] = [0, 1, 2, 4];
 
-/// Truncation by magnitude.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Inceptionn {
-    cuts: Cuts,
-    huffman: bool,
+crate::parameters! {
+    /// Truncation by magnitude.
+    pub struct Inceptionn {
+        /// elements below 2^−b are not sent
+        b: u32 = whole(10, 1..=126),
+        /// tags and values as they are, or sorted by size and Huffman coded
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
+}
+
+impl Inceptionn {
+    /// The exponents below which nothing, a byte or two bytes are sent.
+    fn cuts(&self) -> Cuts {
+        Cuts { least: 127 - self.b, middle: 127 - self.b / 2 }
+    }
 }
 
 /// Tags, four to a byte.
@@ -178,21 +175,18 @@ fn values_len(tags: &[u8]) -> usize {
     tags.iter().map(|&tags| usize::from(GROUPS[usize::from(tags)].size)).sum()
 }
 
-/// Hands over the tags and values of a block after the other, with its offset, until told to stop.
+/// Calls `visit` with the offset, tags and values of each block, until it returns false.
 fn for_blocks(
     packed: &[u8],
     mut values: &[u8],
     elements: usize,
-    workspace: &mut Workspace,
     mut visit: impl FnMut(usize, &[u8], &[u32]) -> bool,
 ) -> bool {
-    let Workspace { bytes, words, .. } = workspace;
-    bytes.resize(BLOCK, 0);
-    words.resize(BLOCK, 0);
+    let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
     packed.chunks(BLOCK / TAGS).zip((0..elements).step_by(BLOCK)).all(|(packed, offset)| {
-        unpack(&mut values, packed, bytes, words);
+        unpack(&mut values, packed, &mut tags, &mut words);
         let len = BLOCK.min(elements - offset);
-        visit(offset, &bytes[..len], &words[..len])
+        visit(offset, &tags[..len], &words[..len])
     })
 }
 
@@ -205,17 +199,15 @@ impl Compressor for Inceptionn {
         message: &mut Vec<u8>,
     ) -> Sent {
         if self.huffman {
-            sorted::encode(self.cuts, source, workspace, message);
+            sorted::encode(self.cuts(), source, workspace, message);
             return Sent::All;
         }
-        let Workspace { bytes, words, .. } = workspace;
-        bytes.resize(BLOCK, 0);
-        words.resize(BLOCK, 0);
+        let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
         let start = message.len();
         message.resize(start + source.len().div_ceil(TAGS), 0);
         source.take_blocks(|offset, block| {
-            let (tags, words) = (&mut bytes[..block.len()], &mut words[..block.len()]);
-            kernels::truncate_residual(block, self.cuts, tags, words);
+            let (tags, words) = (&mut tags[..block.len()], &mut words[..block.len()]);
+            kernels::truncate_residual(block, self.cuts(), tags, words);
             let packed = &mut message[start + offset / TAGS..];
             packed.iter_mut().zip(pack_tags(tags)).for_each(|(packed, tags)| *packed = tags);
             pack(tags, words, message);
@@ -232,18 +224,18 @@ impl Compressor for Inceptionn {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         if self.huffman {
-            return sorted::decode_add(self.cuts, message, weight, workspace, out);
+            return sorted::decode_add(self.cuts(), message, weight, workspace, out);
         }
         let tags = fields::take(&mut message, out.len().div_ceil(TAGS))?;
         check_padding(tags, out.len())?;
         fields::expect_len(message, values_len(tags))?;
-        let valid = for_blocks(tags, message, out.len(), workspace, |_, tags, words| {
-            kernels::truncated_valid(tags, words, self.cuts)
+        let valid = for_blocks(tags, message, out.len(), |_, tags, words| {
+            kernels::truncated_valid(tags, words, self.cuts())
         });
         if !valid {
             return Err(DecodeError::Corrupt("a value does not have its tag's magnitude"));
         }
-        for_blocks(tags, message, out.len(), workspace, |offset, tags, words| {
+        for_blocks(tags, message, out.len(), |offset, tags, words| {
             kernels::truncated_add(tags, words, weight, &mut out[offset..]);
             true
         });

@@ -16,9 +16,8 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::{fields, levels};
-use crate::registry::Guarantees;
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::wire::{fields, levels};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -26,9 +25,10 @@ pub static ENTRY: Entry = Entry {
     summary: "255 evenly spaced levels up to the largest absolute value",
     formula: "x̂ = s·round(c/s), s = max|c|/127",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
     parameters: &[],
+    examples: &[],
     reference: "Lim et al., MLSys 2019, §5.1 (\"8-bit int\")",
     payload: "step f32, d × i8",
     guarantees: Guarantees { unbiased: false, lossless: false },

@@ -24,65 +24,67 @@
 //! Reference: Yu, Wu, Huang: "Exploring Fast and Communication-Efficient Algorithms in Large-Scale
 //! Distributed Networks", AISTATS 2019, section 3.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
-use crate::compressors::symbols::{self, Alphabet};
-use crate::compressors::{fields, levels};
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, real, whole};
+use crate::wire::symbols::Alphabet;
+use crate::wire::{fields, levels};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "lpc-svrg",
-    summary: "a number of bits each, clipped and drawn at random",
+    summary: "stochastic rounding to a fixed number of bits, with clipping",
     formula: "x̂ = δ·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/δ cut to −2^(w−1) … 2^(w−1) − 1, δ = λ·max|c|/(2^(w−1) − 1)",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        Param {
-            key: "w",
-            kind: Kind::Whole { min: 2, max: 16, default: 8 },
-            help: "bits of an element",
-        },
-        Param {
-            key: "lambda",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 1.0 },
-            help: "clip at such a part of the largest absolute value; 1 is no clipping",
-        },
-        symbols::CODE,
+    parameters: LpcSvrg::PARAMETERS,
+    examples: &[
+        "w=5",
+        "lambda=0.25,code=huffman,ef=on",
+        "w=3,lambda=0.5,code=huffman",
+        "w=16,ef=on",
     ],
     reference: "Yu, Wu, Huang, AISTATS 2019",
     payload: "δ f32, code-words of w bits",
     guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| {
-        let bits = values.whole("w") as u32;
-        let words = Alphabet::of(1 << bits, values);
-        Arc::new(LpcSvrg { half: (1 << (bits - 1)) as f32, clip: values.real("lambda"), words })
-    },
+    build: |values| Arc::new(LpcSvrg::new(values)),
 };
 
 const HEADER: usize = 4;
 
-/// Stochastic quantization with clipping.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LpcSvrg {
-    /// Code-words below zero.
-    half: f32,
-    /// The clipping factor λ.
-    clip: f64,
-    words: Alphabet,
+crate::parameters! {
+    /// Stochastic quantization with clipping.
+    pub struct LpcSvrg {
+        /// bits per element
+        bits("w"): u32 = whole(8, 2..=16),
+        /// clip at this fraction of the largest absolute value; 1 does not clip
+        clip("lambda"): f64 = real(1.0, Excluded(0.0), Included(1.0)),
+        /// symbols of fixed width, or Huffman coded
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
 }
 
 impl LpcSvrg {
+    /// Code-words below zero.
+    fn half(&self) -> f32 {
+        (1 << (self.bits - 1)) as f32
+    }
+
+    fn words(&self) -> Alphabet {
+        Alphabet::new(1 << self.bits, self.huffman)
+    }
+
     /// δ and its inverse for a tensor with this maximum.
     fn delta(&self, abs_max: f32) -> (f32, f32) {
-        let delta = self.clip * f64::from(abs_max) / f64::from(self.half - 1.0);
+        let delta = self.clip * f64::from(abs_max) / f64::from(self.half() - 1.0);
         // The largest finite number is just below 2^128, and half a power of two.
-        let most = 2f64.powi(127) / f64::from(self.half);
+        let most = 2f64.powi(127) / f64::from(self.half());
         levels::invertible(delta.min(most) as f32)
     }
 }
@@ -97,18 +99,18 @@ impl Compressor for LpcSvrg {
     ) -> Sent {
         let (step, inverse) = self.delta(source.abs_max());
         fields::put_f32(step, message);
-        let levels = Levels { least: -self.half, most: self.half - 1.0, inverse, step };
+        let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
         let rng = context.rng(0);
-        let Workspace { words, symbols, .. } = &mut *workspace;
-        words.resize(BLOCK, 0);
+        let Workspace { random, symbols, .. } = &mut *workspace;
+        random.resize(BLOCK, 0);
         symbols.clear();
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
-            let words = &mut words[..block.len()];
-            rng.fill_from(offset, words);
-            kernels::stochastic_levels(block, levels, words, &mut symbols[offset..]);
+            let random = &mut random[..block.len()];
+            rng.fill_from(offset, random);
+            kernels::stochastic_levels(block, levels, random, &mut symbols[offset..]);
         });
-        self.words.write(workspace, message);
+        self.words().write(workspace, message);
         Sent::All
     }
 
@@ -121,25 +123,25 @@ impl Compressor for LpcSvrg {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let step = fields::take_scale(&mut message)?;
-        if !(self.half * step).is_finite() {
+        if !(self.half() * step).is_finite() {
             return Err(DecodeError::Corrupt("the step makes infinite elements"));
         }
-        self.words.read(&mut message, out.len(), workspace)?;
+        self.words().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
-        kernels::levels_add(&workspace.symbols, -self.half, weight * step, out);
+        kernels::levels_add(&workspace.symbols, -self.half(), weight * step, out);
         Ok(())
     }
 
     fn value_bits(&self) -> Option<u32> {
-        self.words.value_bits()
+        self.words().value_bits()
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        self.words.max_len(elements).saturating_add(HEADER)
+        self.words().max_len(elements).saturating_add(HEADER)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        self.words.max_elements(message_len.saturating_sub(HEADER))
+        self.words().max_elements(message_len.saturating_sub(HEADER))
     }
 }
 

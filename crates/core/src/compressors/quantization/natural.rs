@@ -28,33 +28,42 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
-use crate::compressors::symbols::{self, Alphabet};
-use crate::registry::Guarantees;
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::either;
+use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "natural",
-    summary: "powers of two drawn at random",
+    summary: "stochastic rounding to powers of two",
     formula: "x̂ = sign(c)·2^(e + [u < |c|/2^e − 1]), e = ⌊log2|c|⌋",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
-    parameters: &[symbols::CODE],
+    parameters: Natural::PARAMETERS,
+    examples: &["code=huffman,ef=off", "code=huffman"],
     reference: "Horváth et al., 2019",
     payload: "d bits of signs, d exponents u8",
     guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Natural { exponents: Alphabet::of(EXPONENTS, values) }),
+    build: |values| Arc::new(Natural::new(values)),
 };
 
 /// Zero, and the exponents of all normal numbers.
 const EXPONENTS: usize = 255;
 
-/// Stochastic rounding to powers of two.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Natural {
-    exponents: Alphabet,
+crate::parameters! {
+    /// Stochastic rounding to powers of two.
+    pub struct Natural {
+        /// symbols of fixed width, or Huffman coded
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
+}
+
+impl Natural {
+    fn exponents(&self) -> Alphabet {
+        Alphabet::new(EXPONENTS, self.huffman)
+    }
 }
 
 impl Compressor for Natural {
@@ -65,22 +74,22 @@ impl Compressor for Natural {
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        let Workspace { bytes, words, values, symbols, .. } = &mut *workspace;
+        let Workspace { random, block: rounded, symbols, .. } = &mut *workspace;
         let rng = context.rng(0);
-        words.resize(BLOCK, 0);
-        values.resize(BLOCK, 0.0);
-        bytes.resize(BLOCK / 8, 0);
+        random.resize(BLOCK, 0);
+        rounded.resize(BLOCK, 0.0);
+        let mut signs = [0; BLOCK / 8];
         symbols.clear();
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
-            let (words, rounded) = (&mut words[..block.len()], &mut values[..block.len()]);
-            rng.fill_from(offset, words);
-            kernels::natural_residual(block, words, rounded, &mut symbols[offset..]);
-            let signs = &mut bytes[..block.len().div_ceil(8)];
+            let (random, rounded) = (&mut random[..block.len()], &mut rounded[..block.len()]);
+            rng.fill_from(offset, random);
+            kernels::natural_residual(block, random, rounded, &mut symbols[offset..]);
+            let signs = &mut signs[..block.len().div_ceil(8)];
             kernels::sign_residual(rounded, 0.0, 0.0, signs);
             message.extend_from_slice(signs);
         });
-        self.exponents.write(workspace, message);
+        self.exponents().write(workspace, message);
         Sent::All
     }
 
@@ -93,7 +102,7 @@ impl Compressor for Natural {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let signs = fields::take(&mut message, out.len().div_ceil(8))?;
-        self.exponents.read(&mut message, out.len(), workspace)?;
+        self.exponents().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
         let exponents = &workspace.symbols;
         check_signs(signs, exponents)?;
@@ -102,15 +111,15 @@ impl Compressor for Natural {
     }
 
     fn value_bits(&self) -> Option<u32> {
-        self.exponents.value_bits().map(|bits| bits + 1)
+        self.exponents().value_bits().map(|bits| bits + 1)
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        elements.div_ceil(8) + self.exponents.max_len(elements)
+        elements.div_ceil(8) + self.exponents().max_len(elements)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        message_len.saturating_mul(8).min(self.exponents.max_elements(message_len))
+        message_len.saturating_mul(8).min(self.exponents().max_elements(message_len))
     }
 }
 

@@ -18,19 +18,19 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
-use crate::compressors::fields;
-use crate::registry::Guarantees;
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::wire::fields;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "onebit",
-    summary: "the sign, decoded to the mean of its side",
+    summary: "the sign, decoded to the mean of the elements of that sign",
     formula: "x̂ = mean of the elements ≥ 0 where c ≥ 0, mean of those < 0 where c < 0",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
     parameters: &[],
+    examples: &[],
     reference: "Seide et al., Interspeech 2014 (3LC's \"MQE 1-bit int\")",
     payload: "two means f32, d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },
@@ -61,13 +61,13 @@ impl Compressor for OneBit {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
         let (negative, positive) = means(source);
         fields::put_f32(negative, message);
         fields::put_f32(positive, message);
-        two_levels::encode(source, [negative, positive], workspace, message);
+        two_levels::encode(source, [negative, positive], message);
         Sent::All
     }
 

@@ -41,33 +41,27 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
 use super::elias_levels;
-use crate::compressors::fields;
-use crate::compressors::levels::{self, Norm};
-use crate::compressors::symbols::Alphabet;
-use crate::registry::{Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{Choice, Kind, choice, whole};
+use crate::wire::fields;
+use crate::wire::levels::{self, Norm};
+use crate::wire::symbols::Alphabet;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "qsgd",
-    summary: "levels up to the norm, drawn at random",
+    summary: "stochastic rounding to evenly spaced levels up to the norm",
     formula: "x̂ = step·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/step, step = ‖c‖/s in each bucket",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        S,
-        Param {
-            key: "bucket",
-            kind: Kind::Whole { min: 0, max: 1 << 30, default: 512 },
-            help: "elements that share a norm; 0 is the whole tensor",
-        },
-        NORM,
-        Param {
-            key: "code",
-            kind: Kind::Choice { options: &["fixed", "elias", "huffman"], default: 0 },
-            help: "levels in bits of one number, or in Elias' or Huffman's code",
-        },
+    parameters: Qsgd::PARAMETERS,
+    examples: &[
+        "s=4,bucket=0,code=elias",
+        "s=10,bucket=100,norm=max,code=huffman,ef=on",
+        "s=7,bucket=0,code=elias",
+        "s=1,norm=max,code=huffman",
+        "s=1000,bucket=9000,norm=max",
     ],
     reference: "Alistarh et al., NIPS 2017",
     payload: "steps f32, levels",
@@ -75,53 +69,59 @@ pub static ENTRY: Entry = Entry {
     build: |values| Arc::new(Qsgd::new(values)),
 };
 
-/// The parameter `s`.
-pub(in crate::compressors) const S: Param = Param {
-    key: "s",
-    kind: Kind::Whole { min: 1, max: 32_767, default: 127 },
-    help: "levels on either side of zero",
-};
+/// The values of `s`: a symbol of 16 bits holds level + s.
+pub(in crate::compressors) const S: Kind = whole(127, 1..=32_767);
 
-/// The parameter `norm`.
-pub(in crate::compressors) const NORM: Param = Param {
-    key: "norm",
-    kind: Kind::Choice { options: &["2", "max"], default: 0 },
-    help: "the Euclidean norm, or the largest absolute value",
-};
+impl Choice for Norm {
+    const WORDS: &'static [&'static str] = &["2", "max"];
 
-/// The norm that the parameter names.
-pub(in crate::compressors) fn norm(values: &Values<'_>) -> Norm {
-    if values.choice(NORM.key) == "max" { Norm::Max } else { Norm::Euclidean }
+    fn of(word: &str) -> Self {
+        if word == "max" { Norm::Max } else { Norm::Euclidean }
+    }
 }
 
 /// How levels travel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Code {
+    Fixed,
     Elias,
-    Symbols(Alphabet),
+    Huffman,
 }
 
-/// Stochastic quantization by norm.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Qsgd {
-    s: u16,
-    bucket: usize,
-    norm: Norm,
-    code: Code,
+impl Choice for Code {
+    const WORDS: &'static [&'static str] = &["fixed", "elias", "huffman"];
+
+    fn of(word: &str) -> Self {
+        match word {
+            "elias" => Code::Elias,
+            "huffman" => Code::Huffman,
+            _ => Code::Fixed,
+        }
+    }
+}
+
+crate::parameters! {
+    /// Stochastic quantization by norm.
+    pub struct Qsgd {
+        /// levels on either side of zero
+        s: u16 = S,
+        /// number of elements with a common norm; 0 takes one norm for the whole tensor
+        bucket: usize = whole(512, 0..=1 << 30),
+        /// the Euclidean norm, or the largest absolute value
+        norm: Norm = choice::<Norm>(),
+        /// levels of fixed width, or Elias or Huffman coded
+        code: Code = choice::<Code>(),
+    }
 }
 
 impl Qsgd {
-    fn new(values: &Values<'_>) -> Self {
-        let s = values.whole("s") as u16;
-        let alphabet = |huffman| Code::Symbols(Alphabet::new(2 * usize::from(s) + 1, huffman));
-        let code = match values.choice("code") {
-            "elias" => Code::Elias,
-            code => alphabet(code == "huffman"),
-        };
-        Self { s, bucket: values.whole("bucket") as usize, norm: norm(values), code }
+    /// The levels as symbols; `None` where they travel in Elias' code.
+    fn symbols(&self) -> Option<Alphabet> {
+        let symbols = 2 * usize::from(self.s) + 1;
+        (self.code != Code::Elias).then(|| Alphabet::new(symbols, self.code == Code::Huffman))
     }
 
-    /// The buckets of so many elements.
+    /// The buckets of a tensor of `elements` elements.
     fn buckets(&self, elements: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let bucket = if self.bucket == 0 { elements.max(1) } else { self.bucket };
         (0..elements).step_by(bucket).map(move |start| start..elements.min(start + bucket))
@@ -145,9 +145,9 @@ impl Compressor for Qsgd {
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        let Workspace { words, symbols, .. } = &mut *workspace;
+        let Workspace { random, symbols, .. } = &mut *workspace;
         let (rng, s) = (context.rng(0), f32::from(self.s));
-        words.resize(BLOCK, 0);
+        random.resize(BLOCK, 0);
         symbols.clear();
         symbols.resize(source.len(), 0);
         for bucket in self.buckets(source.len()) {
@@ -159,17 +159,17 @@ impl Compressor for Qsgd {
             fields::put_f32(step, message);
             let levels = Levels { least: -s, most: s, inverse, step };
             for (start, len) in pieces(bucket) {
-                let words = &mut words[..len];
-                rng.fill_from(start, words);
+                let random = &mut random[..len];
+                rng.fill_from(start, random);
                 let symbols = &mut symbols[start..start + len];
                 source.take(start, len, |block| {
-                    kernels::stochastic_levels(block, levels, words, symbols);
+                    kernels::stochastic_levels(block, levels, random, symbols);
                 });
             }
         }
-        match self.code {
-            Code::Elias => elias_levels::write(symbols, self.s, message),
-            Code::Symbols(alphabet) => alphabet.write(workspace, message),
+        match self.symbols() {
+            None => elias_levels::write(symbols, self.s, message),
+            Some(alphabet) => alphabet.write(workspace, message),
         }
         Sent::All
     }
@@ -189,11 +189,11 @@ impl Compressor for Qsgd {
                 return Err(DecodeError::Corrupt("the step makes infinite elements"));
             }
         }
-        match self.code {
-            Code::Elias => {
+        match self.symbols() {
+            None => {
                 elias_levels::read(message, out.len(), self.s, &mut workspace.symbols)?;
             }
-            Code::Symbols(alphabet) => {
+            Some(alphabet) => {
                 alphabet.read(&mut message, out.len(), workspace)?;
                 fields::expect_len(message, 0)?;
             }
@@ -207,16 +207,16 @@ impl Compressor for Qsgd {
     }
 
     fn value_bits(&self) -> Option<u32> {
-        match self.code {
-            Code::Elias => None,
-            Code::Symbols(alphabet) => alphabet.value_bits(),
+        match self.symbols() {
+            None => None,
+            Some(alphabet) => alphabet.value_bits(),
         }
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        let levels = match self.code {
-            Code::Elias => elias_levels::max_len(elements, self.s),
-            Code::Symbols(alphabet) => alphabet.max_len(elements),
+        let levels = match self.symbols() {
+            None => elias_levels::max_len(elements, self.s),
+            Some(alphabet) => alphabet.max_len(elements),
         };
         self.count(elements).saturating_mul(4).saturating_add(levels)
     }
@@ -227,10 +227,10 @@ impl Compressor for Qsgd {
             0 => usize::MAX,
             bucket => (message_len / 4).saturating_mul(bucket),
         };
-        by_steps.min(match self.code {
+        by_steps.min(match self.symbols() {
             // A tensor of zeros has one distance, however large it is.
-            Code::Elias => u32::MAX as usize,
-            Code::Symbols(alphabet) => alphabet.max_elements(message_len),
+            None => u32::MAX as usize,
+            Some(alphabet) => alphabet.max_elements(message_len),
         })
     }
 }

@@ -21,18 +21,19 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::two_levels;
-use crate::registry::Guarantees;
-use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+use crate::memories::{Average, Memory};
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "signsgd",
-    summary: "the sign; the majority decides",
-    formula: "x̂ = sign(c), 1 of 0; a step goes by the sign of the ranks' mean",
+    summary: "the sign, with majority vote",
+    formula: "x̂ = sign(c), 1 of 0; the step uses the sign of the mean over ranks",
     family: Family::Quantization,
-    aggregation: Aggregation::Vote,
+    sparse: false,
     error_feedback: false,
     parameters: &[],
+    examples: &[],
     reference: "Bernstein et al., ICML 2018",
     payload: "d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },
@@ -49,7 +50,7 @@ const LEVELS: [f32; 2] = [-1.0, 1.0];
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SignSgd {
     /// The running mean, for signum.
-    pub memory: Option<Memory>,
+    pub memory: Option<Average>,
 }
 
 impl Compressor for SignSgd {
@@ -57,10 +58,10 @@ impl Compressor for SignSgd {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
-        two_levels::encode(source, LEVELS, workspace, message);
+        two_levels::encode(source, LEVELS, message);
         Sent::All
     }
 
@@ -89,8 +90,8 @@ impl Compressor for SignSgd {
         message_len.saturating_mul(8)
     }
 
-    fn memory(&self) -> Option<Memory> {
-        self.memory
+    fn memory(&self) -> Option<&dyn Memory> {
+        self.memory.as_ref().map(|memory| memory as &dyn Memory)
     }
 
     fn value_bits(&self) -> Option<u32> {

@@ -11,34 +11,40 @@
 //! Reference: Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with Majority Vote is Communication Efficient
 //! and Fault Tolerant", ICLR 2019.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use super::signsgd::SignSgd;
-use crate::memory;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Entry, Family, Memory};
+use crate::memories::Average;
+use crate::parameters::real;
+use crate::{Entry, Family, Guarantees};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "signum",
-    summary: "the sign of the running mean; the majority decides",
-    formula: "x̂ = sign(z), z ← δ·z + (1 − δ)·g; a step goes by the sign of the ranks' mean",
+    summary: "the sign of the running mean, with majority vote",
+    formula: "x̂ = sign(z), z ← δ·z + (1 − δ)·g; the step uses the sign of the mean over ranks",
     family: Family::Quantization,
-    aggregation: Aggregation::Vote,
+    sparse: false,
     error_feedback: false,
-    parameters: &[Param {
-        key: "momentum",
-        kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.9 },
-        help: "weight of the running mean in the next",
-    }],
+    parameters: Signum::PARAMETERS,
+    examples: &[],
     reference: "Bernstein et al., ICLR 2019",
     payload: "d bits",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let decay = memory::momentum(values.real("momentum"));
-        Arc::new(SignSgd { memory: Some(Memory::Average { decay }) })
+        let Signum { momentum: decay } = Signum::new(values);
+        Arc::new(SignSgd { memory: Some(Average { decay }) })
     },
 };
+
+crate::parameters! {
+    /// Signs of the running mean.
+    struct Signum {
+        /// weight of the previous running mean
+        momentum: f32 = real(0.9, Included(0.0), Excluded(1.0)),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
-use crate::compressors::fields;
+use crate::wire::fields;
 use crate::{BLOCK, Source};
 
 /// Five times trit 0: the byte of five zeros.
@@ -46,11 +46,10 @@ impl Fifths {
     pub(super) fn encode(
         &self,
         source: &mut Source<'_>,
-        digits: &mut Vec<u8>,
         mut quantize: impl FnMut(usize, &mut [f32], &mut [u8]),
         mut emit: impl FnMut(&[u8]),
     ) {
-        digits.resize(BLOCK, 0);
+        let mut digits = [0; BLOCK];
         for (start, len) in self.blocks() {
             let digits = &mut digits[..len];
             digits.fill(0);
@@ -99,7 +98,9 @@ impl Fifths {
     pub(super) fn check_plain(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         fields::expect_len(bytes, self.len)?;
         if kernels::max_byte(bytes) > LARGEST_DIGIT {
-            return Err(DecodeError::Corrupt("a byte is no five trits"));
+            return Err(DecodeError::Corrupt(
+                "a byte is above 242, the largest code of five trits",
+            ));
         }
         self.check_padding(bytes)
     }

@@ -33,44 +33,32 @@
 //! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce Communication in
 //! Distributed Deep Learning", NIPS 2017.
 
+use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, varint, zero_run};
 
 use super::ternary::Fifths;
-use crate::compressors::fields;
-use crate::compressors::symbols::{self, Alphabet};
 use crate::numeric::moments::Moments;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "terngrad",
-    summary: "three values drawn at random, five to a byte",
+    summary: "stochastic rounding to three values, five to a byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: false,
-    parameters: &[
-        Param {
-            key: "clip",
-            kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Both, default: 2.5 },
-            help: "clip at so many standard deviations; 0 is no clipping",
-        },
-        Param {
-            help: "trits five to a byte, or these bytes with runs of zeros coded, in Huffman's code",
-            ..symbols::CODE
-        },
-    ],
+    parameters: TernGrad::PARAMETERS,
+    examples: &["clip=0", "clip=0,code=huffman", "code=huffman", "clip=0,code=huffman,ef=on"],
     reference: "Wen et al., NIPS 2017",
     payload: "M f32, trits five to a byte",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        let huffman = values.choice(symbols::CODE.key) == "huffman";
-        let coded = huffman.then(|| Alphabet::new(BYTES, true));
-        Arc::new(TernGrad { clip: values.real("clip"), coded })
-    },
+    build: |values| Arc::new(TernGrad::new(values)),
 };
 
 const HEADER: usize = 4;
@@ -79,16 +67,22 @@ const BYTES: usize = 256;
 /// The part of a quartic byte that was appended last.
 const LAST_PART: usize = 4;
 
-/// Stochastic 3-value quantization.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TernGrad {
-    /// Standard deviations at which elements are clipped; 0 for no clipping.
-    pub clip: f64,
-    /// How bytes with coded runs travel; `None` for bytes as they are.
-    coded: Option<Alphabet>,
+crate::parameters! {
+    /// Stochastic 3-value quantization.
+    pub struct TernGrad {
+        /// clip at this number of standard deviations; 0 does not clip
+        clip: f64 = real(2.5, Included(0.0), Included(1e6)),
+        /// trits five to a byte, or these bytes with zero-run and Huffman coding
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
 }
 
 impl TernGrad {
+    /// How bytes with coded runs travel; `None` for bytes as they are.
+    fn coded(&self) -> Option<Alphabet> {
+        self.huffman.then(|| Alphabet::new(BYTES, true))
+    }
+
     fn scale(&self, source: &mut Source<'_>) -> f32 {
         if self.clip == 0.0 {
             return source.abs_max();
@@ -118,7 +112,11 @@ fn put_coded(
     alphabet.write(workspace, message);
 }
 
-/// Reads what [`put_coded`] appends, up to so many bytes.
+/// The bytes that symbols stand for.
+#[derive(Debug, Default)]
+struct Coded(Vec<u8>);
+
+/// Reads what [`put_coded`] appends, `most` bytes at most.
 fn take_coded<'a>(
     alphabet: Alphabet,
     mut message: &[u8],
@@ -133,7 +131,8 @@ fn take_coded<'a>(
     workspace.symbols.reserve(most);
     alphabet.read(&mut message, count as usize, workspace)?;
     fields::expect_len(message, 0)?;
-    let Workspace { symbols, bytes, .. } = workspace;
+    let Workspace { symbols, own, .. } = workspace;
+    let Coded(bytes) = own.get();
     bytes.clear();
     bytes.reserve(most);
     bytes.extend(symbols.iter().map(|&symbol| symbol as u8));
@@ -152,26 +151,26 @@ impl Compressor for TernGrad {
         fields::put_f32(scale, message);
         let rng = context.rng(0);
         let keeps_residual = source.keeps_residual();
-        let Workspace { bytes, words, .. } = &mut *workspace;
-        words.resize(BLOCK, 0);
+        let random = &mut workspace.random;
+        random.resize(BLOCK, 0);
         let quantize = |first, piece: &mut [f32], digits: &mut [u8]| {
-            let words = &mut words[..piece.len()];
-            rng.fill_from(first, words);
-            kernels::stochastic_ternary(piece, scale, words, digits);
+            let random = &mut random[..piece.len()];
+            rng.fill_from(first, random);
+            kernels::stochastic_ternary(piece, scale, random, digits);
             if keeps_residual {
                 kernels::ternary_add(digits, LAST_PART, -scale, piece);
             }
         };
         let (start, mut runs) = (message.len(), zero_run::Encoder::default());
         let fifths = Fifths::new(source.len());
-        fifths.encode(source, bytes, quantize, |digits| {
-            if self.coded.is_some() {
+        fifths.encode(source, quantize, |digits| {
+            if self.huffman {
                 runs.push(digits, message);
             } else {
                 message.extend_from_slice(digits);
             }
         });
-        if let Some(alphabet) = self.coded {
+        if let Some(alphabet) = self.coded() {
             runs.finish(message);
             put_coded(alphabet, start, fifths.len, workspace, message);
         }
@@ -188,7 +187,7 @@ impl Compressor for TernGrad {
     ) -> Result<(), DecodeError> {
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        let Some(alphabet) = self.coded else {
+        let Some(alphabet) = self.coded() else {
             fifths.check_plain(message)?;
             if scale != 0.0 {
                 fifths.decode_add_plain(message, scale, out);
@@ -206,12 +205,12 @@ impl Compressor for TernGrad {
     fn max_len(&self, elements: usize) -> usize {
         let bytes = elements.div_ceil(5);
         let count = varint::len(bytes as u64);
-        HEADER + self.coded.map_or(bytes, |alphabet| count + alphabet.max_len(bytes))
+        HEADER + self.coded().map_or(bytes, |alphabet| count + alphabet.max_len(bytes))
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
         let len = message_len.saturating_sub(HEADER);
-        match self.coded {
+        match self.coded() {
             None => len.saturating_mul(5),
             // Behind the number of bytes.
             Some(alphabet) => alphabet.max_elements(len.saturating_sub(1)),

@@ -19,57 +19,43 @@
 //! Reference: Lim, Andersen, Kaminsky: "3LC: Lightweight and Effective Traffic Compression for
 //! Distributed Machine Learning", MLSys 2019, §3.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
 use super::ternary::Fifths;
-use crate::compressors::fields;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "3lc",
-    summary: "three values with sparsity multiplication, quartic and zero-run coded",
+    summary: "ternary values with sparsity multiplication, quartic and zero-run coding",
     formula: "x̂ = M·round(c/M), M = s·max|c|",
     family: Family::Quantization,
-    aggregation: Aggregation::Gather,
+    sparse: false,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "s",
-            kind: Kind::Real { min: 1.0, max: 2.0, ends: Ends::Lower, default: 1.0 },
-            help: "sparsity multiplier: more gives more zeros and fewer bytes",
-        },
-        Param {
-            key: "zre",
-            kind: Kind::Choice { options: &["on", "off"], default: 0 },
-            help: "zero-run encoding after quartic encoding",
-        },
-    ],
+    parameters: ThreeLc::PARAMETERS,
+    examples: &["zre=off", "s=1.75", "beta=0.5,gamma=0.25"],
     reference: "Lim et al., MLSys 2019",
     payload: "M f32, trits five to a byte with runs of zeros coded",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(ThreeLc::new(values.real("s"), values.choice("zre") == "on")),
+    build: |values| Arc::new(ThreeLc::new(values)),
 };
 
 const HEADER: usize = 4;
 /// The most bytes of five zero trits that one byte stands for.
 const LONGEST_RUN: usize = 14;
 
-/// 3-value quantization with sparsity multiplication and its two lossless codes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ThreeLc {
-    sparsity: f32,
-    zero_runs: bool,
-}
-
-impl ThreeLc {
-    /// With sparsity multiplier `sparsity` in \[1, 2), and zero-run encoding or not.
-    pub fn new(sparsity: f64, zero_runs: bool) -> Self {
-        // The nearest f32 of a number just below 2 is 2, at which nothing would ever be sent.
-        Self { sparsity: (sparsity as f32).min(2f32.next_down()), zero_runs }
+crate::parameters! {
+    /// 3-value quantization with sparsity multiplication and its two lossless codes.
+    pub struct ThreeLc {
+        /// sparsity multiplier: more gives more zeros and fewer bytes
+        sparsity("s"): f32 = real(1.0, Included(1.0), Excluded(2.0)),
+        /// zero-run encoding after quartic encoding
+        zero_runs("zre"): bool = either(&["on", "off"]),
     }
 }
 
@@ -78,7 +64,7 @@ impl Compressor for ThreeLc {
         &self,
         source: &mut Source<'_>,
         _: &Context<'_>,
-        workspace: &mut Workspace,
+        _: &mut Workspace,
         message: &mut Vec<u8>,
     ) -> Sent {
         let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
@@ -87,7 +73,7 @@ impl Compressor for ThreeLc {
         let quantize = |_, piece: &mut [f32], digits: &mut [u8]| {
             kernels::ternary_residual(piece, scale, digits);
         };
-        Fifths::new(source.len()).encode(source, &mut workspace.bytes, quantize, |digits| {
+        Fifths::new(source.len()).encode(source, quantize, |digits| {
             if self.zero_runs {
                 runs.push(digits, message);
             } else {
@@ -138,6 +124,7 @@ impl Compressor for ThreeLc {
 mod tests {
     use super::*;
     use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::parameters::Value;
 
     /// 1.0 as the bytes of M.
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
@@ -204,7 +191,10 @@ mod tests {
         assert_eq!(result(&[121, 122]), Err(DecodeError::Corrupt("padding is not zero")));
         assert_eq!(result(&[243]), Ok(()));
         let long = decode("3lc:zre=off", &message(ONE, &[121, 243]), 1.0, &mut out);
-        assert_eq!(long, Err(DecodeError::Corrupt("a byte is no five trits")));
+        assert_eq!(
+            long,
+            Err(DecodeError::Corrupt("a byte is above 242, the largest code of five trits"))
+        );
         let negative = decode("3lc", &message([0, 0, 0x80, 0xbf], &[243]), 1.0, &mut out);
         assert_eq!(negative, Err(DecodeError::Corrupt("the scale is negative")));
         assert_eq!(out, [7.0; 6]);
@@ -213,6 +203,7 @@ mod tests {
     #[test]
     fn the_scale_saturates_and_the_multiplier_stays_below_two() {
         assert_eq!(round_trip("3lc:s=1.75", &[f32::MAX, f32::MIN]), [f32::MAX, f32::MIN]);
-        assert_eq!(ThreeLc::new(1.999_999_999_999, true).sparsity, 2f32.next_down());
+        let values = [Value::Real(1.999_999_999_999), Value::Choice("on")];
+        assert_eq!(ThreeLc::new(&values).sparsity, 2f32.next_down());
     }
 }

@@ -2,8 +2,8 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::fields;
-use crate::{BLOCK, Source, Workspace};
+use crate::wire::fields;
+use crate::{BLOCK, Source};
 
 /// Bytes of a tensor's bits.
 pub(super) fn len(elements: usize) -> usize {
@@ -15,14 +15,13 @@ pub(super) fn len(elements: usize) -> usize {
 pub(super) fn encode(
     source: &mut Source<'_>,
     [negative, positive]: [f32; 2],
-    workspace: &mut Workspace,
     message: &mut Vec<u8>,
 ) {
     // A block is a whole number of bytes, so that blocks join without shifting.
     const { assert!(BLOCK.is_multiple_of(8)) };
-    workspace.bytes.resize(BLOCK / 8, 0);
+    let mut bits = [0; BLOCK / 8];
     source.take_blocks(|_, block| {
-        let bits = &mut workspace.bytes[..len(block.len())];
+        let bits = &mut bits[..len(block.len())];
         kernels::sign_residual(block, negative, positive, bits);
         message.extend_from_slice(bits);
     });

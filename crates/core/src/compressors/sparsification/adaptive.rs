@@ -23,39 +23,39 @@
 //! Reference: Wangni, Wang, Liu, Zhang: "Gradient Sparsification for Communication-Efficient Distributed
 //! Optimization", NeurIPS 2018.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
-use super::positions::MOST_ELEMENTS;
 use super::{drawn, fraction};
-use crate::compressors::fields;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::real;
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "adaptive",
-    summary: "elements at random, the larger the likelier, unbiased with least variance",
+    summary: "random elements with probabilities in proportion to their size: unbiased, least variance",
     formula: "x̂ = c/p with probability p = min(|c|/M, 1), else 0; Σp = ratio·d",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: false,
-    parameters: &[Param {
-        key: "ratio",
-        kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
-        help: "fraction of elements to send in the mean",
-    }],
+    parameters: Adaptive::PARAMETERS,
+    examples: &["ratio=0.3,ef=on", "ratio=0.02", "ratio=0.4", "ratio=1,ef=on"],
     reference: "Wangni et al., NeurIPS 2018",
     payload: "large ones as topk; code u8, count varint, M f32, signs, positions",
     guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Adaptive { ratio: values.real("ratio") }),
+    build: |values| Arc::new(Adaptive::new(values)),
 };
 
-/// Sparsification with probabilities in proportion to absolute values.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Adaptive {
-    ratio: f64,
+crate::parameters! {
+    /// Sparsification with probabilities in proportion to absolute values.
+    pub struct Adaptive {
+        /// expected fraction of elements to send
+        ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
+    }
 }
 
 impl Adaptive {

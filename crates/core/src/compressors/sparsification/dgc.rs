@@ -19,16 +19,17 @@
 //! Reference: Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication
 //! Bandwidth for Distributed Training", ICLR 2018.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
 use super::topk::TopK;
-use crate::memory;
-use crate::numeric::selection::{among, sampled_threshold};
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+use crate::memories::{Memory, Momentum};
+use crate::numeric::selection::{self, among, sampled_threshold};
+use crate::parameters::{Kind, real, whole};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -36,47 +37,35 @@ pub static ENTRY: Entry = Entry {
     summary: "deep gradient compression: the largest elements of a momentum-corrected residual",
     formula: "x̂ = v at the k largest |v|, where u and v become 0; u ← m·u + g, v ← v + u",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        RATIO,
-        Param {
-            key: "momentum",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.9 },
-            help: "momentum of the velocity",
-        },
-        Param {
-            key: "clip",
-            kind: Kind::Real { min: 0.0, max: 1e30, ends: Ends::Both, default: 0.0 },
-            help: "norm that gradients are clipped to, over the square root of the ranks; 0: none",
-        },
-        WARMUP,
-    ],
+    parameters: Params::PARAMETERS,
+    examples: &["ratio=0.02", "ratio=0.02,clip=1,warmup=10", "ratio=0.05,clip=1,warmup=3"],
     reference: "Lin et al., ICLR 2018",
     payload: "code u8, count varint, values f32, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let memory = Memory::Momentum {
-            momentum: memory::momentum(values.real("momentum")),
-            clip: values.real("clip") as f32,
-        };
-        Arc::new(Dgc::new(values, memory))
+        let Params { ratio, momentum, clip, warmup } = Params::new(values);
+        Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })
     },
 };
 
-/// The parameter `ratio`.
-pub(super) const RATIO: Param = Param {
-    key: "ratio",
-    kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
-    help: "fraction of elements to send",
-};
+crate::parameters! {
+    /// What [`Dgc`] with momentum correction is made of.
+    struct Params {
+        /// fraction of elements to send
+        ratio: f64 = RATIO,
+        /// momentum of the velocity
+        momentum: f32 = real(0.9, Included(0.0), Excluded(1.0)),
+        /// clip gradients to this norm divided by the square root of the number of ranks; 0 does not clip
+        clip: f32 = real(0.0, Included(0.0), Included(1e30)),
+        /// warm-up: steps over which the ratio falls from 0.25
+        warmup: u64 = WARMUP,
+    }
+}
 
-/// The parameter `warmup`.
-pub(super) const WARMUP: Param = Param {
-    key: "warmup",
-    kind: Kind::Whole { min: 0, max: 1_000_000_000, default: 0 },
-    help: "steps over which the ratio falls from a quarter",
-};
+pub(super) const RATIO: Kind = real(0.001, Excluded(0.0), Included(1.0));
+pub(super) const WARMUP: Kind = whole(0, 0..=1_000_000_000);
 
 /// The ratio that a warm-up begins with.
 const FIRST: f64 = 0.25;
@@ -85,17 +74,13 @@ const ADJUSTMENTS: usize = 3;
 
 /// Selection by an estimated threshold from what a memory has gathered.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dgc {
-    ratio: f64,
-    warmup: u64,
-    memory: Memory,
+pub struct Dgc<M> {
+    pub(super) ratio: f64,
+    pub(super) warmup: u64,
+    pub(super) memory: M,
 }
 
-impl Dgc {
-    pub(super) fn new(values: &Values<'_>, memory: Memory) -> Self {
-        Self { ratio: values.real("ratio"), warmup: values.whole("warmup"), memory }
-    }
-
+impl<M> Dgc<M> {
     /// The selection at a step.
     fn at(&self, step: u64) -> TopK {
         let ratio = if step < self.warmup && self.ratio < FIRST {
@@ -115,14 +100,19 @@ impl Dgc {
 }
 
 /// A threshold that about k elements reach.
-fn adjusted(source: &mut Source<'_>, k: usize, mut threshold: f32, values: &mut Vec<f32>) -> f32 {
+fn adjusted(
+    source: &mut Source<'_>,
+    k: usize,
+    mut threshold: f32,
+    candidates: &mut Vec<f32>,
+) -> f32 {
     let (few, many) = (0.8 * k as f64, 1.25 * k as f64);
     for lowered in 0..=ADJUSTMENTS {
         let below = threshold.next_down().max(0.0);
         let mut count = 0;
         source.peek_blocks(|_, block| count += kernels::count_above(block, below));
         if count as f64 > many {
-            return among(source, k, below, values);
+            return among(source, k, below, candidates);
         }
         if count as f64 >= few || lowered == ADJUSTMENTS {
             break;
@@ -132,7 +122,7 @@ fn adjusted(source: &mut Source<'_>, k: usize, mut threshold: f32, values: &mut 
     threshold
 }
 
-impl Compressor for Dgc {
+impl<M: Memory> Compressor for Dgc<M> {
     fn encode(
         &self,
         source: &mut Source<'_>,
@@ -144,9 +134,12 @@ impl Compressor for Dgc {
         let mut threshold = 0.0;
         if !source.is_empty() {
             let k = fraction::kept(selection.ratio, source.len());
-            let values = &mut workspace.values;
-            threshold = sampled_threshold(source, k, &mut context.rng(0), values);
-            threshold = adjusted(source, k, threshold, values);
+            let candidates = &mut workspace.own::<selection::Buffers>().candidates;
+            // As many as are sent at most, so that the buffer stops growing after the first step.
+            candidates.clear();
+            candidates.reserve(selection.most(source.len()) + BLOCK);
+            threshold = sampled_threshold(source, k, &mut context.rng(0), candidates);
+            threshold = adjusted(source, k, threshold, candidates);
         }
         selection.send_reaching(source, threshold, workspace, message)
     }
@@ -162,8 +155,8 @@ impl Compressor for Dgc {
         self.widest().decode_add(message, context, weight, workspace, out)
     }
 
-    fn memory(&self) -> Option<Memory> {
-        Some(self.memory)
+    fn memory(&self) -> Option<&dyn Memory> {
+        Some(&self.memory)
     }
 
     fn value_bits(&self) -> Option<u32> {
@@ -240,7 +233,7 @@ mod tests {
         let values: Vec<f32> = (0..10_000).map(|at| 1.0 + (at * 7919 % 10_000) as f32).collect();
         let mut scratch = vec![0.0; crate::SCRATCH];
         let floats = Floats::F32(&values);
-        let mut source = Source::new(floats, Memory::None, None, &mut scratch).unwrap();
+        let mut source = Source::new(floats, None, &mut scratch).unwrap();
         let mut reach = |threshold: f32| {
             let threshold = adjusted(&mut source, 1000, threshold, &mut Vec::new());
             values.iter().filter(|x| **x >= threshold).count()

@@ -7,9 +7,9 @@
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, varint};
 
-use super::positions::{self, Code};
-use crate::compressors::fields;
 use crate::compressors::hybrid::signs;
+use crate::wire::fields;
+use crate::wire::positions::{self, Code};
 use crate::{BLOCK, Context, Source, Workspace};
 
 /// The most rounds that look for a level.
@@ -50,16 +50,25 @@ pub(in crate::compressors) fn rounded_up(x: f64) -> f32 {
     if f64::from(near) < x { near.next_up() } else { near }.min(f32::MAX)
 }
 
-/// Empties the workspace, with room for what is drawn where `kept` are expected.
-fn make_room(kept: usize, elements: usize, workspace: &mut Workspace) {
+/// What is drawn: elements above the level, which are sent as they are, and others, which stand for the level.
+#[derive(Debug, Default)]
+struct Drawn {
+    large: Vec<u32>,
+    large_values: Vec<f32>,
+    small: Vec<u32>,
+    small_values: Vec<f32>,
+}
+
+/// Empties the lists, with room for what is drawn where `kept` are expected.
+fn make_room(kept: usize, elements: usize, positions: &mut Vec<u32>, drawn: &mut Drawn) {
     // Eight standard deviations more than the mean, and what the kernel writes past the end.
     let room = (kept + 8 * kept.isqrt()).min(elements) + BLOCK;
-    let Workspace { positions, values, others, words, counts, .. } = workspace;
-    for numbers in [positions, words, counts] {
+    let Drawn { large, large_values, small, small_values } = drawn;
+    for numbers in [positions, large, small] {
         numbers.clear();
         numbers.reserve(room);
     }
-    for numbers in [values, others] {
+    for numbers in [large_values, small_values] {
         numbers.clear();
         numbers.reserve(room);
     }
@@ -76,24 +85,24 @@ pub(in crate::compressors) fn encode(
     message: &mut Vec<u8>,
 ) {
     let elements = source.len();
-    make_room(kept, elements, workspace);
-    draw(source, context, level, workspace);
-    let Workspace { positions, values, others, words: large, counts: small, .. } = workspace;
+    let Workspace { positions, own, .. } = workspace;
+    let drawn = own.get();
+    make_room(kept, elements, positions, drawn);
+    draw(source, context, level, drawn);
+    let Drawn { large, large_values, small, small_values } = drawn;
     merge(large, small, positions);
     let code = Code::shortest(large, elements);
     positions::put_header(code, large.len(), message);
-    for values in others.chunks(BLOCK) {
+    for values in large_values.chunks(BLOCK) {
         fields::put_f32s(values, message);
     }
     code.encode(large, elements, message);
-    signs::write(&[level], elements, small, values, message);
+    signs::write(&[level], elements, small, small_values, message);
 }
 
-/// Draws elements, and leaves what they fail to stand for. Those above the level go with their positions
-/// into `others` and `words`, the rest into `values` and `counts`.
-fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, workspace: &mut Workspace) {
-    let Workspace { values: small_values, others: large_values, .. } = workspace;
-    let Workspace { counts: small, words: large, .. } = workspace;
+/// Draws elements, and leaves what they fail to stand for.
+fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, drawn: &mut Drawn) {
+    let Drawn { large, large_values, small, small_values } = drawn;
     let (rng, keeps_residual) = (context.rng(0), source.keeps_residual());
     let (mut random, mut drawn) = ([0; BLOCK], [0.0; BLOCK]);
     source.take_blocks(|offset, block| {
@@ -138,8 +147,10 @@ pub(in crate::compressors) fn decode_add(
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
     let elements = out.len();
-    make_room(expected, elements, workspace);
-    let Workspace { words: large, counts: small, .. } = workspace;
+    let Workspace { positions, own, .. } = workspace;
+    let drawn = own.get();
+    make_room(expected, elements, positions, drawn);
+    let Drawn { large, small, .. } = drawn;
     let (code, count) = positions::take_header(&mut message)?;
     if count > most as u64 {
         return Err(DecodeError::Corrupt(
@@ -170,7 +181,7 @@ pub(in crate::compressors) fn decode_add(
     Ok(())
 }
 
-/// The longest message with up to `most` of so many elements above the level.
+/// The longest message with up to `most` of `elements` elements above the level.
 pub(in crate::compressors) fn max_len(most: usize, elements: usize) -> usize {
     // No code of positions is longer than a bitmap where that is the shortest.
     let large = 1 + varint::len(most as u64) + Code::Bitmap.max_len(most, elements);
@@ -189,12 +200,12 @@ fn meet(few: &[u32], many: &[u32]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Floats, Memory, Rng, SCRATCH};
+    use crate::{Floats, Rng, SCRATCH};
 
     fn level_of(values: &[f32], kept: f64) -> f32 {
         let mut scratch = vec![0.0; SCRATCH];
         let floats = Floats::F32(values);
-        level(&mut Source::new(floats, Memory::None, None, &mut scratch).unwrap(), kept)
+        level(&mut Source::new(floats, None, &mut scratch).unwrap(), kept)
     }
 
     #[test]

@@ -8,40 +8,41 @@
 //! Reference: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017,
 //! section 3.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use super::topk::TopK;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Entry, Family};
+use crate::parameters::{either, real};
+use crate::{Entry, Family, Guarantees};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "gradient-dropping",
-    summary: "the thousandth of elements with the largest absolute values",
+    summary: "the 0.1 % of the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "ratio",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
-            help: "fraction of elements to send",
-        },
-        Param {
-            key: "select",
-            kind: Kind::Choice { options: &["exact", "sampled"], default: 0 },
-            help: "exactly so many elements, or a threshold from a random sample",
-        },
-    ],
+    parameters: GradientDropping::PARAMETERS,
+    examples: &["select=sampled"],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let sampled = values.choice("select") == "sampled";
-        Arc::new(TopK { ratio: values.real("ratio"), sampled, code: None })
+        let GradientDropping { ratio, sampled } = GradientDropping::new(values);
+        Arc::new(TopK { ratio, sampled, code: None })
     },
 };
+
+crate::parameters! {
+    /// What [`TopK`] is made of.
+    struct GradientDropping {
+        /// fraction of elements to send
+        ratio: f64 = real(0.001, Excluded(0.0), Included(1.0)),
+        /// exactly the k largest elements, or those above a threshold estimated from a random sample
+        sampled("select"): bool = either(&["exact", "sampled"]),
+    }
+}
 
 #[cfg(test)]
 mod tests {

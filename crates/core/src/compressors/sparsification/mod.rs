@@ -5,7 +5,6 @@ pub mod dgc;
 pub(super) mod drawn;
 pub(super) mod fraction;
 pub mod gradient_dropping;
-pub(crate) mod positions;
 pub mod randomk;
 pub mod sgc;
 pub mod sketched_sgd;

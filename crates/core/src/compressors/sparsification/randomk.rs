@@ -19,64 +19,52 @@
 //!
 //! Reference: Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
 use super::fraction;
-use super::positions::MOST_ELEMENTS;
-use crate::compressors::fields;
-use crate::registry::{Ends, Guarantees, Kind, Param};
+use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
-    Aggregation, BLOCK, Compressor, Context, Element, Entry, Family, Rng, Sent, Source, Workspace,
+    BLOCK, Compressor, Context, Element, Entry, Family, Guarantees, Rng, Sent, Source, Workspace,
 };
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "randomk",
-    summary: "elements at random positions that all ranks know",
+    summary: "elements at random positions",
     formula: "x̂ = c at k positions drawn at random, alike on all ranks or not, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    aggregation: Aggregation::Linear,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "ratio",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
-            help: "fraction of elements to send",
-        },
-        Param {
-            key: "unbiased",
-            kind: Kind::Choice { options: &["off", "on"], default: 0 },
-            help: "multiply by d / k, so that the expectation is the gradient",
-        },
-        Param {
-            key: "indices",
-            kind: Kind::Choice { options: &["shared", "independent"], default: 0 },
-            help: "positions of all ranks together, which make messages linear, or of each its own",
-        },
+    parameters: RandomK::PARAMETERS,
+    examples: &[
+        "ratio=0.1",
+        "ratio=0.1,indices=independent",
+        "ratio=0.9,unbiased=on,ef=off",
+        "ratio=0.6",
+        "indices=independent",
+        "unbiased=on,ef=off",
     ],
     reference: "Stich, Cordonnier, Jaggi, NeurIPS 2018",
     payload: "k × f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(RandomK {
-            ratio: values.real("ratio"),
-            unbiased: values.choice("unbiased") == "on",
-            independent: values.choice("indices") == "independent",
-        })
-    },
+    build: |values| Arc::new(RandomK::new(values)),
 };
 
-/// Random sparsification.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RandomK {
-    /// The fraction of elements to send.
-    pub ratio: f64,
-    /// Whether values are multiplied by the inverse of that fraction.
-    pub unbiased: bool,
-    /// Whether each rank draws positions of its own.
-    pub independent: bool,
+crate::parameters! {
+    /// Random sparsification.
+    pub struct RandomK {
+        /// fraction of elements to send
+        pub ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
+        /// multiply by d / k, which makes the expectation the gradient
+        pub unbiased: bool = either(&["off", "on"]),
+        /// the same positions on all ranks, which makes messages linear, or different ones on each
+        pub independent("indices"): bool = either(&["shared", "independent"]),
+    }
 }
 
 impl RandomK {
@@ -87,7 +75,8 @@ impl RandomK {
         elements: usize,
         workspace: &mut Workspace,
     ) {
-        let Workspace { positions, words, .. } = workspace;
+        let Workspace { positions, own, .. } = workspace;
+        let Drawn(words) = own.get();
         let rng = if self.independent { context.rng(0) } else { context.shared_rng(0) };
         draw_set(rng, fraction::kept(self.ratio, elements), elements, words);
         positions.clear();
@@ -156,6 +145,10 @@ fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) 
         }
     }
 }
+
+/// A bit for each element: whether it is drawn.
+#[derive(Debug, Default)]
+struct Drawn(Vec<u32>);
 
 impl Compressor for RandomK {
     fn encode(

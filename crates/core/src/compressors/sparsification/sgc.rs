@@ -14,12 +14,13 @@
 //!
 //! Reference: Sun et al.: "Sparse Gradient Compression for Distributed SGD", DASFAA 2019.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use super::dgc::{Dgc, RATIO, WARMUP};
-use crate::memory;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Entry, Family, Memory};
+use crate::memories::LongTerm;
+use crate::parameters::real;
+use crate::{Entry, Family, Guarantees};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -27,33 +28,32 @@ pub static ENTRY: Entry = Entry {
     summary: "sparse gradient compression: the largest elements of a sum with long-term momentum",
     formula: "x̂ = v at the k largest |v|, where u becomes 0; v = α·u_before + u, u ← u + ε·g",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        RATIO,
-        Param {
-            key: "epsilon",
-            kind: Kind::Real { min: 1e-6, max: 1e6, ends: Ends::Both, default: 1.0 },
-            help: "weight of a gradient",
-        },
-        Param {
-            key: "alpha",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Lower, default: 0.9 },
-            help: "momentum of what had been gathered before",
-        },
-        WARMUP,
-    ],
+    parameters: Params::PARAMETERS,
+    examples: &["ratio=0.02", "ratio=0.3"],
     reference: "Sun et al., DASFAA 2019",
     payload: "code u8, count varint, values f32, positions",
     guarantees: Guarantees { unbiased: false, lossless: false },
     build: |values| {
-        let memory = Memory::LongTerm {
-            epsilon: values.real("epsilon") as f32,
-            alpha: memory::momentum(values.real("alpha")),
-        };
-        Arc::new(Dgc::new(values, memory))
+        let Params { ratio, epsilon, alpha, warmup } = Params::new(values);
+        Arc::new(Dgc { ratio, warmup, memory: LongTerm { epsilon, alpha } })
     },
 };
+
+crate::parameters! {
+    /// What [`Dgc`] with long-term momentum is made of.
+    struct Params {
+        /// fraction of elements to send
+        ratio: f64 = RATIO,
+        /// weight of the gradient
+        epsilon: f32 = real(1.0, Included(1e-6), Included(1e6)),
+        /// momentum: weight of the sum before this gradient
+        alpha: f32 = real(0.9, Included(0.0), Excluded(1.0)),
+        /// warm-up: steps over which the ratio falls from 0.25
+        warmup: u64 = WARMUP,
+    }
+}
 
 #[cfg(test)]
 mod tests {

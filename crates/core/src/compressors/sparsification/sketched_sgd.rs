@@ -23,15 +23,17 @@
 //! Reference: Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: "Communication-efficient Distributed SGD with
 //! Sketching", NeurIPS 2019.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
+use crate::compressors::single_rank::SingleRank;
 use crate::numeric::sketch::{CountSketch, MAX_ROWS};
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::rounds::{self, Alone, Job, Plan, Rounds};
-use crate::{Aggregation, BLOCK, Context, Entry, Family, Sent, Workspace};
+use crate::parameters::{real, whole};
+use crate::rounds::{self, RankState, RoundContext, Rounds};
+use crate::{BLOCK, Context, Entry, Family, Guarantees, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -39,54 +41,28 @@ pub static ENTRY: Entry = Entry {
     summary: "the heaviest elements of the mean, found by a count sketch",
     formula: "x̂ = c at its k largest among the elements that a count sketch of c estimates largest, 0 elsewhere",
     family: Family::Sparsification,
-    aggregation: Aggregation::Rounds,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "ratio",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.001 },
-            help: "the part of the elements that is sent",
-        },
-        Param {
-            key: "rows",
-            kind: Kind::Whole { min: 1, max: MAX_ROWS as u64, default: 5 },
-            help: "rows of the table",
-        },
-        Param {
-            key: "width",
-            kind: Kind::Whole { min: 1, max: 1000, default: 4 },
-            help: "columns of the table for each element sent",
-        },
-        Param {
-            key: "candidates",
-            kind: Kind::Whole { min: 1, max: 1000, default: 4 },
-            help: "elements asked for exactly for each that is sent",
-        },
-    ],
+    parameters: SketchedSgd::PARAMETERS,
+    examples: &["ratio=0.01,rows=3", "ratio=0.03,rows=2,width=3"],
     reference: "Ivkin et al., NeurIPS 2019",
     payload: "table of f32, candidates f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(Alone(SketchedSgd {
-            ratio: values.real("ratio"),
-            rows: values.whole("rows") as usize,
-            width: values.whole("width") as usize,
-            candidates: values.whole("candidates") as usize,
-        }))
-    },
+    build: |values| Arc::new(SingleRank(SketchedSgd::new(values))),
 };
 
-/// Heaviest elements by a count sketch.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SketchedSgd {
-    /// The part of the elements that is sent, in (0, 1].
-    pub ratio: f64,
-    /// Rows of the table.
-    pub rows: usize,
-    /// Columns of the table for each element sent.
-    pub width: usize,
-    /// Elements whose exact value is asked for, for each that is sent.
-    pub candidates: usize,
+crate::parameters! {
+    /// Heaviest elements by a count sketch.
+    pub struct SketchedSgd {
+        /// fraction of elements to send
+        pub ratio: f64 = real(0.001, Excluded(0.0), Included(1.0)),
+        /// rows of the table
+        pub rows: usize = whole(5, 1..=MAX_ROWS as u64),
+        /// columns of the table per element sent
+        pub width: usize = whole(4, 1..=1000),
+        /// candidates, whose exact values are exchanged, per element sent
+        pub candidates: usize = whole(4, 1..=1000),
+    }
 }
 
 /// Sizes for one tensor.
@@ -99,7 +75,7 @@ struct Sizes {
 }
 
 impl SketchedSgd {
-    /// `None` where the tensor travels as it is.
+    /// `None` where the tensor is sent uncompressed.
     fn sizes(&self, elements: usize) -> Option<Sizes> {
         let sent = ((self.ratio * elements as f64 + 0.5) as usize).max(1);
         let columns = self.width.checked_mul(sent)?;
@@ -115,7 +91,7 @@ impl SketchedSgd {
         CountSketch::new(keys, sizes.columns)
     }
 
-    /// Leaves the candidates, increasing, in `positions`.
+    /// Leaves the candidates, increasing, in the workspace's positions.
     ///
     /// Estimates are looked at block by block and never stored: an element that no more than equals the least of
     /// as many before it is none of the largest.
@@ -128,10 +104,11 @@ impl SketchedSgd {
         workspace: &mut Workspace,
     ) {
         let sketch = self.sketch(sizes, context);
-        let Workspace { values, words, positions, counts: chosen, others, .. } = workspace;
+        let Workspace { positions, values, own, .. } = workspace;
+        let Search { estimates, patterns, chosen } = own.get();
         let (k, mut least) = (sizes.candidates, None);
-        reserve(2 * k + BLOCK, values, [words, positions, chosen]);
-        sketch.estimates(table, elements, others, |start, block| {
+        reserve(2 * k + BLOCK, values, [patterns, positions, chosen]);
+        sketch.estimates(table, elements, estimates, |start, block| {
             let first = start as u32;
             match least {
                 Some(least) => {
@@ -143,11 +120,22 @@ impl SketchedSgd {
                 }
             }
             if values.len() >= 2 * k {
-                least = Some(keep_largest(k, values, positions, words, chosen));
+                least = Some(keep_largest(k, values, positions, patterns, chosen));
             }
         });
-        keep_largest(k, values, positions, words, chosen);
+        keep_largest(k, values, positions, patterns, chosen);
     }
+}
+
+/// What the search for the largest elements works with.
+#[derive(Debug, Default)]
+struct Search {
+    /// What the rows of the sketch say of a block.
+    estimates: Vec<f32>,
+    /// Bit patterns of absolute values.
+    patterns: Vec<u32>,
+    /// The places of the largest among the candidates.
+    chosen: Vec<u32>,
 }
 
 impl Rounds for SketchedSgd {
@@ -155,8 +143,8 @@ impl Rounds for SketchedSgd {
         0
     }
 
-    fn addend_len(&self, plan: &Plan<'_>, round: usize) -> Option<usize> {
-        let elements = plan.context.shape.iter().product();
+    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
+        let elements = context.context.shape.iter().product();
         match (self.sizes(elements), round) {
             (Some(sizes), 0) => Some(sizes.table),
             (Some(sizes), 1) => Some(sizes.candidates),
@@ -165,39 +153,46 @@ impl Rounds for SketchedSgd {
         }
     }
 
-    fn contribute(&self, round: usize, means: &[f32], job: &mut Job<'_>, addend: &mut Vec<f32>) {
-        let elements = job.corrected.len();
+    fn contribute(
+        &self,
+        round: usize,
+        means: &[f32],
+        state: &mut RankState<'_>,
+        addend: &mut Vec<f32>,
+    ) {
+        let elements = state.corrected.len();
         let Some(sizes) = self.sizes(elements) else {
-            return rounds::contribute_raw(job, addend);
+            return rounds::contribute_raw(state, addend);
         };
         if round == 0 {
             let start = addend.len();
             addend.resize(start + sizes.table, 0.0);
-            self.sketch(sizes, job.context).add(job.corrected, &mut addend[start..]);
+            self.sketch(sizes, state.context).add(state.corrected, &mut addend[start..]);
             return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
         }
-        self.find(&means[..sizes.table], elements, sizes, job.context, job.workspace);
-        addend.extend(job.workspace.positions.iter().map(|&at| job.corrected[at as usize]));
+        self.find(&means[..sizes.table], elements, sizes, state.context, state.workspace);
+        addend.extend(state.workspace.positions.iter().map(|&at| state.corrected[at as usize]));
     }
 
-    fn settle(&self, means: &[f32], job: &mut Job<'_>) -> Sent {
-        let elements = job.corrected.len();
+    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+        let elements = state.corrected.len();
         let Some(sizes) = self.sizes(elements) else { return Sent::All };
         let exact = &means[sizes.table..];
-        // The candidates are where they were left, by the last round of a rank on its own or by decoding.
-        let Workspace { positions, words, counts: chosen, .. } = &mut *job.workspace;
+        // The candidates are where they were left, by the last round of a single rank or by decoding.
+        let Workspace { positions, own, .. } = &mut *state.workspace;
+        let Search { patterns, chosen, .. } = own.get();
         debug_assert_eq!(positions.len(), sizes.candidates);
-        largest(exact, sizes.sent, words, chosen);
+        largest(exact, sizes.sent, patterns, chosen);
         chosen.iter_mut().for_each(|at| *at = positions[*at as usize]);
         std::mem::swap(positions, chosen);
-        positions.iter().for_each(|&at| job.corrected[at as usize] = 0.0);
+        positions.iter().for_each(|&at| state.corrected[at as usize] = 0.0);
         Sent::Positions
     }
 
     fn decode_add(
         &self,
         means: &[f32],
-        plan: &Plan<'_>,
+        context: &RoundContext<'_>,
         weight: f32,
         workspace: &mut Workspace,
         out: &mut [f32],
@@ -206,9 +201,10 @@ impl Rounds for SketchedSgd {
             return rounds::add_raw(means, weight, out);
         };
         let (table, exact) = means.split_at(sizes.table);
-        self.find(table, out.len(), sizes, plan.context, workspace);
-        let Workspace { positions, words, counts: chosen, .. } = workspace;
-        largest(exact, sizes.sent, words, chosen);
+        self.find(table, out.len(), sizes, context.context, workspace);
+        let Workspace { positions, own, .. } = workspace;
+        let Search { patterns, chosen, .. } = own.get();
+        largest(exact, sizes.sent, patterns, chosen);
         for &at in &*chosen {
             out[positions[at as usize] as usize] += weight * exact[at as usize];
         }

@@ -13,15 +13,16 @@
 //! Reference: Dutta et al.: "On the Discrepancy between the Theoretical Analysis and Practical
 //! Implementations of Compressed Communication for Distributed Deep Learning", AAAI 2020.
 
+use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
-use super::positions::{self, Code, MOST_ELEMENTS};
-use crate::compressors::fields;
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::real;
+use crate::wire::fields;
+use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -29,23 +30,22 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements above a fixed absolute value",
     formula: "x̂ = c where |c| > v, 0 elsewhere",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[Param {
-        key: "v",
-        kind: Kind::Real { min: 0.0, max: 1e30, ends: Ends::Both, default: 0.0 },
-        help: "the absolute value; 0 sends all that is not zero",
-    }],
+    parameters: Threshold::PARAMETERS,
+    examples: &["v=0.3", "v=0.5"],
     reference: "Dutta et al., AAAI 2020",
     payload: "code u8, count varint, values f32, positions; or 255 u8, d × f32",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Threshold { v: values.real("v") as f32 }),
+    build: |values| Arc::new(Threshold::new(values)),
 };
 
-/// Sparsification by a fixed threshold.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Threshold {
-    v: f32,
+crate::parameters! {
+    /// Sparsification by a fixed threshold.
+    pub struct Threshold {
+        /// the threshold; 0 sends all elements that are not zero
+        v: f32 = real(0.0, Included(0.0), Included(1e30)),
+    }
 }
 
 const DENSE: u8 = 255;

@@ -15,17 +15,18 @@
 //! References: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017 (the
 //! sampled threshold); Lim et al., MLSys 2019, §5.1 ("25 % / 5 % sparsification": sampled, bitmap).
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
-use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, varint};
 
 use super::fraction;
-use super::positions::{self, Code, MOST_ELEMENTS};
-use crate::compressors::fields;
-use crate::numeric::selection::{Threshold, kth_largest, sampled_threshold};
-use crate::registry::{Ends, Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::numeric::selection::{self, sampled_threshold};
+use crate::numeric::take::{clear, take_largest, take_reaching};
+use crate::parameters::{Choice, choice, either, real};
+use crate::wire::fields;
+use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -33,24 +34,19 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "ratio",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.01 },
-            help: "fraction of elements to send",
-        },
-        Param {
-            key: "select",
-            kind: Kind::Choice { options: &["exact", "sampled"], default: 0 },
-            help: "exactly so many elements, or a threshold from a random sample",
-        },
-        Param {
-            key: "positions",
-            kind: Kind::Choice { options: &["auto", "bitmap", "rice", "raw"], default: 0 },
-            help: "code of the positions; auto takes the shortest",
-        },
+    parameters: TopK::PARAMETERS,
+    examples: &[
+        "ratio=0.02",
+        "ratio=0.4",
+        "positions=raw",
+        "ratio=0.05,select=sampled,positions=bitmap",
+        "ratio=0.02,positions=rice",
+        "ratio=0.25,select=sampled,positions=bitmap",
+        "ratio=0.05,select=sampled",
+        "positions=rice",
+        "ratio=1",
     ],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
@@ -58,26 +54,33 @@ pub static ENTRY: Entry = Entry {
     build: |values| Arc::new(TopK::new(values)),
 };
 
-/// Sparsification by absolute value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TopK {
-    pub(super) ratio: f64,
-    pub(super) sampled: bool,
-    /// The code of positions; `None` for the shortest.
-    pub(super) code: Option<Code>,
-}
+/// The code of positions; `None` for the shortest.
+impl Choice for Option<Code> {
+    const WORDS: &'static [&'static str] = &["auto", "bitmap", "rice", "raw"];
 
-impl TopK {
-    fn new(values: &Values<'_>) -> Self {
-        let code = match values.choice("positions") {
+    fn of(word: &str) -> Self {
+        match word {
             "bitmap" => Some(Code::Bitmap),
             "rice" => Some(Code::Rice),
             "raw" => Some(Code::Raw),
             _ => None,
-        };
-        Self { ratio: values.real("ratio"), sampled: values.choice("select") == "sampled", code }
+        }
     }
+}
 
+crate::parameters! {
+    /// Sparsification by absolute value.
+    pub struct TopK {
+        /// fraction of elements to send
+        pub(super) ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
+        /// exactly the k largest elements, or those above a threshold estimated from a random sample
+        pub(super) sampled("select"): bool = either(&["exact", "sampled"]),
+        /// code of the positions; auto takes the shortest
+        pub(super) code("positions"): Option<Code> = choice::<Option<Code>>(),
+    }
+}
+
+impl TopK {
     /// Sends what reaches a threshold, [`most`](Self::most) elements at most.
     pub(super) fn send_reaching(
         &self,
@@ -92,7 +95,7 @@ impl TopK {
         self.write(source.len(), workspace, message)
     }
 
-    /// Appends the message of the elements in the workspace.
+    /// Appends the message of the elements that were taken into the workspace.
     fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Sent {
         let Workspace { positions, values, .. } = workspace;
         let code = self.code.unwrap_or_else(|| Code::shortest(positions, elements));
@@ -105,96 +108,10 @@ impl TopK {
     }
 
     /// The most elements that a message carries.
-    fn most(&self, elements: usize) -> usize {
+    pub(super) fn most(&self, elements: usize) -> usize {
         let kept = fraction::kept(self.ratio, elements);
         if self.sampled { kept.saturating_mul(2).min(elements) } else { kept }
     }
-}
-
-/// Empties the workspace, with so much room that the kernel never grows it: it writes whole registers
-/// past the end.
-fn clear(most: usize, workspace: &mut Workspace) {
-    workspace.positions.clear();
-    workspace.positions.reserve(most + BLOCK);
-    workspace.values.clear();
-    workspace.values.reserve(most + BLOCK);
-}
-
-/// Takes exactly the k largest elements, k at least 1 where there are any: into the workspace, and a 0 into the
-/// tensor.
-pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) {
-    let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace));
-    clear(k, workspace);
-    if let Some(threshold) = threshold {
-        take_exactly(source, threshold, workspace);
-    }
-}
-
-/// Takes the elements the exact threshold admits.
-fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut Workspace) {
-    let Threshold { value, equal, mut ties } = threshold;
-    // Below every absolute value, where that is zero.
-    let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
-    let all_ties = ties == equal;
-    let Workspace { positions, values, .. } = workspace;
-    source.take_blocks(|offset, block| {
-        let start = positions.len();
-        let above = if ties > 0 { reaching } else { value };
-        kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
-        if ties > 0 && !all_ties {
-            give_back(block, offset, start, positions, values, |x| {
-                let tie = x.abs() == value;
-                let keep = !tie || ties > 0;
-                ties -= usize::from(tie && keep);
-                keep
-            });
-        }
-    });
-}
-
-/// Takes the elements that reach a sampled threshold, `most` of them at most.
-fn take_reaching(source: &mut Source<'_>, threshold: f32, most: usize, workspace: &mut Workspace) {
-    let above = if threshold > 0.0 { threshold.next_down() } else { 0.0 };
-    let Workspace { positions, values, .. } = workspace;
-    source.take_blocks(|offset, block| {
-        let start = positions.len();
-        if start == most {
-            return;
-        }
-        kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
-        if positions.len() > most {
-            let mut room = most - start;
-            give_back(block, offset, start, positions, values, |_| {
-                let keep = room > 0;
-                room -= usize::from(keep);
-                keep
-            });
-        }
-    });
-}
-
-/// Puts the elements taken since `start` that are not to be kept back into their block.
-fn give_back(
-    block: &mut [f32],
-    offset: usize,
-    start: usize,
-    positions: &mut Vec<u32>,
-    values: &mut Vec<f32>,
-    mut keep: impl FnMut(f32) -> bool,
-) {
-    let mut kept = start;
-    for at in start..positions.len() {
-        let (position, value) = (positions[at], values[at]);
-        if keep(value) {
-            positions[kept] = position;
-            values[kept] = value;
-            kept += 1;
-        } else {
-            block[position as usize - offset] = value;
-        }
-    }
-    positions.truncate(kept);
-    values.truncate(kept);
 }
 
 impl Compressor for TopK {
@@ -209,7 +126,8 @@ impl Compressor for TopK {
         let k = fraction::kept(self.ratio, elements);
         if elements > 0 && self.sampled {
             let mut rng = context.rng(0);
-            let threshold = sampled_threshold(source, k, &mut rng, &mut workspace.values);
+            let sample = &mut workspace.own::<selection::Buffers>().candidates;
+            let threshold = sampled_threshold(source, k, &mut rng, sample);
             return self.send_reaching(source, threshold, workspace, message);
         }
         take_largest(source, k, workspace);

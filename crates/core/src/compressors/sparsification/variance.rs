@@ -17,8 +17,8 @@
 //! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance
 //!   would be sent at once. Where a server sends changes of a model, or the owner of a slice what all ranks sent, it
 //!   is kept, so that nothing is lost on the way. v is kept beside r. Without error feedback r is the latest gradient.
-//! - **Moments**: by [`Encoder::observe`](crate::Encoder::observe); a gradient of which nothing is told counts as one
-//!   part. The trainer divides a batch of images in four.
+//! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient that comes without them counts as one part. The
+//!   trainer divides a batch of images in four.
 //! - **Deviations**: positions are entropy-coded, where the paper has 28 bits each. An element whose square is
 //!   below the range of `f32` is never sent.
 //! - **Cost**: 8 bytes an element for the squares, 8 for the maximum, 12 to find M, 20 to take.
@@ -26,57 +26,44 @@
 //! Reference: Tsuzuku, Imachi, Akiba: "Variance-based Gradient Compression for Efficient Distributed Deep
 //! Learning", ICLR workshop 2018, Algorithm 1 and §4.2.
 
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, varint};
 
-use super::positions::{self, Code, MOST_ELEMENTS};
-use crate::compressors::fields;
-use crate::compressors::symbols::{self, Alphabet};
-use crate::registry::{Ends, Guarantees, Kind, Param};
-use crate::{Aggregation, Compressor, Context, Entry, Family, Memory, Sent, Source, Workspace};
+use crate::memories::{Memory, Squares};
+use crate::parameters::{either, real};
+use crate::wire::fields;
+use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::wire::symbols::Alphabet;
+use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "variance",
-    summary: "the elements that are large beside their variance, in 4 bits",
+    summary: "the elements that are large compared with their variance, in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "alpha",
-            kind: Kind::Real { min: 0.0, max: 1e6, ends: Ends::Both, default: 1.0 },
-            help: "send where the square is above so many variances",
-        },
-        Param {
-            key: "zeta",
-            kind: Kind::Real { min: 0.0, max: 1.0, ends: Ends::Upper, default: 0.999 },
-            help: "what a variance is multiplied by while its element waits",
-        },
-        symbols::CODE,
-    ],
+    parameters: Variance::PARAMETERS,
+    examples: &["alpha=0.5", "alpha=0.5,code=huffman"],
     reference: "Tsuzuku et al., ICLR workshop 2018",
     payload: "code u8, count varint, [exponent i16, count × 4 bits, positions]",
     guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
-        Arc::new(Variance {
-            alpha: values.real("alpha") as f32,
-            zeta: values.real("zeta") as f32,
-            levels: Alphabet::of(LEVELS, values),
-        })
-    },
+    build: |values| Arc::new(Variance::new(values)),
 };
 
-/// Sparsification by variance.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Variance {
-    /// Variances that a square must be above.
-    pub alpha: f32,
-    /// What the variance of a waiting element is multiplied by.
-    pub zeta: f32,
-    levels: Alphabet,
+crate::parameters! {
+    /// Sparsification by variance.
+    pub struct Variance {
+        /// send an element if its square exceeds this multiple of its variance
+        pub alpha: f32 = real(1.0, Included(0.0), Included(1e6)),
+        /// decay of the variance in each step in which the element is not sent
+        pub zeta: f32 = real(0.999, Excluded(0.0), Included(1.0)),
+        /// symbols of fixed width, or Huffman coded
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
 }
 
 /// Signs and powers of two.
@@ -97,6 +84,10 @@ fn nearest(x: f32) -> i32 {
 }
 
 impl Variance {
+    fn levels(&self) -> Alphabet {
+        Alphabet::new(LEVELS, self.huffman)
+    }
+
     fn decides(&self, r: f32, v: f32) -> bool {
         r * r > self.alpha * v
     }
@@ -159,7 +150,7 @@ impl Compressor for Variance {
         positions::put_header(code, positions.len(), message);
         if let Some(largest) = largest {
             message.extend((largest as i16).to_le_bytes());
-            self.levels.write(workspace, message);
+            self.levels().write(workspace, message);
             code.encode(&workspace.positions, elements, message);
         }
         Sent::Positions
@@ -188,7 +179,7 @@ impl Compressor for Variance {
         }
         workspace.symbols.clear();
         workspace.symbols.reserve(out.len());
-        self.levels.read(&mut message, count, workspace)?;
+        self.levels().read(&mut message, count, workspace)?;
         let Workspace { positions, symbols, .. } = workspace;
         code.decode(message, count, out.len(), positions)?;
         let values = values(exponent, weight);
@@ -198,25 +189,17 @@ impl Compressor for Variance {
         Ok(())
     }
 
-    fn memory(&self) -> Option<Memory> {
-        Some(Memory::RESIDUAL)
-    }
-
-    fn kept_len(&self, shape: &[usize]) -> usize {
-        shape.iter().product()
-    }
-
-    fn keeps_squares(&self) -> bool {
-        true
+    fn memory(&self) -> Option<&dyn Memory> {
+        Some(&Squares)
     }
 
     fn value_bits(&self) -> Option<u32> {
-        self.levels.value_bits()
+        self.levels().value_bits()
     }
 
     fn max_len(&self, elements: usize) -> usize {
         let positions = Code::shortest_max_len(elements, elements);
-        1 + varint::len(elements as u64) + 2 + self.levels.max_len(elements) + positions
+        1 + varint::len(elements as u64) + 2 + self.levels().max_len(elements) + positions
     }
 
     fn max_elements(&self, _: usize) -> usize {
@@ -237,7 +220,7 @@ fn values(exponent: i32, weight: f32) -> [f32; LEVELS] {
 mod tests {
     use super::*;
     use crate::compressors::testing::decode;
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::{Encoder, Floats, Input, Spec, Tensor};
 
     fn encoder() -> (Encoder, Tensor) {
         let spec: Spec = "variance:alpha=2,zeta=0.5".parse().unwrap();
@@ -248,8 +231,19 @@ mod tests {
     fn all(spec: &str, gradient: &[f32]) -> Vec<u8> {
         let tensor = Tensor::new("t", &[gradient.len()]);
         let mut encoder = Encoder::new(&spec.parse().unwrap(), 1, 0);
-        encoder.observe(&tensor, &vec![0.0; gradient.len()]).unwrap();
-        step(&mut encoder, &tensor, gradient)
+        step_with_squares(&mut encoder, &tensor, gradient, &vec![0.0; gradient.len()])
+    }
+
+    fn step_with_squares(
+        encoder: &mut Encoder,
+        tensor: &Tensor,
+        gradient: &[f32],
+        squares: &[f32],
+    ) -> Vec<u8> {
+        let input = Input { gradient: Floats::F32(gradient), squares: Some(squares) };
+        let mut message = Vec::new();
+        encoder.encode(tensor, 0, input, &mut message).unwrap();
+        message
     }
 
     fn step(encoder: &mut Encoder, tensor: &Tensor, gradient: &[f32]) -> Vec<u8> {
@@ -262,8 +256,8 @@ mod tests {
     fn elements_whose_parts_agree_are_sent() {
         let (mut encoder, tensor) = encoder();
         // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
-        encoder.observe(&tensor, &[9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01]).unwrap();
-        let message = step(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001]);
+        let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
+        let message = step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
         // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
         assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
         let mut out = [0.0; 4];
@@ -306,10 +300,10 @@ mod tests {
     #[test]
     fn the_small_wait_beside_the_large() {
         let (mut encoder, tensor) = encoder();
-        encoder.observe(&tensor, &[0.0; 4]).unwrap();
         // 2^-7 is seven powers below 1, 2^-8 eight.
         let gradient = [1.0, 1.0 / 128.0, -1.0 / 256.0, 0.0];
-        assert_eq!(step(&mut encoder, &tensor, &gradient), [0, 2, 0, 0, 0x70, 0b0011]);
+        let message = step_with_squares(&mut encoder, &tensor, &gradient, &[0.0; 4]);
+        assert_eq!(message, [0, 2, 0, 0, 0x70, 0b0011]);
         assert_eq!(encoder.residual("t").unwrap(), [0.0, 0.0, -1.0 / 256.0, 0.0]);
     }
 
@@ -347,7 +341,11 @@ mod tests {
     #[test]
     fn squares_that_are_none_are_refused() {
         let (mut encoder, tensor) = encoder();
-        assert!(encoder.observe(&tensor, &[0.0; 3]).is_err());
-        assert!(encoder.observe(&tensor, &[0.0, f32::NAN, 0.0, 0.0]).is_err());
+        for squares in [&[0.0; 3][..], &[0.0, f32::NAN, 0.0, 0.0]] {
+            let input = Input { gradient: Floats::F32(&[1.0; 4]), squares: Some(squares) };
+            let mut message = Vec::new();
+            assert!(encoder.encode(&tensor, 0, input, &mut message).is_err());
+            assert!(message.is_empty() && encoder.residual("t").is_none());
+        }
     }
 }

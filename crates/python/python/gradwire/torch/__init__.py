@@ -1,4 +1,4 @@
-"""DistributedDataParallel and local training over gradwire."""
+"""The communication hook for DistributedDataParallel, and local steps."""
 
 from ._hook import Hook, hook, register
 from ._local import LocalSteps, Nesterov

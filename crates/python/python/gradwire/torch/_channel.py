@@ -1,4 +1,4 @@
-"""Bytes between the ranks of a process group."""
+"""Sends and receives bytes between the ranks of a process group."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import torch.distributed as dist
 
 
 def private_group(process_group: Optional[Any] = None) -> Any:
-    """A gloo group of the same ranks that nobody else uses, so that the user's collectives are not disturbed
-    and bytes travel also where the user's group is NCCL. All ranks call it at the same time."""
+    """Creates a gloo group of the same ranks for gradwire alone.
+
+    It does not interfere with the user's collectives, and it can send bytes if the user's group is NCCL. All ranks must
+    call it at the same time.
+    """
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError("torch.distributed is not initialized; call init_process_group first")
     if process_group is None or process_group is dist.group.WORLD:
@@ -21,7 +24,7 @@ def private_group(process_group: Optional[Any] = None) -> Any:
 
 
 class _Outgoing:
-    """A message on its way: the bytes must stay until every receiver has them."""
+    """A message that is being sent. Its bytes must stay until every receiver has them."""
 
     def __init__(self) -> None:
         self.bytes = torch.empty(0, dtype=torch.uint8)
@@ -30,10 +33,10 @@ class _Outgoing:
 
 
 class Channel:
-    """Posts sends and receives of bytes for the Rust side, which keeps the order of calls.
+    """Sends and receives bytes for the Rust side, which determines the order of calls.
 
-    A message longer than ``part`` travels in parts of this length, and the receiver learns the length of all from the
-    first. Tensors are reused from message to message.
+    A message longer than ``part`` is sent in parts of this length; the first part tells the receiver the total length.
+    Tensors are reused from message to message.
     """
 
     def __init__(self, group: Any) -> None:
@@ -47,8 +50,10 @@ class Channel:
         self._notices: List[Tuple[torch.Tensor, Any]] = []
 
     def outgoing(self, to: Sequence[int], length: int) -> int:
-        """The address of ``length`` bytes that nobody reads any more, to be sent to some ranks. Call
-        ``settle`` for each of them before."""
+        """The address of a free buffer of ``length`` bytes for a message to the ranks ``to``.
+
+        Call ``settle`` for each of these ranks first.
+        """
         message = self._slot(to)
         if message.bytes.numel() < length:
             message.bytes = torch.empty(length + length // 8, dtype=torch.uint8)
@@ -57,12 +62,12 @@ class Channel:
         return message.bytes.data_ptr()
 
     def settle(self, to: Sequence[int], peer: int, seconds: float) -> None:
-        """Waits until ``peer`` has what was last sent to these ranks together."""
+        """Waits until ``peer`` has received the last message that was sent to the ranks ``to``."""
         for work in self._slot(to).works.pop(peer, ()):
             work.wait(timedelta(seconds=seconds))
 
     def flush(self, peer: int, seconds: float) -> None:
-        """Waits until ``peer`` has everything."""
+        """Waits until ``peer`` has received all messages."""
         for message in self._outgoing.values():
             for work in message.works.pop(peer, ()):
                 work.wait(timedelta(seconds=seconds))
@@ -71,20 +76,20 @@ class Channel:
         return self._outgoing.setdefault(to[0] if len(to) == 1 else "all", _Outgoing())
 
     def send(self, peer: int) -> None:
-        """Sends what has been written at the last address; does not wait."""
+        """Sends the bytes at the last address that ``outgoing`` returned; does not wait."""
         works = [self._group.send([part], peer, 0) for part in self._posting.parts]
         self._posting.works[peer] = works
 
     def receive(self, peer: int, length: int, seconds: float) -> int:
-        """Waits for a part of a rank's message, of at most ``length`` bytes; its address, good until the next call."""
+        """Waits for a part of at most ``length`` bytes from ``peer``; returns its address, valid until the next call."""
         if self._incoming.numel() < length:
             self._incoming = torch.empty(length, dtype=torch.uint8)
-        # A tensor of the channel's and not the caller's memory: a late part of a receive that timed out harms nobody.
+        # Receives into the channel's tensor, not the caller's memory: data may still arrive after a receive timed out.
         self._group.recv([self._incoming[:length]], peer, 0).wait(timedelta(seconds=seconds))
         return self._incoming.data_ptr()
 
     def notify(self, notice: bytes, culprit: int) -> None:
-        """Sends bytes to all ranks but one, and leaves it to chance whether they arrive."""
+        """Sends bytes to all ranks except one, without waiting for them to arrive."""
         for peer in range(self.size):
             if peer in (self.rank, culprit):
                 continue

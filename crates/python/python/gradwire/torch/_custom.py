@@ -14,7 +14,7 @@ from torch.futures import Future
 from .. import _core
 from . import _setup
 
-# What only gradwire's own compressors go by, each with what it is where nothing is said.
+# The arguments that only gradwire's own compressors support, with their defaults.
 _FOREIGN: Dict[str, Any] = {
     "scaler": None,
     **{
@@ -26,25 +26,26 @@ _FOREIGN: Dict[str, Any] = {
 
 
 class Custom:
-    """Carries messages of an object with ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``
-    by all-gather, with error feedback unless it has ``error_feedback = False``.
+    """Averages gradients with a compressor written in Python.
 
-    Runs where backward() is, not in the background. ``options`` are those of the hook.
+    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. Messages travel by
+    all-gather, with error feedback unless the compressor has ``error_feedback = False``. Runs in the thread of backward(),
+    not in the background. ``options`` are those of the hook.
     """
 
-    def __init__(self, compressor: Any, exchange: _core.Exchange, options: Dict[str, Any]) -> None:
+    def __init__(self, compressor: Any, exchange: _core.Reducer, options: Dict[str, Any]) -> None:
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
                 raise _core.ConfigError(
                     f"{type(compressor).__name__} has no method {method}(); a compressor is a spec string or an object "
                     "with compress(tensor) -> bytes and decompress(bytes, shape) -> tensor"
                 )
-        said = {**options, "exchange": "auto"} if options.get("exchange") == "all-gather" else options
-        foreign = [name for name, default in _FOREIGN.items() if _says(said.get(name, default), default)]
+        given = {**options, "exchange": "auto"} if options.get("exchange") == "all-gather" else options
+        foreign = [name for name, default in _FOREIGN.items() if _differs(given.get(name, default), default)]
         if foreign:
             raise _core.ConfigError(
-                f"a compressor written in Python goes with no {', '.join(foreign)}: it is given every gradient as it "
-                "is, and messages travel by all-gather; leave that out, or give the spec of one of gradwire.list()"
+                f"a compressor written in Python does not support {', '.join(foreign)}: it receives all gradients, and "
+                "messages travel by all-gather; remove the argument, or use a compressor of gradwire.list()"
             )
         self._compressor = compressor
         self._feedback = getattr(compressor, "error_feedback", True)
@@ -56,7 +57,7 @@ class Custom:
     def average(
         self, step: int, names: Sequence[str], gradients: Sequence[torch.Tensor], whole: torch.Tensor
     ) -> Future:
-        """Replaces gradients by their mean over the ranks."""
+        """Replaces gradients by their mean over ranks."""
         if self._stats["step"] != step:
             self._stats = {"step": step, "elements": 0, "message_bytes": 0, "seconds": 0.0}
         start = time.perf_counter()
@@ -77,7 +78,9 @@ class Custom:
     def _message(self, name: str, gradient: torch.Tensor) -> bytes:
         if not torch.isfinite(gradient).all():
             self._exchange.abort()
-            raise _core.NonFiniteError(f"the gradient of '{name}' is not finite; lower the learning rate or clip it")
+            raise _core.NonFiniteError(
+                f"the gradient of '{name}' is not finite; lower the learning rate or clip gradients"
+            )
         corrected = gradient.detach().to(torch.float32)
         if self._feedback and name in self._residuals:
             corrected = corrected + self._residuals[name].to(corrected.device)
@@ -99,7 +102,7 @@ class Custom:
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 
     def stats(self) -> Dict[str, Any]:
-        """Elements, bytes of this rank's messages, seconds."""
+        """The number of elements, bytes of this rank's messages, seconds and ratio of the last step."""
         stats = dict(self._stats)
         stats["ratio"] = 4.0 * stats["elements"] / max(stats["message_bytes"], 1)
         return stats
@@ -111,17 +114,17 @@ class Custom:
         return file.getvalue()
 
     def save_all(self) -> List[bytes]:
-        """Those of all ranks."""
+        """The residuals of all ranks."""
         return self._exchange.gather(self._stats["step"] or 0, self.save())
 
     def load(self, states: Sequence[bytes]) -> None:
-        """Takes residuals back, by the rule of ``Hook.load_state_dict``."""
+        """Restores residuals, by the rule of ``Hook.load_state_dict``."""
         loaded = [torch.load(io.BytesIO(state), weights_only=True) for state in states]
         rank, size = self._exchange.rank, self._exchange.size
         own = [state["residuals"] for state in loaded if state["rank"] == rank]
         if len(loaded) == 1 or len(loaded) == size:
             if not own:
-                raise _core.StateError(f"there is no state of rank {rank}; give those of all ranks")
+                raise _core.StateError(f"there is no state of rank {rank}; pass the states of all ranks")
             self._residuals = own[0]
             return
         self._residuals = {}
@@ -132,6 +135,6 @@ class Custom:
                     self._residuals[name] = sum_ + residual * (size / len(loaded))
 
 
-def _says(option: Any, default: Any) -> bool:
-    """Whether an option is another than its default; no rules are none, however that is written."""
+def _differs(option: Any, default: Any) -> bool:
+    """Whether an option differs from its default. ``None`` and empty rules are equal."""
     return option != default and bool(option or default)

@@ -37,19 +37,19 @@ def register(
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
     ``compressor`` is a spec string (``"3lc:s=1.75"``), a plan (``"none until 100 then topk"``) or an object with
-    ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` gives tensors compressors of
-    their own, by name, size or kind: ``{"*.bias": "none", ">=100000": "powersgd:rank=2"}``; tensors of one dimension
-    (norms, biases; with ``raw_vectors``) and of fewer than ``raw_below`` elements travel as they are unless a rule
-    says otherwise.
-    ``exchange`` is ``all-gather``, ``scatter-reduce``, ``all-reduce`` or ``auto``. A rank that does not answer within
-    ``deadline`` seconds ends the run.
+    ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` selects other compressors by a
+    tensor's name, size or kind: ``{"*.bias": "none", ">=100000": "powersgd:rank=2"}``. Tensors of one dimension (norms,
+    biases; with ``raw_vectors``), of fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are
+    sent uncompressed unless a rule matches them.
+    ``exchange`` is ``all-gather``, ``scatter-reduce``, ``all-reduce`` or ``auto``. The run fails if another rank does not
+    answer within ``deadline`` seconds.
 
-    With ``on_nonfinite="skip"`` a step in which some rank has NaN or infinity is skipped on all ranks: gradients are
-    NaN there and residuals as before. Give the ``scaler`` of mixed precision training, so that what is kept from
-    step to step does not depend on the scale. ``total_steps`` is for plans that speak of parts of the run.
+    With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: all
+    gradients of the step become NaN, and residuals do not change. Pass the ``scaler`` of mixed precision training, so
+    that residuals do not depend on its scale. ``total_steps`` is needed for plans with fractions of the run.
 
-    An object is given the gradients of all tensors, vectors too, and its messages travel by all-gather. Of the other
-    arguments only ``deadline`` goes with it; any other that is given raises ``ConfigError``.
+    A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
+    the other arguments it supports only ``deadline``; any other raises ``ConfigError``.
     """
     state = Hook(
         model.module,
@@ -71,18 +71,18 @@ def register(
 
 
 def hook(state: Hook, bucket: Any) -> Future:
-    """The hook beneath ``register``, for ``register_comm_hook``."""
+    """The communication hook that ``register`` registers, for ``register_comm_hook``."""
     return state.average(bucket)
 
 
-# DistributedDataParallel compares the annotations themselves, not their text.
+# DistributedDataParallel compares the annotations as objects, not as strings.
 hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future[torch.Tensor]}
 
 
 class Hook:
-    """What the hook keeps: residuals by parameter name, the thread that averages, figures.
+    """The state of the hook: residuals by parameter name, the averaging thread, statistics.
 
-    All ranks make one at the same time, with the same arguments as ``register`` takes.
+    All ranks must create one at the same time. The arguments are those of ``register``.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class Hook:
         every = max(self._exchange.every)
         if every > 1:
             raise _core.ConfigError(
-                f"'{compressor}' exchanges every {every} steps, and DistributedDataParallel every step; "
-                "use gradwire.torch.LocalSteps, or leave 'every' out"
+                f"'{compressor}' exchanges every {every} steps, but DistributedDataParallel exchanges every step; "
+                "use gradwire.torch.LocalSteps, or remove 'every'"
             )
         self._custom = None
         if not isinstance(compressor, str):
@@ -117,11 +117,11 @@ class Hook:
 
     @property
     def step(self) -> int:
-        """Steps begun so far."""
+        """The number of steps started so far."""
         return self._step
 
     def average(self, bucket: Any) -> Future:
-        """Averages a bucket over the ranks, in place and in the background."""
+        """Averages a bucket over ranks, in place and in the background."""
         if bucket.index() == 0:
             self._begin()
         tensor = bucket.buffer()
@@ -145,7 +145,7 @@ class Hook:
     def _begin(self) -> None:
         self._step += 1
         self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
-        # Its errors come out of backward() as they are; those of a future would be wrapped in another.
+        # Errors of this callback leave backward() unchanged; DistributedDataParallel would wrap those of a future.
         Variable._execution_engine.queue_callback(self._finish)
 
     def _finish(self) -> None:
@@ -162,39 +162,41 @@ class Hook:
             if missing:
                 raise _core.ConfigError(
                     f"a bucket has a parameter of shape {missing[0]} that the model did not have when the hook was "
-                    "registered; register it after the model is complete"
+                    "registered; register the hook after the model is complete"
                 )
             expected = tensor.data_ptr()
             for parameter, gradient in zip(parameters, bucket.gradients()):
                 if gradient.data_ptr() != expected:
                     name = self._names[id(parameter)]
-                    raise _core.ConfigError(f"the gradient of '{name}' is not where its bucket should have it")
+                    raise _core.ConfigError(f"the gradient of '{name}' is not at the expected offset of its bucket")
                 expected += gradient.numel() * gradient.element_size()
             group = self._exchange.group([self._names[id(p)] for p in parameters])
             self._groups[key] = group
         return group
 
     def stats(self) -> Dict[str, Any]:
-        """What the last step cost this rank: bytes sent and received, headers included, seconds of compressing,
-        decompressing and waiting for others in the background, and of backward() waiting for the background; and
-        bytes of all steps so far. ``ratio`` is what the gradients would take in float32 over what this
-        rank's messages took."""
+        """The cost of the last step for this rank.
+
+        Bytes sent and received, including headers; seconds that the background thread spent compressing, decompressing
+        and waiting for other ranks; seconds that backward() waited for the background thread; bytes of all steps so far.
+        ``ratio`` is the size of the gradients in float32 divided by the size of this rank's messages.
+        """
         stats = self._custom.stats() if self._custom is not None else self._exchange.stats()
         stats["wait_seconds"] = self._wait_seconds
         return stats
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
-        """The figures of the last step as ``SummaryWriter.add_scalar`` takes them: tag, value, step."""
+        """The statistics of the last step as arguments of ``SummaryWriter.add_scalar``: tag, value, step."""
         stats = self.stats()
         step = stats.pop("step")
         for name, value in stats.items():
             yield prefix + name, float(value), -1 if step is None else step
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
-        """Everything a resumed run needs: this rank's residuals and where it is.
+        """The state of the hook: residuals and the number of steps.
 
-        Every rank saves its own; or, with ``all_ranks=True``, which all ranks call at the same time, each gets
-        those of all, which travel over the network. Call it between two steps.
+        Every rank saves its own state. With ``all_ranks=True``, which all ranks must call at the same time, each rank
+        returns the states of all ranks, which are sent over the network. Call it between two steps.
         """
         own = self._custom if self._custom is not None else self._exchange
         states = own.save_all() if all_ranks else [own.save()]
@@ -206,11 +208,11 @@ class Hook:
         }
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Goes on from what ``state_dict`` returned: this rank's own, one with all ranks, or a list of all ranks'.
+        """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
 
-        With another number of ranks those of all are needed. Rank j of n then takes over the residuals
-        of the old ranks j, j + n, j + 2n …, added up and multiplied by n / old n, so that the mean over the ranks of
-        what is still to be sent stays what it was.
+        With another number of ranks the states of all old ranks are needed. Rank j of n then takes over the residuals of
+        the old ranks j, j + n, j + 2n …, added up and multiplied by n / old n, so that the mean over ranks of the values
+        still to be sent stays the same.
         """
         first, parts = _setup.merged(states, "hook")
         (self._custom if self._custom is not None else self._exchange).load(parts)

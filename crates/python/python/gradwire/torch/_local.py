@@ -1,4 +1,4 @@
-"""Local steps: workers train on their own and exchange how far they have come."""
+"""Local steps: workers train locally and exchange the change of their parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOMENTA = ("momentum_buffer", "exp_avg")
 
 @dataclass(frozen=True)
 class Nesterov:
-    """An outer optimizer: the mean change of the workers is a step of SGD with Nesterov momentum, as in DiLoCo
+    """An outer optimizer that applies the workers' mean change by SGD with Nesterov momentum, as in DiLoCo
     (Douillard et al. 2023)."""
 
     lr: float = 0.7
@@ -27,27 +27,27 @@ class Nesterov:
 
 
 class LocalSteps:
-    """An optimizer whose workers exchange weight updates every so many steps: as the compressor's own ``every`` says,
-    or 100.
+    """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
-    Use it in place of the optimizer, with a plain model (not DistributedDataParallel)::
+    ``every`` defaults to that of the compressor, or to 100. Use it instead of the optimizer, with a plain model (not
+    DistributedDataParallel)::
 
         steps = gradwire.torch.LocalSteps(model, optimizer, every=100, compressor="sbc:p=0.01")
         loss.backward()
         steps.step()
 
-    All ranks start from rank 0's parameters and buffers. In a round each sends the compressed change of its
-    parameters since the last one, with error feedback; all go on from the common parameters. ``sync_until`` steps at
-    the beginning are rounds of one step (post-local SGD). ``outer`` takes the mean change as a step of its
-    own (``Nesterov()``); without it the mean change is added as it is. With ``mask`` local momentum is
-    forgotten where elements were sent, as sparse binary compression has it.
+    All ranks start from rank 0's parameters and buffers. In each round a rank sends the compressed change of its
+    parameters since the last round, with error feedback, and all ranks continue from the common parameters. The first
+    ``sync_until`` steps are rounds of one step each (post-local SGD). ``outer`` is an optimizer for the mean change
+    (``Nesterov()``); without it the mean change is added. With ``mask`` the local momentum of the elements that were
+    sent is set to zero, as in sparse binary compression.
 
-    The common parameters are kept in main memory in float32, four bytes an element. A model of 16-bit floats goes on
-    from them rounded, and changes too small for its type still add up over the rounds. Plans count steps, not rounds:
-    a round is of the stage that its last step is in.
+    The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues
+    from them rounded; changes too small for its type still add up over rounds. Plans count steps, not rounds: the last
+    step of a round determines its stage.
 
-    Other arguments are those of ``register``, but for ``scaler``. A change of the parameters that is not finite is an
-    error: there is no step to skip that would mend them.
+    Other arguments are those of ``register``, except ``scaler``. A change of the parameters that is not finite is an
+    error, because skipping a step cannot repair the parameters.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class LocalSteps:
         **options: Any,
     ) -> None:
         if every is not None and every < 1:
-            raise _core.ConfigError(f"every={every}; give the number of steps in a round, at least 1")
+            raise _core.ConfigError(f"every={every} is too small; a round has at least 1 step")
         if options.pop("scaler", None) is not None or options.get("on_nonfinite", "error") != "error":
             raise _core.ConfigError(
-                "local steps go without scaler and on_nonfinite: parameters that are not finite are not mended by "
-                "skipping a round; skip the local step that would make them so"
+                "LocalSteps does not support scaler and on_nonfinite: skipping a round does not repair parameters that "
+                "are not finite; skip the local step that overflows"
             )
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self._exchange = _setup.exchange(named, compressor, process_group, **options)
@@ -79,13 +79,13 @@ class LocalSteps:
         own = list(dict.fromkeys(self._exchange.every))
         if every is None and len(own) > 1:
             raise _core.ConfigError(
-                f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, and all rounds have "
-                "as many; give every=N, which is then that of all"
+                f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, but all rounds must "
+                "have the same length; pass every=N, which then applies to all stages"
             )
         self._every = every if every is not None else own[0] if own[0] > 1 else 100
         self._sync_until = sync_until
         self._step = 0
-        # The least number that the next round may have.
+        # The smallest number that the next round may use.
         self._round = 0
         source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
         for tensor in [*model.parameters(), *model.buffers()]:
@@ -94,11 +94,11 @@ class LocalSteps:
         self._velocity = torch.zeros_like(self._common) if outer is not None else None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """The optimizer's."""
+        """Calls ``zero_grad`` of the optimizer."""
         self._optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Optional[Any] = None) -> Any:
-        """A local step, and a round where one is due."""
+        """Takes a local step, and exchanges updates if a round is due."""
         loss = self._optimizer.step(closure) if closure is not None else self._optimizer.step()
         self._step += 1
         if self._step <= self._sync_until or (self._step - self._sync_until) % self._every == 0:
@@ -107,11 +107,13 @@ class LocalSteps:
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """A round now: all ranks call it at the same time, after the same number of steps, and go on from the same
-        parameters."""
+        """Exchanges updates now, after which all ranks continue from the same parameters.
+
+        All ranks must call it at the same time, after the same number of steps.
+        """
         change = self._change()
-        # A round has the number of its last step, which plans go by. One right after another is of no step of its own,
-        # and must not repeat a number: random draws go by it, too.
+        # The number of a round is that of its last step, which determines the stage of a plan. Two rounds without a step
+        # between them must not share a number, because it is also part of the key of random draws.
         number = max(self._step - 1, self._round)
         self._exchange.average(self._group, number, buffer(change), partial(_hold, change))
         self._exchange.wait()
@@ -123,11 +125,13 @@ class LocalSteps:
         for parameter, values in zip(self._parameters, self._parts(self._common)):
             parameter.copy_(values.view(parameter.shape))
         if self._mask:
-            self._forget_momentum()
+            self._mask_momentum()
 
     def _change(self) -> torch.Tensor:
-        """How far this rank has come since the last round, where its parameters were the common ones rounded to their
-        type. What that rounding took away is no change."""
+        """The change of this rank's parameters since the last round.
+
+        The round started from the common parameters rounded to the model's type; the rounding is not part of the change.
+        """
         change = self._flat()
         for own, common, parameter in zip(self._parts(change), self._parts(self._common), self._parameters):
             own.sub_(common.to(parameter.dtype))
@@ -140,31 +144,31 @@ class LocalSteps:
     def _parts(self, flat: torch.Tensor) -> Sequence[torch.Tensor]:
         return flat.split([parameter.numel() for parameter in self._parameters])
 
-    def _forget_momentum(self) -> None:
+    def _mask_momentum(self) -> None:
         for name, parameter in zip(self._names, self._parameters):
             state = self._optimizer.state.get(parameter, {})
             momenta = [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
             sent = self._exchange.sent(name) if momenta else None
             if sent:
-                # Positions count elements in the order of the shape, which need not be a momentum's in memory.
-                forgotten = torch.zeros(parameter.shape, dtype=torch.bool)
-                forgotten.view(-1)[torch.frombuffer(bytearray(sent), dtype=torch.int32).long()] = True
+                # Positions are row-major; the momentum may have another order in memory.
+                mask = torch.zeros(parameter.shape, dtype=torch.bool)
+                mask.view(-1)[torch.frombuffer(bytearray(sent), dtype=torch.int32).long()] = True
                 for momentum in momenta:
-                    momentum.masked_fill_(forgotten.to(momentum.device), 0.0)
+                    momentum.masked_fill_(mask.to(momentum.device), 0.0)
 
     def stats(self) -> Dict[str, Any]:
-        """What the last round cost, as ``Hook.stats``."""
+        """The cost of the last round, as in ``Hook.stats``."""
         return self._exchange.stats()
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
-        """The figures of the last round as ``SummaryWriter.add_scalar`` takes them."""
+        """The statistics of the last round as arguments of ``SummaryWriter.add_scalar``."""
         stats = self.stats()
         stats.pop("step")
         for name, value in stats.items():
             yield prefix + name, float(value), self._step
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
-        """Everything a resumed run needs beside the model and the optimizer, as ``Hook.state_dict``."""
+        """The state that a resumed run needs beside those of the model and the optimizer, as in ``Hook.state_dict``."""
         states: List[bytes] = self._exchange.save_all() if all_ranks else [self._exchange.save()]
         return {
             "gradwire": "local",
@@ -177,16 +181,18 @@ class LocalSteps:
         }
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Goes on from what ``state_dict`` returned, as ``Hook.load_state_dict``. Restore the model and the
-        optimizer too: each rank its own, if the state was saved between two rounds."""
+        """Restores results of ``state_dict``, as ``Hook.load_state_dict`` does.
+
+        Restore the model and the optimizer, too; each rank its own, if the state was saved between two rounds.
+        """
         first, parts = _setup.merged(states, "local")
         if first["common"].shape != self._common.shape:
             raise _core.StateError(
-                f"the state has {first['common'].numel()} parameters and the model {self._common.numel()}; it is of "
-                "another model"
+                f"the state has {first['common'].numel()} parameters, but the model has {self._common.numel()}; it "
+                "belongs to another model"
             )
         if (first["velocity"] is None) != (self._velocity is None):
-            raise _core.StateError("the state was saved with another outer optimizer; give the same")
+            raise _core.StateError("the state was saved with another outer optimizer; use the same one")
         self._exchange.load(parts)
         self._step, self._round = first["step"], first["round"]
         self._common.copy_(first["common"])
@@ -195,5 +201,7 @@ class LocalSteps:
 
 
 def _hold(change: torch.Tensor) -> None:
-    """What the thread calls when it is done with a change. It has the address alone; the call to come keeps the tensor,
-    also where Ctrl-C has ended the wait."""
+    """The callback of the averaging thread, which only has the address of the change.
+
+    The pending callback keeps the tensor alive, even if Ctrl-C ends the wait.
+    """

@@ -1,4 +1,4 @@
-"""What hooks and local steps have in common: arguments, exchanges, states."""
+"""Functions shared by hooks and local steps: creation of exchanges, and states."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def exchange(
     raw_below: int = 256,
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
-) -> _core.Exchange:
-    """An exchange for some parameters over a private group of the process group's ranks."""
+) -> _core.Reducer:
+    """Creates an exchange for some parameters over a private group of the process group's ranks."""
     if on_nonfinite not in ("error", "skip"):
-        raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r}; give 'error' or 'skip'")
+        raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r} is unknown; use 'error' or 'skip'")
     tensors = [(name, tuple(parameter.shape)) for name, parameter in named]
     if not tensors:
         raise _core.ConfigError("the model has no parameters that require gradients")
-    return _core.Exchange(
+    return _core.Reducer(
         Channel(private_group(process_group)),
         tensors,
         compressor,
@@ -57,23 +57,23 @@ def _rules(rules: Rules) -> List[str]:
 
 
 def pack(state: bytes) -> torch.Tensor:
-    """Bytes as ``torch.save`` and ``torch.load(weights_only=True)`` take them."""
+    """Converts bytes to a tensor, which ``torch.save`` and ``torch.load(weights_only=True)`` accept."""
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def unpack(state: torch.Tensor) -> bytes:
-    """The bytes again."""
+    """Converts a tensor from ``pack`` back to bytes."""
     return state.cpu().numpy().tobytes()
 
 
 def merged(states: Union[State, Sequence[State]], kind: str) -> Tuple[State, List[bytes]]:
-    """The first of some saved states, and what all of them have of exchanges."""
+    """The first of some saved states, and the exchange states of all of them."""
     states = [states] if isinstance(states, Mapping) else list(states)
     for state in states:
         if not isinstance(state, Mapping) or state.get("gradwire") != kind:
-            raise _core.StateError(f"this is no state of a gradwire {kind}; give what its state_dict() returned")
+            raise _core.StateError(f"this is not the state of a gradwire {kind}; pass the result of its state_dict()")
     if not states:
-        raise _core.StateError("there are no states to load; give one, or those of all ranks")
+        raise _core.StateError("there are no states to load; pass this rank's state, or those of all ranks")
     if len({state["step"] for state in states}) > 1:
-        raise _core.StateError("the states are of different steps; give those that all ranks saved at one time")
+        raise _core.StateError("the states are from different steps; pass those that all ranks saved at the same step")
     return states[0], [unpack(part) for state in states for part in state["exchange"]]

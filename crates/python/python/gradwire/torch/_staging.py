@@ -1,7 +1,7 @@
-"""CUDA buckets: copies through pinned memory on a stream of their own.
+"""Copies of CUDA buckets through pinned memory, on a separate stream.
 
-A kernel that compresses on the device would take the place of ``stage``: it would leave the message, not the values,
-in pinned memory.
+A kernel that compresses on the device would replace ``stage``: it would write the message instead of the values to
+pinned memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.futures import Future
 
 
 class Staging:
-    """The way from one device to main memory and back."""
+    """Copies buckets from a device to main memory and back."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -23,10 +23,10 @@ class Staging:
     def stage(
         self, group: int, tensor: torch.Tensor
     ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], None]]:
-        """Begins to copy a bucket to main memory.
+        """Starts to copy a bucket to main memory.
 
-        Returns the bucket's future, its pinned values, what to call when they have been averaged, and what to
-        call before they are read.
+        Returns the bucket's future, its pinned values, a function to call when they have been averaged, and a function
+        to call before they are read.
         """
         pinned = self._pinned.get(group)
         if pinned is None or pinned.numel() != tensor.numel():
@@ -41,7 +41,7 @@ class Staging:
         future: Future = Future(devices=[self._device])
 
         def done() -> None:
-            # The future notes the current stream: who waits for it waits for this copy.
+            # The future records the current stream, so that waiting for it also waits for this copy.
             with torch.cuda.stream(self._stream):
                 tensor.copy_(pinned, non_blocking=True)
                 future.set_result(tensor)

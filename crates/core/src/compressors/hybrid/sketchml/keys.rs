@@ -6,7 +6,7 @@
 
 use gradwire_bits::DecodeError;
 
-use crate::compressors::fields;
+use crate::wire::fields;
 
 /// Appends increasing keys.
 pub(super) fn write(keys: &[u32], message: &mut Vec<u8>) {
@@ -59,7 +59,7 @@ fn extra_bytes(gap: u32) -> usize {
     3 - (gap | 1).leading_zeros() as usize / 8
 }
 
-/// The most bytes of up to so many keys in so many lists.
+/// The most bytes of up to `keys` keys in `lists` lists.
 pub(super) fn max_len(keys: usize, lists: usize) -> usize {
     keys.saturating_mul(4).saturating_add(keys.div_ceil(4) + lists)
 }

@@ -7,10 +7,10 @@
 //! Keys come in pieces of up to 4096, each with bins of its own, so that these stay in the first-level
 //! cache.
 
-use gradwire_bits::huffman::Code;
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::compressors::symbols::Alphabet;
+use crate::wire::symbols::Alphabet;
+use crate::workspace::SymbolCoder;
 
 /// The most rows.
 pub(super) const MOST_ROWS: usize = 4;
@@ -33,13 +33,6 @@ pub(super) struct MinMax {
 /// The bins of the keys of a piece, row by row.
 struct Hashes([[u16; PIECE]; MOST_ROWS]);
 
-/// The bins of a sketch, and working memory.
-pub(super) struct Memory<'a> {
-    pub(super) bins: &'a mut Vec<u16>,
-    pub(super) counts: &'a mut Vec<u32>,
-    pub(super) code: &'a mut Code,
-}
-
 impl MinMax {
     /// Bins in a row of a piece.
     fn columns(self, keys: usize) -> usize {
@@ -57,17 +50,17 @@ impl MinMax {
         (top > 0).then(|| Alphabet::new(usize::from(top) + 1, self.huffman))
     }
 
-    /// Appends the sketch of the `numbers` of so many `keys`, none above `top`, and leaves what it
-    /// answers in their place.
+    /// Appends the sketch of the `numbers` of `keys`, one a key and none above `top`, and replaces them by the
+    /// sketch's answers.
     pub(super) fn write(
         self,
         keys: &[u32],
         numbers: &mut [u8],
         top: u8,
-        memory: Memory<'_>,
+        (bins, coder): (&mut Vec<u16>, &mut SymbolCoder),
         message: &mut Vec<u8>,
     ) {
-        let Memory { bins: all, counts, code } = memory;
+        let all = bins;
         let mut hashes = Hashes([[0; PIECE]; MOST_ROWS]);
         all.clear();
         for (keys, numbers) in keys.chunks(PIECE).zip(numbers.chunks_mut(PIECE)) {
@@ -85,7 +78,7 @@ impl MinMax {
             self.ask(bins, columns, &hashes, numbers);
         }
         if let Some(alphabet) = self.alphabet(top) {
-            alphabet.put(all, counts, code, message);
+            alphabet.put(all, coder, message);
         }
     }
 
@@ -95,15 +88,15 @@ impl MinMax {
         message: &mut &[u8],
         keys: &[u32],
         top: u8,
-        memory: Memory<'_>,
+        (bins, coder): (&mut Vec<u16>, &mut SymbolCoder),
         numbers: &mut Vec<u8>,
     ) -> Result<(), DecodeError> {
-        let Memory { bins: all, counts, code } = memory;
+        let all = bins;
         let mut hashes = Hashes([[0; PIECE]; MOST_ROWS]);
         all.clear();
         all.resize(self.bins(keys.len()), 0);
         if let Some(alphabet) = self.alphabet(top) {
-            alphabet.take(message, all.len(), all, counts, code)?;
+            alphabet.take(message, all.len(), all, coder)?;
         }
         numbers.clear();
         numbers.resize(keys.len(), 0);
@@ -124,7 +117,7 @@ impl MinMax {
         Ok(())
     }
 
-    /// The most bytes of the sketches of up to `keys` keys in so many lists.
+    /// The most bytes of the sketches of up to `keys` keys in `lists` lists.
     pub(super) fn max_len(self, keys: usize, lists: usize, top: u8) -> usize {
         let pieces = keys.div_ceil(PIECE) + lists;
         let bins = self.rows.saturating_mul(self.columns(keys) + pieces);
@@ -163,9 +156,8 @@ mod tests {
     }
 
     fn write(sketch: MinMax, keys: &[u32], numbers: &mut [u8], top: u8) -> Vec<u8> {
-        let (mut bins, mut counts, mut code, mut message) = Default::default();
-        let memory = Memory { bins: &mut bins, counts: &mut counts, code: &mut code };
-        sketch.write(keys, numbers, top, memory, &mut message);
+        let (mut bins, mut coder, mut message) = Default::default();
+        sketch.write(keys, numbers, top, (&mut bins, &mut coder), &mut message);
         message
     }
 
@@ -175,9 +167,8 @@ mod tests {
         keys: &[u32],
         top: u8,
     ) -> Result<Vec<u8>, DecodeError> {
-        let (mut bins, mut counts, mut code, mut numbers) = Default::default();
-        let memory = Memory { bins: &mut bins, counts: &mut counts, code: &mut code };
-        sketch.read(message, keys, top, memory, &mut numbers).map(|()| numbers)
+        let (mut bins, mut coder, mut numbers) = Default::default();
+        sketch.read(message, keys, top, (&mut bins, &mut coder), &mut numbers).map(|()| numbers)
     }
 
     #[test]

@@ -42,48 +42,30 @@ use std::sync::Arc;
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, bitmap, varint};
 
-use crate::compressors::sparsification::positions::{self, Code, MOST_ELEMENTS};
-use crate::compressors::{fields, symbols};
-use crate::registry::{Guarantees, Kind, Param, Values};
-use crate::{Aggregation, BLOCK, Compressor, Context, Entry, Family, Sent, Source, Workspace};
+use crate::parameters::{either, whole};
+use crate::wire::fields;
+use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
 use buckets::{Buckets, MOST};
-use minmax::{MOST_ROWS, Memory, MinMax};
+use minmax::{MOST_ROWS, MinMax};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
     id: "sketchml",
-    summary: "quantile buckets of the non-zeros, whose numbers share hashed bins",
+    summary: "quantile buckets of the non-zero elements, with bucket numbers in a MinMaxSketch",
     formula: "x̂ = the mean of a bucket no further from 0 than that of c, of equally full buckets of either sign",
     family: Family::Hybrid,
-    aggregation: Aggregation::Gather,
+    sparse: true,
     error_feedback: true,
-    parameters: &[
-        Param {
-            key: "buckets",
-            kind: Kind::Whole { min: 1, max: MOST as u64, default: 256 },
-            help: "quantile buckets on either side of zero",
-        },
-        Param {
-            key: "groups",
-            kind: Kind::Whole { min: 1, max: 64, default: 8 },
-            help: "groups of buckets on either side, which bound the error of sharing bins",
-        },
-        Param {
-            key: "rows",
-            kind: Kind::Whole { min: 1, max: MOST_ROWS as u64, default: 2 },
-            help: "rows of bins",
-        },
-        Param {
-            key: "load",
-            kind: Kind::Whole { min: 1, max: 64, default: 5 },
-            help: "elements for each bin of a row",
-        },
-        Param {
-            key: "keys",
-            kind: Kind::Choice { options: &["entropy", "bytes"], default: 0 },
-            help: "positions in their shortest code, or as distances in one to four bytes",
-        },
-        Param { help: "bins in bits of one number, or in Huffman's code", ..symbols::CODE },
+    parameters: SketchMl::PARAMETERS,
+    examples: &[
+        "groups=4",
+        "buckets=16,groups=1,rows=3,load=2,keys=bytes",
+        "groups=1,code=huffman",
+        "buckets=40,groups=1,rows=4,load=1",
+        "groups=64,rows=1,keys=bytes",
+        "code=huffman",
+        "groups=1,rows=1,load=2,code=huffman",
     ],
     reference: "Jiang et al., SIGMOD 2018",
     payload: "a side: count varint, means f32, groups of positions and bins",
@@ -91,13 +73,22 @@ pub static ENTRY: Entry = Entry {
     build: |values| Arc::new(SketchMl::new(values)),
 };
 
-/// Quantile buckets in a MinMaxSketch.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SketchMl {
-    buckets: usize,
-    groups: usize,
-    sketch: MinMax,
-    bytes: bool,
+crate::parameters! {
+    /// Quantile buckets in a MinMaxSketch.
+    pub struct SketchMl {
+        /// quantile buckets on either side of zero
+        buckets: usize = whole(256, 1..=MOST as u64),
+        /// groups of buckets on either side; more groups mean smaller errors where elements share bins
+        groups: usize = whole(8, 1..=64),
+        /// rows of bins
+        rows: usize = whole(2, 1..=MOST_ROWS as u64),
+        /// elements per bin of a row
+        load: usize = whole(5, 1..=64),
+        /// positions in the shortest code, or as distances of one to four bytes
+        bytes("keys"): bool = either(&["entropy", "bytes"]),
+        /// bins of fixed width, or Huffman coded
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
 }
 
 /// Some consecutive buckets of one side.
@@ -105,7 +96,7 @@ pub struct SketchMl {
 struct Group {
     /// The number of the first, those below zero counted from [`MOST`].
     first: usize,
-    /// How many they are.
+    /// How many buckets it has.
     size: usize,
 }
 
@@ -123,30 +114,19 @@ impl Group {
 }
 
 impl SketchMl {
-    fn new(values: &Values<'_>) -> Self {
-        let whole = |key| values.whole(key) as usize;
-        Self {
-            buckets: whole("buckets"),
-            groups: whole("groups"),
-            sketch: MinMax {
-                rows: whole("rows"),
-                load: whole("load"),
-                huffman: values.choice(symbols::CODE.key) == "huffman",
-            },
-            bytes: values.choice("keys") == "bytes",
-        }
+    fn sketch(&self) -> MinMax {
+        MinMax { rows: self.rows, load: self.load, huffman: self.huffman }
     }
 
     /// Makes room for a group of all elements, so that none allocates later.
-    fn reserve(&self, elements: usize, workspace: &mut Workspace) {
-        let Workspace { bytes: places, symbols: bins, .. } = workspace;
+    fn reserve(&self, elements: usize, places: &mut Vec<u8>, bins: &mut Vec<u16>) {
         places.clear();
         places.reserve(elements);
         bins.clear();
-        bins.reserve(self.sketch.bins(elements));
+        bins.reserve(self.sketch().bins(elements));
     }
 
-    /// The groups of a side with so many buckets.
+    /// The groups of a side with `buckets` buckets.
     fn groups(&self, side: usize, buckets: usize) -> impl Iterator<Item = Group> + use<> {
         let size = buckets.div_ceil(self.groups).max(1);
         (0..buckets)
@@ -190,9 +170,25 @@ impl SketchMl {
     }
 }
 
-/// Takes what is not zero out of the tensor.
+/// What encoding and decoding work with, beside positions and values in the order of the tensor.
+#[derive(Debug, Default)]
+struct GroupBuffers {
+    /// Positions in the order of their groups.
+    keys: Vec<u32>,
+    /// The values at those.
+    grouped: Vec<f32>,
+    /// Of each element of a group, the place of its bucket in the group.
+    places: Vec<u8>,
+    /// Working memory of the histogram.
+    cells: Vec<u32>,
+    /// One bit an element: whether it has been decoded.
+    seen: Vec<u32>,
+}
+
+/// Takes what is not zero out of the tensor, and makes room for it in the order of groups.
 fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
-    let Workspace { positions, values, words, others, .. } = workspace;
+    let Workspace { positions, values, own, .. } = workspace;
+    let GroupBuffers { keys, grouped, .. } = own.get();
     positions.clear();
     values.clear();
     // So much that the kernel never grows them: it writes whole registers past the end.
@@ -201,10 +197,10 @@ fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
     source.take_blocks(|offset, block| {
         kernels::compact_beyond(block, Side::Both, 0.0, offset as u32, positions, values);
     });
-    words.clear();
-    words.resize(positions.len(), 0);
-    others.clear();
-    others.resize(positions.len(), 0.0);
+    keys.clear();
+    keys.resize(positions.len(), 0);
+    grouped.clear();
+    grouped.resize(positions.len(), 0.0);
 }
 
 impl Compressor for SketchMl {
@@ -221,9 +217,9 @@ impl Compressor for SketchMl {
             return Sent::Positions;
         }
         gather(source, workspace);
-        self.reserve(elements, workspace);
-        let Workspace { positions, values, words, others, cells, .. } = workspace;
-        let Workspace { bytes: places, symbols: bins, counts, code, .. } = workspace;
+        let Workspace { positions, values, symbols: bins, coder, own, .. } = workspace;
+        let GroupBuffers { keys: all_keys, grouped, places, cells, .. } = own.get();
+        self.reserve(elements, places, bins);
         let buckets = Buckets::new(values, self.buckets, cells);
         let means = buckets.means(values);
 
@@ -238,7 +234,7 @@ impl Compressor for SketchMl {
         }
         for (&position, &value) in positions.iter().zip(&*values) {
             let end = &mut ends[group_of[buckets.of(value)]];
-            (words[*end], others[*end]) = (position, value);
+            (all_keys[*end], grouped[*end]) = (position, value);
             *end += 1;
         }
 
@@ -250,12 +246,11 @@ impl Compressor for SketchMl {
             for group in self.groups(side, all.len()) {
                 let range = start..ends[group.first];
                 start = range.end;
-                let (keys, values) = (&words[range.clone()], &others[range]);
+                let (keys, values) = (&all_keys[range.clone()], &grouped[range]);
                 self.put_keys(keys, elements, message);
                 places.clear();
                 places.extend(values.iter().map(|&x| (buckets.of(x) - group.first) as u8));
-                let memory = Memory { bins, counts, code };
-                self.sketch.write(keys, places, group.top(), memory, message);
+                self.sketch().write(keys, places, group.top(), (bins, coder), message);
                 if let Some(left) = &mut left {
                     for ((&key, &value), &place) in keys.iter().zip(values).zip(&*places) {
                         left[key as usize] = value - group.value(place, &means);
@@ -278,9 +273,9 @@ impl Compressor for SketchMl {
         if elements == 0 {
             return fields::expect_len(message, 0);
         }
-        self.reserve(elements, workspace);
-        let Workspace { positions, values, words: keys, cells: seen, .. } = workspace;
-        let Workspace { bytes: places, symbols: bins, counts, code, .. } = workspace;
+        let Workspace { positions, values, symbols: bins, coder, own, .. } = workspace;
+        let GroupBuffers { keys, places, seen, .. } = own.get();
+        self.reserve(elements, places, bins);
         positions.clear();
         values.clear();
         // A group may have all elements.
@@ -304,8 +299,7 @@ impl Compressor for SketchMl {
                     }
                     *word |= bit;
                 }
-                let memory = Memory { bins, counts, code };
-                self.sketch.read(&mut message, keys, group.top(), memory, places)?;
+                self.sketch().read(&mut message, keys, group.top(), (bins, coder), places)?;
                 positions.extend_from_slice(keys);
                 values.extend(places.iter().map(|&place| weight * group.value(place, &means)));
             }
@@ -328,7 +322,7 @@ impl Compressor for SketchMl {
             elements.saturating_mul(4).min(lists.saturating_mul(bitmap::len(elements)))
         };
         let top = (self.buckets.div_ceil(self.groups) - 1) as u8;
-        (heads + self.sketch.max_len(elements, lists, top)).saturating_add(keys)
+        (heads + self.sketch().max_len(elements, lists, top)).saturating_add(keys)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {

@@ -137,8 +137,8 @@ fn malformed_messages_are_refused() {
 fn groups_cover_the_buckets() {
     let spec: Spec = "sketchml:groups=8".parse().unwrap();
     assert!(spec.compressor().max_elements(0) == 0 && Tensor::new("t", &[1]).elements() == 1);
-    let sketch = MinMax { rows: 2, load: 5, huffman: false };
-    let sketch = SketchMl { buckets: 256, groups: 8, sketch, bytes: false };
+    let sketch =
+        SketchMl { rows: 2, load: 5, buckets: 256, groups: 8, huffman: false, bytes: false };
     let sizes = |buckets| sketch.groups(1, buckets).map(|group| group.size).collect::<Vec<_>>();
     assert_eq!(sizes(256), [32; 8]);
     assert_eq!(sizes(9), [2, 2, 2, 2, 1]);

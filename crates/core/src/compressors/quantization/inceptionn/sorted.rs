@@ -7,8 +7,8 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
 use super::{TAGS, check_padding, pack_tags, unpack_tags};
-use crate::compressors::fields;
-use crate::compressors::symbols::Alphabet;
+use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Source, Workspace};
 
 /// Bytes there are.
@@ -24,7 +24,7 @@ fn bytes() -> Alphabet {
 /// The most bytes beyond those of the other form: one before each code.
 pub(super) const EXTRA: usize = 3;
 
-/// The most elements that so many bytes hold.
+/// The most elements that fit in `len` bytes.
 pub(super) fn max_elements(len: usize) -> usize {
     bytes().max_elements(len)
 }
@@ -36,24 +36,37 @@ pub(super) fn encode(
     workspace: &mut Workspace,
     message: &mut Vec<u8>,
 ) {
-    sort(cuts, source, workspace);
-    bytes().write(workspace, message);
-    let Workspace { bytes: narrow, symbols, .. } = &mut *workspace;
+    let Workspace { symbols, coder, own, .. } = workspace;
+    let sorted = own.get();
+    sort(cuts, source, symbols, sorted);
+    let Sorted { narrow, wide, whole, .. } = sorted;
+    bytes().put(symbols, coder, message);
     symbols.clear();
     symbols.extend(narrow.iter().map(|&value| u16::from(value)));
-    bytes().write(workspace, message);
-    let Workspace { words: wide, symbols, .. } = &mut *workspace;
+    bytes().put(symbols, coder, message);
     symbols.clear();
     symbols.extend(wide.iter().map(|value| (value >> 8) as u16));
-    bytes().write(workspace, message);
-    message.extend(workspace.words.iter().map(|&value| value as u8));
-    workspace.values.chunks(BLOCK).for_each(|whole| fields::put_f32s(whole, message));
+    bytes().put(symbols, coder, message);
+    message.extend(wide.iter().map(|&value| value as u8));
+    whole.chunks(BLOCK).for_each(|whole| fields::put_f32s(whole, message));
 }
 
-/// Takes the tensor apart: packed tags become the workspace's symbols, values of a byte its bytes, those of two its
-/// words, and those of four its values.
-fn sort(cuts: Cuts, source: &mut Source<'_>, workspace: &mut Workspace) {
-    let Workspace { symbols, bytes: narrow, words: wide, values: whole, .. } = workspace;
+/// A tensor taken apart, by how many bytes its elements take.
+#[derive(Debug, Default)]
+struct Sorted {
+    /// Tags, several in a byte; only where a message is read.
+    packed: Vec<u8>,
+    /// Values of one byte.
+    narrow: Vec<u8>,
+    /// Values of two bytes.
+    wide: Vec<u32>,
+    /// Values of four bytes.
+    whole: Vec<f32>,
+}
+
+/// Takes the tensor apart, with its packed tags as symbols.
+fn sort(cuts: Cuts, source: &mut Source<'_>, symbols: &mut Vec<u16>, sorted: &mut Sorted) {
+    let Sorted { narrow, wide, whole, .. } = sorted;
     let elements = source.len();
     start(symbols, elements);
     start(narrow, elements);
@@ -71,7 +84,7 @@ fn sort(cuts: Cuts, source: &mut Source<'_>, workspace: &mut Workspace) {
     });
 }
 
-/// Gives values of a byte of which the sign alone is left, which are zeros, the tag of nothing.
+/// Gives values of one byte of which only the sign is left, which are zeros, the tag for zero.
 fn drop_signs(tags: &mut [u8], words: &[u32]) {
     for (tag, &word) in tags.iter_mut().zip(words) {
         *tag &= !u8::from((*tag == 1) & (word & 0x7f == 0));
@@ -110,10 +123,9 @@ pub(super) fn decode_add(
     workspace: &mut Workspace,
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
-    let packed = read(message, out.len(), workspace)?;
-    let Workspace { bytes, words: wide, values: whole, .. } = workspace;
-    let (packed, mut narrow) = bytes.split_at(packed);
-    let (mut wide, mut whole) = (&wide[..], &whole[..]);
+    read(message, out.len(), workspace)?;
+    let Sorted { packed, narrow, wide, whole } = workspace.own();
+    let (mut narrow, mut wide, mut whole) = (&narrow[..], &wide[..], &whole[..]);
     let valid = valid(1, narrow, u32::from, cuts)
         && valid(2, wide, |value| value, cuts)
         && valid(3, whole, f32::to_bits, cuts);
@@ -133,39 +145,30 @@ pub(super) fn decode_add(
     Ok(())
 }
 
-/// Reads the message into the workspace: packed tags, whose number it returns, and values of a byte behind them become
-/// its bytes, values of two its words, and those of four its values.
-fn read(
-    mut message: &[u8],
-    elements: usize,
-    workspace: &mut Workspace,
-) -> Result<usize, DecodeError> {
-    let packed = elements.div_ceil(TAGS);
-    start(&mut workspace.symbols, elements);
-    start(&mut workspace.bytes, packed + elements);
-    start(&mut workspace.words, elements);
-    start(&mut workspace.values, elements);
-    bytes().read(&mut message, packed, workspace)?;
-    take_bytes(workspace);
-    check_padding(&workspace.bytes, elements)?;
-    let [narrow, wide, whole] = counts(&workspace.bytes);
-    bytes().read(&mut message, narrow, workspace)?;
-    take_bytes(workspace);
-    bytes().read(&mut message, wide, workspace)?;
-    let lower = fields::take(&mut message, wide)?;
-    fields::expect_len(message, 4 * whole)?;
-    let Workspace { symbols, words, values, .. } = workspace;
+/// Reads the message.
+fn read(mut message: &[u8], elements: usize, workspace: &mut Workspace) -> Result<(), DecodeError> {
+    let Workspace { symbols, coder, own, .. } = workspace;
+    let Sorted { packed, narrow, wide, whole } = own.get();
+    let tags = elements.div_ceil(TAGS);
+    start(symbols, elements);
+    start(packed, tags);
+    start(narrow, elements);
+    start(wide, elements);
+    start(whole, elements);
+    bytes().take(&mut message, tags, symbols, coder)?;
+    packed.extend(symbols.iter().map(|&symbol| symbol as u8));
+    check_padding(packed, elements)?;
+    let [narrow_count, wide_count, whole_count] = counts(packed);
+    bytes().take(&mut message, narrow_count, symbols, coder)?;
+    narrow.extend(symbols.iter().map(|&symbol| symbol as u8));
+    bytes().take(&mut message, wide_count, symbols, coder)?;
+    let lower = fields::take(&mut message, wide_count)?;
+    fields::expect_len(message, 4 * whole_count)?;
     let pairs = symbols.iter().zip(lower);
-    words.extend(pairs.map(|(&upper, &lower)| u32::from(upper) << 8 | u32::from(lower)));
-    values.resize(whole, 0.0);
-    fields::read_f32s(message, values);
-    Ok(packed)
-}
-
-/// Appends the symbols to the bytes.
-fn take_bytes(workspace: &mut Workspace) {
-    let Workspace { bytes, symbols, .. } = workspace;
-    bytes.extend(symbols.iter().map(|&symbol| symbol as u8));
+    wide.extend(pairs.map(|(&upper, &lower)| u32::from(upper) << 8 | u32::from(lower)));
+    whole.resize(whole_count, 0.0);
+    fields::read_f32s(message, whole);
+    Ok(())
 }
 
 /// How many tags are 1, 2 and 3.

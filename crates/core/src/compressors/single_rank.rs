@@ -1,0 +1,84 @@
+//! Methods in rounds of all-reduce under exchanges without all-reduce.
+
+use gradwire_bits::DecodeError;
+
+use crate::rounds::{RankState, RoundContext, Rounds};
+use crate::wire::fields;
+use crate::{BLOCK, Compressor, Context, Sent, Source, Workspace};
+
+/// Buffers of a single rank that makes all rounds.
+#[derive(Debug, Default)]
+struct Transcript {
+    /// A corrected gradient that is no residual.
+    corrected: Vec<f32>,
+    means: Vec<f32>,
+    addend: Vec<f32>,
+}
+
+/// A method in rounds as a compressor: its message is the transcript of a single rank,
+/// little-endian `f32`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SingleRank<R>(pub R);
+
+impl<R: Rounds> Compressor for SingleRank<R> {
+    fn encode(
+        &self,
+        source: &mut Source<'_>,
+        context: &Context<'_>,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) -> Sent {
+        let mut transcript = std::mem::take(workspace.own::<Transcript>());
+        let Transcript { corrected, means, addend } = &mut transcript;
+        let (corrected, kept) = source.take_all(corrected);
+        let mut state = RankState { corrected, kept, context, single_rank: true, workspace };
+        means.clear();
+        for round in 0.. {
+            let Some(len) = self.0.addend_len(&state.round_context(), round) else { break };
+            addend.clear();
+            self.0.contribute(round, means, &mut state, addend);
+            debug_assert_eq!(addend.len(), len);
+            means.extend_from_slice(addend);
+        }
+        let sent = self.0.settle(means, &mut state);
+        means.chunks(BLOCK).for_each(|block| fields::put_f32s(block, message));
+        *workspace.own() = transcript;
+        sent
+    }
+
+    fn decode_add(
+        &self,
+        message: &[u8],
+        context: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let context = RoundContext { context, kept: &[], single_rank: true };
+        let lens = (0..).map_while(|round| self.0.addend_len(&context, round));
+        let len: usize = lens.sum();
+        fields::expect_len(message, 4 * len)?;
+        let mut means = std::mem::take(&mut workspace.own::<Transcript>().means);
+        means.resize(len, 0.0);
+        fields::read_f32s(message, &mut means);
+        let decoded = match means.iter().all(|x| x.is_finite()) {
+            true => self.0.decode_add(&means, &context, weight, workspace, out),
+            false => Err(DecodeError::Corrupt("a number is not finite")),
+        };
+        workspace.own::<Transcript>().means = means;
+        decoded
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        // A tensor that a method would not shrink is sent uncompressed.
+        elements.saturating_mul(4)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        self.0.max_elements(message_len)
+    }
+
+    fn rounds(&self) -> Option<&dyn Rounds> {
+        Some(&self.0)
+    }
+}

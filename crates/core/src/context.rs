@@ -1,0 +1,53 @@
+//! What both ends know of a message, and what an encoding says of it.
+
+use crate::Rng;
+
+/// What both ends know of a message beside its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The run's seed.
+    pub seed: u64,
+    /// The tensor's [id](crate::Tensor::id).
+    pub tensor: u64,
+    /// The tensor's dimensions.
+    pub shape: &'a [usize],
+    /// The training step.
+    pub step: u64,
+    /// The rank that sent the message.
+    pub rank: u32,
+    /// Ranks that send. Encoders may scale by it; decoding does not depend on it.
+    pub ranks: u32,
+}
+
+impl Context<'_> {
+    /// The generator of this sender's draws for this tensor and step. `stream` separates
+    /// independent uses within one compressor.
+    pub fn rng(&self, stream: u32) -> Rng {
+        Rng::new(self.seed, self.tensor, self.rank, self.step, stream)
+    }
+
+    /// A generator that gives every rank the same draws.
+    pub fn shared_rng(&self, stream: u32) -> Rng {
+        Rng::new(self.seed, self.tensor, u32::MAX, self.step, stream)
+    }
+}
+
+/// The element type of a linear message, little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+/// Which elements of a tensor a message carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// All, each to some accuracy.
+    All,
+    /// Those in [`Workspace::positions`](crate::Workspace::positions), in increasing order; nothing of the rest.
+    Positions,
+}

@@ -1,0 +1,76 @@
+//! The arrays that are kept for a tensor from step to step.
+
+use crate::{Compressor, Residual, StateError, Tensor};
+
+/// The names of the arrays in saved states: what messages left out so far, a running sum or mean of gradients, and what
+/// the compressor keeps for itself.
+pub(super) const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
+
+/// The arrays of one tensor, in the order of [`KINDS`]; `None` before they are needed first.
+#[derive(Debug, Default)]
+pub(super) struct KeptArrays(pub(super) [Option<Vec<f32>>; 3]);
+
+/// The arrays that one step needs, the rest empty.
+pub(super) struct Arrays<'a> {
+    pub(super) feedback: Option<(Residual, &'a mut [f32])>,
+    pub(super) velocity: &'a mut [f32],
+    pub(super) kept: &'a mut [f32],
+}
+
+impl KeptArrays {
+    /// What messages left out so far.
+    pub(super) fn residual(&self) -> Option<&[f32]> {
+        self.0[0].as_deref()
+    }
+
+    /// The arrays for a step of a tensor: with error feedback the residual, with these weights; a velocity or not; and
+    /// what the compressor keeps for itself. New ones are zeros.
+    pub(super) fn arrays_of(
+        &mut self,
+        tensor: &Tensor,
+        feedback: Option<Residual>,
+        velocity: bool,
+        compressor: &dyn Compressor,
+    ) -> Result<Arrays<'_>, StateError> {
+        let kept_len = kept_len(compressor, tensor);
+        let needed = [feedback.is_some(), velocity, kept_len > 0];
+        let lens = [tensor.elements(), tensor.elements(), kept_len];
+        let mut slices = [&mut [][..], &mut [], &mut []];
+        for (kind, array) in self.0.iter_mut().enumerate().filter(|(kind, _)| needed[*kind]) {
+            let values = array.get_or_insert_with(|| vec![0.0; lens[kind]]);
+            if values.len() != lens[kind] {
+                return Err(StateError::WrongSize {
+                    entry: format!("{}/{}", KINDS[kind], tensor.name()),
+                    found: values.len(),
+                    expected: lens[kind],
+                });
+            }
+            slices[kind] = values;
+        }
+        let [residual, velocity, kept] = slices;
+        Ok(Arrays { feedback: feedback.map(|weights| (weights, residual)), velocity, kept })
+    }
+
+    /// Which arrays there are.
+    pub(super) fn present(&self) -> [bool; 3] {
+        self.0.each_ref().map(Option::is_some)
+    }
+
+    /// Drops the arrays that were not [`present`](Self::present) before.
+    pub(super) fn drop_new(&mut self, present: [bool; 3]) {
+        for (array, present) in self.0.iter_mut().zip(present) {
+            if !present {
+                *array = None;
+            }
+        }
+    }
+}
+
+/// How many numbers a compressor keeps for itself for a tensor.
+fn kept_len(compressor: &dyn Compressor, tensor: &Tensor) -> usize {
+    match compressor.rounds() {
+        Some(rounds) => rounds.kept_len(tensor.shape()),
+        None if compressor.keeps_squares() => tensor.elements(),
+        None => 0,
+    }
+}

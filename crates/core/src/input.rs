@@ -1,0 +1,19 @@
+//! What one step brings for a tensor.
+
+use crate::Floats;
+
+/// A gradient and what is known about it. A bare gradient converts into one.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// The gradient, one number an element.
+    pub gradient: Floats<'a>,
+    /// Where the gradient is a sum of parts (micro-batches): elementwise, the sum of the squares of the parts, one
+    /// number an element. `None` counts the gradient as a single part. Only `variance` looks at them.
+    pub squares: Option<&'a [f32]>,
+}
+
+impl<'a> From<Floats<'a>> for Input<'a> {
+    fn from(gradient: Floats<'a>) -> Self {
+        Self { gradient, squares: None }
+    }
+}

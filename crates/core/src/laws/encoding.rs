@@ -1,0 +1,189 @@
+//! Laws of what encoders send and keep.
+
+use super::over_tensors;
+use super::samples::{RANK, SEED, bits, decode, encode, encoder, gaussian, tensors};
+use crate::{Decoder, Encoder, Error, Floats, Residual, Rounds, Sent, Spec, State, Tensor};
+
+pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
+    let compressor = spec.compressor();
+    over_tensors(|tensor, gradient, case| {
+        let (mut a, mut b) = (encoder(spec), encoder(spec));
+        for step in 0..2 {
+            let message = encode(&mut a, tensor, step, gradient);
+            let again = encode(&mut b, tensor, step, gradient);
+            let (Ok(message), Ok(again)) = (message, again) else {
+                // Only the sum with a residual can overflow.
+                assert!(step > 0 && case.ends_with("huge"), "{case}");
+                break;
+            };
+            assert_eq!(message, again, "{case}");
+            assert!(message.len() <= compressor.max_len(tensor.elements()), "{case}");
+            assert!(tensor.elements() <= compressor.max_elements(message.len()), "{case}");
+            let decoded = decode(spec, tensor, step, &message).unwrap();
+            assert!(decoded.iter().all(|x| x.is_finite()), "{case}");
+        }
+    });
+}
+
+/// `corrected == decoded + residual`, for plain residuals. Memories of a method's own have laws of their own.
+pub(super) fn residual_is_what_is_not_sent(spec: &Spec) {
+    let Some(Residual { beta, gamma }) = spec.memory() else { return };
+    if spec.compressor().memory().is_some() {
+        return;
+    }
+    over_tensors(|tensor, gradient, case| {
+        let mut encoder = encoder(spec);
+        for step in 0..3 {
+            let before =
+                encoder.residual(tensor.name()).map_or(vec![0.0; gradient.len()], <[f32]>::to_vec);
+            let Ok(message) = encode(&mut encoder, tensor, step, gradient) else {
+                assert!(step > 0 && case.ends_with("huge"), "{case}");
+                assert_eq!(bits(encoder.residual(tensor.name()).unwrap()), bits(&before));
+                break;
+            };
+            let decoded = decode(spec, tensor, step, &message).unwrap();
+            let kept = encoder.residual(tensor.name()).unwrap();
+            for (i, &g) in gradient.iter().enumerate() {
+                let corrected = f64::from(beta * before[i] + gamma * g);
+                let (sent, kept) = (f64::from(decoded[i]), f64::from(kept[i]));
+                let room = corrected.abs().max(sent.abs()) * f64::from(f32::EPSILON);
+                let error = (corrected - (sent + kept)).abs();
+                assert!(
+                    error <= room,
+                    "{case}, step {step}, element {i}: {corrected} = {sent} + {kept}"
+                );
+            }
+        }
+    });
+}
+
+pub(super) fn nothing_is_kept_without_feedback(spec: &Spec) {
+    over_tensors(|tensor, gradient, case| {
+        // Factors to start from are kept all the same.
+        let keeps = |rounds: &dyn Rounds| rounds.kept_len(tensor.shape()) > 0;
+        if spec.memory().is_none() && !spec.compressor().rounds().is_some_and(keeps) {
+            let mut encoder = encoder(spec);
+            let first = encode(&mut encoder, tensor, 4, gradient).unwrap();
+            assert_eq!(first, encode(&mut encoder, tensor, 4, gradient).unwrap(), "{case}");
+            assert!(encoder.residual(tensor.name()).is_none());
+        }
+    });
+}
+
+pub(super) fn lossless_means_every_value(spec: &Spec) {
+    if !spec.entry().guarantees.lossless {
+        return;
+    }
+    for (kind, gradient) in tensors(1023) {
+        let tensor = Tensor::new("t", &[1023]);
+        let message = encode(&mut encoder(spec), &tensor, 0, &gradient).unwrap();
+        assert_eq!(decode(spec, &tensor, 0, &message).unwrap(), gradient, "{kind}");
+    }
+}
+
+pub(super) fn restored_continues_as_saved(spec: &Spec) {
+    let tensors = [Tensor::new("a", &[1023]), Tensor::new("b", &[33, 3])];
+    let step = |encoder: &mut Encoder, step: u64| -> Vec<Vec<u8>> {
+        let gradient = |tensor: &Tensor| gaussian(tensor.elements(), step);
+        tensors.iter().map(|t| encode(encoder, t, step, &gradient(t)).unwrap()).collect()
+    };
+    let mut saved = encoder(spec);
+    step(&mut saved, 0);
+    step(&mut saved, 1);
+    let mut state = State::new();
+    saved.save("rank2/", &mut state);
+    let state = State::from_bytes(&state.to_bytes().unwrap()).unwrap();
+    let mut restored = encoder(spec);
+    restored.restore("rank2/", &state).unwrap();
+    for at in 2..4 {
+        assert_eq!(step(&mut saved, at), step(&mut restored, at), "step {at}");
+    }
+}
+
+/// All that an encoder keeps, as a file has it.
+fn saved(encoder: &Encoder) -> Vec<u8> {
+    let mut state = State::new();
+    encoder.save("", &mut state);
+    state.to_bytes().unwrap()
+}
+
+pub(super) fn non_finite_is_refused(spec: &Spec) {
+    let tensor = Tensor::new("conv1.weight", &[9000]);
+    let mut encoder = encoder(spec);
+    encode(&mut encoder, &tensor, 0, &gaussian(9000, 1)).unwrap();
+    let before = saved(&encoder);
+    for (at, bad) in [(0, f32::NAN), (4567, f32::INFINITY), (8999, f32::NEG_INFINITY)] {
+        let mut gradient = gaussian(9000, 2);
+        gradient[at] = bad;
+        gradient[8999] = bad;
+        let mut message = vec![1, 2, 3];
+        let error = encoder.encode(&tensor, 1, Floats::F32(&gradient), &mut message).unwrap_err();
+        let Error::NonFinite { tensor: name, index, value } = &error else { panic!("{error}") };
+        let named = (name.as_str(), *index, value.to_bits());
+        assert_eq!(named, (tensor.name(), at, bad.to_bits()));
+        assert_eq!(message, [1, 2, 3]);
+        assert!(saved(&encoder) == before, "{error}: the encoder has changed");
+
+        let halves: Vec<u16> = gradient.iter().map(|&x| half::f16::from_f32(x).to_bits()).collect();
+        let error = encoder.encode(&tensor, 1, Floats::F16(&halves), &mut message).unwrap_err();
+        assert!(matches!(error, Error::NonFinite { index, .. } if index == at), "{error}");
+        assert!(saved(&encoder) == before, "{error}: the encoder has changed");
+    }
+    let good = encode(&mut encoder, &tensor, 1, &gaussian(9000, 3)).unwrap();
+    assert!(decode(spec, &tensor, 1, &good).is_ok());
+}
+
+pub(super) fn sixteen_bits_are_converted(spec: &Spec) {
+    for elements in [0, 1, 7, 1023, 9000] {
+        let tensor = Tensor::new("t", &[elements]);
+        let noise = gaussian(elements, 4);
+        let f16: Vec<half::f16> = noise.iter().map(|&x| half::f16::from_f32(x * 1e-4)).collect();
+        let bf16: Vec<half::bf16> = noise.iter().map(|&x| half::bf16::from_f32(x)).collect();
+        let patterns16: Vec<u16> = f16.iter().map(|x| x.to_bits()).collect();
+        let patterns_b16: Vec<u16> = bf16.iter().map(|x| x.to_bits()).collect();
+        let wide16: Vec<f32> = f16.iter().map(|x| x.to_f32()).collect();
+        let wide_b16: Vec<f32> = bf16.iter().map(|x| x.to_f32()).collect();
+        for (narrow, wide) in
+            [(Floats::F16(&patterns16), &wide16), (Floats::Bf16(&patterns_b16), &wide_b16)]
+        {
+            let (mut a, mut b) = (encoder(spec), encoder(spec));
+            for step in 0..2 {
+                let mut message = Vec::new();
+                a.encode(&tensor, step, narrow, &mut message).unwrap();
+                assert_eq!(message, encode(&mut b, &tensor, step, wide).unwrap(), "{elements}");
+                assert_eq!(a.residual("t").map(bits), b.residual("t").map(bits), "{elements}");
+            }
+        }
+    }
+}
+
+/// Whether sent elements arrive as they are.
+fn exact(spec: &Spec) -> bool {
+    let compressor = spec.compressor();
+    let plain = compressor.memory().is_none();
+    spec.memory().is_some() && plain && compressor.value_bits() == Some(32)
+}
+
+pub(super) fn positions_are_what_is_carried(spec: &Spec) {
+    over_tensors(|tensor, gradient, case| {
+        let (mut encoder, mut message) = (encoder(spec), Vec::new());
+        let sent = encoder.encode(tensor, 3, Floats::F32(gradient), &mut message).unwrap();
+        if sent == Sent::All {
+            return;
+        }
+        let positions = encoder.positions();
+        assert!(positions.is_sorted_by(|a, b| a < b), "{case}");
+        assert!(positions.last().is_none_or(|&last| (last as usize) < gradient.len()), "{case}");
+        let mut out = vec![0.5; gradient.len()];
+        Decoder::new(spec, SEED).decode_add(tensor, 3, RANK, &message, 1.0, &mut out).unwrap();
+        let mut carried = vec![false; gradient.len()];
+        positions.iter().for_each(|&at| carried[at as usize] = true);
+        for (at, (&out, &g)) in out.iter().zip(gradient).enumerate() {
+            if !carried[at] {
+                assert_eq!(out, 0.5, "{case}, element {at}");
+            } else if exact(spec) {
+                assert_eq!(out, 0.5 + g, "{case}, element {at}");
+            }
+        }
+    });
+}

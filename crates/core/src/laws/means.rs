@@ -1,0 +1,83 @@
+//! Laws of means: of linear messages over ranks, of unbiased ones over draws.
+
+use super::parse;
+use super::samples::{SEED, SIZES, decode, encode, encoder, gaussian};
+use crate::{Decoder, Element, Encoder, Entry, Floats, Spec, Tensor};
+
+/// The elements of a linear message.
+fn elements_of(element: Element, message: &[u8]) -> Vec<f32> {
+    let words = || message.as_chunks::<2>().0.iter();
+    match element {
+        Element::F32 => message.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        Element::F16 => words().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect(),
+        Element::Bf16 => words().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect(),
+    }
+}
+
+/// A linear message of these elements.
+fn message_of(element: Element, values: &[f32]) -> Vec<u8> {
+    let narrow = |x: &f32| match element {
+        Element::F32 => x.to_le_bytes().to_vec(),
+        Element::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
+        Element::Bf16 => half::bf16::from_f32(*x).to_le_bytes().to_vec(),
+    };
+    values.iter().flat_map(narrow).collect()
+}
+
+pub(super) fn linear_messages_add(spec: &Spec) {
+    let Some(element) = spec.compressor().linear() else { return };
+    let precision = match element {
+        Element::F32 => f32::EPSILON,
+        Element::F16 => 2f32.powi(-10),
+        Element::Bf16 => 2f32.powi(-7),
+    };
+    for elements in SIZES {
+        let tensor = Tensor::new("t", &[elements]);
+        let message = |rank: u32| {
+            let (gradient, mut message) = (gaussian(elements, rank.into()), Vec::new());
+            let mut encoder = Encoder::new(spec, SEED, rank);
+            encoder.encode(&tensor, 5, Floats::F32(&gradient), &mut message).unwrap();
+            message
+        };
+        let messages = [0, 1, 2].map(message);
+        let mut sum = vec![0.0; elements_of(element, &messages[0]).len()];
+        let (mut separately, mut largest) = (vec![0.0; elements], 0f32);
+        for (rank, message) in (0..).zip(&messages) {
+            assert_eq!(message.len(), messages[0].len());
+            for (sum, x) in sum.iter_mut().zip(elements_of(element, message)) {
+                *sum += x / 3.0;
+                largest = largest.max(x.abs());
+            }
+            let mut decoder = Decoder::new(spec, SEED);
+            decoder.decode_add(&tensor, 5, rank, message, 1.0 / 3.0, &mut separately).unwrap();
+        }
+        let together = decode(spec, &tensor, 5, &message_of(element, &sum)).unwrap();
+        for (a, b) in together.iter().zip(&separately) {
+            assert!((a - b).abs() <= largest * precision, "{elements}: {a} and {b}");
+        }
+    }
+}
+
+/// Of the default configuration: the mean of many draws is within five standard deviations of each element.
+pub(super) fn expectation_is_the_gradient(entry: &'static Entry) {
+    const DRAWS: u64 = 5000;
+    let gradient = [0.0, 1.0, -0.5, 0.25, 0.125, -0.75, 0.01, -0.9, 0.3, 0.6, -0.2, 0.05];
+    let (spec, tensor) = (parse(entry, "ef=off"), Tensor::new("t", &[3, 4]));
+    let (mut sums, mut squares) = ([0f64; 12], [0f64; 12]);
+    for step in 0..DRAWS {
+        let message = encode(&mut encoder(&spec), &tensor, step, &gradient).unwrap();
+        for (i, x) in decode(&spec, &tensor, step, &message).unwrap().into_iter().enumerate() {
+            sums[i] += f64::from(x);
+            squares[i] += f64::from(x) * f64::from(x);
+        }
+    }
+    for (i, &x) in gradient.iter().enumerate() {
+        let mean = sums[i] / DRAWS as f64;
+        let variance = (squares[i] / DRAWS as f64 - mean * mean).max(0.0);
+        let deviation = (variance / DRAWS as f64).sqrt();
+        let error = (mean - f64::from(x)).abs();
+        // An element that is hardly ever sent may never have been: the room is then that of a chance of 1e-3.
+        let rare = 0.01 * f64::from(x.abs()) + 1e-6;
+        assert!(error <= 5.0 * deviation + rare, "{x}: mean {mean}");
+    }
+}

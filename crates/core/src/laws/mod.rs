@@ -1,0 +1,92 @@
+//! The laws that every compressor obeys, for the tests of a compressor in this crate or outside it. Needs the feature
+//! `testing`.
+//!
+//! ```
+//! # use gradwire::registry::REGISTRY;
+//! # let entry = REGISTRY[0];
+//! gradwire::laws::check(entry);
+//! ```
+
+mod decoding;
+mod encoding;
+mod means;
+mod ranges;
+pub mod samples;
+
+use crate::{Entry, Spec, Tensor};
+
+/// A law of one configuration: it panics where the configuration breaks it.
+pub type Law = fn(&Spec);
+
+/// The laws of configurations, by name.
+pub const LAWS: &[(&str, Law)] = &[
+    ("equal keys give equal bytes within the bounds", encoding::is_deterministic_and_bounded),
+    ("what is not sent is kept", encoding::residual_is_what_is_not_sent),
+    ("without error feedback nothing is kept", encoding::nothing_is_kept_without_feedback),
+    ("lossless means every value", encoding::lossless_means_every_value),
+    ("a restored encoder continues as the saved one", encoding::restored_continues_as_saved),
+    ("input that is not finite is named and changes nothing", encoding::non_finite_is_refused),
+    ("16-bit input is encoded as its exact conversion", encoding::sixteen_bits_are_converted),
+    ("sparse messages say which elements they carry", encoding::positions_are_what_is_carried),
+    ("every truncation is an error and adds nothing", decoding::truncation_is_refused),
+    ("arbitrary bytes add all or nothing", decoding::arbitrary_bytes_add_all_or_nothing),
+    ("decoding is linear in the weight, and adds", decoding::is_linear_in_the_weight),
+    ("the mean of linear messages is the message of the mean", means::linear_messages_add),
+];
+
+/// Holds a compressor to all laws: the default configuration with error feedback on and off, the entry's examples,
+/// and the ends of its parameters' ranges. It need not be in the registry. Takes seconds.
+///
+/// # Panics
+/// If the compressor breaks a law; the law and the configuration are printed.
+pub fn check(entry: &'static Entry) {
+    for spec in specs(entry) {
+        for (name, law) in LAWS {
+            let _named = Named(format!("{spec}: {name}"));
+            law(&spec);
+        }
+    }
+    let _named =
+        Named(format!("{}: the ends of ranges work, and nothing beyond them does", entry.id));
+    ranges::ends_work_and_nothing_beyond(entry);
+    if entry.guarantees.unbiased {
+        let _named =
+            Named(format!("{}: decoded tensors have the encoded one as expectation", entry.id));
+        means::expectation_is_the_gradient(entry);
+    }
+}
+
+/// What the laws are checked with: the defaults with error feedback on and off, and the entry's examples.
+///
+/// # Panics
+/// If an example is not a configuration of the entry.
+pub fn specs(entry: &'static Entry) -> Vec<Spec> {
+    let texts = ["ef=on", "ef=off"].iter().chain(entry.examples);
+    texts.map(|text| parse(entry, text)).collect()
+}
+
+fn parse(entry: &'static Entry, parameters: &str) -> Spec {
+    Spec::with_parameters(entry, parameters).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Prints the law that is broken when its check panics.
+struct Named(String);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("a law is broken: {}", self.0);
+        }
+    }
+}
+
+/// Checks all sizes, shapes and kinds of tensor.
+fn over_tensors(mut check: impl FnMut(&Tensor, &[f32], &str)) {
+    for elements in samples::SIZES {
+        for (kind, values) in samples::tensors(elements) {
+            for shape in samples::shapes(elements) {
+                check(&Tensor::new("layer.weight", &shape), &values, &format!("{shape:?}, {kind}"));
+            }
+        }
+    }
+}

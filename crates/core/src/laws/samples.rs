@@ -1,0 +1,85 @@
+//! Tensors that compressors have had trouble with, and short ways to encode and decode them.
+
+use crate::{Decoder, Encoder, Error, Floats, Rng, Spec, Tensor};
+
+/// The seed of all runs.
+pub const SEED: u64 = 11;
+/// The rank that sends.
+pub const RANK: u32 = 2;
+
+/// Numbers of elements: none, few, not a multiple of anything, and more than a block.
+pub const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 100_000];
+
+/// A vector, and of some sizes a matrix or more, which low-rank methods tell apart.
+pub fn shapes(elements: usize) -> Vec<Vec<usize>> {
+    let mut shapes = vec![vec![elements]];
+    match elements {
+        0 => shapes.extend([vec![3, 0], vec![0, usize::MAX, 2]]),
+        1023 => shapes.push(vec![33, 31]),
+        100_000 => shapes.push(vec![100, 10, 100]),
+        _ => {}
+    }
+    shapes
+}
+
+/// Finite tensors of every kind that has ever been trouble, with a name each. Two steps of the one called `huge` may
+/// add up to infinity.
+pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let noise = gaussian(elements, elements as u64);
+    let map = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
+        noise.iter().enumerate().map(|(i, &x)| f(i, x)).collect()
+    };
+    vec![
+        ("gaussian", noise.clone()),
+        ("zeros", vec![0.0; elements]),
+        ("negative zeros", map(&|i, _| if i % 2 == 0 { -0.0 } else { 0.0 })),
+        ("constant", vec![0.1; elements]),
+        ("one hot", map(&|i, _| if i == elements / 2 { -3.0 } else { 0.0 })),
+        ("subnormal", map(&|_, x| f32::from_bits((x.abs() * 100.0) as u32).copysign(x))),
+        ("huge", map(&|i, x| if i % 3 == 0 { f32::MAX.copysign(x) } else { x * 1e37 })),
+        ("sparse", map(&|_, x| if x.abs() > 2.0 { x * 1e-3 } else { 0.0 })),
+    ]
+}
+
+/// Normal values as sums of twelve uniform ones: enough tail for tests, and the same on every machine.
+pub fn gaussian(elements: usize, seed: u64) -> Vec<f32> {
+    let mut words = vec![0; 12 * elements];
+    Rng::new(seed, 1, 2, 3, 4).fill(&mut words);
+    let uniform = |&word: &u32| word as f32 / 4_294_967_296.0;
+    words.chunks(12).map(|twelve| twelve.iter().map(uniform).sum::<f32>() - 6.0).collect()
+}
+
+/// An encoder of [`RANK`].
+pub fn encoder(spec: &Spec) -> Encoder {
+    Encoder::new(spec, SEED, RANK)
+}
+
+/// The message of a gradient.
+///
+/// # Errors
+/// Those of [`Encoder::encode`].
+pub fn encode(
+    encoder: &mut Encoder,
+    tensor: &Tensor,
+    step: u64,
+    gradient: &[f32],
+) -> Result<Vec<u8>, Error> {
+    let mut message = Vec::new();
+    encoder.encode(tensor, step, Floats::F32(gradient), &mut message)?;
+    Ok(message)
+}
+
+/// What a message of [`RANK`] decodes to.
+///
+/// # Errors
+/// Those of [`Decoder::decode_add`].
+pub fn decode(spec: &Spec, tensor: &Tensor, step: u64, message: &[u8]) -> Result<Vec<f32>, Error> {
+    let mut out = vec![0.0; tensor.elements()];
+    Decoder::new(spec, SEED).decode_add(tensor, step, RANK, message, 1.0, &mut out)?;
+    Ok(out)
+}
+
+/// The bit patterns of values, which tell zeros of either sign apart.
+pub fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}

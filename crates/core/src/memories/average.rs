@@ -1,0 +1,31 @@
+//! Signum's running mean.
+
+use super::velocity::accelerate;
+use super::{Encoding, Memory, Scope, Step};
+use crate::{Floats, NonFinite, Sent, Source};
+
+/// `z ← δ·z + (1 − δ)·g`, and z is compressed, whole every time. With error feedback a residual is kept beside z.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Average {
+    /// Weight δ of the mean so far, in \[0, 1).
+    pub decay: f32,
+}
+
+impl Memory for Average {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+        let Step { input, feedback, velocity, kept, scratch, .. } = step;
+        let weights = [self.decay, 1.0 - self.decay];
+        let residual = feedback.as_ref().map(|(_, residual)| &**residual);
+        accelerate(input.gradient, weights, velocity, residual, scratch)?;
+        let source = Source::new(Floats::F32(velocity), feedback, scratch)?;
+        Ok(encoding.encode(&mut source.with_kept(kept)))
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Gradients
+    }
+
+    fn keeps_velocity(&self) -> bool {
+        true
+    }
+}

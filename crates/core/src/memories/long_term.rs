@@ -1,0 +1,35 @@
+//! SGC's long-term momentum.
+
+use super::{Encoding, Memory, Step};
+use crate::{NonFinite, Residual, Sent, Source};
+
+/// Gradients add up in `u ← u + ε·g`, and `α·u_before + u` is compressed; `u` is 0 afterwards where elements were
+/// sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LongTerm {
+    /// Weight ε of the gradient, positive.
+    pub epsilon: f32,
+    /// Momentum α, in \[0, 1).
+    pub alpha: f32,
+}
+
+/// `α·u_before`, which an encoding leaves in the sum and which must be taken off it again.
+#[derive(Debug, Default)]
+struct Added(Vec<f32>);
+
+impl Memory for LongTerm {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+        let Step { input, feedback, kept, scratch, .. } = step;
+        let (_, sum) = feedback.expect("long-term momentum is error feedback");
+        let Added(added) = encoding.buffers();
+        added.clear();
+        added.extend(sum.iter().map(|u| self.alpha * u));
+        let weights = Residual { beta: 1.0 + self.alpha, gamma: self.epsilon };
+        let source = Source::new(input.gradient, Some((weights, &mut *sum)), scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(kept));
+        let Added(added) = encoding.buffers();
+        sum.iter_mut().zip(&*added).for_each(|(u, added)| *u -= added);
+        encoding.clear_sent(sent, sum);
+        Ok(sent)
+    }
+}

@@ -1,0 +1,126 @@
+//! Error-feedback memories: what becomes of the part of a gradient that a message leaves out.
+//!
+//! A memory is a rule without state. The arrays it works on belong to a tensor's name; an
+//! [`Encoder`](crate::Encoder) holds, saves and restores them. The plain [`Residual`] is what a spec configures
+//! (`ef`, `beta`, `gamma`); a compressor can bring another rule
+//! ([`Compressor::memory`](crate::Compressor::memory)).
+
+mod average;
+mod long_term;
+mod momentum;
+mod residual;
+mod squares;
+mod velocity;
+
+use std::any::Any;
+use std::fmt::Debug;
+
+pub use average::Average;
+pub use long_term::LongTerm;
+pub use momentum::Momentum;
+pub use squares::Squares;
+
+use crate::{Context, Input, NonFinite, Residual, Sent, Source, Workspace};
+
+/// A rule by which part of a gradient is kept and added to later gradients.
+///
+/// This is the place of φ and ψ of the GRACE survey's Algorithm 1 (Xu et al.: "GRACE: A Compressed Communication
+/// Framework for Distributed Machine Learning"): `g̃ = Q(φ(m, g))`, then `m ← ψ(m, g, g̃)`.
+pub trait Memory: Debug + Send + Sync {
+    /// Corrects the gradient by what is kept, has the sum encoded exactly once by [`Encoding::encode`], and updates
+    /// what is kept.
+    ///
+    /// # Errors
+    /// [`NonFinite`] for a gradient, a sum or a new memory that is not finite. Everything in `step` is then as it
+    /// was; a message that was appended already is taken back by the caller.
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite>;
+
+    /// When the rule replaces the plain residual.
+    fn scope(&self) -> Scope {
+        Scope::ErrorFeedback
+    }
+
+    /// Whether it needs [`Step::velocity`].
+    fn keeps_velocity(&self) -> bool {
+        false
+    }
+
+    /// Whether it keeps sums of squares, one an element, in [`Step::kept`], and so looks at [`Input::squares`].
+    fn keeps_squares(&self) -> bool {
+        false
+    }
+
+    /// Whether it applies the momentum that otherwise an optimizer applies, so that one of them is enough.
+    fn replaces_momentum(&self) -> bool {
+        false
+    }
+}
+
+/// When a compressor's own memory replaces the plain residual.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// For gradients, unless error feedback is off.
+    ErrorFeedback,
+    /// For gradients, with error feedback or without.
+    Gradients,
+    /// For everything: also for what is no gradient, such as the changes that a server sends.
+    Always,
+}
+
+/// What a memory works on in one step of one tensor. All arrays have the tensor's length unless they say otherwise,
+/// and those that are kept are zeros before the tensor's first step.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// The gradient.
+    pub input: Input<'a>,
+    /// The residual, with the weights that the spec configures; `None` without error feedback.
+    pub feedback: Option<(Residual, &'a mut [f32])>,
+    /// A second kept array, where the memory [needs one](Memory::keeps_velocity); else empty.
+    pub velocity: &'a mut [f32],
+    /// What the compressor keeps for itself, such as factors to start from or sums of squares; often empty.
+    pub kept: &'a mut [f32],
+    /// [`SCRATCH`](crate::SCRATCH) elements of working memory, for [`Source::new`].
+    pub scratch: &'a mut [f32],
+    /// Whether the values are no gradients, so that nothing may be lost on purpose
+    /// ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
+    pub plain: bool,
+}
+
+/// The encoding that a memory surrounds.
+pub struct Encoding<'a> {
+    /// Appends the message for a source.
+    pub(crate) encode: &'a mut dyn FnMut(&mut Source<'_>, &mut Workspace) -> Sent,
+    pub(crate) context: &'a Context<'a>,
+    pub(crate) workspace: &'a mut Workspace,
+}
+
+impl Encoding<'_> {
+    /// Appends the message for `source`; what it fails to carry stays in the source's residual.
+    pub fn encode(&mut self, source: &mut Source<'_>) -> Sent {
+        (self.encode)(source, self.workspace)
+    }
+
+    /// Which tensor, rank and step it is.
+    pub fn context(&self) -> &Context<'_> {
+        self.context
+    }
+
+    /// After [`encode`](Self::encode) answered [`Sent::Positions`]: the elements the message carries, increasing flat
+    /// positions.
+    pub fn positions(&self) -> &[u32] {
+        &self.workspace.positions
+    }
+
+    /// Sets the elements that the message carries to 0.
+    pub fn clear_sent(&self, sent: Sent, values: &mut [f32]) {
+        match sent {
+            Sent::All => values.fill(0.0),
+            Sent::Positions => self.positions().iter().for_each(|&at| values[at as usize] = 0.0),
+        }
+    }
+
+    /// Buffers of the memory's own, which stay allocated from step to step with whatever was left in them.
+    pub fn buffers<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
+        self.workspace.own()
+    }
+}

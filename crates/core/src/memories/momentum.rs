@@ -1,0 +1,67 @@
+//! DGC's momentum correction.
+
+use super::velocity::{accelerate, for_blocks};
+use super::{Encoding, Memory, Step};
+use crate::{Floats, NonFinite, Residual, Sent, Source};
+
+/// The gradient, clipped, goes into a velocity `u ← m·u + g` and that into the residual, `v ← v + u`, which is
+/// compressed; both are 0 afterwards where elements were sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Momentum {
+    /// Momentum m, in \[0, 1).
+    pub momentum: f32,
+    /// The norm that n ranks clip their gradients to, each to n^(−1/2) of it; 0 for none.
+    pub clip: f32,
+}
+
+impl Memory for Momentum {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+        let Step { input, feedback, velocity, kept, scratch, .. } = step;
+        let (_, residual) = feedback.expect("momentum correction is error feedback");
+        let factor = match self.clip {
+            0.0 => 1.0,
+            clip => {
+                let limit = f64::from(clip) / f64::from(encoding.context().ranks).sqrt();
+                clipping(input.gradient, limit, scratch)
+            }
+        };
+        let weights = [self.momentum, factor];
+        accelerate(input.gradient, weights, velocity, Some(&*residual), scratch)?;
+        let feedback = Some((Residual::PLAIN, residual));
+        let source = Source::new(Floats::F32(velocity), feedback, scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(kept));
+        encoding.clear_sent(sent, velocity);
+        Ok(sent)
+    }
+
+    fn keeps_velocity(&self) -> bool {
+        true
+    }
+
+    fn replaces_momentum(&self) -> bool {
+        self.momentum > 0.0
+    }
+}
+
+/// The factor that brings a gradient's norm down to `limit`: 1 where it is no larger.
+fn clipping(gradient: Floats<'_>, limit: f64, scratch: &mut [f32]) -> f32 {
+    let mut squares = 0.0;
+    for_blocks(gradient, scratch, |_, block| {
+        squares += block.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+    });
+    let norm = f64::sqrt(squares);
+    if norm > limit { (limit / norm) as f32 } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipping_lowers_norms_and_never_raises_them() {
+        let mut scratch = vec![0.0; crate::SCRATCH];
+        let gradient = [3.0, 0.0, -4.0];
+        let mut factor = |limit| clipping(Floats::F32(&gradient), limit, &mut scratch);
+        assert_eq!([factor(2.5), factor(5.0), factor(9.0)], [0.5, 1.0, 1.0]);
+    }
+}

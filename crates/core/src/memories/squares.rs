@@ -1,0 +1,28 @@
+//! What `variance` keeps: the residual, and beside it sums of squares.
+
+use super::{Encoding, Memory, Scope, Step};
+use crate::{NonFinite, Sent, Source};
+
+/// The plain residual, and sums of the squares of the parts that gradients consist of. The compressor itself sets back
+/// what it has sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Squares;
+
+impl Memory for Squares {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+        let Step { input, feedback, kept, scratch, plain, .. } = step;
+        // Nothing is added before the gradient is known to be finite.
+        let source = Source::new(input.gradient, feedback, scratch)?;
+        let mut source = source.with_kept(kept).with_plain_memory(plain);
+        source.add_squares(input.squares);
+        Ok(encoding.encode(&mut source))
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Always
+    }
+
+    fn keeps_squares(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,79 @@
+//! A running sum or mean of gradients.
+
+use crate::source::NonFinite;
+use crate::{BLOCK, Floats};
+
+/// u ← momentum·u + factor·g, unless an element of g, of the new u or of v + u is not finite: then
+/// nothing changes. Without a residual v is 0.
+pub(super) fn accelerate(
+    gradient: Floats<'_>,
+    [momentum, factor]: [f32; 2],
+    velocity: &mut [f32],
+    residual: Option<&[f32]>,
+    scratch: &mut [f32],
+) -> Result<(), NonFinite> {
+    let next = |u: f32, g: f32| momentum * u + factor * g;
+    let mut bad = None;
+    for_blocks(gradient, scratch, |start, block| {
+        let new = block.iter().zip(&velocity[start..]).map(|(&g, &u)| next(u, g));
+        // A sum of finite numbers is finite or overflows; either way one look at it is enough.
+        let finite = match residual {
+            None => new.fold(true, |finite, u| finite & u.is_finite()),
+            Some(v) => {
+                new.zip(&v[start..]).fold(true, |finite, (u, v)| finite & (v + u).is_finite())
+            }
+        };
+        if !finite && bad.is_none() {
+            let sum = |at: usize| {
+                residual.map_or(0.0, |v| v[start + at]) + next(velocity[start + at], block[at])
+            };
+            let at = (0..block.len()).find(|&at| !(block[at].is_finite() && sum(at).is_finite()));
+            bad = at.map(|at| {
+                let value = if block[at].is_finite() { sum(at) } else { block[at] };
+                NonFinite { index: start + at, value }
+            });
+        }
+    });
+    if let Some(bad) = bad {
+        return Err(bad);
+    }
+    for_blocks(gradient, scratch, |start, block| {
+        for (u, &g) in velocity[start..].iter_mut().zip(block) {
+            *u = next(*u, g);
+        }
+    });
+    Ok(())
+}
+
+pub(super) fn for_blocks(
+    gradient: Floats<'_>,
+    scratch: &mut [f32],
+    mut look: impl FnMut(usize, &[f32]),
+) {
+    for start in (0..gradient.len()).step_by(BLOCK) {
+        let len = BLOCK.min(gradient.len() - start);
+        look(start, gradient.block(start, &mut scratch[..len]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn velocity_gathers_and_errors_change_nothing() {
+        let mut scratch = vec![0.0; crate::SCRATCH];
+        let (mut u, v) = ([2.0, -2.0], [1.0, 1.0]);
+        accelerate(Floats::F32(&[1.0, 4.0]), [0.5, 2.0], &mut u, Some(&v), &mut scratch).unwrap();
+        assert_eq!(u, [3.0, 7.0]);
+        let bad =
+            accelerate(Floats::F32(&[1.0, f32::NAN]), [0.5, 1.0], &mut u, Some(&v), &mut scratch);
+        assert_eq!(bad.unwrap_err().index, 1);
+        let full = [f32::MAX; 2];
+        let bad =
+            accelerate(Floats::F32(&[1e38, 0.0]), [0.5, 4.0], &mut u, Some(&full), &mut scratch);
+        let expected = NonFinite { index: 0, value: f32::INFINITY };
+        assert_eq!(bad.unwrap_err(), expected);
+        assert_eq!(u, [3.0, 7.0]);
+    }
+}

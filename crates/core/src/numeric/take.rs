@@ -1,0 +1,97 @@
+//! Takes the elements with the largest absolute values out of a tensor, with their positions.
+
+use gradwire_bits::kernels::{self, Side};
+
+use super::selection::{Threshold, kth_largest};
+use crate::{BLOCK, Source, Workspace};
+
+/// Empties the workspace, with so much room that the kernel never grows it: it writes whole registers
+/// past the end.
+pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
+    workspace.positions.clear();
+    workspace.positions.reserve(most + BLOCK);
+    workspace.values.clear();
+    workspace.values.reserve(most + BLOCK);
+}
+
+/// Takes exactly the k largest elements, k at least 1 where there are any: into the workspace, and a 0 into the
+/// tensor.
+pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) {
+    let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace.own()));
+    clear(k, workspace);
+    if let Some(threshold) = threshold {
+        take_exactly(source, threshold, workspace);
+    }
+}
+
+/// Takes the elements the exact threshold admits.
+fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut Workspace) {
+    let Threshold { value, equal, mut ties } = threshold;
+    // Below every absolute value, where that is zero.
+    let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
+    let all_ties = ties == equal;
+    let Workspace { positions, values, .. } = workspace;
+    source.take_blocks(|offset, block| {
+        let start = positions.len();
+        let above = if ties > 0 { reaching } else { value };
+        kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
+        if ties > 0 && !all_ties {
+            give_back(block, offset, start, positions, values, |x| {
+                let tie = x.abs() == value;
+                let keep = !tie || ties > 0;
+                ties -= usize::from(tie && keep);
+                keep
+            });
+        }
+    });
+}
+
+/// Takes the elements that reach a sampled threshold, `most` of them at most.
+pub(crate) fn take_reaching(
+    source: &mut Source<'_>,
+    threshold: f32,
+    most: usize,
+    workspace: &mut Workspace,
+) {
+    let above = if threshold > 0.0 { threshold.next_down() } else { 0.0 };
+    let Workspace { positions, values, .. } = workspace;
+    source.take_blocks(|offset, block| {
+        let start = positions.len();
+        if start == most {
+            return;
+        }
+        kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
+        if positions.len() > most {
+            let mut room = most - start;
+            give_back(block, offset, start, positions, values, |_| {
+                let keep = room > 0;
+                room -= usize::from(keep);
+                keep
+            });
+        }
+    });
+}
+
+/// Puts the elements taken since `start` that are not to be kept back into their block.
+fn give_back(
+    block: &mut [f32],
+    offset: usize,
+    start: usize,
+    positions: &mut Vec<u32>,
+    values: &mut Vec<f32>,
+    mut keep: impl FnMut(f32) -> bool,
+) {
+    let mut kept = start;
+    for at in start..positions.len() {
+        let (position, value) = (positions[at], values[at]);
+        if keep(value) {
+            positions[kept] = position;
+            values[kept] = value;
+            kept += 1;
+        } else {
+            block[position as usize - offset] = value;
+        }
+    }
+    positions.truncate(kept);
+    values.truncate(kept);
+}

@@ -1,0 +1,60 @@
+//! What can be wrong with a spec string.
+
+/// Why a spec string does not name a compressor.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SpecError {
+    /// The part before the colon names no registered compressor.
+    #[error("unknown compressor '{id}'; known ones: {known}")]
+    UnknownCompressor {
+        /// The id given.
+        id: String,
+        /// The ids registered, separated by commas.
+        known: String,
+    },
+    /// A key that the compressor does not have.
+    #[error("'{id}' has no parameter '{key}'; it has: {known}")]
+    UnknownKey {
+        /// The compressor.
+        id: &'static str,
+        /// The key given.
+        key: String,
+        /// The keys it has, separated by commas.
+        known: String,
+    },
+    /// A key given more than once.
+    #[error("'{id}': parameter '{key}' is given twice; give it once")]
+    DuplicateKey {
+        /// The compressor.
+        id: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// An item that is not of the form `key=value`.
+    #[error("'{id}': '{item}' is not of the form key=value")]
+    NotAPair {
+        /// The compressor.
+        id: &'static str,
+        /// The item given.
+        item: String,
+    },
+    /// A value that does not parse or lies outside the parameter's range.
+    #[error("'{id}': {key}={value} is not allowed; give {expected}")]
+    BadValue {
+        /// The compressor.
+        id: &'static str,
+        /// The parameter.
+        key: String,
+        /// The value given.
+        value: String,
+        /// The values allowed, in words.
+        expected: String,
+    },
+    /// `beta` or `gamma` where they would weigh nothing.
+    #[error("'{id}': beta and gamma weigh a plain residual, and {reason}; leave them out")]
+    NoResidual {
+        /// The compressor.
+        id: &'static str,
+        /// Why there is none.
+        reason: &'static str,
+    },
+}

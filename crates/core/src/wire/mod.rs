@@ -1,0 +1,6 @@
+//! The fields that messages consist of: numbers, positions and symbols, as bytes and back.
+
+pub(crate) mod fields;
+pub(crate) mod levels;
+pub(crate) mod positions;
+pub(crate) mod symbols;

@@ -1,0 +1,214 @@
+//! The positions of a sparse message, coded the shortest way.
+
+use gradwire_bits::{DecodeError, bitmap, rice, varint};
+
+use super::fields;
+
+/// The most elements whose positions fit in 32 bits.
+pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
+
+/// How positions travel. The discriminants are the tags on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// One bit an element.
+    Bitmap = 0,
+    /// Rice-coded gaps, after a byte with their parameter.
+    Rice = 1,
+    /// 32 bits a position.
+    Raw = 2,
+}
+
+impl Code {
+    /// The shortest for these positions.
+    pub(crate) fn shortest(positions: &[u32], elements: usize) -> Self {
+        let rice = 1 + rice_len(positions, elements);
+        let (bitmap, raw) = (bitmap::len(elements) as u64, 4 * positions.len() as u64);
+        match bitmap.min(rice).min(raw) {
+            least if least == bitmap => Code::Bitmap,
+            least if least == rice => Code::Rice,
+            _ => Code::Raw,
+        }
+    }
+
+    /// The most bytes that up to `count` positions take.
+    pub(crate) fn max_len(self, count: usize, elements: usize) -> usize {
+        match self {
+            Code::Bitmap => bitmap::len(elements),
+            Code::Raw => count.saturating_mul(4),
+            Code::Rice => 1 + rice_bound(count, elements).div_ceil(8),
+        }
+    }
+
+    /// Appends the positions.
+    pub(crate) fn encode(self, positions: &[u32], elements: usize, message: &mut Vec<u8>) {
+        match self {
+            Code::Bitmap => bitmap::encode(positions, elements, message),
+            Code::Rice => {
+                let b = rice::optimal_parameter(positions.len(), elements);
+                message.push(b as u8);
+                rice::encode(positions, b, message);
+            }
+            Code::Raw => {
+                message.extend(positions.iter().flat_map(|position| position.to_le_bytes()));
+            }
+        }
+    }
+
+    /// Reads exactly `count` increasing positions below `elements` from exactly these bytes.
+    pub(crate) fn decode(
+        self,
+        mut bytes: &[u8],
+        count: usize,
+        elements: usize,
+        positions: &mut Vec<u32>,
+    ) -> Result<(), DecodeError> {
+        self.take(&mut bytes, count, elements, positions)?;
+        fields::expect_len(bytes, 0)
+    }
+
+    /// Reads exactly `count` increasing positions below `elements` off the front.
+    pub(crate) fn take(
+        self,
+        bytes: &mut &[u8],
+        count: usize,
+        elements: usize,
+        positions: &mut Vec<u32>,
+    ) -> Result<(), DecodeError> {
+        make_room(count, elements, positions);
+        match self {
+            Code::Bitmap => {
+                let bits = fields::take(bytes, bitmap::len(elements))?;
+                if bitmap::count(bits, elements)? != count {
+                    return Err(DecodeError::Corrupt("the bitmap has another number of ones"));
+                }
+                bitmap::for_each(bits, elements, |position| positions.push(position))?;
+                Ok(())
+            }
+            Code::Rice => {
+                let b = fields::take(bytes, 1)?[0];
+                if b > LARGEST_PARAMETER {
+                    return Err(DecodeError::Corrupt("the Rice parameter is above 30"));
+                }
+                let push = |position| positions.push(position);
+                let used = rice::for_each(bytes, count, elements, u32::from(b), push)?;
+                fields::take(bytes, used)?;
+                Ok(())
+            }
+            Code::Raw => {
+                let raw = fields::take(bytes, count.saturating_mul(4))?;
+                let all = raw.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+                positions.extend(all);
+                let increasing = positions.is_sorted_by(|a, b| a < b);
+                if increasing && positions.last().is_none_or(|&last| (last as usize) < elements) {
+                    Ok(())
+                } else {
+                    Err(DecodeError::Corrupt("positions are not increasing and within the tensor"))
+                }
+            }
+        }
+    }
+
+    /// The most bytes that up to `count` positions take in their [shortest](Self::shortest) code.
+    pub(crate) fn shortest_max_len(count: usize, elements: usize) -> usize {
+        [Code::Bitmap, Code::Rice, Code::Raw]
+            .map(|code| code.max_len(count, elements))
+            .into_iter()
+            .fold(usize::MAX, usize::min)
+    }
+
+    /// The code that a byte names.
+    pub(crate) fn from_tag(tag: u8) -> Result<Self, DecodeError> {
+        [Code::Bitmap, Code::Rice, Code::Raw]
+            .into_iter()
+            .find(|&code| code as u8 == tag)
+            .ok_or(DecodeError::Corrupt("unknown code of positions"))
+    }
+}
+
+const LARGEST_PARAMETER: u8 = 30;
+
+fn rice_len(positions: &[u32], elements: usize) -> u64 {
+    let b = rice::optimal_parameter(positions.len(), elements);
+    rice::len_bits(positions, b).div_ceil(8)
+}
+
+/// The most bits that up to `count` Rice-coded positions take, whichever parameter their number asks
+/// for. With parameter b each takes b low bits and a terminating bit, and the quotients add up to at
+/// most d / 2^b; the optimal parameter is b only of up to d / 2^b positions.
+fn rice_bound(count: usize, elements: usize) -> usize {
+    (rice::optimal_parameter(count, elements)..=u32::from(LARGEST_PARAMETER))
+        .map(|b| {
+            let quotients = elements >> b;
+            let symbols = count.min(quotients + 1);
+            symbols.saturating_mul(b as usize + 1).saturating_add(quotients)
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+/// Empties a list of positions, with room for `count` and more: counts differ from step to step, and a later one that is
+/// no more than twice as large allocates nothing.
+pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>) {
+    positions.clear();
+    if positions.capacity() < count {
+        positions.reserve(count.saturating_mul(2).saturating_add(64).min(elements));
+    }
+}
+
+/// Appends what stands before values and positions: the code's tag and their number.
+pub(crate) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
+    message.push(code as u8);
+    varint::write(count as u64, message);
+}
+
+/// Splits the header off the front. The count is not checked against anything.
+pub(crate) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
+    let (&tag, rest) = message.split_first().ok_or(DecodeError::Truncated)?;
+    let code = Code::from_tag(tag)?;
+    *message = rest;
+    Ok((code, varint::read(message)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_code_is_the_densitys() {
+        let every = |step: usize| (0..100_000).step_by(step).map(|x| x as u32).collect::<Vec<_>>();
+        assert_eq!(Code::shortest(&every(2), 100_000), Code::Bitmap);
+        assert_eq!(Code::shortest(&every(100), 100_000), Code::Rice);
+        // A bitmap of one byte beats a Rice code of two.
+        assert_eq!(Code::shortest(&[3], 8), Code::Bitmap);
+    }
+
+    #[test]
+    fn bytes_worked_by_hand() {
+        let bytes = |code: Code, positions: &[u32], elements| {
+            let mut bytes = Vec::new();
+            code.encode(positions, elements, &mut bytes);
+            bytes
+        };
+        assert_eq!(bytes(Code::Bitmap, &[0, 9], 10), [1, 2]);
+        assert_eq!(bytes(Code::Raw, &[0, 258], 300), [0, 0, 0, 0, 2, 1, 0, 0]);
+        // One of ten: b = 3. Gap 9 - 0 = 9 = 1·8 + 1: bits 1 0 then 1 0 0, from the lowest.
+        assert_eq!(bytes(Code::Rice, &[9], 10), [3, 0b00101]);
+    }
+
+    #[test]
+    fn no_code_exceeds_its_bound() {
+        for code in [Code::Bitmap, Code::Rice, Code::Raw] {
+            for count in [0, 1, 2, 10, 1_000, 4_000, 6_500, 9_999] {
+                // The last gap is as long as it can be.
+                let mut positions: Vec<u32> = (0..count).collect();
+                positions.iter_mut().last().into_iter().for_each(|last| *last = 9_999);
+                let mut bytes = Vec::new();
+                code.encode(&positions, 10_000, &mut bytes);
+                for most in [count as usize, 2 * count as usize, 10_000] {
+                    assert!(bytes.len() <= code.max_len(most, 10_000), "{code:?} {count} {most}");
+                }
+            }
+        }
+    }
+}

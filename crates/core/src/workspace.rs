@@ -1,0 +1,96 @@
+//! Buffers that live longer than one message, so that a steady state allocates nothing.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use gradwire_bits::huffman::Code;
+
+/// Buffers that encoding and decoding reuse. What is in them from one message to the next means nothing, but for
+/// [`positions`](Self::positions) after an encoding.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    /// Flat positions, increasing, of the elements that the message carries. An encoding that answers
+    /// [`Sent::Positions`](crate::Sent::Positions) leaves them here.
+    pub positions: Vec<u32>,
+    /// The values at those positions.
+    pub values: Vec<f32>,
+    /// The symbols that the message consists of, each a number below the size of an alphabet.
+    pub symbols: Vec<u16>,
+    /// What coding symbols takes.
+    pub coder: SymbolCoder,
+    /// Random words, for a block of elements at a time.
+    pub random: Vec<u32>,
+    /// The decoded values of a block.
+    pub block: Vec<f32>,
+    /// What one method, or one memory, needs beside these.
+    pub own: OwnBuffers,
+}
+
+impl Workspace {
+    /// The buffers of a type of the method's own: [`OwnBuffers::get`].
+    pub fn own<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
+        self.own.get()
+    }
+}
+
+/// Working memory for Huffman's code.
+#[derive(Debug, Default)]
+pub struct SymbolCoder {
+    /// How often each symbol occurs.
+    pub counts: Vec<u32>,
+    /// The code.
+    pub code: Code,
+}
+
+/// One value of each type that was asked for.
+#[derive(Debug, Default)]
+pub struct OwnBuffers(Vec<Box<dyn Buffers>>);
+
+impl OwnBuffers {
+    /// The value of this type, made by its default when it is asked for the first time.
+    ///
+    /// A method declares a struct with the buffers it needs, and so nobody else uses them.
+    pub fn get<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
+        let at = self.0.iter().position(|buffers| (**buffers).as_any().is::<T>());
+        let at = at.unwrap_or_else(|| {
+            self.0.push(Box::new(T::default()));
+            self.0.len() - 1
+        });
+        (*self.0[at]).as_any_mut().downcast_mut().expect("it is of this type")
+    }
+}
+
+trait Buffers: Debug + Send {
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+impl<T: Any + Debug + Send> Buffers for T {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Counts(Vec<u32>);
+
+    #[derive(Debug, Default)]
+    struct Sums(Vec<f32>);
+
+    #[test]
+    fn every_type_has_its_own_buffers_which_stay() {
+        let mut own = OwnBuffers::default();
+        own.get::<Counts>().0.push(7);
+        own.get::<Sums>().0.push(0.5);
+        assert_eq!(own.get::<Counts>().0, [7]);
+        assert_eq!(own.get::<Sums>().0, [0.5]);
+    }
+}

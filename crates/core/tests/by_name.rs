@@ -1,0 +1,99 @@
+//! Each tensor of an encoder and a decoder has a compressor of its own.
+
+mod common;
+
+use common::*;
+use gradwire::{Decoder, Encoder, Spec, State, StateError, Tensor};
+
+fn tensors() -> [Tensor; 3] {
+    ["a", "b", "c"].map(|name| Tensor::new(name, &[31, 33]))
+}
+
+/// One spec a tensor; the last is the encoder's own.
+fn own_specs() -> [Spec; 3] {
+    ["dgc:ratio=0.2", "signum:ef=on", "topk:ratio=0.1"].map(|text| text.parse().unwrap())
+}
+
+fn mixed() -> Encoder {
+    let [a, b, c] = own_specs();
+    let mut encoder = encoder(&c);
+    encoder.assign("a", &a);
+    encoder.assign("b", &b);
+    encoder
+}
+
+fn step(encoder: &mut Encoder, tensor: &Tensor, step: u64) -> Vec<u8> {
+    encode(encoder, tensor, step, &gaussian(1023, step)).unwrap()
+}
+
+#[test]
+fn each_tensor_is_encoded_and_decoded_as_if_alone() {
+    let [a, b, c] = own_specs();
+    let (mut mixed, mut decoder) = (mixed(), Decoder::new(&c, SEED));
+    decoder.assign("a", &a);
+    decoder.assign("b", &b);
+    for (tensor, spec) in tensors().iter().zip([a, b, c]) {
+        assert_eq!(*mixed.spec_of(tensor.name()), spec);
+        let mut alone = encoder(&spec);
+        for at in 0..4 {
+            let message = step(&mut alone, tensor, at);
+            assert_eq!(step(&mut mixed, tensor, at), message, "{spec}");
+            let mut out = vec![0.0; 1023];
+            decoder.decode_add(tensor, at, RANK, &message, 1.0, &mut out).unwrap();
+            assert_eq!(out, decode(&spec, tensor, at, &message).unwrap(), "{spec}");
+        }
+        assert_eq!(mixed.residual(tensor.name()), alone.residual(tensor.name()));
+    }
+}
+
+#[test]
+fn what_is_kept_stays_when_another_spec_is_assigned() {
+    let [first, second] = ["topk:ratio=0.1", "topk:ratio=0.3"].map(|text| text.parse().unwrap());
+    let (mut encoder, tensor) = (encoder(&first), &tensors()[0]);
+    step(&mut encoder, tensor, 0);
+    let kept = encoder.residual("a").unwrap().to_vec();
+    encoder.assign("a", &second);
+    assert_eq!(encoder.residual("a").unwrap(), kept);
+    step(&mut encoder, tensor, 1);
+    assert_eq!(encoder.positions().len(), 307);
+}
+
+#[test]
+fn states_belong_to_names_and_are_restored_all_or_nothing() {
+    let mut saved = mixed();
+    tensors().iter().for_each(|tensor| drop(step(&mut saved, tensor, 0)));
+    let mut state = State::new();
+    saved.save("push/", &mut state);
+    assert_eq!(state.setting("push/spec/b").unwrap(), "signum:ef=on");
+    assert_eq!(state.version(), 2);
+    let arrays: Vec<_> = state.floats_under("push/").map(|(name, _)| name).collect();
+    let expected = ["residual/a", "residual/b", "residual/c", "velocity/a", "velocity/b"];
+    assert_eq!(arrays, expected);
+
+    let mut restored = mixed();
+    restored.restore("push/", &state).unwrap();
+    for tensor in &tensors() {
+        assert_eq!(step(&mut restored, tensor, 1), step(&mut saved, tensor, 1));
+    }
+
+    let mut other = mixed();
+    other.assign("b", &"signum".parse().unwrap());
+    let error = other.restore("push/", &state).unwrap_err();
+    assert!(matches!(&error, StateError::Mismatch { key, .. } if key.contains("'b'")), "{error}");
+    assert!(other.residual("a").is_none() && other.residual("c").is_none());
+}
+
+#[test]
+fn states_of_version_1_are_read_as_such() {
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../exchange/tests/golden/state-v1-all-gather.safetensors"
+    );
+    let mut state = State::read(golden).unwrap();
+    assert_eq!(state.version(), 1);
+    assert_eq!(state.setting("before0/push/rule0/spec").unwrap(), "dgc:ratio=0.3");
+    let bytes = state.to_bytes().unwrap();
+    assert_eq!(bytes, std::fs::read(golden).unwrap());
+    state.mark_upgraded();
+    assert_eq!(State::from_bytes(&state.to_bytes().unwrap()).unwrap().version(), 2);
+}

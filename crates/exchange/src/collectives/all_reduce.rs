@@ -1,0 +1,346 @@
+//! All-reduce: messages of linear compressors are averaged on their way, and so are the addends of methods in
+//! [rounds](gradwire::Rounds).
+//!
+//! The messages of all tensors, one behind the other, are cut in `n` parts of whole elements. Every
+//! rank sends each part to its owner; the owner adds in rank order in `f32`, divides by `n` and
+//! rounds once to the message's element type (the mean and not the sum, so that 16 bits do not
+//! overflow), and sends the result to all. Two phases; with messages of `b` bytes in all, a rank
+//! sends and receives about `2·b·(n − 1)/n` bytes. The owner too goes on with the rounded bytes.
+//!
+//! A method in rounds takes two phases a round: the addends of the first round go with the messages of
+//! the other tensors, those of later rounds follow when all means of the round before are known.
+
+use gradwire::{Element, Error};
+
+use super::{Collective, Reduction, expect_length};
+use crate::report::{timed, worked};
+use crate::{ExchangeError, Operation, Phase, StepReport, Transport, elements};
+
+/// Averages by all-reduce; see the [module](self).
+pub(crate) struct AllReduce {
+    /// All messages and addends of a step, round by round: this rank's, then their means.
+    buffer: Vec<u8>,
+    segments: Vec<Segment>,
+    /// Where the part of each owner starts in the buffer, and the end, of the round in progress.
+    cuts: Vec<usize>,
+    /// The part that this rank owns, as each rank sent it.
+    parts: Vec<Vec<u8>>,
+    message: Vec<u8>,
+    addend: Vec<f32>,
+    /// The means of one tensor's rounds so far.
+    means: Vec<f32>,
+    arithmetic: Arithmetic,
+}
+
+/// One tensor's message, or addend of a round, in the buffer.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    /// The tensor's place in the group.
+    tensor: usize,
+    start: usize,
+    end: usize,
+    element: Element,
+}
+
+/// Working memory of the mean.
+#[derive(Default)]
+struct Arithmetic {
+    sum: Vec<f32>,
+    term: Vec<f32>,
+    bits: Vec<u16>,
+}
+
+impl Collective for AllReduce {
+    fn reduce(
+        &mut self,
+        step: &mut Reduction<'_>,
+        values: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let mut report = *step.report;
+        let weights = if step.equal { &[][..] } else { step.weights };
+        worked(&mut report.compress, || self.encode(step, values))?;
+        let mut first = 0;
+        for round in 1.. {
+            self.average(step.transport, step.step, first, weights, &mut report)?;
+            first = self.segments.len();
+            worked(&mut report.compress, || self.contribute(step, round, values))?;
+            if self.segments.len() == first {
+                break;
+            }
+        }
+        values.fill(0.0);
+        for (at, range) in step.group.ranges.iter().enumerate() {
+            let mean = &mut values[range.clone()];
+            worked(&mut report.decompress, || self.decode(step, at, mean))?;
+        }
+        *step.report = report;
+        Ok(())
+    }
+}
+
+/// Replaces `values`, one flat buffer a tensor, by their exact mean over all ranks: the same bits on every rank.
+///
+/// # Errors
+/// `Codec` for a value that is not finite; those of the transport.
+pub(crate) fn exact_mean(
+    transport: &mut dyn Transport,
+    step: u64,
+    values: &mut [Vec<f32>],
+) -> Result<(), ExchangeError> {
+    for (tensor, values) in values.iter().enumerate() {
+        if let Some((index, value)) =
+            values.iter().enumerate().find(|(_, value)| !value.is_finite())
+        {
+            let (tensor, value) = (tensor.to_string(), *value);
+            return Err(Error::NonFinite { tensor, index, value }.into());
+        }
+    }
+    let mut all = AllReduce::new(transport.size());
+    values.iter().for_each(|values| elements::narrow_onto(values, &mut all.buffer));
+    all.segments.push(Segment {
+        tensor: 0,
+        start: 0,
+        end: all.buffer.len(),
+        element: Element::F32,
+    });
+    all.average(transport, step, 0, &[], &mut StepReport::default())?;
+    all.collect(0);
+    let mut rest = all.means.as_slice();
+    for values in values {
+        let (mean, others) = rest.split_at(values.len());
+        values.copy_from_slice(mean);
+        rest = others;
+    }
+    Ok(())
+}
+
+impl AllReduce {
+    pub(crate) fn new(ranks: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            segments: Vec::new(),
+            cuts: Vec::new(),
+            parts: vec![Vec::new(); ranks],
+            message: Vec::new(),
+            addend: Vec::new(),
+            means: Vec::new(),
+            arithmetic: Arithmetic::default(),
+        }
+    }
+
+    /// Lays the messages of all tensors in the buffer, or their first addends.
+    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<(), ExchangeError> {
+        self.buffer.clear();
+        self.segments.clear();
+        for (at, tensor) in step.group.tensors.iter().enumerate() {
+            if step.codecs.has_rounds(tensor) {
+                continue;
+            }
+            step.encode(at, values, &mut self.message)?;
+            let element = step.codecs.linear(tensor).expect("the setup refuses other compressors");
+            let start = self.buffer.len();
+            self.buffer.extend_from_slice(&self.message);
+            self.segments.push(Segment { tensor: at, start, end: self.buffer.len(), element });
+        }
+        self.contribute(step, 0, values)
+    }
+
+    /// Lays the addends of a round in the buffer, for the tensors that have one.
+    fn contribute(
+        &mut self,
+        step: &mut Reduction<'_>,
+        round: usize,
+        values: &[f32],
+    ) -> Result<(), ExchangeError> {
+        for (at, tensor) in step.group.tensors.iter().enumerate() {
+            if !step.codecs.has_rounds(tensor) {
+                continue;
+            }
+            self.collect(at);
+            let gradient = gradwire::Floats::F32(&values[step.group.ranges[at].clone()]);
+            let (Self { means, addend, .. }, when) = (&mut *self, (step.step, round));
+            if step.codecs.contribute(tensor, when, gradient.into(), means, addend)? {
+                let start = self.buffer.len();
+                elements::narrow_onto(&self.addend, &mut self.buffer);
+                let (end, element) = (self.buffer.len(), Element::F32);
+                self.segments.push(Segment { tensor: at, start, end, element });
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the means of a tensor's rounds so far in `self.means`.
+    fn collect(&mut self, tensor: usize) {
+        self.means.clear();
+        for segment in self.segments.iter().filter(|segment| segment.tensor == tensor) {
+            elements::widen_onto(&self.buffer[segment.start..segment.end], &mut self.means);
+        }
+    }
+
+    /// Replaces the segments from `first` on by their means over all ranks; the plain ones where no weights are given.
+    fn average(
+        &mut self,
+        transport: &mut dyn Transport,
+        step: u64,
+        first: usize,
+        weights: &[f32],
+        report: &mut StepReport,
+    ) -> Result<(), ExchangeError> {
+        cut(&self.segments[first..], self.parts.len(), &mut self.cuts);
+        timed(&mut report.wire, || self.scatter(transport, step))?;
+        worked(&mut report.decompress, || self.reduce_own(transport.rank(), first, weights));
+        timed(&mut report.wire, || self.gather(transport, step))
+    }
+
+    /// Sends every part to its owner, and receives all ranks' versions of this rank's own.
+    fn scatter(&mut self, transport: &mut dyn Transport, step: u64) -> Result<(), ExchangeError> {
+        let operation = Operation::whole(Phase::Scatter, step);
+        let (rank, size) = (transport.rank(), transport.size());
+        for to in (rank + 1..size).chain(0..rank) {
+            let part = &self.buffer[self.cuts[to]..self.cuts[to + 1]];
+            transport.send(to, operation, part)?;
+        }
+        let own = &self.buffer[self.cuts[rank]..self.cuts[rank + 1]];
+        for (from, part) in self.parts.iter_mut().enumerate() {
+            if from == rank {
+                part.clear();
+                part.extend_from_slice(own);
+            } else {
+                transport.recv(from, operation, part)?;
+                expect_length(from, operation, part, own.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the mean of this rank's own part in the buffer; segments count from `first`.
+    fn reduce_own(&mut self, rank: usize, first: usize, weights: &[f32]) {
+        let (from, to) = (self.cuts[rank], self.cuts[rank + 1]);
+        for segment in &self.segments[first..] {
+            let (start, end) = (segment.start.max(from), segment.end.min(to));
+            if start < end {
+                let terms = self.parts.iter().map(|part| &part[start - from..end - from]);
+                let out = &mut self.buffer[start..end];
+                self.arithmetic.mean(terms, weights, segment.element, out);
+            }
+        }
+    }
+
+    /// Sends the mean of this rank's own part to all, and receives the others'.
+    fn gather(&mut self, transport: &mut dyn Transport, step: u64) -> Result<(), ExchangeError> {
+        let operation = Operation::whole(Phase::Gather, step);
+        let rank = transport.rank();
+        self.parts[rank].clear();
+        self.parts[rank].extend_from_slice(&self.buffer[self.cuts[rank]..self.cuts[rank + 1]]);
+        transport.all_gather_v(operation, &mut self.parts)?;
+        for (from, part) in self.parts.iter().enumerate() {
+            let out = &mut self.buffer[self.cuts[from]..self.cuts[from + 1]];
+            expect_length(from, operation, part, out.len())?;
+            out.copy_from_slice(part);
+        }
+        Ok(())
+    }
+
+    /// Adds the mean of one tensor to `mean`.
+    fn decode(
+        &mut self,
+        step: &mut Reduction<'_>,
+        at: usize,
+        mean: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let (tensor, index) = (&step.group.tensors[at], step.group.indices[at]);
+        if step.codecs.has_rounds(tensor) {
+            self.collect(at);
+            return Ok(step.codecs.conclude(index, tensor, step.step, &self.means, mean)?);
+        }
+        let segment = self.segments.iter().find(|segment| segment.tensor == at);
+        let segment = segment.expect("every tensor was encoded");
+        let message = &self.buffer[segment.start..segment.end];
+        // A mean has no one sender; a linear message does not depend on it.
+        Ok(step.codecs.decode_add(tensor, (step.step, 0), message, 1.0, mean)?)
+    }
+}
+
+impl Arithmetic {
+    /// The mean of `terms`, added in their order; the plain one where no weights are given.
+    fn mean<'a>(
+        &mut self,
+        terms: impl ExactSizeIterator<Item = &'a [u8]>,
+        weights: &[f32],
+        element: Element,
+        out: &mut [u8],
+    ) {
+        let count = terms.len() as f32;
+        for (at, term) in terms.enumerate() {
+            let into = if at == 0 { &mut self.sum } else { &mut self.term };
+            elements::widen(term, element, &mut self.bits, into);
+            if let Some(weight) = weights.get(at) {
+                into.iter_mut().for_each(|term| *term *= weight);
+            }
+            if at > 0 {
+                for (sum, term) in self.sum.iter_mut().zip(&self.term) {
+                    *sum += term;
+                }
+            }
+        }
+        if weights.is_empty() {
+            self.sum.iter_mut().for_each(|sum| *sum /= count);
+        }
+        elements::narrow(&self.sum, element, &mut self.bits, out);
+    }
+}
+
+/// Cuts what `segments` take of the buffer in parts of nearly equal length and of whole elements.
+fn cut(segments: &[Segment], parts: usize, cuts: &mut Vec<usize>) {
+    let first = segments.first().map_or(0, |first| first.start);
+    let total = segments.last().map_or(0, |last| last.end);
+    let mut at = 0;
+    cuts.clear();
+    cuts.push(first);
+    for part in 1..parts {
+        let target = first + ((total - first) as u128 * part as u128 / parts as u128) as usize;
+        while at < segments.len() && segments[at].end <= target {
+            at += 1;
+        }
+        cuts.push(segments.get(at).map_or(total, |segment| {
+            target - (target - segment.start) % elements::size(segment.element)
+        }));
+    }
+    cuts.push(total);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_end_between_elements() {
+        let segment = |start, end, element| Segment { tensor: 0, start, end, element };
+        let segments = [
+            segment(0, 6, Element::F16),
+            segment(6, 6, Element::F32),
+            segment(6, 26, Element::F32),
+        ];
+        let mut cuts = Vec::new();
+        cut(&segments, 1, &mut cuts);
+        assert_eq!(cuts, [0, 26]);
+        // Targets 6, 13 and 19: element borders of the last segment are 6, 10, 14, 18, 22.
+        cut(&segments, 4, &mut cuts);
+        assert_eq!(cuts, [0, 6, 10, 18, 26]);
+        // A later round, of which the first element border behind a third of it is 10.
+        cut(&segments[2..], 3, &mut cuts);
+        assert_eq!(cuts, [6, 10, 18, 26]);
+        cut(&[], 3, &mut cuts);
+        assert_eq!(cuts, [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn sixteen_bit_means_do_not_overflow_and_round_once() {
+        let bytes = |bits: &[u16]| bits.iter().flat_map(|b| b.to_le_bytes()).collect::<Vec<_>>();
+        // 65504 twice; 1 and 1 + 2^-10, whose mean ties to the even 1.
+        let terms = [bytes(&[0x7bff, 0x3c00]), bytes(&[0x7bff, 0x3c01])];
+        let mut out = [0; 4];
+        Arithmetic::default().mean(terms.iter().map(Vec::as_slice), &[], Element::F16, &mut out);
+        assert_eq!(out, *bytes(&[0x7bff, 0x3c00]));
+    }
+}

@@ -1,0 +1,213 @@
+//! Hierarchical exchange: at full precision inside a node, compressed between nodes.
+//!
+//! A node is `node` consecutive ranks (the last may have fewer), its leader the first of them; inside, the
+//! network is taken to be fast. Three phases:
+//!
+//! 1. Members send their gradients to their leader as `f32`, which averages them, its own among
+//!    them, in rank order, each by its part in the node's.
+//! 2. Leaders compress the node's mean, and all-gather the messages between them. Each decodes those of all
+//!    nodes in their order, weighed by the nodes' parts in the whole.
+//! 3. Leaders send the mean to their members, as `f32`.
+//!
+//! All leaders add the same messages in the same order, and members take their leader's sum, so that
+//! all ranks hold the same bits. Residuals, and whatever else a compressor keeps, are the leaders': what
+//! a node's message leaves out stays with its leader; draws are those of the leader's rank. A member's message leaves
+//! nothing out. With `node=1` every rank is a leader and this is all-gather, to the bit.
+//!
+//! With tensors of `b` bytes and messages of `c`, a member sends and receives b, the leader of a node of `k`
+//! sends and receives (k − 1)·b inside the node, and (m − 1)·c between `m` nodes. Who does not take
+//! part in a round sends an empty message; a node of whom nobody does compresses nothing.
+
+use std::ops::Range;
+
+use gradwire::{Encoder, Floats, Spec};
+
+use super::{Collective, Reduction, expect_length, packed};
+use crate::report::{timed, worked};
+use crate::{ExchangeError, Operation, Phase, elements};
+
+/// Averages hierarchically; see the [module](self).
+pub(crate) struct Hierarchical {
+    /// Ranks of a node.
+    node: usize,
+    /// Makes a member's gradients into bytes; keeps nothing.
+    raw: Encoder,
+    /// The node's messages, or a member's gradients, or the mean as it is sent.
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+    message: Vec<u8>,
+    addends: Vec<f32>,
+}
+
+impl Collective for Hierarchical {
+    fn reduce(
+        &mut self,
+        step: &mut Reduction<'_>,
+        values: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let members = self.members(step, step.transport.rank());
+        if step.transport.rank() == members.start {
+            self.average_node(step, members.clone(), values)?;
+            self.average_leaders(step, values)?;
+            self.send_mean(step, members, values)
+        } else {
+            self.reduce_as_member(step, members.start, values)
+        }
+    }
+}
+
+impl Hierarchical {
+    pub(crate) fn new(node: usize) -> Self {
+        Self {
+            node,
+            raw: Encoder::new(&Spec::none(), 0, 0),
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            message: Vec::new(),
+            addends: Vec::new(),
+        }
+    }
+
+    /// The ranks of a rank's node.
+    fn members(&self, step: &Reduction<'_>, rank: usize) -> Range<usize> {
+        let leader = rank - rank % self.node;
+        leader..leader.saturating_add(self.node).min(step.weights.len())
+    }
+
+    /// Sends the gradients to the leader and receives the mean.
+    fn reduce_as_member(
+        &mut self,
+        step: &mut Reduction<'_>,
+        leader: usize,
+        values: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let (up, down) = inside(step.step);
+        let mut report = *step.report;
+        self.outgoing.clear();
+        if step.weights[step.transport.rank()] > 0.0 {
+            worked(&mut report.compress, || self.encode_raw(step, values))?;
+        }
+        timed(&mut report.wire, || step.transport.send(leader, up, &self.outgoing))?;
+        // A leader waits for its members, then for other leaders.
+        let patience = step.transport.deadline() * 6 / 4;
+        timed(&mut report.wire, || {
+            step.transport.recv_within(leader, down, patience, &mut self.incoming)
+        })?;
+        expect_length(leader, down, &self.incoming, 4 * values.len())?;
+        self.addends.clear();
+        elements::widen_onto(&self.incoming, &mut self.addends);
+        values.copy_from_slice(&self.addends);
+        *step.report = report;
+        Ok(())
+    }
+
+    /// Lays the gradients in `self.outgoing`, as `f32`.
+    fn encode_raw(
+        &mut self,
+        step: &mut Reduction<'_>,
+        values: &[f32],
+    ) -> Result<(), ExchangeError> {
+        for (at, tensor) in step.group.tensors.iter().enumerate() {
+            let gradient = Floats::F32(&values[step.group.ranges[at].clone()]);
+            let start = self.outgoing.len();
+            self.raw.encode(tensor, step.step, gradient, &mut self.outgoing)?;
+            step.codecs.note_raw(step.group.indices[at], self.outgoing.len() - start);
+        }
+        Ok(())
+    }
+
+    /// As a leader: makes `values` the mean of the node's gradients.
+    fn average_node(
+        &mut self,
+        step: &mut Reduction<'_>,
+        members: Range<usize>,
+        values: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let (up, _) = inside(step.step);
+        let whole: f32 = step.weights[members.clone()].iter().sum();
+        for rank in members {
+            let (part, weight) = (step.weights[rank], step.weights[rank] / whole);
+            // The leader is the first of them.
+            if rank == step.transport.rank() {
+                match part > 0.0 {
+                    true => values.iter_mut().for_each(|value| *value *= weight),
+                    false => values.fill(0.0),
+                }
+                continue;
+            }
+            timed(&mut step.report.wire, || step.transport.recv(rank, up, &mut self.incoming))?;
+            if part == 0.0 {
+                packed::finish(rank, &self.incoming, 0, up)?;
+                continue;
+            }
+            expect_length(rank, up, &self.incoming, 4 * values.len())?;
+            self.addends.clear();
+            elements::widen_onto(&self.incoming, &mut self.addends);
+            add(values, &self.addends, weight);
+        }
+        Ok(())
+    }
+
+    /// As a leader: makes `values`, the node's mean, the mean of all nodes' messages.
+    fn average_leaders(
+        &mut self,
+        step: &mut Reduction<'_>,
+        values: &mut [f32],
+    ) -> Result<(), ExchangeError> {
+        let (own, size) = (step.transport.rank(), step.transport.size());
+        let between = Operation::whole(Phase::Gather, step.step);
+        let mut report = *step.report;
+        let weights = step.weights;
+        let weight = |members: Range<usize>| weights[members].iter().sum::<f32>();
+        self.outgoing.clear();
+        if weight(self.members(step, own)) != 0.0 {
+            let Self { outgoing, message, .. } = self;
+            worked(&mut report.compress, || step.encode_all(values, outgoing, message))?;
+        }
+        let patience = step.transport.deadline() * 5 / 4;
+        let leaders = || (0..size).step_by(self.node);
+        for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {
+            timed(&mut report.wire, || step.transport.send(to, between, &self.outgoing))?;
+        }
+        values.fill(0.0);
+        for leader in (0..size).step_by(self.node) {
+            if leader != own {
+                timed(&mut report.wire, || {
+                    step.transport.recv_within(leader, between, patience, &mut self.incoming)
+                })?;
+            }
+            let from = (leader, weight(self.members(step, leader)));
+            let packed = if leader == own { &self.outgoing } else { &self.incoming };
+            worked(&mut report.decompress, || step.decode_all(from, packed, values))?;
+        }
+        worked(&mut report.decompress, || step.aggregate(values));
+        *step.report = report;
+        Ok(())
+    }
+
+    /// As a leader: sends the mean to the members.
+    fn send_mean(
+        &mut self,
+        step: &mut Reduction<'_>,
+        members: Range<usize>,
+        means: &[f32],
+    ) -> Result<(), ExchangeError> {
+        let (_, down) = inside(step.step);
+        self.outgoing.clear();
+        if members.len() > 1 {
+            elements::narrow_onto(means, &mut self.outgoing);
+        }
+        timed(&mut step.report.wire, || {
+            members.skip(1).try_for_each(|to| step.transport.send(to, down, &self.outgoing))
+        })
+    }
+}
+
+/// The operations by which gradients go to the leader and the mean comes back.
+fn inside(step: u64) -> (Operation<'static>, Operation<'static>) {
+    (Operation::whole(Phase::Scatter, step), Operation::whole(Phase::Broadcast, step))
+}
+
+fn add(sum: &mut [f32], values: &[f32], weight: f32) {
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+}

@@ -1,0 +1,114 @@
+//! What a trainer needs of an exchange.
+
+use std::sync::Arc;
+
+use gradwire::{State, Tensor};
+
+use crate::control::Control;
+use crate::group_config::check_lengths;
+use crate::{ExchangeError, GradientSink, StepReport};
+
+/// What one step brings.
+#[derive(Debug, Clone, Copy)]
+pub struct StepInput<'a> {
+    /// The training step. Steps increase, and are the same on every rank.
+    pub step: u64,
+    /// The learning rate.
+    pub learning_rate: f32,
+    /// This rank's gradients, one flat buffer a tensor.
+    pub gradients: &'a [Vec<f32>],
+    /// Where each gradient is a sum of parts: elementwise, the sums of the squares of the parts. `None` counts every
+    /// gradient as a single part. Needed where [`needs_squares`](DistributedOptimizer::needs_squares).
+    pub squares: Option<&'a [Vec<f32>]>,
+    /// Added to the mean gradient before the optimizer, the same on every rank: for gradients that are sent as
+    /// differences from it. An exchange with servers refuses it.
+    pub shift: Option<&'a [Vec<f32>]>,
+}
+
+impl<'a> StepInput<'a> {
+    /// Plain gradients.
+    pub fn new(step: u64, learning_rate: f32, gradients: &'a [Vec<f32>]) -> Self {
+        Self { step, learning_rate, gradients, squares: None, shift: None }
+    }
+
+    /// Refuses buffers that are not those of the tensors.
+    pub(crate) fn check(
+        &self,
+        tensors: &[Tensor],
+        parameters: &[Vec<f32>],
+    ) -> Result<(), ExchangeError> {
+        let given = [Some(self.gradients), Some(parameters), self.squares, self.shift];
+        given.into_iter().flatten().try_for_each(|buffers| check_lengths(tensors, buffers))
+    }
+}
+
+/// One rank's end of an exchange: gradients in, the same new parameters on every rank out.
+///
+/// Every rank calls the same operations in the same order with the same, increasing steps. An error
+/// ends the exchange: it names the rank and the operation, and the others stop as well. Dropping an
+/// end tells the others that this rank has left; those that still need it fail.
+pub trait DistributedOptimizer: Send {
+    /// The tensors of the model, in the order of gradients and parameters.
+    fn tensors(&self) -> &[Tensor];
+
+    /// Takes gradients of this step as soon as they are known, where they can be sent before all are: the next
+    /// call is [`step`](Self::step) for it, with all gradients. `None` where nothing can be sent early.
+    fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
+        let _ = step;
+        None
+    }
+
+    /// Exchanges one step's gradients and updates `parameters` in place.
+    ///
+    /// Exchanges built on collectives average the gradients and run the optimizer on every rank;
+    /// the parameter server runs it once and sends model deltas back. With backup workers a rank
+    /// that comes late may find later steps done without it: see [`StepReport::skipped`].
+    fn step(
+        &mut self,
+        input: StepInput<'_>,
+        parameters: &mut [Vec<f32>],
+    ) -> Result<StepReport, ExchangeError>;
+
+    /// Whether some compressor uses [`StepInput::squares`].
+    fn needs_squares(&self) -> bool {
+        false
+    }
+
+    /// Which elements of a tensor this rank's messages of the last step carried: increasing flat
+    /// positions, none where the rank was absent; `None` where all elements were sent. Momentum
+    /// masking needs it.
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        let _ = index;
+        None
+    }
+
+    /// The length of this rank's messages for a tensor in the last step, in bytes, counted once whoever
+    /// they went to.
+    fn message_bytes(&self, index: usize) -> usize {
+        let _ = index;
+        0
+    }
+
+    /// Shows what this rank's messages for a tensor have left out so far: nothing before the first, or
+    /// without error feedback; in several pieces where it is sent in slices.
+    fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
+        let _ = (index, show);
+    }
+
+    /// The global model, where it differs from the ranks' parameters (a parameter server keeps the
+    /// full-precision one); `None` where it does not. Called by rank 0 only. With backup workers
+    /// it is the model of the moment, which the others may have taken further.
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError>;
+
+    /// Adds all state that a resumed run needs to `state`: residuals, optimizer, servers. Every
+    /// worker calls it after the same step; servers' state goes to worker 0.
+    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError>;
+
+    /// Restores what the same rank's [`save`](Self::save) wrote. Every worker calls it before
+    /// its next step. Parameters are not in the state: the trainer keeps them.
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
+
+    /// A channel to the other workers beside the exchange of tensors. All of them use it alike between the same two
+    /// steps.
+    fn control(&mut self) -> Control<'_>;
+}

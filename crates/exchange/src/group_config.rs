@@ -1,0 +1,313 @@
+//! What every rank of a run must agree on.
+
+use std::collections::HashSet;
+
+use gradwire::registry::REGISTRY;
+use gradwire::{Aggregation, Spec, Tensor};
+
+use crate::{
+    Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, control,
+    digest,
+};
+
+/// The configuration that all ranks share, servers included.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupConfig<'a> {
+    /// How the ranks exchange.
+    pub exchange: Exchange,
+    /// Ranks that compute gradients; servers come on top.
+    pub workers: usize,
+    /// Which compressor each tensor is sent with.
+    pub policy: &'a Policy,
+    /// Which workers take part in each step, and the weight of each in the mean.
+    pub shares: &'a Participation,
+    /// The tensors of the model; names are unique.
+    pub tensors: &'a [Tensor],
+    /// The run's seed.
+    pub seed: u64,
+    /// The parameters every rank starts from, one flat tensor each.
+    pub initial: &'a [Vec<f32>],
+}
+
+impl GroupConfig<'_> {
+    /// Finds what cannot work before any rank starts.
+    ///
+    /// # Errors
+    /// `Config`, with the reason and the remedy.
+    pub fn validate(&self) -> Result<(), ExchangeError> {
+        if self.workers == 0 {
+            return refuse("there are no workers; give at least 1");
+        }
+        if self.shares.workers() != self.workers {
+            return refuse(format!(
+                "there are {} workers and shares for {}; give one share a worker",
+                self.workers,
+                self.shares.workers()
+            ));
+        }
+        self.validate_initial()?;
+        self.validate_group()
+    }
+
+    /// The same for tensors that are averaged without a word on the parameters.
+    pub(crate) fn validate_group(&self) -> Result<(), ExchangeError> {
+        self.validate_names()?;
+        self.validate_schedule()?;
+        match self.exchange {
+            Exchange::AllReduce => self.validate_linear(),
+            Exchange::AllGather => Ok(()),
+            Exchange::ScatterReduce => self.validate_slices(),
+            Exchange::SparseAllReduce => self.validate_sparse(),
+            Exchange::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
+            Exchange::Hierarchical { .. } => Ok(()),
+            Exchange::ParameterServer { servers, backups, synchronization } => {
+                self.validate_servers(servers, backups)?;
+                self.validate_synchronization(synchronization, backups)
+            }
+        }
+    }
+
+    fn validate_names(&self) -> Result<(), ExchangeError> {
+        let mut names = HashSet::new();
+        if let Some(twice) = self.tensors.iter().find(|tensor| !names.insert(tensor.name())) {
+            return refuse(format!(
+                "two tensors are called '{}'; state is kept by name, so names must differ",
+                twice.name()
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_initial(&self) -> Result<(), ExchangeError> {
+        if self.initial.len() != self.tensors.len() {
+            return refuse(format!(
+                "there are {} tensors and initial parameters for {}; give one flat buffer a tensor",
+                self.tensors.len(),
+                self.initial.len()
+            ));
+        }
+        check_lengths(self.tensors, self.initial)
+    }
+
+    /// Rules are for every step. A later compressor is the same with other parameters, so that residuals mean the same,
+    /// or follows one that kept nothing.
+    fn validate_schedule(&self) -> Result<(), ExchangeError> {
+        if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
+            return refuse(format!(
+                "rule '{rule}': local steps are of a whole model; leave every off in rules"
+            ));
+        }
+        let (mut before, mut begun) = (&self.policy.push.first, 0);
+        for (from, spec) in &self.policy.push.later {
+            if *from <= begun {
+                return refuse(format!(
+                    "'{spec}' from step {from} on comes after step {begun}; give steps in order"
+                ));
+            }
+            if !spec.can_follow(before) {
+                return refuse(format!(
+                    "'{spec}' cannot take over from '{before}': residuals are carried over to the same \
+                     compressor and memory only"
+                ));
+            }
+            (before, begun) = (spec, *from);
+        }
+        Ok(())
+    }
+
+    fn validate_linear(&self) -> Result<(), ExchangeError> {
+        if !self.shares.everyone() {
+            return refuse(
+                "all-reduce needs every rank in every round; where only some take part, use \
+                 all-gather, scatter-reduce or server",
+            );
+        }
+        let Some(spec) = self.policy.pushes().find(|spec| !adds(spec)) else {
+            return Ok(());
+        };
+        let kinds = [Aggregation::Linear, Aggregation::Rounds];
+        let linear: Vec<_> = REGISTRY
+            .iter()
+            .filter(|entry| kinds.contains(&entry.aggregation()))
+            .map(|entry| entry.id)
+            .collect();
+        refuse(format!(
+            "all-reduce adds messages on their way, and messages of '{}' do not add; use all-gather, \
+             scatter-reduce or server, or a compressor that adds: {}",
+            spec,
+            linear.join(", ")
+        ))
+    }
+
+    /// Positions in the whole tensor are told of the elements that messages for its slices carry.
+    fn validate_slices(&self) -> Result<(), ExchangeError> {
+        match self.tensors.iter().find(|tensor| tensor.elements() > u32::MAX as usize) {
+            None => Ok(()),
+            Some(tensor) => refuse(format!(
+                "tensor '{}' has {} elements, and scatter-reduce takes at most {}; split the tensor, or use all-gather",
+                tensor.name(),
+                tensor.elements(),
+                u32::MAX
+            )),
+        }
+    }
+
+    /// Sums of sparse messages are sent with the positions that messages carried.
+    fn validate_sparse(&self) -> Result<(), ExchangeError> {
+        // A rule may leave some tensors uncompressed.
+        let serves = |spec: &&Spec| spec.entry().sparse || spec.entry().is_identity();
+        let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().sparse);
+        let Some(spec) = main.or_else(|| self.policy.pushes().find(|spec| !serves(spec))) else {
+            return Ok(());
+        };
+        let sparse: Vec<_> =
+            REGISTRY.iter().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
+        refuse(format!(
+            "sparse-all-reduce adds the elements that messages carry, and those of '{spec}' carry all; use \
+             all-reduce, all-gather, scatter-reduce or server, or a sparse compressor: {}",
+            sparse.join(", ")
+        ))
+    }
+
+    fn validate_servers(&self, servers: usize, backups: usize) -> Result<(), ExchangeError> {
+        if servers == 0 {
+            return refuse("there are no servers; give servers=1 or more");
+        }
+        // Without a compressor of their own pulls follow pushes.
+        let follow = self.policy.pushes().filter(|_| self.policy.pull.is_none());
+        let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
+        if let Some(spec) = pulls.find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
+            return refuse(format!(
+                "servers send changes of the model, which the votes of '{spec}' do not carry; give pulls another \
+                 compressor, such as efsignsgd, or use all-gather or scatter-reduce"
+            ));
+        }
+        if servers > self.tensors.len() {
+            return refuse(format!(
+                "{servers} servers cannot share {} tensors, a server holds at least one; give at \
+                 most servers={}",
+                self.tensors.len(),
+                self.tensors.len()
+            ));
+        }
+        if backups >= self.workers {
+            return refuse(format!(
+                "{backups} backup workers of {} workers leave none to wait for; give at most \
+                 backup={}",
+                self.workers,
+                self.workers - 1
+            ));
+        }
+        if backups > 0 && !self.shares.everyone() {
+            return refuse(
+                "backup workers need every worker in every round; where only some take part, give \
+                 backup=0",
+            );
+        }
+        Ok(())
+    }
+
+    /// An asynchronous server applies every push by itself.
+    fn validate_synchronization(
+        &self,
+        synchronization: Synchronization,
+        backups: usize,
+    ) -> Result<(), ExchangeError> {
+        if synchronization == Synchronization::Synchronous {
+            return Ok(());
+        }
+        if backups > 0 || !self.shares.everyone() {
+            return refuse(
+                "an asynchronous server needs every worker in every round and no backup workers; give backup=0 and full \
+                 participation, or leave out mode and stale",
+            );
+        }
+        match self.policy.pushes().find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
+            None => Ok(()),
+            Some(spec) => refuse(format!(
+                "the votes of '{spec}' are counted together, and an asynchronous server applies every push by itself; \
+                 leave out mode and stale, or use another compressor, such as efsignsgd"
+            )),
+        }
+    }
+
+    /// Validates, and compares this rank's configuration with that of all others, `facts` included, a fact a line.
+    pub(crate) fn join(
+        &self,
+        transport: &mut dyn Transport,
+        facts: &str,
+    ) -> Result<(), ExchangeError> {
+        self.validate()?;
+        let ranks = self.exchange.ranks(self.workers);
+        if transport.size() != ranks {
+            return refuse(format!(
+                "'{}' with {} workers needs {ranks} ranks; the transport connects {}",
+                self.exchange,
+                self.workers,
+                transport.size()
+            ));
+        }
+        let digest = digest(self.initial);
+        let description = format!("{}initial parameters {digest:016x}\n{facts}", self.describe());
+        control::agree(transport, &description)
+    }
+
+    /// Everything that must be equal, a fact a line.
+    pub(crate) fn describe(&self) -> String {
+        let policy = self.policy;
+        let mut text = format!(
+            "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\nlater {:?}\npull \
+             compressor {}\nrules {:?}\nraw vectors {}\nraw below {}\nraw names {:?}\n",
+            env!("CARGO_PKG_VERSION"),
+            self.exchange,
+            self.workers,
+            self.shares,
+            self.seed,
+            policy.push.first,
+            policy
+                .push
+                .later
+                .iter()
+                .map(|(from, spec)| format!("{spec} from {from}"))
+                .collect::<Vec<_>>(),
+            policy.pull(),
+            policy.rules.iter().map(Rule::to_string).collect::<Vec<_>>(),
+            policy.raw_vectors,
+            policy.raw_below,
+            policy.raw_names,
+        );
+        for tensor in self.tensors {
+            text += &format!("tensor '{}' {:?}\n", tensor.name(), tensor.shape());
+        }
+        text
+    }
+}
+
+/// Whether messages of a compressor add on their way, or all ranks make one in rounds.
+pub(crate) fn adds(spec: &Spec) -> bool {
+    let compressor = spec.compressor();
+    // A memory of a method's own knows nothing of rounds.
+    let own = compressor.own_memory(spec.memory().is_some(), false);
+    compressor.linear().is_some() || compressor.rounds().is_some() && own.is_none()
+}
+
+/// Refuses buffers that are not the tensors'.
+pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<(), ExchangeError> {
+    if tensors.len() != buffers.len() {
+        return refuse(format!("{} buffers came for {} tensors", buffers.len(), tensors.len()));
+    }
+    for (tensor, buffer) in tensors.iter().zip(buffers) {
+        if tensor.elements() != buffer.len() {
+            return Err(ExchangeError::Codec(gradwire::Error::WrongLength {
+                tensor: tensor.name().to_owned(),
+                expected: tensor.elements(),
+                found: buffer.len(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+fn refuse<R>(reason: impl Into<String>) -> Result<R, ExchangeError> {
+    Err(ExchangeError::Config(reason.into()))
+}

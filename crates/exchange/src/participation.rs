@@ -1,0 +1,163 @@
+//! Which workers take part in a step, and the weight of each in the mean.
+
+use gradwire::Rng;
+
+/// The stream of random words that participants are drawn from.
+const STREAM: u32 = 0x726f_756e;
+
+/// The weights of the workers' messages, round by round.
+///
+/// Every rank computes them for itself: they depend on the configuration, the seed and the step
+/// alone. In a round the weights of those who take part are divided by their sum; the others send
+/// nothing, and receive what everyone receives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Participation {
+    weights: Vec<f64>,
+    participants: usize,
+    dropout: f64,
+    seed: u64,
+}
+
+impl Participation {
+    /// All workers in every round, equally.
+    pub fn equal(workers: usize) -> Self {
+        Self::weighted(vec![1.0; workers])
+    }
+
+    /// All workers in every round, each by its weight: the size of its shard, say.
+    ///
+    /// # Panics
+    /// If a weight is not positive and finite, or less than a billionth of their sum.
+    pub fn weighted(weights: Vec<f64>) -> Self {
+        let sum: f64 = weights.iter().sum();
+        let fits = |weight: &f64| sum.is_finite() && *weight > 0.0 && *weight >= 1e-9 * sum;
+        assert!(weights.iter().all(fits), "weights are positive, and of comparable size");
+        Self { participants: weights.len(), weights, dropout: 0.0, seed: 0 }
+    }
+
+    /// Only `participants` workers a step, drawn without replacement from the seed and the step, each of
+    /// which then fails to deliver with probability `dropout`. A round in which all would fail has
+    /// the first of those drawn.
+    ///
+    /// # Panics
+    /// If `participants` is 0 or more than the number of workers, or `dropout` is not in \[0, 1).
+    pub fn with_participants(mut self, participants: usize, dropout: f64, seed: u64) -> Self {
+        assert!(
+            (1..=self.weights.len()).contains(&participants),
+            "participants is from 1 to the number of workers"
+        );
+        assert!((0.0..1.0).contains(&dropout), "a probability below 1");
+        (self.participants, self.dropout, self.seed) = (participants, dropout, seed);
+        self
+    }
+
+    /// The number of workers.
+    pub fn workers(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Whether every worker takes part in every round.
+    pub fn everyone(&self) -> bool {
+        self.participants == self.weights.len() && self.dropout == 0.0
+    }
+
+    /// Whether the mean is the plain one, over all workers.
+    pub fn plain(&self) -> bool {
+        self.everyone() && self.weights.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
+    /// Each worker's part in the mean of the round that ends with `step`; 0 for those who are absent.
+    /// The parts add up to 1, to rounding.
+    pub fn of_round(&self, step: u64, parts: &mut Vec<f32>) {
+        parts.clear();
+        if self.plain() {
+            parts.resize(self.weights.len(), 1.0 / self.weights.len() as f32);
+            return;
+        }
+        let present = self.present(step);
+        let taking = |(&weight, present): (&f64, &bool)| if *present { weight } else { 0.0 };
+        let weights = self.weights.iter().zip(&present).map(taking);
+        let sum: f64 = weights.clone().sum();
+        parts.extend(weights.map(|weight| (weight / sum) as f32));
+    }
+
+    /// Whether a worker takes part in the round that ends with `step`.
+    pub fn takes_part(&self, worker: usize, step: u64) -> bool {
+        self.everyone() || self.present(step)[worker]
+    }
+
+    /// Who takes part: the first of a shuffle, less those who drop out.
+    fn present(&self, step: u64) -> Vec<bool> {
+        let workers = self.weights.len();
+        let mut present = vec![true; workers];
+        if self.everyone() {
+            return present;
+        }
+        let mut rng = Rng::new(self.seed, 0, 0, step, STREAM);
+        let mut order: Vec<usize> = (0..workers).collect();
+        for at in 0..self.participants {
+            order.swap(at, at + rng.below((workers - at) as u64) as usize);
+        }
+        present.fill(false);
+        for &worker in &order[..self.participants] {
+            present[worker] = f64::from(rng.uniform()) >= self.dropout;
+        }
+        if !present.contains(&true) {
+            present[order[0]] = true;
+        }
+        present
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(shares: &Participation, step: u64) -> Vec<f32> {
+        let mut parts = Vec::new();
+        shares.of_round(step, &mut parts);
+        parts
+    }
+
+    #[test]
+    fn weights_become_parts_of_one() {
+        assert_eq!(parts(&Participation::equal(4), 9), [0.25; 4]);
+        assert_eq!(parts(&Participation::weighted(vec![1.0, 2.0, 5.0]), 0), [0.125, 0.25, 0.625]);
+        assert!(
+            Participation::equal(3).plain() && !Participation::weighted(vec![1.0, 2.0]).plain()
+        );
+    }
+
+    #[test]
+    fn so_many_take_part_in_each_round_and_all_in_the_long_run() {
+        let shares = Participation::weighted(vec![1.0, 1.0, 2.0, 4.0]).with_participants(2, 0.0, 7);
+        let mut rounds = [0; 4];
+        for step in 0..4000 {
+            let parts = parts(&shares, step);
+            let present: Vec<usize> = (0..4).filter(|&worker| parts[worker] > 0.0).collect();
+            assert_eq!(present.len(), 2);
+            assert!((parts.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+            for worker in 0..4 {
+                assert_eq!(shares.takes_part(worker, step), present.contains(&worker));
+                rounds[worker] += usize::from(parts[worker] > 0.0);
+            }
+            if present == [2, 3] {
+                assert_eq!(parts[3], 2.0 * parts[2]);
+            }
+        }
+        // A half each: 2000, give or take five deviations of 32.
+        assert!(rounds.iter().all(|count| (1840..2160).contains(count)), "{rounds:?}");
+    }
+
+    #[test]
+    fn some_drop_out_but_never_all() {
+        let shares = Participation::equal(2).with_participants(2, 0.75, 1);
+        let mut counts = [0; 3];
+        for step in 0..4000 {
+            counts[parts(&shares, step).iter().filter(|&&part| part > 0.0).count()] += 1;
+        }
+        // Both deliver once in 16: 250, give or take five deviations of 15.
+        assert_eq!(counts[0], 0);
+        assert!((170..330).contains(&counts[2]), "{counts:?}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Which tensors are averaged together.
+
+use gradwire::Tensor;
+
+use crate::ExchangeError;
+
+/// Joins consecutive parts of a model until they are groups of at least `least` bytes of `f32`; the last may have
+/// fewer. A part stays whole.
+pub fn fuse(parts: &[Vec<usize>], tensors: &[Tensor], least: usize) -> Vec<Vec<usize>> {
+    let (mut groups, mut group, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for part in parts {
+        group.extend_from_slice(part);
+        bytes += part.iter().map(|&index| 4 * tensors[index].elements()).sum::<usize>();
+        if bytes >= least && !group.is_empty() {
+            groups.push(std::mem::take(&mut group));
+            bytes = 0;
+        }
+    }
+    groups.extend((!group.is_empty()).then_some(group));
+    groups
+}
+
+/// Refuses groups that do not have each of a model's `tensors` tensors once.
+pub(crate) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<(), ExchangeError> {
+    let mut all = groups.concat();
+    all.sort_unstable();
+    if all.into_iter().eq(0..tensors) && !groups.iter().any(Vec::is_empty) {
+        return Ok(());
+    }
+    Err(ExchangeError::Config(format!(
+        "groups of one tensor or more must have each of the model's {tensors} once; these are {groups:?}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_joined_from_the_first_on() {
+        let sizes = [100, 1, 2, 3, 0];
+        let tensors: Vec<_> =
+            sizes.iter().map(|&size| Tensor::new(format!("t{size}"), &[size])).collect();
+        let parts = [vec![3], vec![1, 2], vec![0], vec![4]];
+        // 12, 12, 400 and 0 bytes.
+        assert_eq!(fuse(&parts, &tensors, 0), [vec![3], vec![1, 2], vec![0], vec![4]]);
+        assert_eq!(fuse(&parts, &tensors, 12), [vec![3], vec![1, 2], vec![0], vec![4]]);
+        assert_eq!(fuse(&parts, &tensors, 13), [vec![3, 1, 2], vec![0], vec![4]]);
+        assert_eq!(fuse(&parts, &tensors, 25), [vec![3, 1, 2, 0], vec![4]]);
+        assert_eq!(fuse(&parts, &tensors, 1000), [vec![3, 1, 2, 0, 4]]);
+        assert!(fuse(&[], &[], 5).is_empty());
+    }
+
+    #[test]
+    fn every_tensor_is_in_one_group() {
+        assert!(check(&[vec![2, 0], vec![1]], 3).is_ok());
+        let empty = vec![vec![0, 1, 2], vec![]];
+        for bad in [vec![vec![0, 1]], vec![vec![0, 1], vec![1, 2]], vec![vec![0, 1, 2, 3]], empty] {
+            assert!(check(&bad, 3).unwrap_err().to_string().contains("the model's 3 once"));
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Averages groups of tensors over all ranks: the tensors' gradients in, their means out.
+//!
+//! A group is a list of tensors; the whole model is the case of one group. A trainer that computes gradients back to
+//! front need not wait for the last of them: it averages one group while it computes the next. What messages leave out
+//! belongs to the names of tensors: when groups are formed anew, residuals stay with their tensors, and the averages
+//! are what they would have been in the old groups.
+//!
+//! A reducer works in its caller's thread, or in one of its own: [`ReducerThread`]. A [`Pipeline`] feeds that
+//! thread with gradients as they become ready.
+
+mod config;
+mod group;
+mod pipeline;
+mod queue;
+mod sink;
+mod states;
+mod thread;
+
+use std::collections::HashMap;
+
+use gradwire::Tensor;
+
+pub(crate) use config::check_by_groups;
+pub use config::{OnNonFinite, Outcome, ReducerConfig};
+pub(crate) use group::check as check_groups;
+pub use group::fuse;
+pub(crate) use pipeline::{Bucket, Pipeline};
+pub use sink::GradientSink;
+pub use thread::ReducerThread;
+
+use crate::codecs::{Carried, Codecs};
+use crate::collectives::scatter_reduce::Cut;
+use crate::collectives::{self, Collective, Group, Reduction};
+use crate::control::{self, Channel, Control, Task};
+use crate::transport::or_abort;
+use crate::{ExchangeError, GroupConfig, Operation, Participation, Phase, StepReport, Transport};
+
+/// One rank's end of the averages: groups of tensors in, their means out.
+///
+/// A group is a list of tensors; what messages leave out belongs to tensor names, whatever groups they are in. It works
+/// in its caller's thread, or in one of its own: [`ReducerThread`].
+pub struct Reducer {
+    transport: Box<dyn Transport>,
+    config: ReducerConfig,
+    participation: Participation,
+    /// Each rank's weight in the mean of the step.
+    weights: Vec<f32>,
+    by_name: HashMap<String, usize>,
+    codecs: Codecs,
+    collective: Box<dyn Collective>,
+    groups: Vec<Group>,
+    step: Option<u64>,
+    /// Whether the step is skipped.
+    skipping: bool,
+    /// Whether the state before the step has been copied.
+    copied: bool,
+    report: StepReport,
+    message_bytes: usize,
+    /// Why nothing works any more.
+    broken: Option<String>,
+    /// Values of 16 bits as `f32`.
+    wide: Vec<f32>,
+}
+
+impl Reducer {
+    /// An end without groups yet. Nothing is sent before the first is formed.
+    ///
+    /// # Errors
+    /// `Config` if the configuration cannot work, with the reason and the remedy.
+    pub fn new(
+        transport: Box<dyn Transport>,
+        config: ReducerConfig,
+    ) -> Result<Self, ExchangeError> {
+        check_by_groups(config.exchange)?;
+        let participation = Participation::equal(transport.size());
+        let whole = GroupConfig {
+            exchange: config.exchange,
+            workers: transport.size(),
+            policy: &config.policy,
+            shares: &participation,
+            tensors: &config.tensors,
+            seed: config.seed,
+            initial: &[],
+        };
+        whole.validate_group()?;
+        let on_non_finite = config.on_non_finite;
+        Self::of(transport, &whole, Cut::EachTensor, on_non_finite)
+    }
+
+    /// An end of ranks that have compared their configuration.
+    pub(crate) fn of(
+        transport: Box<dyn Transport>,
+        config: &GroupConfig<'_>,
+        cut: Cut,
+        on_non_finite: OnNonFinite,
+    ) -> Result<Self, ExchangeError> {
+        let rank = transport.rank();
+        let names = config.tensors.iter().map(|tensor| tensor.name().to_owned());
+        let mut codecs = Codecs::of_pushes(config, rank);
+        Ok(Self {
+            collective: collectives::of(config, cut, &mut codecs, rank)?,
+            transport,
+            participation: config.shares.clone(),
+            weights: Vec::new(),
+            by_name: names.zip(0..).collect(),
+            codecs,
+            groups: Vec::new(),
+            step: None,
+            skipping: false,
+            copied: false,
+            report: StepReport::default(),
+            message_bytes: 0,
+            broken: None,
+            wide: Vec::new(),
+            config: ReducerConfig {
+                exchange: config.exchange,
+                policy: config.policy.clone(),
+                tensors: config.tensors.to_vec(),
+                seed: config.seed,
+                on_non_finite,
+            },
+        })
+    }
+
+    /// The transport, for its rank and size.
+    pub fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
+    /// The tensors of the model.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.config.tensors
+    }
+
+    /// A channel to the other ranks beside averages.
+    pub fn control(&mut self) -> Control<'_> {
+        let workers = self.transport.size();
+        Control::new(self, workers, true)
+    }
+
+    /// Forms a group of tensors, in the order in which their values will come, and returns its number. All ranks form
+    /// the same groups in the same order; they compare their configurations here.
+    ///
+    /// # Errors
+    /// `Config` for a tensor that the model does not have, or where another rank was started with another
+    /// configuration, naming both.
+    pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
+        self.alive()?;
+        let formed = self.try_form(names);
+        self.settle(formed)
+    }
+
+    fn try_form(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
+        let find = |name: &str| {
+            self.by_name.get(name).copied().ok_or_else(|| {
+                ExchangeError::Config(format!("there is no tensor '{name}' in this model"))
+            })
+        };
+        let indices =
+            names.iter().map(|name| find(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let group = Group::new(indices, &self.config.tensors);
+        let config = GroupConfig {
+            exchange: self.config.exchange,
+            workers: self.transport.size(),
+            policy: &self.config.policy,
+            shares: &self.participation,
+            tensors: &group.tensors,
+            seed: self.config.seed,
+            initial: &[],
+        };
+        config.validate_group()?;
+        let facts = format!("{}on NaN {:?}\n", config.describe(), self.config.on_non_finite);
+        control::agree(&mut *self.transport, &facts)?;
+        self.groups.push(group);
+        Ok(self.groups.len() - 1)
+    }
+
+    /// Adds a group that all ranks are known to have, of tensors by their places in the model.
+    pub(crate) fn add_group(&mut self, indices: Vec<usize>) -> usize {
+        self.groups.push(Group::new(indices, &self.config.tensors));
+        self.groups.len() - 1
+    }
+
+    /// The number of the group of these tensors in this order, [formed](Self::form) if there is none yet.
+    ///
+    /// # Errors
+    /// As for [`form`](Self::form).
+    pub fn group_of(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
+        let is = |group: &Group| {
+            let own = group.tensors.iter().map(Tensor::name);
+            own.eq(names.iter().map(AsRef::as_ref))
+        };
+        match self.groups.iter().position(is) {
+            Some(at) => Ok(at),
+            None => self.form(names),
+        }
+    }
+
+    /// Replaces a group's values, its tensors one behind the other, by their mean over all ranks: the same bits on
+    /// every rank. All ranks average the same groups in the same order, with steps that increase.
+    ///
+    /// # Errors
+    /// Any; the exchange has then ended, here and on the other ranks.
+    pub fn average(
+        &mut self,
+        group: usize,
+        step: u64,
+        values: &mut [f32],
+    ) -> Result<Outcome, ExchangeError> {
+        self.average_with(group, step, values, None)
+    }
+
+    /// Averages a group of values that are kept elsewhere in another type: `read` writes them to a buffer as `f32`,
+    /// `write` takes their means. The buffer is reused from call to call.
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average); `write` is called all the same.
+    pub fn average_converted(
+        &mut self,
+        group: usize,
+        step: u64,
+        read: impl FnOnce(&mut Vec<f32>),
+        write: impl FnOnce(&mut [f32]),
+    ) -> Result<Outcome, ExchangeError> {
+        let mut wide = std::mem::take(&mut self.wide);
+        read(&mut wide);
+        let outcome = self.average(group, step, &mut wide);
+        write(&mut wide);
+        self.wide = wide;
+        outcome
+    }
+
+    /// The same with the sums of squares of the gradients' parts, a flat buffer for each tensor of the model.
+    pub(crate) fn average_with(
+        &mut self,
+        group: usize,
+        step: u64,
+        values: &mut [f32],
+        squares: Option<&[Vec<f32>]>,
+    ) -> Result<Outcome, ExchangeError> {
+        self.alive()?;
+        if self.step != Some(step) {
+            self.begin(step);
+        }
+        let before = self.transport.traffic();
+        let averaged = self.try_average(group, step, values, squares);
+        self.report.traffic += self.transport.traffic() - before;
+        self.settle(averaged)
+    }
+
+    /// Begins a step, of which nothing has been averaged yet.
+    pub(crate) fn begin(&mut self, step: u64) {
+        self.step = Some(step);
+        self.skipping = false;
+        self.copied = false;
+        self.report = StepReport::default();
+        self.message_bytes = 0;
+        self.participation.of_round(step, &mut self.weights);
+    }
+
+    fn try_average(
+        &mut self,
+        at: usize,
+        step: u64,
+        values: &mut [f32],
+        squares: Option<&[Vec<f32>]>,
+    ) -> Result<Outcome, ExchangeError> {
+        let Some(group) = self.groups.get(at) else {
+            return Err(ExchangeError::Config(format!("there is no group {at}; form it first")));
+        };
+        if values.len() != group.elements() {
+            return Err(ExchangeError::Config(format!(
+                "the tensors of group {at} have {} elements, and {} values came",
+                group.elements(),
+                values.len()
+            )));
+        }
+        if self.config.on_non_finite == OnNonFinite::Skip && self.skips(step, values)? {
+            values.fill(f32::NAN);
+            return Ok(Outcome::Skipped);
+        }
+        let Self { transport, codecs, collective, groups, weights, report, .. } = self;
+        let group = &groups[at];
+        group.indices.iter().for_each(|&index| codecs.begin(index, step));
+        let mut reduction = Reduction {
+            transport: &mut **transport,
+            codecs,
+            group,
+            step,
+            weights,
+            equal: self.participation.plain(),
+            squares,
+            report,
+        };
+        collective.reduce(&mut reduction, values)?;
+        let bytes = group.indices.iter().map(|&index| codecs.carried(index).bytes);
+        self.message_bytes += bytes.sum::<usize>();
+        Ok(Outcome::Averaged)
+    }
+
+    /// Whether the step is skipped, because of these values or of others before them. What was averaged of it so far is
+    /// taken back then.
+    fn skips(&mut self, step: u64, values: &[f32]) -> Result<bool, ExchangeError> {
+        if self.skipping {
+            return Ok(true);
+        }
+        self.skipping = some_non_finite(&mut *self.transport, step, values)?;
+        match (self.skipping, self.copied) {
+            (true, true) => self.codecs.rollback(),
+            (false, false) => self.codecs.checkpoint(),
+            _ => {}
+        }
+        self.copied = true;
+        Ok(self.skipping)
+    }
+
+    /// The cost of the step in progress so far. Nothing is written to `update`.
+    pub fn report(&self) -> StepReport {
+        self.report
+    }
+
+    /// The length of this rank's messages of the step in progress, counted once whoever they went to.
+    pub fn message_bytes(&self) -> usize {
+        self.message_bytes
+    }
+
+    /// Which elements of a tensor this rank's last message carried, as
+    /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent) has it.
+    pub fn sent(&self, name: &str) -> Option<&[u32]> {
+        self.carried(*self.by_name.get(name)?).positions()
+    }
+
+    /// What this rank's last messages carried of a tensor.
+    pub(crate) fn carried(&self, index: usize) -> &Carried {
+        self.codecs.carried(index)
+    }
+
+    /// Swaps it for another's buffers.
+    pub(crate) fn swap_carried(&mut self, index: usize, carried: &mut Carried) {
+        self.codecs.swap_carried(index, carried);
+    }
+
+    /// Shows what this rank's messages for a tensor have left out, slice by slice.
+    pub(crate) fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
+        self.codecs.residual(index, show);
+    }
+
+    pub(crate) fn needs_squares(&self) -> bool {
+        self.codecs.needs_squares()
+    }
+
+    /// Gives every rank the bytes of all, in rank order. All ranks call it at the same time.
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average).
+    pub fn gather(&mut self, step: u64, own: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        self.alive()?;
+        let before = self.transport.traffic();
+        let mut all = vec![Vec::new(); self.transport.size()];
+        all[self.transport.rank()] = own;
+        let operation = Operation::whole(Phase::Broadcast, step);
+        let gathered = self.transport.all_gather_v(operation, &mut all);
+        self.report.traffic += self.transport.traffic() - before;
+        self.settle(gathered.map(|()| all))
+    }
+
+    /// Waits until all that was sent has left, at the end of a step after which this rank may end.
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average).
+    pub fn flush(&mut self) -> Result<(), ExchangeError> {
+        self.alive()?;
+        let flushed = self.transport.flush();
+        self.settle(flushed)
+    }
+
+    /// Tells the other ranks that this one stops.
+    pub fn abort(&mut self) {
+        let rank = self.transport.rank();
+        self.transport.abort(rank);
+        self.broken.get_or_insert_with(|| "it was told to stop".to_owned());
+    }
+
+    fn alive(&self) -> Result<(), ExchangeError> {
+        let ended =
+            |why: &String| Err(ExchangeError::Config(format!("the exchange has ended: {why}")));
+        self.broken.as_ref().map_or(Ok(()), ended)
+    }
+
+    /// Passes a result on; after an error the exchange has ended on all ranks.
+    fn settle<R>(&mut self, result: Result<R, ExchangeError>) -> Result<R, ExchangeError> {
+        if let Err(error) = &result {
+            self.broken = Some(error.to_string());
+        }
+        or_abort(&mut *self.transport, result)
+    }
+}
+
+impl Channel for Reducer {
+    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+        self.alive()?;
+        let done = task(&mut *self.transport);
+        self.settle(done)
+    }
+}
+
+/// Whether some rank has a value that is not finite.
+fn some_non_finite(
+    transport: &mut dyn Transport,
+    step: u64,
+    values: &[f32],
+) -> Result<bool, ExchangeError> {
+    let finite = values.iter().fold(true, |finite, value| finite & value.is_finite());
+    let mut flags = vec![Vec::new(); transport.size()];
+    flags[transport.rank()].push(u8::from(!finite));
+    transport.all_gather_v(Operation::whole(Phase::Check, step), &mut flags)?;
+    Ok(flags.iter().any(|flag| flag.as_slice() != [0]))
+}

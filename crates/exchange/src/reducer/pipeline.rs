@@ -1,0 +1,319 @@
+//! Gradients on their way to the thread that averages them.
+//!
+//! Gradients become ready one by one and fill buckets, one for each group. A bucket leaves for the reducer's thread when
+//! it is complete and all before it have left, and comes back with the mean. Buckets and queues are reused: a steady
+//! state allocates nothing.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gradwire::Tensor;
+
+use super::queue::Queue;
+use super::thread::Job;
+use super::{GradientSink, Reducer, ReducerThread};
+use crate::codecs::Carried;
+use crate::collectives::Group;
+use crate::control::{Channel, Task};
+use crate::{ExchangeError, StepReport};
+
+/// A reducer in its own thread, fed with gradients as they become ready.
+pub(crate) struct Pipeline {
+    feed: Arc<Feed>,
+    done: Arc<Queue<Box<Bucket>>>,
+    stopped: Arc<AtomicBool>,
+    /// There until the pipeline is dropped.
+    thread: Option<Arc<ReducerThread>>,
+}
+
+/// The gradients of a group, then their mean.
+pub(crate) struct Bucket {
+    /// The group's number.
+    pub(crate) group: usize,
+    /// The group's tensors, by their places in the model.
+    pub(crate) indices: Vec<usize>,
+    /// The tensors' values one behind the other.
+    pub(crate) values: Vec<f32>,
+    /// What the messages for each tensor carried.
+    pub(crate) carried: Vec<Carried>,
+    /// Time the thread took.
+    pub(crate) busy: Duration,
+    /// The cost of the step so far.
+    pub(crate) report: StepReport,
+    step: u64,
+    /// Whether it is the last of its step.
+    last: bool,
+    /// Tensors whose gradients are not in it yet.
+    missing: usize,
+    outcome: Result<Result<(), ExchangeError>, Box<dyn Any + Send>>,
+    done: Arc<Queue<Box<Bucket>>>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Pipeline {
+    /// Moves a reducer to a thread, with these groups of the model's tensors.
+    ///
+    /// # Errors
+    /// `Config` where the system starts no thread.
+    pub(crate) fn new(mut reducer: Reducer, groups: &[Vec<usize>]) -> Result<Self, ExchangeError> {
+        let done = Arc::<Queue<Box<Bucket>>>::default();
+        let stopped = Arc::<AtomicBool>::default();
+        let tensors = reducer.tensors().to_vec();
+        let mut places: Vec<Place> = tensors.iter().map(|_| Place::default()).collect();
+        let mut buckets = Vec::with_capacity(groups.len());
+        for members in groups {
+            let group = reducer.add_group(members.clone());
+            let Group { indices, ranges, tensors: own } = Group::new(members.clone(), &tensors);
+            for (&index, range) in indices.iter().zip(ranges) {
+                places[index] = Place { group, range, ready: false };
+            }
+            buckets.push(Some(Box::new(Bucket {
+                group,
+                carried: vec![Carried::default(); indices.len()],
+                indices,
+                values: vec![0.0; own.iter().map(Tensor::elements).sum()],
+                busy: Duration::ZERO,
+                report: StepReport::default(),
+                step: 0,
+                last: group + 1 == groups.len(),
+                missing: 0,
+                outcome: Ok(Ok(())),
+                done: Arc::clone(&done),
+                stopped: Arc::clone(&stopped),
+            })));
+        }
+        let name = format!("exchange {}", reducer.transport().rank());
+        let thread = Arc::new(ReducerThread::new(&name, reducer)?);
+        let state = Buckets { buckets, places, step: None, next: 0 };
+        let feed = Arc::new(Feed {
+            buckets: Mutex::new(state),
+            thread: Mutex::new(Some(Arc::clone(&thread))),
+            done: Arc::clone(&done),
+        });
+        Ok(Self { feed, done, stopped, thread: Some(thread) })
+    }
+
+    /// Where gradients of a step go as they become ready; `None` while another step is in progress.
+    pub(crate) fn sink(&self, step: u64) -> Option<Arc<dyn GradientSink>> {
+        let mut buckets = self.feed.lock();
+        if buckets.step_before(step).is_some() {
+            return None;
+        }
+        buckets.begin(step);
+        drop(buckets);
+        Some(self.feed.clone())
+    }
+
+    /// Takes all gradients of a step that have not become ready before, and ends it.
+    ///
+    /// # Errors
+    /// `Config` while another step is in progress.
+    pub(crate) fn complete(&self, step: u64, gradients: &[Vec<f32>]) -> Result<(), ExchangeError> {
+        let mut buckets = self.feed.lock();
+        if let Some(other) = buckets.step_before(step) {
+            return Err(ExchangeError::Config(format!(
+                "step {step} while step {other} is in progress; end that first"
+            )));
+        }
+        if buckets.step != Some(step) {
+            buckets.begin(step);
+        }
+        for (index, gradient) in gradients.iter().enumerate() {
+            self.feed.take(&mut buckets, index, gradient);
+        }
+        buckets.step = None;
+        Ok(())
+    }
+
+    /// Waits for the next bucket with its mean. A panic of the thread goes on in the caller.
+    ///
+    /// # Errors
+    /// Those of the reducer.
+    pub(crate) fn wait(&self) -> Result<Box<Bucket>, ExchangeError> {
+        let mut bucket = self.done.pop().ok_or_else(ExchangeError::ended)?;
+        match std::mem::replace(&mut bucket.outcome, Ok(Ok(()))) {
+            Ok(outcome) => outcome.map(|()| bucket),
+            Err(panic) => panic::resume_unwind(panic),
+        }
+    }
+
+    /// Takes a bucket back for the next step.
+    pub(crate) fn give_back(&self, bucket: Box<Bucket>) {
+        let group = bucket.group;
+        self.feed.lock().buckets[group] = Some(bucket);
+    }
+
+    /// Asks the thread, after all that was submitted.
+    pub(crate) fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
+    ) -> Result<R, ExchangeError> {
+        let answer = self.thread.as_ref().and_then(|thread| thread.ask(question));
+        answer.ok_or_else(ExchangeError::ended)
+    }
+}
+
+impl Channel for Pipeline {
+    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+        self.ask(|reducer| reducer.run(task))?
+    }
+}
+
+/// Waits until the thread has left the others: whoever brought the transport may need it back. Buckets that the thread
+/// has not begun by then are not sent. A rank that panics stops the others.
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        drop(self.feed.thread.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let Some(thread) = self.thread.take() else { return };
+        if thread::panicking() {
+            thread.submit(Reducer::abort);
+        }
+        // Nobody else has it but a sink that is handing over a bucket this moment.
+        if let Some(thread) = Arc::into_inner(thread) {
+            thread.join();
+        }
+    }
+}
+
+/// The sink of a pipeline.
+struct Feed {
+    buckets: Mutex<Buckets>,
+    thread: Mutex<Option<Arc<ReducerThread>>>,
+    done: Arc<Queue<Box<Bucket>>>,
+}
+
+/// The buckets of the step in progress that have not left.
+struct Buckets {
+    buckets: Vec<Option<Box<Bucket>>>,
+    /// Where the gradient of each tensor of the model goes.
+    places: Vec<Place>,
+    step: Option<u64>,
+    /// The first bucket that has not left.
+    next: usize,
+}
+
+/// Where a tensor's gradient goes.
+#[derive(Default)]
+struct Place {
+    group: usize,
+    range: Range<usize>,
+    ready: bool,
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Feed")
+    }
+}
+
+impl GradientSink for Feed {
+    fn ready(&self, index: usize, gradient: &[f32]) {
+        self.take(&mut self.lock(), index, gradient);
+    }
+}
+
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a gradient of the step in progress, if it has not come yet, and sends the buckets that are complete.
+    fn take(&self, buckets: &mut Buckets, index: usize, gradient: &[f32]) {
+        if !buckets.fill(index, gradient) {
+            return;
+        }
+        while let Some(bucket) = buckets.next_complete() {
+            let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            let gone = match &*thread {
+                Some(thread) => thread.push(bucket).is_err(),
+                None => true,
+            };
+            if gone {
+                // Who waits for the bucket is told so.
+                self.done.close();
+            }
+        }
+    }
+}
+
+impl Buckets {
+    /// The step in progress, if it is another and some of its buckets have left.
+    fn step_before(&self, step: u64) -> Option<u64> {
+        self.step.filter(|&other| other != step && self.next > 0)
+    }
+
+    fn begin(&mut self, step: u64) {
+        (self.step, self.next) = (Some(step), 0);
+        self.places.iter_mut().for_each(|place| place.ready = false);
+        for bucket in self.buckets.iter_mut().flatten() {
+            (bucket.step, bucket.missing) = (step, bucket.indices.len());
+        }
+    }
+
+    /// Copies a gradient to its bucket, if it belongs to the step in progress and has not come yet.
+    fn fill(&mut self, index: usize, gradient: &[f32]) -> bool {
+        let Some(place) = self.places.get_mut(index).filter(|place| !place.ready) else {
+            return false;
+        };
+        let Some(bucket) = &mut self.buckets[place.group] else { return false };
+        if self.step.is_none() || gradient.len() != place.range.len() {
+            return false;
+        }
+        place.ready = true;
+        for (value, gradient) in bucket.values[place.range.clone()].iter_mut().zip(gradient) {
+            // As in a sum that begins with 0, which leaves no negative zero.
+            *value = 0.0 + gradient;
+        }
+        bucket.missing -= 1;
+        true
+    }
+
+    /// The next bucket, if it is complete.
+    fn next_complete(&mut self) -> Option<Box<Bucket>> {
+        let bucket = self.buckets.get_mut(self.next)?.take_if(|bucket| bucket.missing == 0)?;
+        self.next += 1;
+        Some(bucket)
+    }
+}
+
+impl Job for Bucket {
+    fn run(mut self: Box<Self>, reducer: &mut Reducer) {
+        let start = Instant::now();
+        let bucket = &mut *self;
+        bucket.outcome = match bucket.stopped.load(Ordering::Relaxed) {
+            true => Ok(Err(ExchangeError::ended())),
+            false => catch_unwind(AssertUnwindSafe(|| bucket.average(reducer))),
+        };
+        if self.outcome.is_err() {
+            reducer.abort();
+        }
+        self.report = reducer.report();
+        self.busy = start.elapsed();
+        let done = Arc::clone(&self.done);
+        // Whoever does not wait any more has failed.
+        let _ = done.push(self);
+    }
+}
+
+impl Bucket {
+    fn average(&mut self, reducer: &mut Reducer) -> Result<(), ExchangeError> {
+        if self.group == 0 {
+            reducer.begin(self.step);
+        }
+        reducer.average(self.group, self.step, &mut self.values)?;
+        if self.last {
+            reducer.flush()?;
+        }
+        for (&index, carried) in self.indices.iter().zip(&mut self.carried) {
+            reducer.swap_carried(index, carried);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! Saving what a reducer keeps, and restoring it.
+
+use gradwire::{State, StateError};
+
+use super::Reducer;
+use crate::ExchangeError;
+use crate::state_keys::{self, Entry};
+
+impl Reducer {
+    /// Adds what averages keep, of all tensors, to `state`.
+    pub(crate) fn save_into(&self, state: &mut State) {
+        self.codecs.save(state_keys::PUSH, state);
+    }
+
+    /// Restores what a rank of the same exchange saved.
+    ///
+    /// # Errors
+    /// `State` if it is of another configuration.
+    pub(crate) fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        let slices: Vec<&str> =
+            self.codecs.names().filter(|name| state_keys::is_slice(name)).collect();
+        match slices.is_empty() {
+            true => self.codecs.restore(state_keys::PUSH, state)?,
+            false => {
+                let split = state_keys::split(state, slices.into_iter());
+                self.codecs.restore(state_keys::PUSH, &split)?;
+            }
+        }
+        self.step = None;
+        Ok(())
+    }
+
+    /// Everything a resumed run needs of this rank.
+    pub fn save(&self) -> State {
+        let mut state = State::new();
+        self.save_into(&mut state);
+        state.set_setting("exchange", self.config.exchange.to_string());
+        state.set_number("workers", self.transport.size() as u64);
+        state.set_number("rank", self.transport.rank() as u64);
+        state
+    }
+
+    /// What all ranks [save](Self::save), in rank order, on every rank. All call it at the same time.
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average).
+    pub fn save_all(&mut self) -> Result<Vec<State>, ExchangeError> {
+        let own = self.save().to_bytes()?;
+        let all = self.gather(self.step.unwrap_or_default(), own)?;
+        all.iter().map(|bytes| Ok(State::from_bytes(bytes)?)).collect()
+    }
+
+    /// Restores what an earlier run saved: this rank's own state, or those of all its ranks. With
+    /// another number of ranks, or another exchange, all are needed and [`reshard`](crate::reshard) has the rule.
+    /// States of version 1 are [upgraded](crate::upgrade).
+    ///
+    /// # Errors
+    /// `State` if states are missing or of another model or configuration; nothing has changed then.
+    pub fn load(&mut self, states: &[State]) -> Result<(), ExchangeError> {
+        self.alive()?;
+        let states: Vec<State> =
+            states.iter().map(|state| state_keys::upgrade(state.clone())).collect();
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let first =
+            states.first().ok_or_else(|| ExchangeError::Config("there is no state".into()))?;
+        let workers = first.number("workers")? as usize;
+        let same =
+            workers == size && first.setting("exchange")? == self.config.exchange.to_string();
+        let of = |rank: usize| states.iter().find(|s| s.number("rank").ok() == Some(rank as u64));
+        let state = if let (true, Some(own)) = (same, of(rank)) {
+            own.clone()
+        } else {
+            let all: Option<Vec<State>> = (0..workers).map(|rank| of(rank).cloned()).collect();
+            let all = all.ok_or_else(|| {
+                ExchangeError::Config(format!(
+                    "the state was saved by {workers} ranks with '{}', and is restored by rank {rank} of {size} with \
+                     '{}': that takes the states of all {workers} ranks, and {} came; give them all",
+                    first.setting("exchange").unwrap_or("?"),
+                    self.config.exchange,
+                    states.len(),
+                ))
+            })?;
+            let mut state = state_keys::reshard(&all, rank, size);
+            state_keys::take_kept(&mut state, &all[0], |name| {
+                self.by_name.get(name).is_some_and(|&index| self.codecs.may_have_rounds(index))
+            });
+            state
+        };
+        self.check(&state)?;
+        self.restore(&state)
+    }
+
+    /// Refuses what is kept for tensors that this model does not have.
+    fn check(&self, state: &State) -> Result<(), StateError> {
+        for (text, values) in state.floats_under("") {
+            let Some(entry) = Entry::read(text) else { continue };
+            let Some(&at) = self.by_name.get(entry.name) else {
+                return Err(StateError::Foreign(text.to_owned()));
+            };
+            let whole = self.config.tensors[at].elements();
+            let (fits, expected) = match &entry.range {
+                Some(range) => (range.end <= whole && range.len() == values.len(), range.len()),
+                None => (values.len() == whole, whole),
+            };
+            if !fits && entry.kind != "kept" {
+                let (entry, found) = (text.to_owned(), values.len());
+                return Err(StateError::WrongSize { entry, found, expected });
+            }
+        }
+        Ok(())
+    }
+}

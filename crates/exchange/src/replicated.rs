@@ -1,0 +1,271 @@
+//! The exchanges without servers: gradients are averaged, and every rank runs the optimizer on its replica.
+//!
+//! With overlap the tensors are in groups, in the order in which back-propagation reaches them. A trainer hands gradients
+//! over as they become ready ([`DistributedOptimizer::gradient_sink`]); as soon as a group is complete and those before it
+//! have left, the reducer's thread averages it while the trainer computes the rest. [`DistributedOptimizer::step`]
+//! takes the remaining gradients, waits for the means, and runs the optimizer on each as it comes. All messages go
+//! through that thread, those of the control channel too.
+//!
+//! Every rank averages the same groups in the same order, whether it hands gradients over early or not. Results are
+//! those without overlap to the bit, but for scatter-reduce, which cuts each tensor by itself here. Bytes are the same
+//! but for headers, of which every group has its own.
+//!
+//! After an error parameters may have taken some groups' part of a step and not others'. The thread takes a core: where
+//! all are busy with other ranks, only waiting for the link can be hidden. It holds gradients and means a second time.
+
+use std::sync::Arc;
+
+use gradwire::{State, Tensor};
+
+use crate::codecs::Carried;
+use crate::collectives::scatter_reduce::Cut;
+use crate::control::Control;
+use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
+use crate::report::{timed, worked};
+use crate::{
+    DistributedOptimizer, Exchange, ExchangeError, GradientSink, GroupConfig, OnNonFinite,
+    Optimizer, Reducer, StepInput, StepReport, Transport,
+};
+
+/// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
+/// replica of the model. With overlap, groups of tensors are averaged while others are still being computed.
+pub struct ReplicatedOptimizer {
+    host: Host,
+    optimizer: Box<dyn Optimizer>,
+    tensors: Vec<Tensor>,
+    workers: usize,
+    saved_as: String,
+}
+
+/// Where gradients are averaged.
+enum Host {
+    /// In the caller's thread, the whole model at once.
+    Inline { reducer: Box<Reducer>, values: Vec<f32> },
+    /// In a thread of this rank's own, group by group.
+    Overlapped { pipeline: Pipeline, groups: usize, carried: Vec<Carried> },
+}
+
+impl ReplicatedOptimizer {
+    /// Joins the other ranks, all of which call this at the same time.
+    ///
+    /// # Errors
+    /// `Config` if the configuration cannot work or is not that of the other ranks.
+    pub fn new(
+        mut transport: Box<dyn Transport>,
+        config: &GroupConfig<'_>,
+        optimizer: Box<dyn Optimizer>,
+    ) -> Result<Self, ExchangeError> {
+        config.join(&mut *transport, "")?;
+        let mut reducer = Reducer::of(transport, config, Cut::WholeModel, OnNonFinite::Refuse)?;
+        reducer.add_group((0..config.tensors.len()).collect());
+        let host = Host::Inline { reducer: Box::new(reducer), values: Vec::new() };
+        let saved_as = format!("{} with {} workers", config.exchange, config.workers);
+        Ok(Self::of(host, config, optimizer, saved_as))
+    }
+
+    /// The same with overlap. `groups` has each tensor once, by its index.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new); `Config` also for exchanges other than all-reduce, all-gather and scatter-reduce, where
+    /// only some ranks take part in a step, and for compressors that [need squares](DistributedOptimizer::needs_squares).
+    pub fn overlapped(
+        mut transport: Box<dyn Transport>,
+        config: &GroupConfig<'_>,
+        groups: Vec<Vec<usize>>,
+        optimizer: Box<dyn Optimizer>,
+    ) -> Result<Self, ExchangeError> {
+        check_overlap(config)?;
+        check_groups(&groups, config.tensors.len())?;
+        config.join(&mut *transport, &format!("overlapped in groups {groups:?}\n"))?;
+        let reducer = Reducer::of(transport, config, Cut::EachTensor, OnNonFinite::Refuse)?;
+        let host = Host::Overlapped {
+            pipeline: Pipeline::new(reducer, &groups)?,
+            groups: groups.len(),
+            carried: vec![Carried::default(); config.tensors.len()],
+        };
+        let saved_as = Self::saved_as(config.exchange, config.workers);
+        Ok(Self::of(host, config, optimizer, saved_as))
+    }
+
+    fn of(
+        host: Host,
+        config: &GroupConfig<'_>,
+        optimizer: Box<dyn Optimizer>,
+        saved_as: String,
+    ) -> Self {
+        let tensors = config.tensors.to_vec();
+        Self { host, optimizer, tensors, workers: config.workers, saved_as }
+    }
+
+    /// The exchange that states saved with overlap name: the one without overlap, whose states fit, but for
+    /// scatter-reduce.
+    pub fn saved_as(exchange: Exchange, workers: usize) -> String {
+        let by_tensor = if exchange == Exchange::ScatterReduce { " of each tensor" } else { "" };
+        format!("{exchange}{by_tensor} with {workers} workers")
+    }
+}
+
+/// Refuses what cannot be averaged group by group.
+fn check_overlap(config: &GroupConfig<'_>) -> Result<(), ExchangeError> {
+    let refuse = |reason: &str| Err(ExchangeError::Config(reason.to_owned()));
+    config.validate()?;
+    check_by_groups(config.exchange)?;
+    if !config.shares.everyone() {
+        return refuse(
+            "with overlap groups of tensors are averaged over all ranks; have every rank take part in every \
+             step, or turn overlap off",
+        );
+    }
+    if config.policy.pushes().any(|spec| spec.compressor().keeps_squares()) {
+        return refuse(
+            "a compressor that uses the squares of a gradient's parts needs them whole; turn overlap off, or \
+             take another compressor",
+        );
+    }
+    Ok(())
+}
+
+impl DistributedOptimizer for ReplicatedOptimizer {
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
+        match &self.host {
+            Host::Inline { .. } => None,
+            Host::Overlapped { pipeline, .. } => pipeline.sink(step),
+        }
+    }
+
+    fn step(
+        &mut self,
+        input: StepInput<'_>,
+        parameters: &mut [Vec<f32>],
+    ) -> Result<StepReport, ExchangeError> {
+        input.check(&self.tensors, parameters)?;
+        let Self { host, optimizer, tensors, .. } = self;
+        let mut update = |indices: &mut dyn Iterator<Item = usize>, means: &mut [f32]| {
+            let mut rest = means;
+            for index in indices {
+                let (mean, others) = rest.split_at_mut(tensors[index].elements());
+                rest = others;
+                if let Some(shift) = input.shift {
+                    mean.iter_mut().zip(&shift[index]).for_each(|(mean, shift)| *mean += shift);
+                }
+                optimizer.update(index, input.learning_rate, mean, &mut parameters[index]);
+            }
+        };
+        let mut report;
+        match host {
+            Host::Inline { reducer, values } => {
+                values.clear();
+                input.gradients.iter().for_each(|gradient| values.extend_from_slice(gradient));
+                reducer.begin(input.step);
+                reducer.average_with(0, input.step, values, input.squares)?;
+                report = reducer.report();
+                timed(&mut report.wire, || reducer.flush())?;
+                worked(&mut report.update, || update(&mut (0..tensors.len()), values));
+            }
+            Host::Overlapped { pipeline, groups, carried } => {
+                pipeline.complete(input.step, input.gradients)?;
+                let (mut waited, mut background) = Default::default();
+                let mut updated = std::time::Duration::ZERO;
+                report = StepReport::default();
+                for _ in 0..*groups {
+                    let mut bucket = timed(&mut waited, || pipeline.wait())?;
+                    background += bucket.busy;
+                    report = bucket.report;
+                    worked(&mut updated, || {
+                        let Bucket { indices, values, .. } = &mut *bucket;
+                        update(&mut indices.iter().copied(), values);
+                    });
+                    for (&index, last) in bucket.indices.iter().zip(&mut bucket.carried) {
+                        std::mem::swap(&mut carried[index], last);
+                    }
+                    pipeline.give_back(bucket);
+                }
+                report = StepReport { update: updated, background, waited, ..report };
+            }
+        }
+        Ok(report)
+    }
+
+    fn needs_squares(&self) -> bool {
+        match &self.host {
+            Host::Inline { reducer, .. } => reducer.needs_squares(),
+            Host::Overlapped { .. } => false,
+        }
+    }
+
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.carried(index).positions()
+    }
+
+    fn message_bytes(&self, index: usize) -> usize {
+        self.carried(index).bytes
+    }
+
+    fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
+        match &self.host {
+            Host::Inline { reducer, .. } => reducer.residual(index, show),
+            Host::Overlapped { pipeline, .. } => {
+                let pieces = pipeline.ask(move |reducer| {
+                    let mut pieces = Vec::new();
+                    reducer.residual(index, &mut |piece: &[f32]| pieces.push(piece.to_vec()));
+                    pieces
+                });
+                pieces.unwrap_or_default().iter().for_each(|piece| show(piece));
+            }
+        }
+    }
+
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
+        Ok(None)
+    }
+
+    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+        match &self.host {
+            Host::Inline { reducer, .. } => reducer.save_into(state),
+            Host::Overlapped { pipeline, .. } => {
+                let saved = pipeline.ask(|reducer| {
+                    let mut state = State::new();
+                    reducer.save_into(&mut state);
+                    state
+                })?;
+                state.merge("", saved);
+            }
+        }
+        state.set_setting("exchange", self.saved_as.clone());
+        self.optimizer.save("optimizer/", state);
+        Ok(())
+    }
+
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        state.expect_setting("exchange", &self.saved_as)?;
+        match &mut self.host {
+            Host::Inline { reducer, .. } => reducer.restore(state)?,
+            Host::Overlapped { pipeline, .. } => {
+                let state = state.clone();
+                pipeline.ask(move |reducer| reducer.restore(&state))??;
+            }
+        }
+        Ok(self.optimizer.restore("optimizer/", state)?)
+    }
+
+    fn control(&mut self) -> Control<'_> {
+        match &mut self.host {
+            Host::Inline { reducer, .. } => Control::new(&mut **reducer, self.workers, true),
+            Host::Overlapped { pipeline, .. } => Control::new(pipeline, self.workers, true),
+        }
+    }
+}
+
+impl ReplicatedOptimizer {
+    /// What this rank's last messages carried of a tensor.
+    fn carried(&self, index: usize) -> &Carried {
+        match &self.host {
+            Host::Inline { reducer, .. } => reducer.carried(index),
+            Host::Overlapped { carried, .. } => &carried[index],
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The role of a rank in a run, over any transport.
+
+use crate::{
+    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Optimizer, ReplicatedOptimizer,
+    Server, Transport, Worker,
+};
+
+/// What a rank is in a run: one of the workers, or one of the servers, whose ranks come after the workers'.
+pub enum Role {
+    /// Computes gradients, and steps.
+    Worker(Box<dyn DistributedOptimizer>),
+    /// [Serves](Server::run) until every worker has left.
+    Server(Box<Server>),
+}
+
+impl Role {
+    /// Joins the other ranks, all of which call this at the same time, each with its own end of the
+    /// transport. `optimizer` is called if this rank runs one: a worker of an exchange without servers, or
+    /// a server.
+    ///
+    /// # Errors
+    /// `Config` if the configuration cannot work or is not that of the other ranks; those of the transport.
+    pub fn join(
+        transport: Box<dyn Transport>,
+        config: &GroupConfig<'_>,
+        optimizer: impl FnOnce() -> Box<dyn Optimizer>,
+    ) -> Result<Self, ExchangeError> {
+        let serves = transport.rank() >= config.workers;
+        Ok(match config.exchange {
+            Exchange::ParameterServer { .. } if serves => {
+                Self::Server(Box::new(Server::new(transport, config, optimizer())?))
+            }
+            Exchange::ParameterServer { .. } => {
+                Self::Worker(Box::new(Worker::new(transport, config)?))
+            }
+            _ => Self::Worker(Box::new(ReplicatedOptimizer::new(transport, config, optimizer())?)),
+        })
+    }
+}

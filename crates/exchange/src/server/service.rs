@@ -1,0 +1,422 @@
+//! A server: its requests, and the bulk-synchronous mode.
+
+mod asynchronous;
+
+use std::time::{Duration, Instant};
+
+use gradwire::{Floats, State};
+
+use super::slot::{Outcome, Slot};
+use super::staleness::Staleness;
+use super::{assign, unexpected};
+use crate::codecs::Codecs;
+use crate::report::worked;
+use crate::transport::or_abort;
+use crate::{
+    Exchange, ExchangeError, GroupConfig, Header, Operation, Optimizer, Participation, Phase,
+    Traffic, Transport,
+};
+
+/// A server: holds some of the tensors, and serves until every worker has left.
+pub struct Server {
+    transport: Box<dyn Transport>,
+    optimizer: Box<dyn Optimizer>,
+    slots: Vec<Slot>,
+    /// Of each tensor of the model, its slot here.
+    slot_of: Vec<Option<usize>>,
+    workers: usize,
+    /// Workers whose pushes a step goes on without.
+    backups: usize,
+    /// Pushes that complete the step in progress.
+    needed: usize,
+    shares: Participation,
+    /// Of each worker, its part in the mean of the step in progress; 0 for those who are absent.
+    parts: Vec<f32>,
+    /// Workers that have not left.
+    present: Vec<usize>,
+    /// The latest step that a worker has begun, and its learning rate.
+    begun: Option<(u64, f32)>,
+    barrier: Option<Barrier>,
+    /// In an asynchronous server.
+    staleness: Option<Staleness>,
+    pushes: Codecs,
+    pulls: Codecs,
+    mean: Vec<f32>,
+    delta: Vec<f32>,
+    message: Vec<u8>,
+    report: ServerReport,
+}
+
+/// What a server did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ServerReport {
+    /// Tensor updates: steps times tensors held.
+    pub updates: u64,
+    /// Pushes that came after their step was done, and were dropped.
+    pub late: u64,
+    /// Time spent encoding model deltas.
+    pub compress: Duration,
+    /// Time spent decoding gradients.
+    pub decompress: Duration,
+    /// Time spent in the optimizer.
+    pub update: Duration,
+    /// Bytes sent and received, headers, handshake and checkpoints included.
+    pub traffic: Traffic,
+}
+
+/// A request that is answered once every worker has made it: a barrier between two steps.
+struct Barrier {
+    phase: Phase,
+    step: u64,
+    since: Instant,
+    arrived: Vec<bool>,
+    /// What worker 0 sent along.
+    payload: Vec<u8>,
+}
+
+impl Server {
+    /// Joins the other ranks, all of which make their ends at the same time. The optimizer will
+    /// see only the tensors that this server holds.
+    ///
+    /// # Errors
+    /// `Config` if the setup cannot work or is not that of the other ranks.
+    pub fn new(
+        mut transport: Box<dyn Transport>,
+        setup: &GroupConfig<'_>,
+        optimizer: Box<dyn Optimizer>,
+    ) -> Result<Self, ExchangeError> {
+        setup.join(&mut *transport, "")?;
+        let Exchange::ParameterServer { servers, backups, synchronization } = setup.exchange else {
+            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.exchange)));
+        };
+        let (rank, workers) = (transport.rank(), setup.workers);
+        let mut slots = Vec::new();
+        let mut slot_of = vec![None; setup.tensors.len()];
+        for (index, home) in assign(setup.tensors, servers).into_iter().enumerate() {
+            if home + workers == rank {
+                let (tensor, initial) = (&setup.tensors[index], &setup.initial[index]);
+                slot_of[index] = Some(slots.len());
+                slots.push(Slot::new(index, tensor.clone(), initial.clone(), workers));
+            }
+        }
+        let staleness =
+            synchronization.bound().map(|bound| Staleness::new(bound, setup, rank, &slots));
+        Ok(Self {
+            transport,
+            optimizer,
+            slots,
+            slot_of,
+            workers,
+            backups,
+            needed: workers - backups,
+            shares: setup.shares.clone(),
+            parts: vec![1.0; workers],
+            present: (0..workers).collect(),
+            begun: None,
+            barrier: None,
+            staleness,
+            pushes: Codecs::of_pushes(setup, rank),
+            pulls: Codecs::of_pulls(setup, rank),
+            mean: Vec::new(),
+            delta: Vec::new(),
+            message: Vec::new(),
+            report: ServerReport::default(),
+        })
+    }
+
+    /// Serves until every worker has left.
+    ///
+    /// # Errors
+    /// `PeerLost` if a worker leaves that is still needed, `Deadline` naming the worker whose push
+    /// is missing; malformed messages and state. The other ranks are told to stop.
+    pub fn run(mut self) -> Result<ServerReport, ExchangeError> {
+        let served = self.serve();
+        or_abort(&mut *self.transport, served)?;
+        self.report.traffic = self.transport.traffic();
+        Ok(self.report)
+    }
+
+    fn serve(&mut self) -> Result<(), ExchangeError> {
+        let mut buffer = Vec::new();
+        let mut gone = None;
+        while !self.present.is_empty() {
+            let step = self.begun.map_or(0, |(step, _)| step);
+            let waiting = Operation::whole(Phase::Push, step);
+            let until = self.overdue().unwrap_or_else(Instant::now) + self.transport.deadline();
+            match self.transport.recv_any(&self.present, waiting, until, &mut buffer) {
+                Ok((worker, header)) => self.handle(worker, header, &mut buffer)?,
+                Err(ExchangeError::PeerLost { peer, .. }) if self.present.contains(&peer) => {
+                    self.present.retain(|&worker| worker != peer);
+                    gone.get_or_insert(peer);
+                }
+                // With nothing in progress the workers are busy with something else.
+                Err(ExchangeError::Deadline { .. }) if self.overdue().is_none() => {}
+                Err(error) => return Err(self.blame(error)),
+            }
+            if let Some(peer) = gone {
+                self.expect_no_more_of(peer)?;
+            }
+        }
+        self.expect_as_many_of_all()
+    }
+
+    /// Since when something has been in progress, if anything is.
+    fn overdue(&self) -> Option<Instant> {
+        let barrier = self.barrier.as_ref().map(|barrier| barrier.since);
+        let held = self.staleness.as_ref().and_then(Staleness::overdue).map(|(since, ..)| since);
+        self.slots.iter().filter_map(Slot::since).chain(barrier).chain(held).min()
+    }
+
+    /// A missed deadline is that of the worker whose message is missing.
+    fn blame(&self, error: ExchangeError) -> ExchangeError {
+        let ExchangeError::Deadline { .. } = error else { return error };
+        let deadline = self.transport.deadline();
+        let step = self.begun.map_or(0, |(step, _)| step);
+        if let Some((peer, operation)) = self.keeps_waiting() {
+            return ExchangeError::Deadline { peer, operation, deadline };
+        }
+        let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
+        let oldest = oldest.min_by_key(|slot| slot.since());
+        let (missing, operation) = match (oldest, &self.barrier) {
+            (Some(slot), _) => {
+                let name = slot.tensor.name();
+                (slot.missing(&self.parts), Operation::tensor(Phase::Push, slot.index, name, step))
+            }
+            (None, Some(barrier)) => {
+                let missing = barrier.arrived.iter().position(|arrived| !arrived);
+                (missing, Operation::whole(barrier.phase, barrier.step))
+            }
+            (None, None) => return error,
+        };
+        ExchangeError::Deadline {
+            peer: missing.unwrap_or(0),
+            operation: operation.to_string(),
+            deadline,
+        }
+    }
+
+    fn expect_no_more_of(&self, peer: usize) -> Result<(), ExchangeError> {
+        let awaited: Vec<usize> =
+            self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
+        let step = self.begun.map_or(0, |(step, _)| step);
+        self.expect_nobody_gone()?;
+        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
+        let operation = match (stuck, &self.barrier) {
+            (Some(slot), _) => Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step),
+            (None, Some(barrier)) => Operation::whole(barrier.phase, barrier.step),
+            (None, None) => return Ok(()),
+        };
+        Err(ExchangeError::PeerLost { peer, operation: operation.to_string() })
+    }
+
+    fn handle(
+        &mut self,
+        worker: usize,
+        header: Header,
+        payload: &mut Vec<u8>,
+    ) -> Result<(), ExchangeError> {
+        match header.phase {
+            Phase::Begin => self.begin(worker, header, payload),
+            Phase::Push => self.push(worker, header, payload),
+            Phase::Model => self.send_model(worker, header),
+            Phase::Save | Phase::Restore => self.arrive(worker, header, payload),
+            _ => Err(self.refuse(worker, header)),
+        }
+    }
+
+    fn refuse(&self, worker: usize, header: Header) -> ExchangeError {
+        let step = self.begun.map_or(0, |(step, _)| step);
+        unexpected(worker, Operation::whole(Phase::Push, step), header)
+    }
+
+    /// Notes a step and its learning rate; the first worker to begin it says which.
+    fn begin(
+        &mut self,
+        worker: usize,
+        header: Header,
+        payload: &[u8],
+    ) -> Result<(), ExchangeError> {
+        let Some((step, rate)) = decode_begin(payload) else {
+            return Err(self.refuse(worker, header));
+        };
+        if let Some(staleness) = &mut self.staleness {
+            staleness.begun[worker] = Some((step, rate));
+        }
+        if self.begun.is_none_or(|(begun, _)| begun < step) {
+            self.begun = Some((step, rate));
+            self.shares.of_round(step, &mut self.parts);
+            self.needed = self.parts.iter().filter(|&&part| part > 0.0).count() - self.backups;
+        }
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        worker: usize,
+        header: Header,
+        payload: &mut Vec<u8>,
+    ) -> Result<(), ExchangeError> {
+        let at = header.tensor.and_then(|index| self.slot_of.get(index).copied().flatten());
+        let (Some(at), Some((step, rate))) = (at, self.begun) else {
+            return Err(self.refuse(worker, header));
+        };
+        if self.staleness.is_some() {
+            return self.apply_push(worker, header, at, payload);
+        }
+        // A worker begins a step only when it has all pulls of the one before, so any step but the
+        // latest is done on every tensor.
+        if header.step != step as u32 {
+            self.report.late += 1;
+            return Ok(());
+        }
+        if self.parts[worker] == 0.0 {
+            return Err(self.refuse(worker, header));
+        }
+        match self.slots[at].push(worker, step, payload, self.needed) {
+            Outcome::Waiting => Ok(()),
+            Outcome::Complete => self.update(at, step, rate),
+            Outcome::Late => {
+                self.report.late += 1;
+                Ok(())
+            }
+            Outcome::Repeated => Err(self.refuse(worker, header)),
+        }
+    }
+
+    /// Averages a tensor's pushes, updates it, and sends its change to all workers.
+    fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<(), ExchangeError> {
+        let Self { slots, pushes, pulls, optimizer, mean, delta, report, parts, .. } = self;
+        let slot = &mut slots[at];
+        // With backup workers the parts of those who came first make up the whole.
+        let whole: f32 = match self.backups {
+            0 => 1.0,
+            _ => slot.accepted().map(|(worker, _)| parts[worker]).sum(),
+        };
+        mean.clear();
+        mean.resize(slot.tensor.elements(), 0.0);
+        pushes.begin(slot.index, step);
+        pulls.begin(slot.index, step);
+        worked(&mut report.decompress, || {
+            slot.accepted().try_for_each(|(worker, push)| {
+                let weight = parts[worker] / whole;
+                pushes.decode_add(&slot.tensor, (step, worker), push, weight, mean)
+            })?;
+            pushes.aggregate(&slot.tensor, mean);
+            Ok::<(), gradwire::Error>(())
+        })?;
+        delta.clear();
+        delta.extend_from_slice(&slot.parameters);
+        worked(&mut report.update, || {
+            optimizer.update(slot.index, rate, mean, &mut slot.parameters);
+        });
+        worked(&mut report.compress, || {
+            for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
+                *delta = new - *delta;
+            }
+            let change = Floats::F32(delta).into();
+            pulls.encode((slot.index, 0), &slot.tensor, step, change, &mut self.message)
+        })?;
+        slot.finish(step);
+        report.updates += 1;
+        let pull = Operation::tensor(Phase::Pull, slot.index, slot.tensor.name(), step);
+        // Whether a worker that has left is missed is seen where its pushes are.
+        self.present.iter().try_for_each(|&to| match self.transport.send(to, pull, &self.message) {
+            Err(ExchangeError::PeerLost { peer, .. }) if peer == to => Ok(()),
+            other => other,
+        })
+    }
+
+    /// Answers with the parameters of this server's tensors, in order, as little-endian `f32`.
+    fn send_model(&mut self, worker: usize, header: Header) -> Result<(), ExchangeError> {
+        self.message.clear();
+        for value in self.slots.iter().flat_map(|slot| &slot.parameters) {
+            self.message.extend_from_slice(&value.to_le_bytes());
+        }
+        let operation = Operation::whole(Phase::Model, u64::from(header.step));
+        self.transport.send(worker, operation, &self.message)
+    }
+
+    fn arrive(
+        &mut self,
+        worker: usize,
+        header: Header,
+        payload: &mut Vec<u8>,
+    ) -> Result<(), ExchangeError> {
+        let workers = self.workers;
+        let barrier = self.barrier.get_or_insert_with(|| Barrier {
+            phase: header.phase,
+            step: u64::from(header.step),
+            since: Instant::now(),
+            arrived: vec![false; workers],
+            payload: Vec::new(),
+        });
+        let same = barrier.phase == header.phase && barrier.step == u64::from(header.step);
+        if !same || barrier.arrived[worker] {
+            return Err(self.refuse(worker, header));
+        }
+        barrier.arrived[worker] = true;
+        if worker == 0 {
+            std::mem::swap(&mut barrier.payload, payload);
+        }
+        if barrier.arrived.contains(&false) {
+            return Ok(());
+        }
+        let Some(barrier) = self.barrier.take() else { return Ok(()) };
+        let mut answer = Vec::new();
+        if barrier.phase == Phase::Save {
+            answer = self.save().to_bytes()?;
+        } else {
+            self.restore(&State::from_bytes(&barrier.payload)?)?;
+        }
+        let operation = Operation::whole(barrier.phase, barrier.step);
+        self.transport.send(0, operation, &answer)?;
+        (1..workers).try_for_each(|to| self.transport.send(to, operation, &[]))
+    }
+
+    fn save(&self) -> State {
+        let mut state = State::new();
+        for slot in &self.slots {
+            let key = format!("global/{}", slot.tensor.name());
+            state.set_floats(&key, slot.parameters.clone());
+        }
+        match &self.staleness {
+            Some(staleness) => staleness.save(&self.slots, &mut state),
+            None => self.pulls.save("pull/", &mut state),
+        }
+        self.optimizer.save("optimizer/", &mut state);
+        state
+    }
+
+    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        for slot in &mut self.slots {
+            let entry = format!("global/{}", slot.tensor.name());
+            let saved = state.floats(&entry)?;
+            let (found, expected) = (saved.len(), slot.parameters.len());
+            if found != expected {
+                return Err(gradwire::StateError::WrongSize { entry, found, expected }.into());
+            }
+            slot.parameters.copy_from_slice(saved);
+            slot.rewind();
+        }
+        self.begun = None;
+        match &mut self.staleness {
+            Some(staleness) => staleness.restore(&self.slots, state)?,
+            None => self.pulls.restore("pull/", state)?,
+        }
+        Ok(self.optimizer.restore("optimizer/", state)?)
+    }
+}
+
+/// The payload of `Begin`: the step, and the learning rate.
+pub(super) fn encode_begin(step: u64, rate: f32) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&step.to_le_bytes());
+    bytes[8..].copy_from_slice(&rate.to_le_bytes());
+    bytes
+}
+
+fn decode_begin(payload: &[u8]) -> Option<(u64, f32)> {
+    let (step, rate) = payload.split_at_checked(8)?;
+    let step = u64::from_le_bytes(step.try_into().ok()?);
+    Some((step, f32::from_le_bytes(rate.try_into().ok()?)))
+}

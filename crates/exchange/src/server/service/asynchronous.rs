@@ -1,0 +1,93 @@
+//! The asynchronous mode of a server; see [`Staleness`].
+
+use gradwire::Floats;
+
+use super::Server;
+use crate::report::worked;
+use crate::server::staleness::Staleness;
+use crate::{ExchangeError, Header, Operation, Phase};
+
+impl Server {
+    /// Updates a tensor by one worker's push, and answers all who may go on.
+    pub(super) fn apply_push(
+        &mut self,
+        worker: usize,
+        header: Header,
+        at: usize,
+        push: &[u8],
+    ) -> Result<(), ExchangeError> {
+        let refusal = self.refuse(worker, header);
+        let Self { staleness, slots, pushes, optimizer, mean, report, parts, .. } = self;
+        let Some(staleness) = staleness else { return Err(refusal) };
+        let begun = staleness.begun[worker].filter(|(step, _)| *step as u32 == header.step);
+        let Some((step, rate)) = begun.filter(|_| staleness.pushed(at, worker)) else {
+            return Err(refusal);
+        };
+        let slot = &mut slots[at];
+        mean.clear();
+        mean.resize(slot.tensor.elements(), 0.0);
+        worked(&mut report.decompress, || {
+            let weight = parts[worker];
+            pushes.begin(slot.index, step);
+            pushes.decode_add(&slot.tensor, (step, worker), push, weight, mean)
+        })?;
+        worked(&mut report.update, || {
+            optimizer.update(slot.index, rate, mean, &mut slot.parameters);
+        });
+        report.updates += 1;
+        self.answer(at)
+    }
+
+    /// Sends the pulls of a tensor that are due.
+    fn answer(&mut self, at: usize) -> Result<(), ExchangeError> {
+        let Self { staleness, slots, delta, message, report, transport, .. } = self;
+        let (Some(staleness), slot) = (staleness, &slots[at]) else { return Ok(()) };
+        while let Some(to) = staleness.release(at) {
+            let Some((step, _)) = staleness.begun[to] else { continue };
+            worked(&mut report.compress, || {
+                staleness.change(at, to, slot, delta);
+                let pulls = &mut staleness.pulls[to];
+                pulls.begin(slot.index, step);
+                let change = Floats::F32(delta).into();
+                pulls.encode((slot.index, 0), &slot.tensor, step, change, message)
+            })?;
+            let pull = Operation::tensor(Phase::Pull, slot.index, slot.tensor.name(), step);
+            match transport.send(to, pull, message) {
+                Err(ExchangeError::PeerLost { peer, .. }) if peer == to => {}
+                sent => sent?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Who keeps an answer waiting, and the push that is missing.
+    pub(super) fn keeps_waiting(&self) -> Option<(usize, String)> {
+        let (_, at, peer) = self.staleness.as_ref()?.overdue()?;
+        Some((peer, self.push_to(at)))
+    }
+
+    /// Refuses that someone has left for whose push an answer waits.
+    pub(super) fn expect_nobody_gone(&self) -> Result<(), ExchangeError> {
+        match self.staleness.as_ref().and_then(|staleness| staleness.stuck(&self.present)) {
+            Some((at, peer)) => Err(ExchangeError::PeerLost { peer, operation: self.push_to(at) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses that someone has left early, where there is no bound and nobody waited.
+    pub(super) fn expect_as_many_of_all(&self) -> Result<(), ExchangeError> {
+        let step = self.begun.map_or(0, |(step, _)| step);
+        match self.staleness.as_ref().and_then(Staleness::behind) {
+            Some(peer) => Err(ExchangeError::PeerLost {
+                peer,
+                operation: Operation::whole(Phase::Push, step).to_string(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn push_to(&self, at: usize) -> String {
+        let (slot, step) = (&self.slots[at], self.begun.map_or(0, |(step, _)| step));
+        Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step).to_string()
+    }
+}

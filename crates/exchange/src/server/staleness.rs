@@ -1,0 +1,238 @@
+//! Asynchronous workers: without a bound on their staleness, or with one.
+//!
+//! A push is applied at once, alone: the optimizer takes the worker's gradient times its part in the mean, so
+//! that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull of the worker's own,
+//! the change of the tensor since that worker's last pull, compressed with a residual of that worker's.
+//!
+//! With a bound of S steps an answer is held back while the worker has pushed the tensor more than S times more
+//! often than the slowest worker; without a bound it never is. With S = 0 all answers of a step are sent
+//! together, when the last push of it is in, before anything else is looked at: all workers hold the same
+//! bits, those of the bulk-synchronous server but for the order of summation, which is that of
+//! arrival, and for optimizers with state, which see n small gradients in place of their mean.
+//!
+//! Memory: for each worker a copy of the parameters, as they were at its last pull, and a residual. Compression:
+//! one encoding for each worker and tensor in place of one for each tensor.
+
+use std::time::Instant;
+
+use gradwire::{State, StateError};
+
+use crate::codecs::Codecs;
+use crate::{ExchangeError, GroupConfig, server::slot::Slot};
+
+/// What an asynchronous server keeps for each worker, and how far ahead of each other they are.
+pub(super) struct Staleness {
+    /// Steps that a worker may be ahead of the slowest; `None` for any number.
+    bound: Option<u64>,
+    /// Of each worker, its step and the learning rate.
+    pub(super) begun: Vec<Option<(u64, f32)>>,
+    /// What compresses each worker's pulls.
+    pub(super) pulls: Vec<Codecs>,
+    /// Of each slot.
+    clocks: Vec<Clocks>,
+}
+
+/// How far the workers are with one tensor.
+struct Clocks {
+    /// Of each worker, the parameters as they were at its last pull.
+    bases: Vec<Vec<f32>>,
+    /// Of each worker, its pushes so far.
+    pushed: Vec<u64>,
+    /// Of each worker whose answer is due, since when.
+    waiting: Vec<Option<Instant>>,
+}
+
+impl Staleness {
+    pub(super) fn new(
+        bound: Option<u64>,
+        setup: &GroupConfig<'_>,
+        rank: usize,
+        slots: &[Slot],
+    ) -> Self {
+        let workers = setup.workers;
+        let clocks = |slot: &Slot| Clocks {
+            bases: vec![slot.parameters.clone(); workers],
+            pushed: vec![0; workers],
+            waiting: vec![None; workers],
+        };
+        Self {
+            bound,
+            begun: vec![None; workers],
+            pulls: (0..workers).map(|_| Codecs::of_pulls(setup, rank)).collect(),
+            clocks: slots.iter().map(clocks).collect(),
+        }
+    }
+
+    /// Notes a worker's push for a slot; false if the answer to its last one is due still.
+    pub(super) fn pushed(&mut self, slot: usize, worker: usize) -> bool {
+        let clocks = &mut self.clocks[slot];
+        clocks.pushed[worker] += 1;
+        clocks.waiting[worker].replace(Instant::now()).is_none()
+    }
+
+    /// A worker that may be answered for a slot; it waits no more then.
+    pub(super) fn release(&mut self, slot: usize) -> Option<usize> {
+        let clocks = &mut self.clocks[slot];
+        let slowest = clocks.pushed.iter().min().copied().unwrap_or(0);
+        let allowed = |pushes: u64| self.bound.is_none_or(|bound| pushes - slowest <= bound);
+        let worker = (0..clocks.pushed.len())
+            .find(|&worker| clocks.waiting[worker].is_some() && allowed(clocks.pushed[worker]))?;
+        clocks.waiting[worker] = None;
+        Some(worker)
+    }
+
+    /// Leaves the change of a slot since a worker's last pull in `delta`; this is its last pull now.
+    pub(super) fn change(&mut self, at: usize, worker: usize, slot: &Slot, delta: &mut Vec<f32>) {
+        let base = &mut self.clocks[at].bases[worker];
+        delta.clear();
+        delta.extend(slot.parameters.iter().zip(&*base).map(|(new, old)| new - old));
+        base.copy_from_slice(&slot.parameters);
+    }
+
+    /// Since when the answer has been due that waits longest, with its slot and the worker that all wait
+    /// for.
+    pub(super) fn overdue(&self) -> Option<(Instant, usize, usize)> {
+        let since = |(slot, clocks): (usize, &Clocks)| {
+            let first = clocks.waiting.iter().flatten().min().copied();
+            first.map(|since| (since, slot, clocks.slowest()))
+        };
+        self.clocks.iter().enumerate().filter_map(since).min()
+    }
+
+    /// A slot where an answer waits for a worker that has left, and that worker.
+    pub(super) fn stuck(&self, present: &[usize]) -> Option<(usize, usize)> {
+        let mut slots = self.clocks.iter().enumerate();
+        slots.find_map(|(slot, clocks)| {
+            let slowest = clocks.slowest();
+            let due = clocks.waiting.iter().any(Option::is_some);
+            (due && !present.contains(&slowest)).then_some((slot, slowest))
+        })
+    }
+
+    /// A worker that has pushed less often than another.
+    pub(super) fn behind(&self) -> Option<usize> {
+        let uneven = self
+            .clocks
+            .iter()
+            .find(|clocks| clocks.pushed.iter().any(|pushes| *pushes != clocks.pushed[0]));
+        uneven.map(Clocks::slowest)
+    }
+
+    pub(super) fn save(&self, slots: &[Slot], state: &mut State) {
+        for (worker, pulls) in self.pulls.iter().enumerate() {
+            pulls.save(&format!("pull{worker}/"), state);
+            for (slot, clocks) in slots.iter().zip(&self.clocks) {
+                let key = format!("base{worker}/{}", slot.tensor.name());
+                state.set_floats(&key, clocks.bases[worker].clone());
+            }
+        }
+    }
+
+    pub(super) fn restore(&mut self, slots: &[Slot], state: &State) -> Result<(), ExchangeError> {
+        let key = |worker: usize, slot: &Slot| format!("base{worker}/{}", slot.tensor.name());
+        let first = slots.first();
+        let saved = first
+            .map_or(0, |slot| (0..).take_while(|&w| state.floats(&key(w, slot)).is_ok()).count());
+        for (worker, pulls) in self.pulls.iter_mut().enumerate() {
+            // Where there are more workers than before, each starts from one of theirs.
+            let of = worker % saved.max(1);
+            pulls.restore(&format!("pull{of}/"), state)?;
+            for (slot, clocks) in slots.iter().zip(&mut self.clocks) {
+                let entry = key(of, slot);
+                let (saved, base) = (state.floats(&entry)?, &mut clocks.bases[worker]);
+                let (found, expected) = (saved.len(), base.len());
+                if found != expected {
+                    return Err(StateError::WrongSize { entry, found, expected }.into());
+                }
+                base.copy_from_slice(saved);
+            }
+        }
+        for clocks in &mut self.clocks {
+            clocks.pushed.fill(0);
+            clocks.waiting.fill(None);
+        }
+        self.begun.fill(None);
+        Ok(())
+    }
+}
+
+impl Clocks {
+    /// The first of the workers with the fewest pushes.
+    fn slowest(&self) -> usize {
+        (0..self.pushed.len()).min_by_key(|&worker| self.pushed[worker]).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradwire::Tensor;
+
+    use super::*;
+    use crate::{Participation, Policy};
+
+    /// For two workers and a tensor of one element.
+    fn staleness(bound: Option<u64>) -> (Staleness, Slot) {
+        let policy = Policy::new(gradwire::Spec::none());
+        let tensors = [Tensor::new("w", &[1])];
+        let setup = GroupConfig {
+            exchange: "server:mode=async".parse().unwrap(),
+            workers: 2,
+            shares: &Participation::equal(2),
+            policy: &policy,
+            tensors: &tensors,
+            seed: 0,
+            initial: &[vec![1.0]],
+        };
+        let slot = Slot::new(0, tensors[0].clone(), vec![1.0], 2);
+        (Staleness::new(bound, &setup, 2, std::slice::from_ref(&slot)), slot)
+    }
+
+    #[test]
+    fn who_is_too_far_ahead_waits_for_the_slowest() {
+        let (mut staleness, _) = staleness(Some(1));
+        assert!(staleness.pushed(0, 0));
+        assert_eq!((staleness.release(0), staleness.release(0)), (Some(0), None));
+        assert!(staleness.pushed(0, 0));
+        assert_eq!(staleness.release(0), None);
+        assert!(!staleness.pushed(0, 0), "a push before the answer to the last");
+        assert_eq!(staleness.stuck(&[0, 1]), None);
+        assert_eq!(staleness.stuck(&[0]), Some((0, 1)));
+        assert_eq!(staleness.overdue().map(|(_, slot, worker)| (slot, worker)), Some((0, 1)));
+        for _ in 0..2 {
+            assert_eq!(staleness.behind(), Some(1));
+            assert!(staleness.pushed(0, 1));
+            staleness.clocks[0].pushed[0] = 2;
+            let released = [staleness.release(0), staleness.release(0)];
+            assert!(released.contains(&Some(1)), "{released:?}");
+        }
+        assert_eq!((staleness.behind(), staleness.overdue()), (None, None));
+    }
+
+    #[test]
+    fn without_slack_all_are_answered_together_and_without_a_bound_at_once() {
+        let (mut together, _) = staleness(Some(0));
+        assert!(together.pushed(0, 1));
+        assert_eq!(together.release(0), None);
+        assert!(together.pushed(0, 0));
+        assert_eq!([together.release(0), together.release(0)], [Some(0), Some(1)]);
+        let (mut alone, _) = staleness(None);
+        for _ in 0..5 {
+            assert!(alone.pushed(0, 1));
+            assert_eq!(alone.release(0), Some(1));
+        }
+    }
+
+    #[test]
+    fn a_worker_pulls_what_has_changed_since_its_last_pull() {
+        let (mut staleness, mut slot) = staleness(None);
+        let mut delta = Vec::new();
+        slot.parameters[0] = 3.0;
+        staleness.change(0, 0, &slot, &mut delta);
+        assert_eq!(delta, [2.0]);
+        slot.parameters[0] = 2.5;
+        staleness.change(0, 0, &slot, &mut delta);
+        assert_eq!(delta, [-0.5]);
+        staleness.change(0, 1, &slot, &mut delta);
+        assert_eq!(delta, [1.5]);
+    }
+}

@@ -1,0 +1,299 @@
+//! The names under which states are saved: how they are cut into slices and put together, handed on to
+//! another number of ranks, and upgraded from version 1.
+//!
+//! An exchange saves, for every tensor, its compressor as the setting `push/spec/fc.weight`, and the arrays that it keeps:
+//! `push/residual/fc.weight`, and `velocity` and `kept` in place of `residual`. Scatter-reduce has entries of slices,
+//! `fc.weight[0..512]`, and those of the owners' averages under `reduce/`.
+//!
+//! In version 1 a compressor belonged to a part of the policy: `push/spec` to all tensors but those of rules, whose
+//! entries were under `push/rule0/`, in the order of the rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use gradwire::State;
+
+/// Under which keys a rank keeps the state of what it pushes.
+pub(crate) const PUSH: &str = "push/";
+/// Under which keys owners of slices keep the state of their averages.
+pub(crate) const REDUCE: &str = "reduce/";
+
+/// The kinds of arrays.
+const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
+
+/// The key of an array that is kept for a tensor or a slice of one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry<'a> {
+    /// [`PUSH`] or [`REDUCE`].
+    pub(crate) owner: &'a str,
+    /// `residual`, `velocity` or `kept`.
+    pub(crate) kind: &'a str,
+    /// The tensor.
+    pub(crate) name: &'a str,
+    /// The slice of it; `None` for all.
+    pub(crate) range: Option<Range<usize>>,
+}
+
+/// The name of a slice.
+pub(crate) fn slice_name(name: &str, range: &Range<usize>) -> String {
+    format!("{name}[{}..{}]", range.start, range.end)
+}
+
+/// Whether a name is that of a slice.
+pub(crate) fn is_slice(name: &str) -> bool {
+    read_slice(name).is_some()
+}
+
+/// Reads the name of a slice.
+fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
+    let (name, range) = text.strip_suffix(']')?.rsplit_once('[')?;
+    let (start, end) = range.split_once("..")?;
+    Some((name, start.parse().ok()?..end.parse().ok()?))
+}
+
+impl<'a> Entry<'a> {
+    /// Reads an array's key; `None` for what an exchange does not keep.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        let owner = [PUSH, REDUCE].into_iter().find(|owner| text.starts_with(owner))?;
+        let (kind, name) = text[owner.len()..].split_once('/')?;
+        let kind = KINDS.into_iter().find(|known| *known == kind)?;
+        let (name, range) = match read_slice(name) {
+            Some((name, range)) => (name, Some(range)),
+            None => (name, None),
+        };
+        Some(Self { owner, kind, name, range })
+    }
+
+    /// Whether it is what a method keeps for a whole tensor that is pushed.
+    fn is_kept_of_pushes(&self) -> bool {
+        self.kind == "kept" && self.range.is_none() && self.owner == PUSH
+    }
+}
+
+/// The key of a tensor's compressor.
+fn spec_key(owner: &str, name: &str) -> String {
+    format!("{owner}spec/{name}")
+}
+
+/// Gives the slices named what the state has for the whole of their tensors; for other tensors and slices,
+/// what it has.
+pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) -> State {
+    let (mut split, mut replaced) = (state.clone(), BTreeSet::new());
+    for slice in slices {
+        let Some((name, range)) = read_slice(slice) else { continue };
+        let spec = spec_key(PUSH, name);
+        if let Ok(value) = state.setting(&spec) {
+            split.set_setting(&spec_key(PUSH, slice), value);
+            replaced.insert(spec);
+        }
+        for (owner, kind) in [PUSH, REDUCE].into_iter().flat_map(|o| KINDS.map(|kind| (o, kind))) {
+            let key = format!("{owner}{kind}/{name}");
+            let Ok(values) = state.floats(&key) else { continue };
+            if let Some(part) = values.get(range.clone()).filter(|_| kind != "kept") {
+                split.set_floats(&format!("{owner}{kind}/{slice}"), part.to_vec());
+            }
+            replaced.insert(key);
+        }
+    }
+    split.retain(|key| !replaced.contains(key));
+    split
+}
+
+/// What rank `rank` of a run with `workers` ranks starts from, given what all ranks of an earlier run
+/// saved, in rank order.
+///
+/// The rule loses nothing that is still to be sent: the mean of the residuals over the ranks stays what it
+/// was. Rank j takes over the residuals and velocities of the old ranks j, j + `workers`, j + 2·`workers` …,
+/// added up and multiplied by `workers` / `states.len()`; where there are more ranks than before, the new
+/// ones start with none. Slices of scatter-reduce are put together, and an owner's second residual, which
+/// stands for all ranks, is weighted by the old number of ranks. All else (statistics and factors that methods start from,
+/// an optimizer's state, settings) is that of the old rank j modulo `states.len()`.
+///
+/// Holds for equal weights, and where every rank sends for itself: not in a hierarchy. With as many ranks and the same
+/// exchange as before a rank's own state serves better: it is exact.
+///
+/// # Panics
+/// If there are no states.
+pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
+    let mut own = states[rank % states.len()].clone();
+    let specs: BTreeMap<String, String> = states.iter().rev().flat_map(specs_of_whole).collect();
+    let is_spec =
+        |key: &str| [PUSH, REDUCE].iter().any(|owner| key.starts_with(&spec_key(owner, "")));
+    own.retain(|key| {
+        !is_spec(key) && Entry::read(key).is_none_or(|entry| entry.is_kept_of_pushes())
+    });
+    specs.into_iter().for_each(|(key, spec)| own.set_setting(&key, spec));
+    let mut sums = BTreeMap::new();
+    for state in states.iter().skip(rank).step_by(workers) {
+        add_whole(state, states.len() as f32, &mut sums);
+    }
+    let factor = workers as f32 / states.len() as f32;
+    for (key, mut sum) in sums {
+        sum.iter_mut().for_each(|value| *value *= factor);
+        own.set_floats(&key, sum);
+    }
+    own
+}
+
+/// The compressors in a state, those of slices as those of their tensors.
+fn specs_of_whole(state: &State) -> Vec<(String, String)> {
+    let of = |owner: &str| -> Vec<_> {
+        let whole = |name| read_slice(name).map_or(name, |(whole, _)| whole);
+        let specs = state.settings_under(owner);
+        specs.map(|(name, spec)| (spec_key(PUSH, whole(name)), spec.to_owned())).collect()
+    };
+    [of(&spec_key(PUSH, "")), of(&spec_key(REDUCE, ""))].concat()
+}
+
+/// Takes what is kept for these tensors from one state: what methods in rounds start from must be the same on all
+/// ranks, and under other exchanges each rank has its own.
+pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
+    for (key, values) in from.floats_under("") {
+        let is_wanted = |entry: Entry<'_>| entry.is_kept_of_pushes() && wanted(entry.name);
+        if Entry::read(key).is_some_and(is_wanted) {
+            state.set_floats(key, values.to_vec());
+        }
+    }
+}
+
+/// Adds the residuals and velocities of a state to those of whole tensors.
+fn add_whole(state: &State, workers: f32, sums: &mut BTreeMap<String, Vec<f32>>) {
+    for (key, values) in state.floats_under("") {
+        let Some(entry) = Entry::read(key).filter(|entry| entry.kind != "kept") else { continue };
+        let weight = if entry.owner == REDUCE { workers } else { 1.0 };
+        let sum = sums.entry(format!("{PUSH}{}/{}", entry.kind, entry.name)).or_default();
+        let start = entry.range.map_or(0, |range| range.start);
+        if sum.len() < start + values.len() {
+            sum.resize(start + values.len(), 0.0);
+        }
+        for (sum, value) in sum[start..].iter_mut().zip(values) {
+            *sum += weight * value;
+        }
+    }
+}
+
+/// Renames what version 1 of states names by parts of a policy: compressors, residuals, velocities and what methods keep
+/// belong to tensors now. Works under any prefix, such as `worker0/` or `server0/pull/`. States of the latest version
+/// stay as they are.
+pub fn upgrade(mut state: State) -> State {
+    if state.version() != 1 {
+        return state;
+    }
+    let is_spec = |key: &str| key == "spec" || key.ends_with("/spec");
+    let specs: Vec<(String, String)> = state
+        .settings_under("")
+        .filter(|(key, _)| is_spec(key))
+        .map(|(key, spec)| (key.to_owned(), spec.to_owned()))
+        .collect();
+    let mut replaced = BTreeSet::new();
+    let mut arrays = Vec::new();
+    for (key, spec) in specs {
+        let part = &key[..key.len() - "spec".len()];
+        let owner = without_rule(part);
+        for kind in KINDS {
+            let under = format!("{part}{kind}/");
+            for (name, values) in state.floats_under(&under) {
+                let array = (format!("{owner}{kind}/{name}"), values.to_vec());
+                arrays.push((array, (spec_key(owner, name), spec.clone())));
+                replaced.insert(format!("{under}{name}"));
+            }
+        }
+        replaced.insert(format!("{part}phase"));
+        replaced.insert(key);
+    }
+    state.retain(|key| !replaced.contains(key));
+    for ((array, values), (setting, spec)) in arrays {
+        state.set_floats(&array, values);
+        state.set_setting(&setting, spec);
+    }
+    state.mark_upgraded();
+    state
+}
+
+/// `push/` of `push/rule0/`.
+fn without_rule(part: &str) -> &str {
+    let rule = part.trim_end_matches('/').rsplit_once("rule");
+    match rule {
+        Some((owner, number)) if owner.ends_with('/') && number.parse::<usize>().is_ok() => owner,
+        _ => part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_with_their_slices() {
+        let read = |text| Entry::read(text).map(|e| (e.owner, e.kind, e.name, e.range));
+        assert_eq!(read("push/residual/a.b"), Some(("push/", "residual", "a.b", None)));
+        assert_eq!(
+            read("reduce/velocity/w[3..10]"),
+            Some(("reduce/", "velocity", "w", Some(3..10)))
+        );
+        // Names that look like something else.
+        assert_eq!(read("push/kept/x/residual/y"), Some(("push/", "kept", "x/residual/y", None)));
+        assert_eq!(read("push/kept/w[a..b]"), Some(("push/", "kept", "w[a..b]", None)));
+        assert_eq!([read("optimizer/residual/x"), read("push/spec/x")], [None, None]);
+    }
+
+    fn state(entries: &[(&str, &[f32])]) -> State {
+        let mut state = State::new();
+        entries.iter().for_each(|(name, values)| state.set_floats(name, values.to_vec()));
+        state
+    }
+
+    #[test]
+    fn the_mean_of_what_is_to_be_sent_stays() {
+        let old: Vec<State> = [[1.0, 2.0], [3.0, -4.0], [5.0, 6.0]]
+            .iter()
+            .map(|values| state(&[("push/residual/w", values), ("push/kept/w", &[values[0]])]))
+            .collect();
+        for workers in 1..6 {
+            let new: Vec<State> = (0..workers).map(|rank| reshard(&old, rank, workers)).collect();
+            let mut mean = [0.0; 2];
+            for state in &new {
+                for (mean, value) in
+                    mean.iter_mut().zip(state.floats("push/residual/w").unwrap_or(&[0.0; 2]))
+                {
+                    *mean += value / workers as f32;
+                }
+            }
+            assert!((mean[0] - 3.0).abs() < 1e-6 && (mean[1] - 4.0 / 3.0).abs() < 1e-6, "{mean:?}");
+            assert_eq!(
+                new[workers - 1].floats("push/kept/w").unwrap()[0],
+                [1.0, 3.0, 5.0][(workers - 1) % 3]
+            );
+        }
+    }
+
+    #[test]
+    fn slices_are_put_together_with_the_owners_share_for_all() {
+        let old = [
+            state(&[
+                ("push/residual/w[0..2]", &[1.0, 2.0]),
+                ("push/residual/w[2..3]", &[3.0]),
+                ("reduce/residual/w[0..2]", &[10.0, 20.0]),
+            ]),
+            state(&[
+                ("push/residual/w[0..2]", &[5.0, 6.0]),
+                ("push/residual/w[2..3]", &[7.0]),
+                ("reduce/residual/w[2..3]", &[30.0]),
+            ]),
+        ];
+        // Of each element: the mean of both ranks' residuals, and the owner's.
+        let one = reshard(&old, 0, 1);
+        assert_eq!(one.floats("push/residual/w").unwrap(), [3.0 + 10.0, 4.0 + 20.0, 5.0 + 30.0]);
+        assert_eq!(one.floats_under("").count(), 1);
+        let sliced = split(&one, ["w[0..1]", "w[1..3]", "v"].into_iter());
+        assert_eq!(sliced.floats("push/residual/w[1..3]").unwrap(), [24.0, 35.0]);
+        assert_eq!(sliced.floats_under("").count(), 2);
+    }
+
+    #[test]
+    fn rules_have_no_names_of_their_own() {
+        assert_eq!(without_rule("worker0/push/rule12/"), "worker0/push/");
+        assert_eq!(without_rule("push/"), "push/");
+        assert_eq!(without_rule("server0/pull/"), "server0/pull/");
+    }
+}

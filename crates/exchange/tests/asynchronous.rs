@@ -1,0 +1,273 @@
+//! Workers at their own pace, or within some steps of each other.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+use common::{RATE, Run, bits, exchange, gradients};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError};
+
+const SIZES: [usize; 4] = [100, 0, 3, 900];
+const WORKERS: usize = 4;
+
+fn run(name: &str, spec: &str) -> Run {
+    Run::new(exchange(name), WORKERS, &spec.parse().unwrap(), &SIZES)
+}
+
+/// Gradients and parameters whose sums are exact in any order: multiples of 2⁻⁸ below 1.
+fn coarse(tensors: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+    let round = |x: f32| (x * 256.0).round() / 256.0;
+    tensors.into_iter().map(|tensor| tensor.into_iter().map(round).collect()).collect()
+}
+
+/// Steps with coarse gradients; what is left, and bytes sent and received.
+fn steps(
+    run: &Run,
+    rank: usize,
+    exchange: &mut dyn DistributedOptimizer,
+    steps: u64,
+) -> Vec<Vec<f32>> {
+    let mut parameters = run.initial.clone();
+    for step in 0..steps {
+        let gradients = coarse(gradients(&run.tensors, rank, step));
+        exchange
+            .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+            .unwrap();
+    }
+    parameters
+}
+
+#[test]
+fn without_slack_all_hold_what_the_bulk_synchronous_server_makes() {
+    for spec in ["none", "topk:ratio=0.25", "onebit", "randomk:ratio=0.5"] {
+        let ends = ["server", "server:stale=0", "server:servers=2,stale=0"].map(|name| {
+            let mut run = run(name, spec);
+            run.initial = coarse(run.initial);
+            // What is pushed stays exact; what is pulled is compressed, and loses the same.
+            run.policy.push.first = "none".parse().unwrap();
+            run.policy.pull = Some(spec.parse().unwrap());
+            let (ends, servers) = run.workers(|rank, exchange| {
+                let parameters = steps(&run, rank, exchange, 6);
+                exchange.control().check(6, &parameters).unwrap();
+                parameters
+            });
+            servers.unwrap();
+            ends.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+        });
+        let expected = bits(&ends[0][0]);
+        // Of two servers one draws as another rank.
+        let alike = if spec.starts_with("randomk") { &ends[..2] } else { &ends[..] };
+        for end in alike.iter().flatten() {
+            assert!(bits(end) == expected, "{spec}");
+        }
+    }
+}
+
+#[test]
+fn every_gradient_counts_once() {
+    for (name, spec) in [
+        ("server:stale=0", "none"),
+        ("server:stale=2", "none"),
+        ("server:servers=3,mode=async", "none"),
+        ("server:mode=async", "threshold:v=0"),
+    ] {
+        let mut run = run(name, spec);
+        run.initial = coarse(run.initial);
+        let done = Barrier::new(WORKERS);
+        let (ends, servers) = run.workers(|rank, exchange| {
+            steps(&run, rank, exchange, 5);
+            done.wait();
+            let global = if rank == 0 { exchange.global_model().unwrap() } else { None };
+            done.wait();
+            global
+        });
+        let updates: u64 = servers.unwrap().iter().map(|report| report.updates).sum();
+        assert_eq!(updates, 5 * (WORKERS * SIZES.len()) as u64);
+        let mut expected = run.initial.clone();
+        for (rank, step) in (0..WORKERS).flat_map(|rank| (0..5).map(move |step| (rank, step))) {
+            let gradients = coarse(gradients(&run.tensors, rank, step));
+            for (w, g) in expected.iter_mut().flatten().zip(gradients.iter().flatten()) {
+                *w -= RATE / WORKERS as f32 * g;
+            }
+        }
+        let global = ends.into_iter().next().unwrap().unwrap().unwrap();
+        assert!(bits(&global) == bits(&expected), "{name}, {spec}");
+    }
+}
+
+#[test]
+fn what_a_worker_pulls_and_what_is_kept_for_it_are_all_there_was() {
+    // One worker pulls last: nothing changes after, so that its copy and what its pulls left out are
+    // the global model.
+    let run = run("server:mode=async", "topk:ratio=0.1");
+    let (others, last) = (Barrier::new(WORKERS), Mutex::new(None));
+    let (ends, servers) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        for step in 0..4 {
+            if (rank, step) == (1, 3) {
+                others.wait();
+            }
+            let gradients = gradients(&run.tensors, rank, step);
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+                .unwrap();
+        }
+        if rank != 1 {
+            others.wait();
+        }
+        let mut state = gradwire::State::new();
+        exchange.save(&mut state).unwrap();
+        if rank == 1 {
+            *last.lock().unwrap() = Some(parameters);
+        }
+        state
+    });
+    servers.unwrap();
+    let state = ends.into_iter().next().unwrap().unwrap();
+    let copy = last.into_inner().unwrap().unwrap();
+    for (tensor, copy) in run.tensors.iter().zip(&copy) {
+        let global = state.floats(&format!("server0/global/{}", tensor.name())).unwrap();
+        let kept = state.floats(&format!("server0/pull1/residual/{}", tensor.name()));
+        for (at, (global, copy)) in global.iter().zip(copy).enumerate() {
+            let kept = kept.as_ref().map_or(0.0, |kept| kept[at]);
+            assert!((copy + kept - global).abs() < 1e-5, "{}: {at}", tensor.name());
+        }
+    }
+}
+
+#[test]
+fn nobody_is_further_ahead_than_the_bound_and_everybody_may_be_so_far() {
+    const STEPS: u64 = 9;
+    for bound in [0, 1, 3] {
+        let run = run(&format!("server:stale={bound}"), "none");
+        let begun: Vec<_> = (0..WORKERS).map(|_| AtomicU64::new(0)).collect();
+        let ahead = Barrier::new(WORKERS);
+        let (ends, servers) = run.workers(|rank, exchange| {
+            let mut parameters = run.initial.clone();
+            for step in 0..STEPS {
+                // The straggler does nothing until the others have gone as far as they may.
+                if (rank == 2 && step == 0) || (rank != 2 && step == bound) {
+                    ahead.wait();
+                }
+                begun[rank].fetch_add(1, Ordering::SeqCst);
+                let gradients = gradients(&run.tensors, rank, step);
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap();
+                let slowest = begun.iter().map(|steps| steps.load(Ordering::SeqCst)).min();
+                assert!(step < slowest.unwrap() + bound, "{bound}: {step}, {slowest:?}");
+            }
+        });
+        servers.unwrap();
+        ends.into_iter().for_each(|end| end.unwrap());
+    }
+}
+
+#[test]
+fn without_a_bound_nobody_waits_for_a_straggler() {
+    let run = run("server:mode=async", "onebit");
+    let others_done = Barrier::new(WORKERS);
+    let (ends, servers) = run.workers(|rank, exchange| {
+        if rank == 2 {
+            others_done.wait();
+        }
+        steps(&run, rank, exchange, 7);
+        if rank != 2 {
+            others_done.wait();
+        }
+    });
+    servers.unwrap();
+    ends.into_iter().for_each(|end| end.unwrap());
+}
+
+#[test]
+fn a_worker_that_leaves_early_or_says_nothing_is_named() {
+    let named = |error: &ExchangeError| match error {
+        ExchangeError::PeerLost { peer: 1, operation }
+        | ExchangeError::Deadline { peer: 1, operation, .. } => operation.starts_with("push"),
+        _ => false,
+    };
+    for (name, silent) in
+        [("server:stale=1", false), ("server:stale=1", true), ("server:mode=async", false)]
+    {
+        let mut run = run(name, "none");
+        run.options.deadline = Duration::from_secs(2);
+        let all_done = Barrier::new(WORKERS);
+        let (ends, servers) = run.workers(|rank, exchange| {
+            let mut parameters = run.initial.clone();
+            let steps = if rank == 1 { 1 } else { 5 };
+            let result = (0..steps).try_for_each(|step| {
+                let gradients = gradients(&run.tensors, rank, step);
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .map(|_| ())
+            });
+            if silent {
+                all_done.wait();
+            }
+            result
+        });
+        let error = servers.unwrap_err();
+        assert!(named(&error), "{name}: {error}");
+        for (rank, end) in ends.into_iter().enumerate() {
+            match end.unwrap() {
+                Ok(()) => assert!(rank == 1 || name == "server:mode=async", "{name}: {rank}"),
+                Err(error) => assert!(error.to_string().contains("rank 1"), "{name}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_resumed_run_goes_on_where_it_was() {
+    let run = run("server:stale=0", "topk:ratio=0.2");
+    let (ends, servers) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        let mut steps = |exchange: &mut dyn DistributedOptimizer, range: std::ops::Range<u64>| {
+            for step in range {
+                let gradients = coarse(gradients(&run.tensors, rank, step));
+                exchange
+                    .step(
+                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
+                        &mut parameters,
+                    )
+                    .unwrap();
+            }
+            parameters.clone()
+        };
+        let saved = steps(exchange, 0..3);
+        let mut state = gradwire::State::new();
+        exchange.save(&mut state).unwrap();
+        let whole = steps(exchange, 3..6);
+        exchange.restore(&state).unwrap();
+        let mut again = saved;
+        for step in 3..6 {
+            let gradients = coarse(gradients(&run.tensors, rank, step));
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut again)
+                .unwrap();
+        }
+        for (a, b) in whole.iter().flatten().zip(again.iter().flatten()) {
+            assert!((a - b).abs() < 1e-5);
+        }
+    });
+    servers.unwrap();
+    ends.into_iter().for_each(|end| end.unwrap());
+}
+
+#[test]
+fn what_needs_all_at_once_is_refused() {
+    let refused = |run: &Run| run.setup().validate().unwrap_err().to_string();
+    assert!(refused(&run("server:stale=1,backup=1", "none")).contains("backup=0"));
+    let mut votes = run("server:mode=async", "signsgd");
+    votes.policy.pull = Some("none".parse().unwrap());
+    assert!(refused(&votes).contains("votes of 'signsgd'"));
+}

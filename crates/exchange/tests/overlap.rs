@@ -1,0 +1,380 @@
+//! An exchange that begins early: the bits of one that does not, and groups that leave before the rest is known.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{RATE, Run, Sgd, bits, exchange, gradients, specs, suits};
+use gradwire::State;
+use gradwire_exchange::{
+    DistributedOptimizer, ExchangeError, Header, Operation, Participation, Phase,
+    ReplicatedOptimizer, Traffic, Transport, in_process,
+};
+
+const SIZES: [usize; 5] = [300, 3, 0, 20_000, 4500];
+const STEPS: u64 = 4;
+
+/// How ranks hand gradients over.
+type Hands = fn(&dyn gradwire_exchange::GradientSink, usize, &[Vec<f32>]);
+
+fn groups() -> Vec<Vec<usize>> {
+    vec![vec![4], vec![3, 2], vec![0, 1]]
+}
+
+/// What a worker is left with, in bits.
+#[derive(Debug, PartialEq)]
+struct End {
+    parameters: Vec<Vec<u32>>,
+    /// What messages carried last and what they left out.
+    sent: Vec<Vec<u32>>,
+    bytes: usize,
+}
+
+/// What every worker is left with after some steps.
+fn ends(run: &Run, hands: Hands) -> Vec<End> {
+    let (results, _) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        let (mut sent, mut bytes) = (Vec::new(), 0);
+        for step in 0..STEPS {
+            let gradients = gradients(&run.tensors, rank, step);
+            if let Some(early) = exchange.gradient_sink(step) {
+                hands(&*early, rank, &gradients);
+            }
+            exchange
+                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
+                .unwrap();
+            bytes += (0..SIZES.len()).map(|index| exchange.message_bytes(index)).sum::<usize>();
+        }
+        for index in 0..SIZES.len() {
+            sent.push(exchange.sent(index).map_or(vec![u32::MAX], <[u32]>::to_vec));
+            exchange.residual(index, &mut |piece| sent.push(bits(&[piece.to_vec()]).concat()));
+        }
+        exchange.control().check(STEPS, &parameters).unwrap();
+        End { parameters: bits(&parameters), sent, bytes }
+    });
+    results.into_iter().map(Result::unwrap).collect()
+}
+
+/// Nothing; the last two tensors; all, from the last on; all from the first on, on some ranks only.
+const HANDS: [Hands; 4] = [
+    |_, _, _| {},
+    |early, _, gradients| [4, 3].into_iter().for_each(|at| early.ready(at, &gradients[at])),
+    |early, _, gradients| (0..5).rev().for_each(|at| early.ready(at, &gradients[at])),
+    |early, rank, gradients| {
+        (0..5).take(5 * rank).for_each(|at| early.ready(at, &gradients[at]));
+    },
+];
+
+#[test]
+fn ranks_end_as_if_nothing_had_begun_early() {
+    for name in ["all-gather", "all-reduce"] {
+        for spec in specs().into_iter().filter(|spec| suits(name, spec)) {
+            if spec.compressor().keeps_squares() {
+                continue;
+            }
+            let mut run = Run::new(exchange(name), 3, &spec, &SIZES);
+            run.momentum = true;
+            run.shares = Participation::weighted(vec![1.0, 3.0, 2.0]);
+            let plain = ends(&run, HANDS[0]);
+            run.groups = Some(groups());
+            for hands in HANDS {
+                assert!(ends(&run, hands) == plain, "{name}, {spec}");
+            }
+        }
+    }
+}
+
+#[test]
+fn slices_of_each_tensor_do_not_depend_on_who_is_early() {
+    for text in ["none", "3lc", "topk:ratio=0.1"] {
+        let mut run = Run::new(exchange("scatter-reduce"), 3, &text.parse().unwrap(), &SIZES);
+        run.groups = Some(groups());
+        let late = ends(&run, HANDS[0]);
+        assert!(late.iter().all(|end| end.parameters == late[0].parameters), "{text}");
+        for hands in HANDS {
+            assert!(ends(&run, hands) == late, "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_late_twice_or_wrong_is_ignored() {
+    let mut run = Run::new(exchange("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
+    run.groups = Some(groups());
+    let (results, _) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        let gradients = gradients(&run.tensors, rank, 0);
+        let early = exchange.gradient_sink(0).unwrap();
+        early.ready(3, &gradients[4]);
+        early.ready(5, &gradients[4]);
+        early.ready(4, &gradients[4]);
+        early.ready(4, &vec![1.0; 4500]);
+        let report = exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+            .unwrap();
+        early.ready(4, &gradients[4]);
+        assert!(report.background > Duration::ZERO);
+        bits(&parameters)
+    });
+    run.groups = None;
+    let plain = &run.steps(1)[0];
+    for result in results {
+        assert!(result.unwrap() == bits(&plain.parameters));
+    }
+}
+
+#[test]
+fn a_step_of_which_groups_have_left_must_end_before_another() {
+    let mut run = Run::new(exchange("all-gather"), 1, &"none".parse().unwrap(), &SIZES);
+    run.groups = Some(groups());
+    let (results, _) = run.workers(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        let gradients = gradients(&run.tensors, rank, 0);
+        // Nothing has left yet: another step may begin.
+        exchange.gradient_sink(0).unwrap();
+        let early = exchange.gradient_sink(1).unwrap();
+        early.ready(4, &gradients[4]);
+        assert!(exchange.gradient_sink(2).is_none());
+        let error = exchange
+            .step(gradwire_exchange::StepInput::new(2, RATE, &gradients), &mut parameters)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("step 2 while step 1 is in progress"), "{error}");
+        exchange
+            .step(gradwire_exchange::StepInput::new(1, RATE, &gradients), &mut parameters)
+            .unwrap();
+        exchange.gradient_sink(2).unwrap();
+    });
+    results.into_iter().for_each(|result| result.unwrap());
+}
+
+#[test]
+fn what_others_have_saved_does_not_come_back() {
+    for groups in [None, Some(groups())] {
+        let mut run = Run::new(exchange("all-gather"), 1, &"3lc".parse().unwrap(), &SIZES);
+        run.groups = groups;
+        let (results, _) = run.workers(|rank, exchange| {
+            let (mut saved, mut again) = (State::new(), State::new());
+            let gradients = gradients(&run.tensors, rank, 0);
+            exchange
+                .step(
+                    gradwire_exchange::StepInput::new(0, RATE, &gradients),
+                    &mut run.initial.clone(),
+                )
+                .unwrap();
+            exchange.save(&mut saved).unwrap();
+            let own = saved.clone();
+            saved.set_number("a trainer's", 7);
+            saved.set_setting("a trainer's", "own".to_owned());
+            exchange.restore(&saved).unwrap();
+            exchange.save(&mut again).unwrap();
+            assert_eq!(again, own);
+        });
+        results.into_iter().for_each(|result| result.unwrap());
+    }
+}
+
+/// A transport that says when it sends, or breaks then.
+struct Telling {
+    inner: in_process::InProcess,
+    breaks: bool,
+    sends: mpsc::Sender<(Phase, usize)>,
+    flushes: Arc<AtomicUsize>,
+}
+
+impl Transport for Telling {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn deadline(&self) -> Duration {
+        self.inner.deadline()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.inner.traffic()
+    }
+
+    fn send(
+        &mut self,
+        to: usize,
+        operation: Operation<'_>,
+        payload: &[u8],
+    ) -> Result<(), ExchangeError> {
+        assert!(!self.breaks || operation.phase != Phase::Gather, "the thread dies");
+        let _ = self.sends.send((operation.phase, payload.len()));
+        self.inner.send(to, operation, payload)
+    }
+
+    fn recv_any(
+        &mut self,
+        from: &[usize],
+        during: Operation<'_>,
+        until: Instant,
+        into: &mut Vec<u8>,
+    ) -> Result<(usize, Header), ExchangeError> {
+        self.inner.recv_any(from, during, until, into)
+    }
+
+    fn flush(&mut self) -> Result<(), ExchangeError> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.inner.flush()
+    }
+
+    fn abort(&mut self, culprit: usize) {
+        self.inner.abort(culprit);
+    }
+}
+
+#[test]
+fn a_group_leaves_as_soon_as_it_is_complete() {
+    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let work = |transport: in_process::InProcess| {
+        let rank = transport.rank();
+        let (sends, sent) = mpsc::channel();
+        let flushes = Arc::new(AtomicUsize::new(0));
+        let flushed = Arc::clone(&flushes);
+        let transport = Box::new(Telling { inner: transport, breaks: false, sends, flushes });
+        let mut exchange =
+            ReplicatedOptimizer::overlapped(transport, &run.setup(), groups(), Box::new(Sgd))
+                .unwrap();
+        let (mut parameters, gradients) = (run.initial.clone(), gradients(&run.tensors, rank, 0));
+        // Waits until a message of a group has left; this long only if none ever does.
+        let left = || loop {
+            match sent.recv_timeout(Duration::from_secs(60)).expect("a group leaves early") {
+                (Phase::Gather, bytes) => return bytes,
+                _ => continue,
+            }
+        };
+        let early = exchange.gradient_sink(0).unwrap();
+        // Complete, but behind one that is not.
+        early.ready(0, &gradients[0]);
+        early.ready(1, &gradients[1]);
+        early.ready(4, &gradients[4]);
+        let first = left();
+        early.ready(2, &gradients[2]);
+        early.ready(3, &gradients[3]);
+        let others = [left(), left()];
+        order.lock().unwrap().push([first, others[0], others[1]]);
+        exchange
+            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
+            .unwrap();
+        // Once, behind the last group, for an engine that sends only while it is called.
+        assert_eq!(flushed.load(Ordering::Relaxed), 1);
+        assert!(sent.try_iter().all(|(phase, _)| phase != Phase::Gather));
+    };
+    thread::scope(|scope| {
+        for transport in in_process::connect(2, in_process::Options::default()) {
+            let work = &work;
+            scope.spawn(move || work(transport));
+        }
+    });
+    // Messages of 4 bytes an element, and their lengths.
+    let bytes = [4500, 20_000, 303].map(|elements| 4 * elements);
+    let order = order.lock().unwrap();
+    assert_eq!(order.len(), 2);
+    for found in order.iter() {
+        let near = |(found, bytes): (&usize, usize)| (bytes..bytes + 10).contains(found);
+        assert!(found.iter().zip(bytes).all(near), "{found:?}");
+    }
+}
+
+#[test]
+fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
+    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    thread::scope(|scope| {
+        for inner in in_process::connect(2, in_process::Options::default()) {
+            let run = &run;
+            scope.spawn(move || {
+                let rank = inner.rank();
+                let (sends, flushes) = (mpsc::channel().0, Arc::default());
+                let transport = Telling { inner, breaks: rank == 0, sends, flushes };
+                let transport = Box::new(transport);
+                let mut exchange = ReplicatedOptimizer::overlapped(
+                    transport,
+                    &run.setup(),
+                    groups(),
+                    Box::new(Sgd),
+                )
+                .unwrap();
+                let gradients = gradients(&run.tensors, rank, 0);
+                let step = || {
+                    exchange.step(
+                        gradwire_exchange::StepInput::new(0, RATE, &gradients),
+                        &mut run.initial.clone(),
+                    )
+                };
+                let result = catch_unwind(AssertUnwindSafe(step));
+                match result {
+                    Err(panic) => {
+                        assert_eq!((rank, *panic.downcast().unwrap()), (0, "the thread dies"))
+                    }
+                    Ok(result) => {
+                        let error = result.unwrap_err();
+                        let lost = matches!(error, ExchangeError::PeerLost { peer: 0, .. });
+                        assert!(lost && rank == 1, "{rank}: {error}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Why rank 0 of a run of one cannot be made.
+fn refusal(name: &str, spec: &str, change: impl Fn(&mut Run, &mut Vec<Vec<usize>>)) -> String {
+    let mut run = Run::new(exchange(name), 1, &spec.parse().unwrap(), &SIZES);
+    let mut groups = groups();
+    change(&mut run, &mut groups);
+    let transport = in_process::connect(1, in_process::Options::default()).remove(0);
+    let made =
+        ReplicatedOptimizer::overlapped(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
+    made.err().expect("refused").to_string()
+}
+
+#[test]
+fn what_does_not_go_group_by_group_is_refused() {
+    for (name, spec) in [("hierarchical", "none"), ("sparse-all-reduce", "topk")] {
+        let message = refusal(name, spec, |_, _| {});
+        assert!(message.contains(name) && message.contains("scatter-reduce"), "{message}");
+    }
+    assert!(refusal("all-gather", "variance", |_, _| {}).contains("needs them whole"));
+    let message = refusal("all-gather", "none", |run, _| {
+        run.shares = Participation::equal(1).with_participants(1, 0.5, 0);
+    });
+    assert!(message.contains("every rank take part"), "{message}");
+    let message = refusal("all-gather", "none", |_, groups| drop(groups.pop()));
+    assert!(message.contains("the model's 5 once"), "{message}");
+}
+
+#[test]
+fn ranks_with_other_groups_are_told_so() {
+    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    thread::scope(|scope| {
+        for transport in in_process::connect(2, in_process::Options::default()) {
+            let run = &run;
+            scope.spawn(move || {
+                let mut groups = groups();
+                if transport.rank() == 1 {
+                    groups.reverse();
+                }
+                let made = ReplicatedOptimizer::overlapped(
+                    Box::new(transport),
+                    &run.setup(),
+                    groups,
+                    Box::new(Sgd),
+                );
+                let error = made.err().expect("refused").to_string();
+                assert!(error.contains("rank 1 was started with overlapped in groups"), "{error}");
+            });
+        }
+    });
+}

@@ -1,0 +1,290 @@
+//! Groups of tensors: averages do not depend on the grouping, and nothing that is still to be sent is lost.
+
+mod common;
+
+use std::thread;
+
+use common::{adds, exchange, gradients, tensors};
+use gradwire::{Spec, State, Tensor};
+use gradwire_exchange::{
+    ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, in_process,
+    reshard,
+};
+
+const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
+
+fn model(name: &str, text: &str) -> ReducerConfig {
+    let mut policy = Policy::new(text.parse::<Spec>().unwrap());
+    (policy.raw_vectors, policy.raw_below) = (false, 10);
+    ReducerConfig {
+        exchange: exchange(name),
+        policy,
+        tensors: tensors(&SIZES),
+        seed: 3,
+        on_non_finite: OnNonFinite::Refuse,
+    }
+}
+
+/// Runs `work` as every rank.
+fn ranks<R: Send>(
+    models: Vec<ReducerConfig>,
+    work: impl Fn(usize, &mut Reducer) -> R + Sync,
+) -> Vec<R> {
+    let transports = in_process::connect(models.len(), in_process::Options::default());
+    thread::scope(|scope| {
+        let ends =
+            transports.into_iter().zip(models).enumerate().map(|(rank, (transport, model))| {
+                let work = &work;
+                scope.spawn(move || {
+                    work(rank, &mut Reducer::new(Box::new(transport), model).unwrap())
+                })
+            });
+        ends.collect::<Vec<_>>().into_iter().map(|end| end.join().unwrap()).collect()
+    })
+}
+
+/// A step in groups of tensors by index: the means of all tensors.
+fn step(buckets: &mut Reducer, groups: &[Vec<usize>], rank: usize, step: u64) -> Vec<Vec<f32>> {
+    let tensors = buckets.tensors().to_vec();
+    let gradients = gradients(&tensors, rank, step);
+    let mut means = vec![Vec::new(); tensors.len()];
+    for members in groups {
+        let names: Vec<_> = members.iter().map(|&at| tensors[at].name()).collect();
+        let group = buckets.form(&names).unwrap();
+        let mut values = members.iter().flat_map(|&at| gradients[at].clone()).collect::<Vec<_>>();
+        assert_eq!(buckets.average(group, step, &mut values).unwrap(), Outcome::Averaged);
+        let mut rest = values.as_slice();
+        for &at in members {
+            let (mean, others) = rest.split_at(tensors[at].elements());
+            (means[at], rest) = (mean.to_vec(), others);
+        }
+    }
+    means
+}
+
+fn bits(means: &[Vec<f32>]) -> Vec<u32> {
+    means.iter().flatten().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn averages_do_not_depend_on_the_groups() {
+    let (one, two) = (vec![vec![0, 1, 2, 3]], vec![vec![3, 1], vec![2, 0]]);
+    for name in ["all-reduce", "all-gather", "scatter-reduce"] {
+        for text in ["none", "fp16:ef=on", "3lc", "topk:ratio=0.05", "dgc", "powersgd", "randomk"] {
+            if name == "all-reduce" && !adds(&text.parse::<Spec>().unwrap()) {
+                continue;
+            }
+            let run = |switch: u64| {
+                ranks(vec![model(name, text); 3], |rank, buckets| {
+                    (0..6)
+                        .map(|at| step(buckets, if at < switch { &one } else { &two }, rank, at))
+                        .map(|means| bits(&means))
+                        .collect::<Vec<_>>()
+                })
+            };
+            let same = run(6);
+            assert!(same.iter().all(|means| *means == same[0]), "{name}, {text}: ranks differ");
+            // Grouped anew after two steps: residuals follow their tensors.
+            assert!(run(2) == same, "{name}, {text}");
+        }
+    }
+}
+
+/// The plain mean over `ranks` of all tensors' gradients, in double precision.
+fn mean(tensors: &[Tensor], ranks: usize, step: u64) -> Vec<f64> {
+    let mut mean = Vec::new();
+    for rank in 0..ranks {
+        let values = gradients(tensors, rank, step).concat();
+        mean.resize(values.len(), 0.0);
+        mean.iter_mut().zip(values).for_each(|(m, v)| *m += f64::from(v) / ranks as f64);
+    }
+    mean
+}
+
+#[test]
+fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
+    let tensors = tensors(&SIZES);
+    let groups = vec![vec![2, 0], vec![1, 3]];
+    for (before, after) in [
+        (("all-gather", 3), ("all-gather", 2)),
+        (("all-gather", 2), ("all-gather", 4)),
+        (("scatter-reduce", 3), ("scatter-reduce", 2)),
+        (("scatter-reduce", 2), ("all-gather", 3)),
+        (("all-gather", 4), ("scatter-reduce", 4)),
+    ] {
+        let run = |(name, n): (&str, usize), steps: std::ops::Range<u64>, states: &[State]| {
+            let mut ends = ranks(vec![model(name, "topk:ratio=0.02"); n], |rank, buckets| {
+                if !states.is_empty() {
+                    buckets.load(states).unwrap();
+                }
+                let means: Vec<_> =
+                    steps.clone().map(|at| step(buckets, &groups, rank, at).concat()).collect();
+                (means, buckets.save_all().unwrap())
+            });
+            ends.pop().unwrap()
+        };
+        let (first, states) = run(before, 0..4, &[]);
+        let (second, last) = run(after, 4..7, &states);
+        let left = reshard(&last, 0, 1);
+        let mut start = 0;
+        for tensor in &tensors {
+            let residual = left.floats(&format!("push/residual/{}", tensor.name()));
+            for at in 0..tensor.elements() {
+                let sum = |steps: &[Vec<f32>]| -> f64 {
+                    steps.iter().map(|means| f64::from(means[start + at])).sum()
+                };
+                let arrived = sum(&first) + sum(&second);
+                let left = residual.as_ref().map_or(0.0, |values| f64::from(values[at]));
+                let owed: f64 = (0..7)
+                    .map(|s| {
+                        mean(&tensors[..], if s < 4 { before.1 } else { after.1 }, s)[start + at]
+                    })
+                    .take(if at % 500 == 0 { 7 } else { 0 })
+                    .sum();
+                if at % 500 == 0 {
+                    assert!((arrived + left - owed).abs() < 1e-4, "{before:?}, {after:?}, {at}");
+                }
+            }
+            start += tensor.elements();
+        }
+    }
+}
+
+#[test]
+fn ranks_that_had_a_basis_each_have_one_together_when_they_reduce() {
+    let text = "gradiveq:slice=8,keep=2,refresh=50";
+    let groups = [vec![2, 0], vec![1, 3]];
+    let mut ends = ranks(vec![model("all-gather", text); 3], |rank, buckets| {
+        (0..3).for_each(|at| drop(step(buckets, &groups, rank, at)));
+        buckets.save_all().unwrap()
+    });
+    let states = ends.pop().unwrap();
+    let after = ranks(vec![model("all-reduce", text); 3], |rank, buckets| {
+        buckets.load(&states).unwrap();
+        (3..5).map(|at| bits(&step(buckets, &groups, rank, at))).collect::<Vec<_>>()
+    });
+    assert!(after.iter().all(|means| *means == after[0]), "ranks differ");
+}
+
+#[test]
+fn a_resumed_rank_goes_on_bit_for_bit() {
+    for name in ["all-gather", "scatter-reduce"] {
+        let groups = [vec![2, 0], vec![1, 3]];
+        let whole = ranks(vec![model(name, "3lc"); 2], |rank, buckets| {
+            (0..6).map(|at| bits(&step(buckets, &groups, rank, at))).collect::<Vec<_>>()
+        });
+        let half = ranks(vec![model(name, "3lc"); 2], |rank, buckets| {
+            (0..3).for_each(|at| drop(step(buckets, &groups, rank, at)));
+            buckets.save()
+        });
+        let resumed = ranks(vec![model(name, "3lc"); 2], |rank, buckets| {
+            buckets.load(&half[rank..=rank]).unwrap();
+            (3..6).map(|at| bits(&step(buckets, &[vec![0, 1, 2, 3]], rank, at))).collect::<Vec<_>>()
+        });
+        assert!(resumed[0] == whole[0][3..] && resumed[1] == whole[1][3..], "{name}");
+    }
+}
+
+#[test]
+fn a_step_with_nan_is_taken_back_on_all_ranks() {
+    for name in ["all-gather", "scatter-reduce"] {
+        let mut skipping = model(name, "topk:ratio=0.1");
+        skipping.on_non_finite = OnNonFinite::Skip;
+        let ends = ranks(vec![skipping; 2], |rank, buckets| {
+            let tensors = buckets.tensors().to_vec();
+            let names: Vec<_> = tensors.iter().map(Tensor::name).collect();
+            let groups = [buckets.form(&names[..2]).unwrap(), buckets.form(&names[2..]).unwrap()];
+            let mut run = |at: u64, poison: bool| {
+                let mut gradients = gradients(&tensors, rank, at);
+                if poison && rank == 1 {
+                    gradients[2][17] = f32::NAN;
+                }
+                let mut values = [gradients[..2].concat(), gradients[2..].concat()];
+                let outcomes: Vec<_> = groups
+                    .iter()
+                    .zip(&mut values)
+                    .map(|(&group, values)| buckets.average(group, at, values).unwrap())
+                    .collect();
+                (outcomes, values.concat(), buckets.save())
+            };
+            let (_, _, before) = run(0, false);
+            let (outcomes, values, after) = run(1, true);
+            assert_eq!(outcomes, [Outcome::Averaged, Outcome::Skipped]);
+            assert!(values[300..].iter().any(|value| value.is_nan()));
+            assert!(before == after, "{name}: the residuals changed");
+            bits(&[run(2, false).1])
+        });
+        assert!(ends[0] == ends[1]);
+    }
+}
+
+#[test]
+fn errors_name_tensors_ranks_and_both_configurations() {
+    let ends = ranks(vec![model("all-gather", "3lc"); 2], |rank, buckets| {
+        let group = buckets.form(&["t0.weight"]).unwrap();
+        let mut values = vec![0.5; 300];
+        values[7] = if rank == 1 { f32::INFINITY } else { 1.0 };
+        let error = buckets.average(group, 0, &mut values).unwrap_err();
+        let again = buckets.average(group, 1, &mut values).unwrap_err();
+        assert!(again.to_string().contains("has ended"), "{again}");
+        error
+    });
+    assert!(matches!(ends[0], ExchangeError::PeerLost { peer: 1, .. }), "{}", ends[0]);
+    assert!(ends[1].to_string().contains("'t0.weight' has inf at element 7"), "{}", ends[1]);
+
+    let ends =
+        ranks(vec![model("all-gather", "3lc"), model("all-gather", "topk")], |_, buckets| {
+            buckets.form(&["t0.weight"]).unwrap_err().to_string()
+        });
+    assert!(ends.iter().all(|text| text.contains("compressor topk") && text.contains("3lc")));
+
+    let foreign = ranks(vec![model("all-gather", "3lc")], |_, buckets| {
+        let mut state = buckets.save();
+        state.set_floats("push/residual/other", vec![1.0]);
+        let other = buckets.load(&[state]).unwrap_err().to_string();
+        let mut state = buckets.save();
+        state.set_floats("push/residual/t0.weight", vec![1.0]);
+        let short = buckets.load(&[state]).unwrap_err().to_string();
+        let mut state = buckets.save();
+        state.set_number("workers", 3);
+        (other, short, buckets.load(&[state]).unwrap_err().to_string())
+    });
+    let (other, short, alone) = &foreign[0];
+    assert!(other.contains("another model") && short.contains("300 belong"), "{other}, {short}");
+    assert!(alone.contains("states of all 3 ranks"), "{alone}");
+}
+
+#[test]
+fn a_background_thread_averages_in_order() {
+    let threads: Vec<_> = in_process::connect(2, in_process::Options::default())
+        .into_iter()
+        .map(|transport| {
+            thread::spawn(move || {
+                let rank = transport_rank(&transport);
+                let model = model("all-reduce", "none");
+                let buckets = Reducer::new(Box::new(transport), model).unwrap();
+                let background = ReducerThread::new("averages", buckets).unwrap();
+                let (sender, results) = std::sync::mpsc::channel();
+                for at in 0..4u64 {
+                    let sender = sender.clone();
+                    background.submit(move |buckets| {
+                        let group = buckets.form(&["t1.weight"]).unwrap();
+                        let mut values = vec![(at as f32) + rank as f32; 7];
+                        buckets.average(group, at, &mut values).unwrap();
+                        sender.send(values[0]).unwrap();
+                    });
+                }
+                let steps = background.ask(|buckets| buckets.report().traffic.messages_up);
+                assert!(steps.unwrap() > 0);
+                results.into_iter().take(4).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    for thread in threads {
+        assert_eq!(thread.join().unwrap(), [0.5, 1.5, 2.5, 3.5]);
+    }
+}
+
+fn transport_rank(transport: &impl gradwire_exchange::Transport) -> usize {
+    transport.rank()
+}

@@ -1,0 +1,92 @@
+//! A data set, whatever it holds.
+
+use super::{Images, Ratings, Text};
+use crate::TaskKind;
+
+/// A data set: what it holds, and where it comes from.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// The name: that of the folder its files lie in, or `digits`.
+    pub name: String,
+    /// SHA-256, in hexadecimal, over the files read (see [`load`]) or the bytes generated.
+    pub checksum: String,
+    /// The images or the text.
+    pub content: Content,
+}
+
+/// What a data set holds.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// Labelled images.
+    Images(ImageSet),
+    /// A text as a sequence of tokens.
+    Text(Text),
+    /// Which users have taken which items.
+    Ratings(Ratings),
+}
+
+/// Training and test images, of the same shape and classes.
+#[derive(Debug, Clone)]
+pub struct ImageSet {
+    /// The images to learn from.
+    pub train: Images,
+    /// The images to measure on.
+    pub test: Images,
+    /// Mean of each channel over the training images, pixels taken as 0 to 1.
+    pub mean: Vec<f32>,
+    /// Standard deviation of each channel over the training images, pixels taken as 0 to 1; 1 for a
+    /// channel that never varies.
+    pub std: Vec<f32>,
+}
+
+impl ImageSet {
+    /// Images with the moments of the training ones.
+    pub fn new(train: Images, test: Images) -> Self {
+        let (mean, std) = (0..train.channels).map(|channel| moments(&train, channel)).unzip();
+        Self { train, test, mean, std }
+    }
+}
+
+impl Dataset {
+    /// The images, if it holds images.
+    pub fn images(&self) -> Option<&ImageSet> {
+        match &self.content {
+            Content::Images(images) => Some(images),
+            Content::Text(_) | Content::Ratings(_) => None,
+        }
+    }
+
+    /// The text, if it holds text.
+    pub fn text(&self) -> Option<&Text> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            Content::Images(_) | Content::Ratings(_) => None,
+        }
+    }
+
+    /// What models learn from it.
+    pub fn task(&self) -> TaskKind {
+        match &self.content {
+            Content::Images(images) if images.train.is_masked() => TaskKind::Segmentation,
+            Content::Images(_) => TaskKind::Images,
+            Content::Text(_) => TaskKind::Text,
+            Content::Ratings(_) => TaskKind::Ratings,
+        }
+    }
+}
+
+/// Mean and standard deviation of a channel, summed exactly in integers.
+fn moments(images: &Images, channel: usize) -> (f32, f32) {
+    let plane = images.height * images.width;
+    let (mut sum, mut squares) = (0u128, 0u128);
+    for image in images.pixels.chunks_exact(images.channels * plane) {
+        let pixels = &image[channel * plane..][..plane];
+        sum += u128::from(pixels.iter().map(|&x| u64::from(x)).sum::<u64>());
+        squares += u128::from(pixels.iter().map(|&x| u64::from(x) * u64::from(x)).sum::<u64>());
+    }
+    let count = (images.len() * plane) as u128;
+    let mean = sum as f64 / count as f64;
+    let variance = (count * squares - sum * sum) as f64 / (count as f64 * count as f64);
+    let std = if variance > 0.0 { variance.sqrt() / 255.0 } else { 1.0 };
+    ((mean / 255.0) as f32, std as f32)
+}

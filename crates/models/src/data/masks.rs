@@ -1,0 +1,101 @@
+//! Images with masks: in one archive, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, whose white
+//! pixels say which of the image's belong to the second class.
+//!
+//! Images may be of any size; they are made grey and shrunk to [`SIDE`] × [`SIDE`]. A pixel of the mask
+//! is of the second class where at least a quarter of what was shrunk into it is, so that thin cracks
+//! stay. Folders follow one another image by image in turn, each folder's sorted by name; of each, every
+//! fifth image is for testing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use image::imageops::{FilterType, resize};
+use image::{GrayImage, ImageFormat};
+
+use super::{DataError, Images, archive};
+
+/// Rows and columns that images are shrunk to.
+pub(super) const SIDE: usize = 96;
+/// One image in this number of a folder, the last, is for testing.
+const TEST_EACH: usize = 5;
+/// The grey from which on a pixel of a shrunk mask counts.
+const QUARTER: u8 = 64;
+
+/// The two files of an image, as they lie in the archive.
+#[derive(Default)]
+struct Pair {
+    image: Option<Vec<u8>>,
+    mask: Option<Vec<u8>>,
+}
+
+/// Pairs by name, by folder.
+type Folders = BTreeMap<String, BTreeMap<String, Pair>>;
+
+/// Loads images with masks, for training and for testing, from the archive at `path`; `None` if no image in
+/// it has a mask.
+pub(super) fn load_archive(
+    path: &Path,
+    bytes: &[u8],
+) -> Result<Option<(Images, Images)>, DataError> {
+    let folders = unpack(path, bytes)?;
+    if !folders.values().flatten().any(|(_, pair)| pair.image.is_some() && pair.mask.is_some()) {
+        return Ok(None);
+    }
+    let (mut train, mut test) = (empty(), empty());
+    for (turn, name, pair) in in_turn(folders) {
+        let lacks = |file: String| DataError::MissingFile { path: path.to_owned(), file };
+        let image = pair.image.ok_or_else(|| lacks(format!("{name}.jpg")))?;
+        let mask = pair.mask.ok_or_else(|| lacks(format!("{name}.png")))?;
+        let set = if turn % TEST_EACH == TEST_EACH - 1 { &mut test } else { &mut train };
+        let (image, mask) = (
+            shrunk(&path.join(format!("{name}.jpg")), &image, ImageFormat::Jpeg)?,
+            shrunk(&path.join(format!("{name}.png")), &mask, ImageFormat::Png)?,
+        );
+        set.pixels.extend(image.into_raw());
+        set.labels.extend(mask.into_raw().into_iter().map(|grey| u16::from(grey >= QUARTER)));
+    }
+    Ok(Some((train, test)))
+}
+
+fn empty() -> Images {
+    let (pixels, labels) = (Vec::new(), Vec::new());
+    Images { channels: 1, height: SIDE, width: SIDE, classes: 2, pixels, labels }
+}
+
+fn unpack(path: &Path, bytes: &[u8]) -> Result<Folders, DataError> {
+    let mut folders = Folders::new();
+    archive::visit(path, bytes, |entry| {
+        let [within @ .., file] = entry.parts else { return Ok(()) };
+        let Some((stem, extension)) = file.rsplit_once('.') else { return Ok(()) };
+        let is = |known: &str| extension.eq_ignore_ascii_case(known);
+        if entry.folder || stem.is_empty() || !(is("jpg") || is("png")) {
+            return Ok(());
+        }
+        let (folder, is_image) = (within.join("/"), is("jpg"));
+        let name = if folder.is_empty() { stem.to_owned() } else { format!("{folder}/{stem}") };
+        let bytes = entry.bytes()?;
+        let pair = folders.entry(folder).or_default().entry(name).or_default();
+        *(if is_image { &mut pair.image } else { &mut pair.mask }) = Some(bytes);
+        Ok(())
+    })?;
+    Ok(folders)
+}
+
+/// The first image of each folder, then the second of each, and so on, each with its turn.
+fn in_turn(folders: Folders) -> Vec<(usize, String, Pair)> {
+    let mut keyed: Vec<_> = folders
+        .into_values()
+        .flat_map(|pairs| {
+            let pairs = pairs.into_iter().enumerate();
+            pairs.map(|(turn, (name, pair))| (turn, name, pair))
+        })
+        .collect();
+    keyed.sort_by(|(a, one, _), (b, other, _)| (a, one).cmp(&(b, other)));
+    keyed
+}
+
+fn shrunk(path: &Path, bytes: &[u8], format: ImageFormat) -> Result<GrayImage, DataError> {
+    let image = image::load_from_memory_with_format(bytes, format)
+        .map_err(|e| DataError::damaged(path, format!("it cannot be decoded ({e})")))?;
+    Ok(resize(&image.into_luma8(), SIDE as u32, SIDE as u32, FilterType::Triangle))
+}

@@ -1,0 +1,39 @@
+//! Data sets of labelled images, of text and of ratings: standard files in formats that are recognised, and generated
+//! sets of images that need no files.
+//!
+//! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words and plain text
+//!   (folders and text also from one archive), images with masks, and MovieLens' ratings; [`find`] looks for a data set
+//!   by name; [`catalogue`] lists the names.
+//! - [`embedded`] draws distorted digits from a seed, [`frames`] features of thousands of classes.
+//! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the floats a model sees.
+
+mod archive;
+mod augment;
+mod catalogue;
+mod cifar;
+mod dataset;
+mod digits;
+mod error;
+mod files;
+mod folder;
+mod frames;
+mod idx;
+mod images;
+mod load;
+mod masks;
+mod ratings;
+#[cfg(test)]
+pub(crate) mod tests;
+mod text;
+mod zip;
+
+pub use augment::{PADDING, SHIFT, augment, normalise, shift};
+pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};
+pub use dataset::{Content, Dataset, ImageSet};
+pub use digits::{embedded, embedded_sized};
+pub use error::DataError;
+pub use frames::{frames, frames_sized};
+pub use images::Images;
+pub use load::load;
+pub use ratings::{Question, Ratings};
+pub use text::{Text, Unit};

@@ -1,0 +1,56 @@
+//! Why a model cannot be built.
+
+use super::ImageShape;
+use crate::TaskKind;
+
+/// A model that cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// The images are too small for the model's pooling.
+    #[error(
+        "{model} needs images of at least {least}×{least}, these are {shape}; choose another model (mlp takes any size)"
+    )]
+    TooSmall {
+        /// The model.
+        model: &'static str,
+        /// The images.
+        shape: ImageShape,
+        /// The smallest height and width.
+        least: usize,
+    },
+    /// Images that cannot be halved as often as the model needs, or with other than two classes.
+    #[error(
+        "{model} tells two classes of pixels apart in images whose sides are multiples of {sides}, these are {shape} with {} classes; give such images",
+        shape.classes
+    )]
+    Sides {
+        /// The model.
+        model: &'static str,
+        /// The images.
+        shape: ImageShape,
+        /// What the sides must be a multiple of.
+        sides: usize,
+    },
+    /// Images without pixels, or a task without classes.
+    #[error("a model needs images with at least one pixel and two classes, these are {shape} with {} classes", shape.classes)]
+    Empty {
+        /// The images.
+        shape: ImageShape,
+    },
+    /// A model of one kind of data for another.
+    #[error("{model} learns {learns}, not {task}; choose {}", .task.models())]
+    Task {
+        /// The model.
+        model: String,
+        /// What it learns.
+        learns: TaskKind,
+        /// What it should learn.
+        task: TaskKind,
+    },
+    /// A text that is always the same symbol.
+    #[error("a language model needs at least two different symbols, this text has {symbols}")]
+    Vocabulary {
+        /// How many there are.
+        symbols: usize,
+    },
+}

@@ -1,0 +1,29 @@
+//! The shape of images and the number of their classes.
+
+use std::fmt;
+
+/// The shape of a classification task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageShape {
+    /// Channels of an image.
+    pub channels: usize,
+    /// Rows of an image.
+    pub height: usize,
+    /// Columns of an image.
+    pub width: usize,
+    /// Number of classes.
+    pub classes: usize,
+}
+
+impl ImageShape {
+    /// Values in an image.
+    pub fn elements(&self) -> usize {
+        self.channels * self.height * self.width
+    }
+}
+
+impl fmt::Display for ImageShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}×{}×{}", self.height, self.width, self.channels)
+    }
+}

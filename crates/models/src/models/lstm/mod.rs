@@ -1,0 +1,308 @@
+//! Language models: an embedding, two layers of long short-term memory, a softmax over the vocabulary.
+//!
+//! They are those of the paper on sparse binary compression (Sattler et al., arXiv:1805.08768,
+//! section IV.A and supplement C): `wordlstm` with 650 hidden units for words, `charlstm` with 200 for
+//! characters. Both follow TensorFlow's tutorial on the Penn Treebank in its "medium" configuration
+//! (after Zaremba, Sutskever and Vinyals, arXiv:1409.2329), of which this takes
+//!
+//! - an embedding as wide as the hidden layers, and gates in the order i, j, f, o without a constant
+//!   added to the forget gate;
+//! - dropout that keeps half of the embedding's, the first and the second layer's outputs, and never
+//!   touches what goes from time to time;
+//! - back-propagation through [`UNROLL`] = 35 steps, with outputs and cells carried on from one such
+//!   chunk to the next;
+//! - first parameters uniform in ±0.05, the gates' biases 0;
+//! - as the loss whose gradient is followed, the *sum* over the 35 steps of the mean over the streams
+//!   of a batch. Learning rate 1 and a bound of 5 on the gradient's norm go with that sum. What is
+//!   reported is the mean over all tokens.
+//!
+//! Parameters: V·H + 2·(2H·4H + 4H) + H·V + V. With V = 80 characters and H = 200 these are
+//! 673 680; with V = 10 000 words and H = 650 they are 19 775 200.
+
+mod layer;
+
+#[cfg(test)]
+mod tests;
+
+use gradwire::{Rng, State, StateError};
+
+use super::layers::Layout;
+use super::matmul::{Matrix, multiply};
+use super::model::{draw, floats_of, highest};
+use super::{ModelError, ModelKind, Score};
+use crate::TaskKind;
+
+use layer::{INIT, Layer, LayerState, add};
+
+/// Steps through time that a gradient goes back.
+pub const UNROLL: usize = 35;
+
+/// The part of the outputs that dropout keeps.
+const KEEP: f32 = 0.5;
+/// The stream of random words that dropout is drawn from.
+const STREAM: u32 = 0x6472_6f70;
+
+/// A language model. It predicts each token of a sequence from those before.
+#[derive(Debug)]
+pub struct LanguageModel {
+    vocabulary: usize,
+    hidden: usize,
+    embedding: usize,
+    layers: Vec<Layer>,
+    weight: usize,
+    bias: usize,
+    layout: Layout,
+    tensors: Vec<gradwire::Tensor>,
+}
+
+/// A piece of several streams of text, time by time: position t·streams + s is stream s at time t.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunk<'a> {
+    /// The tokens seen.
+    pub inputs: &'a [u32],
+    /// The tokens to predict from them: the next ones.
+    pub targets: &'a [u32],
+    /// Number of streams.
+    pub streams: usize,
+}
+
+/// The hidden state of a model that has read several streams: outputs and cells of its layers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    layers: Vec<LayerState>,
+}
+
+/// The key of the random draws that dropout makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropout {
+    /// The run's seed.
+    pub seed: u64,
+    /// The worker.
+    pub rank: u32,
+    /// The step.
+    pub step: u64,
+}
+
+/// What the forward pass keeps for the backward pass.
+struct Pass {
+    /// The inputs of each layer, after dropout, and last those of the softmax.
+    inputs: Vec<Vec<f32>>,
+    /// What dropout multiplied them by; empty without dropout.
+    masks: Vec<Vec<f32>>,
+    traces: Vec<layer::Trace>,
+    /// `[positions, vocabulary]`
+    scores: Vec<f32>,
+}
+
+impl LanguageModel {
+    /// A model for a vocabulary of this size.
+    ///
+    /// # Errors
+    /// If `kind` is no language model, or there are fewer than two symbols.
+    pub fn new(kind: ModelKind, vocabulary: usize) -> Result<Self, ModelError> {
+        let hidden = match kind {
+            ModelKind::CharLstm { hidden } => hidden,
+            ModelKind::WordLstm => 650,
+            _ => return Err(kind.not_for(TaskKind::Text)),
+        };
+        if vocabulary < 2 || hidden == 0 {
+            return Err(ModelError::Vocabulary { symbols: vocabulary });
+        }
+        let mut layout = Layout::default();
+        let embedding = layout.parameter("embedding", "weight", &[vocabulary, hidden], INIT);
+        let layers = ["lstm1", "lstm2"]
+            .map(|name| Layer::new(&mut layout, name, hidden, hidden))
+            .into_iter()
+            .collect();
+        let weight = layout.parameter("softmax", "weight", &[hidden, vocabulary], INIT);
+        let bias = layout.parameter("softmax", "bias", &[vocabulary], INIT);
+        let tensors = layout.parameters.iter().map(|p| p.tensor.clone()).collect();
+        Ok(Self { vocabulary, hidden, embedding, layers, weight, bias, layout, tensors })
+    }
+
+    /// The names and shapes of the parameters.
+    pub fn tensors(&self) -> &[gradwire::Tensor] {
+        &self.tensors
+    }
+
+    /// The number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.tensors.iter().map(gradwire::Tensor::elements).sum()
+    }
+
+    /// The first parameters of a run, a pure function of the seed.
+    pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.layout.parameters.iter().map(|parameter| draw(parameter, seed)).collect()
+    }
+
+    /// The hidden state before the first token of `streams` streams: zeros.
+    pub fn blank(&self, streams: usize) -> Memory {
+        let zeros = |_: &Layer| LayerState::zeros(streams, self.hidden);
+        Memory { layers: self.layers.iter().map(zeros).collect() }
+    }
+
+    /// Reads a chunk on from `memory`, adds the gradient of its loss to `gradients` and returns the
+    /// mean cross-entropy over all its tokens, in nats. The loss followed is the sum over time of the
+    /// mean over streams.
+    ///
+    /// # Panics
+    /// If lengths do not fit, or a token is no symbol of the vocabulary.
+    pub fn add_gradients(
+        &self,
+        parameters: &[Vec<f32>],
+        chunk: Chunk<'_>,
+        dropout: Option<Dropout>,
+        memory: &mut Memory,
+        gradients: &mut [Vec<f32>],
+    ) -> f64 {
+        let Pass { mut inputs, masks, mut traces, mut scores } =
+            self.forward(parameters, chunk, dropout, memory);
+        let mut loss = 0.0;
+        let scale = 1.0 / chunk.streams as f32;
+        for (row, &target) in scores.chunks_exact_mut(self.vocabulary).zip(chunk.targets) {
+            loss += cross_entropy(row, target as usize);
+            row[target as usize] -= 1.0;
+            row.iter_mut().for_each(|value| *value *= scale);
+            add(&mut gradients[self.bias], row);
+        }
+        let scores_gradient = Matrix::new(&scores, self.vocabulary);
+        let x = inputs.pop().expect("the softmax has inputs");
+        let transposed = Matrix::new(&x, self.hidden).transposed();
+        multiply(transposed, scores_gradient, true, &mut gradients[self.weight]);
+        let weight = Matrix::new(&parameters[self.weight], self.vocabulary);
+        let mut gradient = vec![0.0; x.len()];
+        multiply(scores_gradient, weight.transposed(), false, &mut gradient);
+
+        for (at, layer) in self.layers.iter().enumerate().rev() {
+            drop_out(&mut gradient, masks.get(at + 1));
+            let (x, trace) = inputs.pop().zip(traces.pop()).expect("each layer has left a trace");
+            gradient = layer.backward(parameters, &x, trace, &gradient, gradients);
+        }
+        drop_out(&mut gradient, masks.first());
+        let embedding = &mut gradients[self.embedding];
+        for (row, &token) in gradient.chunks_exact(self.hidden).zip(chunk.inputs) {
+            add(&mut embedding[token as usize * self.hidden..][..self.hidden], row);
+        }
+        loss / chunk.targets.len() as f64
+    }
+
+    /// Reads a chunk on from `memory`, without dropout, and scores how it predicts those of its tokens
+    /// that `counts`, of as many entries, selects.
+    ///
+    /// # Panics
+    /// If lengths do not fit, or a token is no symbol of the vocabulary.
+    pub fn evaluate(
+        &self,
+        parameters: &[Vec<f32>],
+        chunk: Chunk<'_>,
+        counts: &[bool],
+        memory: &mut Memory,
+    ) -> Score {
+        let mut scores = self.forward(parameters, chunk, None, memory).scores;
+        let mut total = Score::default();
+        let rows = scores.chunks_exact_mut(self.vocabulary).zip(chunk.targets).zip(counts);
+        for ((row, &target), _) in rows.filter(|&(_, &counts)| counts) {
+            total.examples += 1;
+            total.correct += usize::from(highest(row) == target as usize);
+            total.loss += cross_entropy(row, target as usize);
+        }
+        total
+    }
+
+    fn forward(
+        &self,
+        parameters: &[Vec<f32>],
+        chunk: Chunk<'_>,
+        dropout: Option<Dropout>,
+        memory: &mut Memory,
+    ) -> Pass {
+        assert_eq!(chunk.inputs.len(), chunk.targets.len(), "a target for each input");
+        assert_eq!(chunk.inputs.len() % chunk.streams, 0, "all streams at each time");
+        let size = chunk.inputs.len() * self.hidden;
+        let mask = |place| dropout.map(|dropout| dropout.mask(place, size));
+        let mut pass =
+            Pass { inputs: Vec::new(), masks: Vec::new(), traces: Vec::new(), scores: Vec::new() };
+        let keep = |pass: &mut Pass, mut x: Vec<f32>| {
+            pass.masks.extend(mask(pass.inputs.len()));
+            drop_out(&mut x, pass.masks.get(pass.inputs.len()));
+            pass.inputs.push(x);
+        };
+
+        let mut embedded = Vec::with_capacity(size);
+        for &token in chunk.inputs {
+            let row = &parameters[self.embedding][token as usize * self.hidden..][..self.hidden];
+            embedded.extend_from_slice(row);
+        }
+        keep(&mut pass, embedded);
+        for (at, (layer, state)) in self.layers.iter().zip(&mut memory.layers).enumerate() {
+            let trace = layer.forward(parameters, &pass.inputs[at], state);
+            keep(&mut pass, trace.outputs(self.hidden).to_vec());
+            pass.traces.push(trace);
+        }
+        pass.scores = parameters[self.bias].repeat(chunk.inputs.len());
+        let x = Matrix::new(&pass.inputs[self.layers.len()], self.hidden);
+        let weight = Matrix::new(&parameters[self.weight], self.vocabulary);
+        multiply(x, weight, true, &mut pass.scores);
+        pass
+    }
+}
+
+impl Memory {
+    /// Sets the hidden state to zeros.
+    pub fn clear(&mut self) {
+        for state in &mut self.layers {
+            state.hidden.fill(0.0);
+            state.cell.fill(0.0);
+        }
+    }
+
+    /// Adds it to `state`, under keys that start with `prefix`.
+    pub fn save(&self, prefix: &str, state: &mut State) {
+        for (at, layer) in self.layers.iter().enumerate() {
+            state.set_floats(&format!("{prefix}{at}.hidden"), layer.hidden.clone());
+            state.set_floats(&format!("{prefix}{at}.cell"), layer.cell.clone());
+        }
+    }
+
+    /// Restores what [`save`](Self::save) wrote under the same prefix.
+    ///
+    /// # Errors
+    /// If it is not there, or of other streams or another model.
+    pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
+        for (at, layer) in self.layers.iter_mut().enumerate() {
+            let size = layer.hidden.len();
+            layer.hidden = floats_of(state, format!("{prefix}{at}.hidden"), size)?;
+            layer.cell = floats_of(state, format!("{prefix}{at}.cell"), size)?;
+        }
+        Ok(())
+    }
+}
+
+impl Dropout {
+    /// What the outputs at a place of the model are multiplied by: 0, or 1 over the part kept.
+    fn mask(self, place: usize, size: usize) -> Vec<f32> {
+        let mut words = vec![0; size];
+        Rng::new(self.seed, place as u64, self.rank, self.step, STREAM).fill(&mut words);
+        let limit = (f64::from(KEEP) * (1u64 << 32) as f64) as u32;
+        words.into_iter().map(|word| if word < limit { 1.0 / KEEP } else { 0.0 }).collect()
+    }
+}
+
+fn drop_out(values: &mut [f32], mask: Option<&Vec<f32>>) {
+    if let Some(mask) = mask {
+        values.iter_mut().zip(mask).for_each(|(value, factor)| *value *= factor);
+    }
+}
+
+/// −ln of the probability of `target`, in nats; turns the scores into probabilities.
+fn cross_entropy(scores: &mut [f32], target: usize) -> f64 {
+    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let of_target = f64::from(scores[target] - most);
+    let mut sum = 0.0;
+    for score in &mut *scores {
+        *score = (*score - most).exp();
+        sum += *score;
+    }
+    scores.iter_mut().for_each(|score| *score /= sum);
+    f64::from(sum).ln() - of_target
+}

@@ -1,0 +1,109 @@
+//! Multi-layer perceptrons: fully connected layers with one activation behind each but the last.
+//!
+//! `mlp` has hidden layers of 300 and 100 units (LeCun et al. 1998, "Gradient-based learning applied to
+//! document recognition", LeNet-300-100), rectified: 266 610 parameters in 6 tensors on 28×28×1 images
+//! and 10 classes, 784·300 + 300, 300·100 + 100, 100·10 + 10. `mlp:392-50,tanh` is the network of Øland
+//! and Raj 2015 (327 880 parameters), `mlp:1024-1024-1024-1024-1024` on 440 features and 5999 classes
+//! AdaComp's BN50-DNN (10 798 959; Chen et al. 2018).
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::{relu, tanh};
+
+use super::ImageShape;
+use super::layers::{Layout, Linear, Next, Pass};
+use super::network::Network;
+
+/// The most hidden layers.
+const MOST_LAYERS: usize = 8;
+/// The most units of one.
+const MOST_UNITS: u32 = 1 << 16;
+
+/// The hidden layers of a perceptron. Strings: `300-100`, `392-50,tanh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hidden {
+    /// Units, layer by layer; 0 behind the last.
+    units: [u32; MOST_LAYERS],
+    /// Whether the activation is the hyperbolic tangent, not the rectifier.
+    tanh: bool,
+}
+
+impl Hidden {
+    /// Units of each hidden layer.
+    fn units(&self) -> impl Iterator<Item = usize> + '_ {
+        self.units.iter().take_while(|&&units| units > 0).map(|&units| units as usize)
+    }
+}
+
+/// 300 and 100 units, rectified.
+impl Default for Hidden {
+    fn default() -> Self {
+        let mut units = [0; MOST_LAYERS];
+        units[..2].copy_from_slice(&[300, 100]);
+        Self { units, tanh: false }
+    }
+}
+
+impl FromStr for Hidden {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (sizes, tanh) = match text.split_once(',') {
+            Some((sizes, "tanh")) => (sizes, true),
+            Some(_) => return Err(()),
+            None => (text, false),
+        };
+        let mut hidden = Self { units: [0; MOST_LAYERS], tanh };
+        for (at, size) in sizes.split('-').enumerate() {
+            let size = size.parse().ok().filter(|size| (1..=MOST_UNITS).contains(size));
+            *hidden.units.get_mut(at).ok_or(())? = size.ok_or(())?;
+        }
+        Ok(hidden)
+    }
+}
+
+impl fmt::Display for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units: Vec<String> = self.units().map(|units| units.to_string()).collect();
+        f.write_str(&units.join("-"))?;
+        if self.tanh { f.write_str(",tanh") } else { Ok(()) }
+    }
+}
+
+/// Fully connected layers.
+#[derive(Debug)]
+pub(crate) struct Mlp {
+    layers: Vec<Linear>,
+    tanh: bool,
+}
+
+impl Mlp {
+    /// Declares the network in `layout`.
+    pub(crate) fn new(layout: &mut Layout, hidden: Hidden, shape: ImageShape) -> Self {
+        let next = if hidden.tanh { Next::Linear } else { Next::Relu };
+        let mut from = shape.elements();
+        let widths =
+            hidden.units().map(|units| (units, next)).chain([(shape.classes, Next::Linear)]);
+        let layers = widths.enumerate().map(|(at, (to, next))| {
+            let layer = Linear::new(layout, &format!("fc{}", at + 1), [from, to], next);
+            from = to;
+            layer
+        });
+        Self { layers: layers.collect(), tanh: hidden.tanh }
+    }
+}
+
+impl Network for Mlp {
+    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
+        let mut x = images.flatten::<2>(1, 3);
+        for (at, layer) in self.layers.iter().enumerate() {
+            x = layer.forward(pass, x);
+            if at + 1 < self.layers.len() {
+                x = pass.tap(if self.tanh { tanh(x) } else { relu(x) });
+            }
+        }
+        x
+    }
+}

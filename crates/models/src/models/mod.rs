@@ -1,0 +1,44 @@
+//! The models of the papers.
+//!
+//! A [`Model`] classifies images, a [`LanguageModel`] predicts the next token of a text, a [`Recommender`] predicts which
+//! items a user takes. All compute loss and gradients of a batch, and evaluate. Parameters and gradients are flat `f32`
+//! vectors, one for each of their tensors, and stay outside: a model of images keeps nothing but the running statistics
+//! of batch normalisation, one of text nothing at all.
+
+mod alexnet;
+mod cifar_cnn;
+mod conv;
+mod densenet;
+mod error;
+mod image_shape;
+mod imagenet_resnet;
+mod kind;
+mod layers;
+mod lenet5;
+mod lstm;
+mod matmul;
+mod mlp;
+mod model;
+mod ncf;
+mod network;
+mod resnet;
+mod resnet9;
+mod score;
+mod tap;
+#[cfg(test)]
+mod tests;
+mod unet;
+mod vgg;
+
+pub use error::ModelError;
+pub use image_shape::ImageShape;
+pub use kind::{ModelKind, UnknownModel};
+pub use lstm::{Chunk, Dropout, LanguageModel, Memory, UNROLL};
+pub use mlp::Hidden;
+pub use model::Model;
+pub(crate) use ncf::cross_entropy;
+pub use ncf::{Pairs, Recommender};
+pub use score::Score;
+
+pub use layers::Statistics;
+pub use model::floats_of;

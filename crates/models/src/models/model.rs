@@ -1,0 +1,274 @@
+//! A model of images: initial parameters, gradients, evaluation.
+
+use std::sync::Arc;
+
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Device, Tensor, TensorData};
+use gradwire::{Rng, State, StateError};
+use gradwire_exchange::GradientSink;
+
+use super::layers::{Init, Layout, Norm, Parameter, Pass, Statistics, floats};
+use super::network::Network;
+use super::tap::Watch;
+use super::{ImageShape, ModelError, ModelKind, Score};
+
+/// The stream of random words that initial parameters are drawn from.
+const STREAM: u32 = 0x696e_6974;
+
+/// One replica of a model, with its own batch-norm statistics.
+#[derive(Debug)]
+pub struct Model {
+    shape: ImageShape,
+    layout: Layout,
+    network: Box<dyn Network>,
+    tensors: Vec<gradwire::Tensor>,
+    statistics: Vec<Statistics>,
+    device: Device,
+}
+
+impl Model {
+    /// A model for images and classes of the given shape.
+    pub fn new(kind: ModelKind, shape: ImageShape) -> Result<Self, ModelError> {
+        let (layout, network) = kind.build(shape)?;
+        Ok(Self::with_network(shape, layout, network))
+    }
+
+    /// A model with this network.
+    pub(super) fn with_network(
+        shape: ImageShape,
+        layout: Layout,
+        network: Box<dyn Network>,
+    ) -> Self {
+        Self {
+            shape,
+            tensors: layout.parameters.iter().map(|p| p.tensor.clone()).collect(),
+            statistics: layout.norms.iter().map(|&(_, n)| Statistics::new(n)).collect(),
+            layout,
+            network,
+            device: Device::flex(),
+        }
+    }
+
+    /// The images and classes the model is for.
+    pub fn shape(&self) -> ImageShape {
+        self.shape
+    }
+
+    /// The names and shapes of the parameters.
+    pub fn tensors(&self) -> &[gradwire::Tensor] {
+        &self.tensors
+    }
+
+    /// The number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.tensors.iter().map(gradwire::Tensor::elements).sum()
+    }
+
+    /// The first parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
+    /// weights uniform with variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere.
+    pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.layout.parameters.iter().map(|parameter| draw(parameter, seed)).collect()
+    }
+
+    /// Adds the gradient of the batch's mean cross-entropy to `gradients` and returns that mean.
+    /// Moves the batch-norm statistics.
+    ///
+    /// `images` are normalised values, image after image, each channel by channel; `labels` has one for
+    /// each, or one for each pixel where the model scores pixels.
+    ///
+    /// # Panics
+    /// If lengths do not fit, or a label is not a class.
+    pub fn add_gradients(
+        &mut self,
+        parameters: &[Vec<f32>],
+        images: &[f32],
+        labels: &[u16],
+        gradients: &mut [Vec<f32>],
+    ) -> f64 {
+        self.add_gradients_to_sink(parameters, images, labels, gradients, None)
+    }
+
+    /// As [`add_gradients`](Self::add_gradients); also hands each gradient to `sink` as soon as it is final, but for those
+    /// that become known last. The bits are the same, but for the sign of zeros, which `sink` gets as computed.
+    pub fn add_gradients_to_sink(
+        &mut self,
+        parameters: &[Vec<f32>],
+        images: &[f32],
+        labels: &[u16],
+        gradients: &mut [Vec<f32>],
+        sink: Option<&Arc<dyn GradientSink>>,
+    ) -> f64 {
+        let device = self.device.clone().autodiff();
+        let leaves: Vec<Tensor<1>> = parameters
+            .iter()
+            .map(|values| Tensor::from_floats(values.as_slice(), &device).require_grad())
+            .collect();
+        let mut pass = Pass {
+            parameters: &leaves,
+            layout: &self.layout,
+            norm: Norm::Batch(&mut self.statistics),
+            watch: sink.map_or(Watch::Nothing, |sink| Watch::sink(sink, leaves.len())),
+        };
+        let images = batch(self.shape, images, &device);
+        let scores = self.network.forward(&mut pass, images);
+        let targets = one_hot(labels, self.shape.classes, &device);
+        let loss = (log_softmax(scores, 1) * targets).sum() / -(labels.len() as f32);
+
+        let mut backward = loss.backward();
+        for (leaf, gradient) in leaves.iter().zip(gradients) {
+            if let Some(found) = leaf.grad_remove(&mut backward) {
+                add(gradient, floats(&found.into_data()));
+            }
+        }
+        f64::from(floats(&loss.into_data())[0])
+    }
+
+    /// Scores a batch with the running batch-norm statistics.
+    ///
+    /// # Panics
+    /// If lengths do not fit, or a label is not a class.
+    pub fn evaluate(&self, parameters: &[Vec<f32>], images: &[f32], labels: &[u16]) -> Score {
+        self.evaluate_with(parameters, &self.statistics, images, labels)
+    }
+
+    /// As [`evaluate`](Self::evaluate), with another replica's statistics.
+    pub fn evaluate_with(
+        &self,
+        parameters: &[Vec<f32>],
+        statistics: &[Statistics],
+        images: &[f32],
+        labels: &[u16],
+    ) -> Score {
+        let parameters: Vec<Tensor<1>> = parameters
+            .iter()
+            .map(|values| Tensor::from_floats(values.as_slice(), &self.device))
+            .collect();
+        let mut pass = self.scoring(&parameters, statistics);
+        let images = batch(self.shape, images, &self.device);
+        let scores = log_softmax(self.network.forward(&mut pass, images), 1).into_data();
+        let mut score = Score::default();
+        for (row, &label) in floats(&scores).chunks_exact(self.shape.classes).zip(labels) {
+            score.examples += 1;
+            let (found, label) = (highest(row), usize::from(label));
+            score.correct += usize::from(found == label);
+            score.both += usize::from(found == 1 && label == 1);
+            score.either += usize::from(found == 1 || label == 1);
+            score.loss -= f64::from(row[label]);
+        }
+        score
+    }
+
+    /// A pass without gradients, with these statistics.
+    fn scoring<'a>(
+        &'a self,
+        parameters: &'a [Tensor<1>],
+        statistics: &'a [Statistics],
+    ) -> Pass<'a> {
+        let norm = Norm::Running(statistics);
+        Pass { parameters, layout: &self.layout, norm, watch: Watch::Nothing }
+    }
+
+    /// Groups of parameters whose gradients become known together, in the order in which they do: from the loss to the
+    /// images. Costs as much as scoring one image.
+    pub fn gradient_order(&self) -> Vec<Vec<usize>> {
+        let zeros = |tensor: &gradwire::Tensor| vec![0.0; tensor.elements()];
+        let flat = |values: Vec<f32>| Tensor::from_floats(values.as_slice(), &self.device);
+        let parameters: Vec<Tensor<1>> = self.tensors.iter().map(zeros).map(flat).collect();
+        let mut pass = self.scoring(&parameters, &self.statistics);
+        pass.watch = Watch::order();
+        let image = batch(self.shape, &vec![0.0; self.shape.elements()], &self.device);
+        self.network.forward(&mut pass, image);
+        let Watch::Order(parts) = pass.watch else { return Vec::new() };
+        let mut parts: Vec<Vec<usize>> = parts.into_inner();
+        parts.reverse();
+        // The gradient of a parameter that is used twice is known with the use nearest to the images; that of an
+        // unused one, at the end.
+        let mut seen = vec![false; self.tensors.len()];
+        for part in parts.iter_mut().rev() {
+            part.retain(|&at| !std::mem::replace(&mut seen[at], true));
+        }
+        parts.push((0..seen.len()).filter(|&at| !seen[at]).collect());
+        parts.retain(|part| !part.is_empty());
+        parts
+    }
+
+    /// The running statistics of batch normalisation.
+    pub fn statistics(&self) -> &[Statistics] {
+        &self.statistics
+    }
+
+    /// Replaces the running statistics of batch normalisation.
+    pub fn set_statistics(&mut self, statistics: Vec<Statistics>) {
+        self.statistics = statistics;
+    }
+
+    /// Adds the batch-norm statistics to `state`, under keys that start with `prefix`.
+    pub fn save(&self, prefix: &str, state: &mut State) {
+        for ((name, _), statistics) in self.layout.norms.iter().zip(&self.statistics) {
+            state.set_floats(&format!("{prefix}{name}.mean"), statistics.mean.clone());
+            state.set_floats(&format!("{prefix}{name}.variance"), statistics.variance.clone());
+        }
+    }
+
+    /// Restores what [`save`](Self::save) wrote under the same prefix.
+    pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
+        let mut restored = Vec::with_capacity(self.statistics.len());
+        for (name, channels) in &self.layout.norms {
+            restored.push(Statistics {
+                mean: floats_of(state, format!("{prefix}{name}.mean"), *channels)?,
+                variance: floats_of(state, format!("{prefix}{name}.variance"), *channels)?,
+            });
+        }
+        self.statistics = restored;
+        Ok(())
+    }
+}
+
+/// An entry of a state that must have a known length.
+pub fn floats_of(state: &State, entry: String, expected: usize) -> Result<Vec<f32>, StateError> {
+    let values = state.floats(&entry)?;
+    if values.len() != expected {
+        return Err(StateError::WrongSize { entry, found: values.len(), expected });
+    }
+    Ok(values.to_vec())
+}
+
+pub(super) fn draw(parameter: &Parameter, seed: u64) -> Vec<f32> {
+    let elements = parameter.tensor.elements();
+    match parameter.init {
+        Init::Constant(value) => vec![value; elements],
+        Init::Uniform { variance } => {
+            let mut words = vec![0; elements];
+            Rng::new(seed, parameter.tensor.id(), 0, 0, STREAM).fill(&mut words);
+            let bound = (3.0 * variance).sqrt();
+            // 24 bits, centred on zero.
+            let unit = |word: u32| ((word >> 8) as f32 + 0.5) * (1.0 / (1 << 23) as f32) - 1.0;
+            words.into_iter().map(|word| bound * unit(word)).collect()
+        }
+    }
+}
+
+fn batch(shape: ImageShape, images: &[f32], device: &Device) -> Tensor<4> {
+    let count = images.len() / shape.elements();
+    let dims = [count, shape.channels, shape.height, shape.width];
+    Tensor::from_data(TensorData::new(images.to_vec(), dims), device)
+}
+
+fn one_hot(labels: &[u16], classes: usize, device: &Device) -> Tensor<2> {
+    let mut rows = vec![0.0f32; labels.len() * classes];
+    for (row, &label) in rows.chunks_exact_mut(classes).zip(labels) {
+        row[usize::from(label)] = 1.0;
+    }
+    Tensor::from_data(TensorData::new(rows, [labels.len(), classes]), device)
+}
+
+fn add(sum: &mut [f32], terms: &[f32]) {
+    assert_eq!(sum.len(), terms.len(), "a gradient has its parameter's size");
+    for (sum, term) in sum.iter_mut().zip(terms) {
+        *sum += term;
+    }
+}
+
+pub(super) fn highest(row: &[f32]) -> usize {
+    (1..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
+}

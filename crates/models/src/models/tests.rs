@@ -1,0 +1,231 @@
+//! Counts worked out by hand, gradients against finite differences.
+
+pub(super) mod deep;
+
+use super::*;
+
+const MNIST: ImageShape = ImageShape { channels: 1, height: 28, width: 28, classes: 10 };
+const FRAMES: ImageShape = ImageShape { channels: 1, height: 11, width: 40, classes: 5999 };
+const CIFAR: ImageShape = ImageShape { channels: 3, height: 32, width: 32, classes: 10 };
+
+const LENET5: ModelKind = ModelKind::LeNet5 { rectified: false };
+
+fn model(name: &str, shape: ImageShape) -> Model {
+    Model::new(name.parse().unwrap(), shape).unwrap()
+}
+
+fn zeros(model: &Model) -> Vec<Vec<f32>> {
+    model.tensors().iter().map(|tensor| vec![0.0; tensor.elements()]).collect()
+}
+
+/// Images without structure, from a small generator of the test's own.
+fn noise(count: usize) -> Vec<f32> {
+    let mut x = 12345u32;
+    (0..count)
+        .map(|_| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (x >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+#[test]
+fn counts_are_those_worked_out_by_hand() {
+    for (name, shape, parameters, tensors) in [
+        ("mlp", MNIST, 266_610, 6),
+        ("mlp:392-50,tanh", MNIST, 327_880, 6),
+        ("mlp:1024-1024-1024-1024-1024", FRAMES, 10_798_959, 12),
+        ("lenet5", MNIST, 431_080, 8),
+        ("lenet5:relu", MNIST, 431_080, 8),
+        ("cifar-cnn", CIFAR, 89_578, 8),
+        ("resnet20", CIFAR, 269_722, 59),
+        ("resnet32", CIFAR, 464_154, 95),
+        ("resnet56", CIFAR, 853_018, 167),
+        ("resnet110", CIFAR, 1_727_962, 329),
+    ] {
+        let model = model(name, shape);
+        assert_eq!(model.parameters(), parameters, "{name}");
+        assert_eq!(model.tensors().len(), tensors, "{name}");
+    }
+    // One input channel instead of three.
+    assert_eq!(model("resnet20", MNIST).parameters(), 269_722 - 2 * 16 * 9);
+}
+
+#[test]
+fn names_are_paths_and_unique() {
+    let model = model("resnet20", CIFAR);
+    let mut names: Vec<_> = model.tensors().iter().map(|t| t.name().to_owned()).collect();
+    assert_eq!(names[..3], ["conv.weight", "norm.scale", "norm.shift"]);
+    assert!(names.contains(&"stage2.block1.conv2.weight".to_owned()));
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 59);
+}
+
+#[test]
+fn kinds_parse_and_print() {
+    for name in [
+        "mlp",
+        "mlp:7",
+        "mlp:392-50,tanh",
+        "lenet5",
+        "lenet5:relu",
+        "cifar-cnn",
+        "resnet8",
+        "resnet20",
+        "resnet1202",
+        "resnet9",
+        "densenet40",
+        "vgg16",
+        "vgg19",
+        "alexnet",
+        "resnet18",
+        "resnet50",
+    ] {
+        assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
+    }
+    for name in [
+        "mlp:",
+        "mlp:0",
+        "mlp:1-2-3-4-5-6-7-8-9",
+        "mlp:5,sin",
+        "resnet",
+        "resnet2",
+        "resnet34",
+        "resnet1208",
+        "resnet-20",
+        "vgg",
+        "",
+    ] {
+        let message = name.parse::<ModelKind>().unwrap_err().to_string();
+        assert!(message.contains("lenet5, lenet5:relu") && message.contains(name), "{message}");
+    }
+}
+
+#[test]
+fn impossible_shapes_are_refused() {
+    let small = ImageShape { height: 15, ..MNIST };
+    let message = Model::new(LENET5, small).unwrap_err().to_string();
+    assert!(message.contains("at least 16×16") && message.contains("15×28×1"), "{message}");
+    assert!(Model::new(LENET5, ImageShape { height: 16, width: 16, ..MNIST }).is_ok());
+    let mlp = "mlp".parse().unwrap();
+    assert!(Model::new(mlp, ImageShape { channels: 0, ..MNIST }).is_err());
+    assert!(Model::new(mlp, ImageShape { classes: 1, ..MNIST }).is_err());
+}
+
+#[test]
+fn initial_parameters_have_their_distribution() {
+    let model = model("lenet5", MNIST);
+    let parameters = model.initial_parameters(7);
+    assert_eq!(parameters, model.initial_parameters(7));
+    assert_ne!(parameters, model.initial_parameters(8));
+    let moments = |values: &[f32]| {
+        let n = values.len() as f64;
+        let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
+        let square = values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / n;
+        (mean, square)
+    };
+    for (name, variance) in [("fc1.weight", 2.0 / 800.0), ("conv2.weight", 1.0 / 500.0)] {
+        let at = model.tensors().iter().position(|t| t.name() == name).unwrap();
+        let (mean, square) = moments(&parameters[at]);
+        assert!(mean.abs() < 0.02 * f64::sqrt(variance), "{name}: mean {mean}");
+        assert!((square / variance - 1.0).abs() < 0.03, "{name}: variance {square}");
+        let bound = f64::sqrt(3.0 * variance) as f32;
+        assert!(parameters[at].iter().all(|v| v.abs() <= bound), "{name}");
+    }
+    assert!(parameters[1].iter().all(|&bias| bias == 0.0));
+}
+
+#[test]
+fn equal_scores_cost_the_logarithm_of_the_number_of_classes() {
+    let mut model = model("mlp", MNIST);
+    let (parameters, mut gradients) = (zeros(&model), zeros(&model));
+    let loss = model.add_gradients(&parameters, &noise(2 * 784), &[3, 3], &mut gradients);
+    assert!((loss - f64::ln(10.0)).abs() < 1e-6, "{loss}");
+    // With all parameters zero only the last bias has a gradient: softmax − target.
+    let expected: Vec<f32> = (0..10).map(|class| if class == 3 { -0.9 } else { 0.1 }).collect();
+    for (found, expected) in gradients[5].iter().zip(&expected) {
+        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+    }
+    assert!(gradients[..5].iter().flatten().all(|&g| g == 0.0));
+    let score = model.evaluate(&parameters, &noise(3 * 784), &[0, 3, 0]);
+    assert_eq!((score.correct, score.examples), (2, 3));
+    assert!((score.loss - 3.0 * f64::ln(10.0)).abs() < 1e-5);
+}
+
+/// The directional derivative of the loss, by gradient and by differences.
+fn check_gradient(name: &str, shape: ImageShape) {
+    let mut model = model(name, shape);
+    let parameters = model.initial_parameters(1);
+    let images = noise(4 * shape.elements());
+    let labels = [0, 3, 9, 3];
+    let mut gradients = zeros(&model);
+    model.add_gradients(&parameters, &images, &labels, &mut gradients);
+    for at in 0..parameters.len() {
+        // Along the gradient itself, where the derivative is its norm.
+        let norm = gradients[at].iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        if norm < 1e-3 {
+            continue;
+        }
+        let step = 2e-3;
+        let mut loss_at = |distance: f64| {
+            let mut moved = parameters.clone();
+            for (value, gradient) in moved[at].iter_mut().zip(&gradients[at]) {
+                *value += (distance / norm) as f32 * gradient;
+            }
+            model.add_gradients(&moved, &images, &labels, &mut zeros(&model))
+        };
+        let difference = (loss_at(step) - loss_at(-step)) / (2.0 * step);
+        let name = model.tensors()[at].name();
+        assert!((difference / norm - 1.0).abs() < 0.05, "{name}: {difference} against {norm}");
+    }
+}
+
+#[test]
+fn gradients_are_slopes() {
+    check_gradient("mlp", MNIST);
+    check_gradient("mlp:20-5,tanh", MNIST);
+    check_gradient("lenet5:relu", MNIST);
+    check_gradient("cifar-cnn", CIFAR);
+    check_gradient("lenet5", MNIST);
+    check_gradient("resnet8", ImageShape { channels: 2, height: 9, width: 9, classes: 10 });
+}
+
+#[test]
+fn gradients_are_added() {
+    let mut model = model("mlp", MNIST);
+    let parameters = model.initial_parameters(1);
+    let images = noise(2 * 784);
+    let mut once = zeros(&model);
+    model.add_gradients(&parameters, &images, &[1, 2], &mut once);
+    let mut twice = once.clone();
+    model.add_gradients(&parameters, &images, &[1, 2], &mut twice);
+    for (once, twice) in once.iter().flatten().zip(twice.iter().flatten()) {
+        assert_eq!(2.0 * once, *twice);
+    }
+}
+
+#[test]
+fn running_statistics_follow_the_batches() {
+    let shape = ImageShape { channels: 1, height: 8, width: 8, classes: 2 };
+    let mut model = model("resnet8", shape);
+    let mut parameters = zeros(&model);
+    // A convolution that copies the image to every channel.
+    for kernel in parameters[0].chunks_exact_mut(9) {
+        kernel[4] = 1.0;
+    }
+    // Mean 1, variance 4.
+    let images: Vec<f32> = (0..64).map(|i| if i % 2 == 0 { 3.0 } else { -1.0 }).collect();
+    model.add_gradients(&parameters, &images, &[0], &mut zeros(&model));
+    let seen = &model.statistics()[0];
+    assert!(seen.mean.iter().all(|mean| (mean - 0.1).abs() < 1e-6), "{:?}", seen.mean);
+    assert!(seen.variance.iter().all(|v| (v - (0.9 + 0.4)).abs() < 1e-5), "{:?}", seen.variance);
+
+    let mut state = gradwire::State::new();
+    model.save("norm/", &mut state);
+    let mut other = Model::new("resnet8".parse().unwrap(), shape).unwrap();
+    other.restore("norm/", &state).unwrap();
+    assert_eq!(other.statistics(), model.statistics());
+    let message = other.restore("other/", &state).unwrap_err().to_string();
+    assert!(message.contains("other/norm.mean"), "{message}");
+}

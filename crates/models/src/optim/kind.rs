@@ -1,0 +1,143 @@
+//! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`,
+//! `rmsprop:rho=0.9,m=0.8`, `adagrad`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use gradwire::Tensor;
+use gradwire_exchange::Optimizer;
+
+use super::{
+    AdaGrad, AdaGradConfig, Adam, AdamConfig, Momentum, MomentumConfig, PerTensor, RmsProp,
+    RmsPropConfig, Sgd,
+};
+use crate::options::{Options, OptionsError, Printer};
+
+/// Which optimizer, with its settings. Prints back only what differs from the defaults.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum OptimizerKind {
+    /// Plain gradient descent.
+    Sgd,
+    /// Momentum, with or without Nesterov's look-ahead; m = 0.9 by default.
+    Momentum(MomentumConfig),
+    /// Adam; β₁ = 0.9, β₂ = 0.999, ε = 1e-8 by default.
+    Adam(AdamConfig),
+    /// RMSProp; ρ = 0.9, no momentum, ε = 1e-8 by default.
+    RmsProp(RmsPropConfig),
+    /// AdaGrad; ε = 1e-10 by default.
+    AdaGrad(AdaGradConfig),
+}
+
+/// Why a string names no optimizer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptimizerError {
+    /// The name of no optimizer.
+    #[error("unknown optimizer '{0}'; known are sgd, momentum, nesterov, adam, rmsprop, adagrad")]
+    Unknown(String),
+    /// A setting that is not allowed.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+}
+
+const MOMENTUM: f32 = 0.9;
+const ADAM: AdamConfig = AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon: 1e-8 };
+const ADAGRAD: AdaGradConfig = AdaGradConfig { epsilon: 1e-10 };
+
+impl OptimizerKind {
+    /// Whether updates include those of earlier steps.
+    pub fn has_momentum(self) -> bool {
+        match self {
+            Self::Sgd | Self::AdaGrad(_) => false,
+            Self::RmsProp(config) => config.momentum > 0.0,
+            Self::Momentum(_) | Self::Adam(_) => true,
+        }
+    }
+
+    /// An optimizer for the tensors of a model, with weight decay.
+    pub fn build(self, tensors: &[Tensor], weight_decay: f32) -> Box<dyn Optimizer> {
+        match self {
+            Self::Sgd => Box::new(PerTensor::new(tensors, weight_decay, |_| Sgd)),
+            Self::Momentum(config) => {
+                Box::new(PerTensor::new(tensors, weight_decay, |n| Momentum::new(config, n)))
+            }
+            Self::Adam(config) => {
+                Box::new(PerTensor::new(tensors, weight_decay, |n| Adam::new(config, n)))
+            }
+            Self::RmsProp(config) => {
+                Box::new(PerTensor::new(tensors, weight_decay, |n| RmsProp::new(config, n)))
+            }
+            Self::AdaGrad(config) => {
+                Box::new(PerTensor::new(tensors, weight_decay, |n| AdaGrad::new(config, n)))
+            }
+        }
+    }
+}
+
+impl FromStr for OptimizerKind {
+    type Err = OptimizerError;
+
+    fn from_str(text: &str) -> Result<Self, OptimizerError> {
+        let mut options = Options::parse(text)?;
+        let below_one = "a number in [0, 1)";
+        let decay = |x: f64| (0.0..1.0).contains(&(x as f32));
+        let kind = match options.id() {
+            "sgd" => Self::Sgd,
+            id @ ("momentum" | "nesterov") => {
+                let nesterov = id == "nesterov";
+                let momentum = options.number("m", f64::from(MOMENTUM), below_one, decay)? as f32;
+                Self::Momentum(MomentumConfig { momentum, nesterov })
+            }
+            "adam" => Self::Adam(AdamConfig {
+                beta1: options.number("beta1", f64::from(ADAM.beta1), below_one, decay)? as f32,
+                beta2: options.number("beta2", f64::from(ADAM.beta2), below_one, decay)? as f32,
+                epsilon: epsilon(&mut options, ADAM.epsilon)?,
+            }),
+            "rmsprop" => Self::RmsProp(RmsPropConfig {
+                rho: options.number("rho", f64::from(RMSPROP.rho), below_one, decay)? as f32,
+                momentum: options.number("m", f64::from(RMSPROP.momentum), below_one, decay)?
+                    as f32,
+                epsilon: epsilon(&mut options, RMSPROP.epsilon)?,
+            }),
+            "adagrad" => {
+                Self::AdaGrad(AdaGradConfig { epsilon: epsilon(&mut options, ADAGRAD.epsilon)? })
+            }
+            unknown => return Err(OptimizerError::Unknown(unknown.to_owned())),
+        };
+        options.finish()?;
+        Ok(kind)
+    }
+}
+
+/// The setting `eps`.
+fn epsilon(options: &mut Options, default: f32) -> Result<f32, OptionsError> {
+    let positive = |x: f64| (x as f32).is_normal() && x > 0.0;
+    Ok(options.number("eps", f64::from(default), "a positive number", positive)? as f32)
+}
+
+impl fmt::Display for OptimizerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Sgd => f.write_str("sgd"),
+            Self::Momentum(MomentumConfig { momentum, nesterov }) => {
+                let id = if nesterov { "nesterov" } else { "momentum" };
+                Printer::new(f, id)?.unless("m", momentum, MOMENTUM)
+            }
+            Self::Adam(AdamConfig { beta1, beta2, epsilon }) => {
+                let mut printer = Printer::new(f, "adam")?;
+                printer.unless("beta1", beta1, ADAM.beta1)?;
+                printer.unless("beta2", beta2, ADAM.beta2)?;
+                printer.unless("eps", epsilon, ADAM.epsilon)
+            }
+            Self::RmsProp(RmsPropConfig { rho, momentum, epsilon }) => {
+                let mut printer = Printer::new(f, "rmsprop")?;
+                printer.unless("rho", rho, RMSPROP.rho)?;
+                printer.unless("m", momentum, RMSPROP.momentum)?;
+                printer.unless("eps", epsilon, RMSPROP.epsilon)
+            }
+            Self::AdaGrad(AdaGradConfig { epsilon }) => {
+                Printer::new(f, "adagrad")?.unless("eps", epsilon, ADAGRAD.epsilon)
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Two steps of each rule, worked out by hand, and states saved and restored.
+
+use gradwire::{State, StateError, Tensor};
+
+use super::*;
+
+/// The parameters after each of the gradients, on a tensor of one element that starts at 1.
+fn path(kind: &str, decay: f32, gradients: &[f32]) -> Vec<f32> {
+    let tensors = [Tensor::new("a", &[2]), Tensor::new("b", &[1])];
+    let mut optimizer = kind.parse::<OptimizerKind>().unwrap().build(&tensors, decay);
+    let mut parameter = [1.0];
+    gradients
+        .iter()
+        .map(|&gradient| {
+            // Another tensor in between has a state of its own.
+            optimizer.update(0, 0.5, &[3.0, -3.0], &mut [7.0, 7.0]);
+            optimizer.update(1, 0.5, &[gradient], &mut parameter);
+            parameter[0]
+        })
+        .collect()
+}
+
+fn close(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() < 1e-6, "{found:?} is not {expected:?}");
+    }
+}
+
+#[test]
+fn sgd_by_hand() {
+    // 1 − 0.5·1; 0.5 − 0.5·(−2).
+    close(&path("sgd", 0.0, &[1.0, -2.0]), &[0.5, 1.5]);
+    // 1 − 0.5·(1 + 0.1·1) = 0.45; 0.45 − 0.5·(−2 + 0.1·0.45) = 1.4275.
+    close(&path("sgd", 0.1, &[1.0, -2.0]), &[0.45, 1.4275]);
+}
+
+#[test]
+fn momentum_by_hand() {
+    // v = 1, then 0.9 − 2 = −1.1.
+    close(&path("momentum", 0.0, &[1.0, -2.0]), &[0.5, 1.05]);
+    // v = 1, then 0.5 − 2 = −1.5.
+    close(&path("momentum:m=0.5", 0.0, &[1.0, -2.0]), &[0.5, 1.25]);
+    // v = 1.1, p = 0.45; v = 0.99 − 2 + 0.045 = −0.965, p = 0.9325.
+    close(&path("momentum", 0.1, &[1.0, -2.0]), &[0.45, 0.9325]);
+}
+
+#[test]
+fn nesterov_by_hand() {
+    // v = 1, p = 1 − 0.5·(1 + 0.9); v = −1.1, p = 0.05 − 0.5·(−2 − 0.99).
+    close(&path("nesterov", 0.0, &[1.0, -2.0]), &[0.05, 1.545]);
+}
+
+#[test]
+fn adam_by_hand() {
+    // The first step is lr·sign(g): m̂ = g, v̂ = g².
+    // Second: m = 0.09 − 0.2 = −0.11, m̂ = −0.11/0.19 = −0.5789474;
+    // v = 0.000999 + 0.004 = 0.004999, v̂ = 0.004999/0.001999 = 2.5007504, √ = 1.5813761;
+    // p = 0.5 + 0.5·0.5789474/1.5813761 = 0.6830515.
+    close(&path("adam", 0.0, &[1.0, -2.0]), &[0.5, 0.683_051_5]);
+    // β₁ = β₂ = 0 leaves lr·sign(g).
+    close(&path("adam:beta1=0,beta2=0", 0.0, &[1.0, -2.0]), &[0.5, 1.0]);
+}
+
+#[test]
+fn rmsprop_by_hand() {
+    // s = 0.1, p = 1 − 0.5/√0.1 = −0.5811388; s = 0.09 + 0.4 = 0.49, p = −0.5811388 + 0.5·2/0.7.
+    close(&path("rmsprop", 0.0, &[1.0, -2.0]), &[-0.581_138_8, 0.847_432_6]);
+    // s = 0.75, v = 1.1547005, p = 1 − 0.5·v; s = 0.1875 + 3 = 3.1875, √ = 1.7853571,
+    // v = 0.5·1.1547005 − 1.1202241 = −0.5428738, p = 0.4226497 − 0.5·v.
+    close(&path("rmsprop:rho=0.25,m=0.5", 0.0, &[1.0, -2.0]), &[0.422_649_7, 0.694_086_6]);
+    // With ρ = 0 and ε = 1: 1 − 0.5·1.1/2.1; 0.7380952 + 0.5·1.9261905/2.9261905.
+    close(&path("rmsprop:rho=0,eps=1", 0.1, &[1.0, -2.0]), &[0.738_095_2, 1.067_224_6]);
+}
+
+#[test]
+fn adagrad_by_hand() {
+    // s = 1, p = 1 − 0.5; s = 5, p = 0.5 + 0.5·2/√5.
+    close(&path("adagrad", 0.0, &[1.0, -2.0]), &[0.5, 0.947_213_6]);
+    // g = 1.1, p = 1 − 0.5·1.1/2.1; g = −1.9261905, s = 1.21 + 3.7102098 = 4.9202098,
+    // √ = 2.2181546, p = 0.7380952 + 0.5·1.9261905/3.2181546.
+    close(&path("adagrad:eps=1", 0.1, &[1.0, -2.0]), &[0.738_095_2, 1.037_364_4]);
+}
+
+#[test]
+fn masked_rmsprop_forgets_its_velocity_alone() {
+    let kind: OptimizerKind = "rmsprop:m=0.5".parse().unwrap();
+    let step = |masked: bool, momentum: OptimizerKind| {
+        let mut optimizer = momentum.build(&[Tensor::new("a", &[2])], 0.0);
+        let mut parameters = [1.0, 1.0];
+        optimizer.update(0, 0.1, &[1.0, 1.0], &mut parameters);
+        if masked {
+            optimizer.mask(0, &[1]);
+        }
+        let before = parameters;
+        optimizer.update(0, 0.1, &[-2.0, -2.0], &mut parameters);
+        [parameters[0] - before[0], parameters[1] - before[1]]
+    };
+    let (whole, masked) = (step(false, kind), step(true, kind));
+    let still = step(false, "rmsprop".parse().unwrap());
+    assert_eq!(masked[0], whole[0]);
+    assert!(masked[1] != whole[1] && (masked[1] - still[1]).abs() < 1e-6, "{masked:?} {still:?}");
+}
+
+#[test]
+fn momentum_is_said_of_those_that_have_it() {
+    for (kind, has) in [
+        ("sgd", false),
+        ("momentum", true),
+        ("nesterov", true),
+        ("adam", true),
+        ("rmsprop", false),
+        ("rmsprop:m=0.8", true),
+        ("adagrad", false),
+    ] {
+        assert_eq!(kind.parse::<OptimizerKind>().unwrap().has_momentum(), has, "{kind}");
+    }
+}
+
+#[test]
+fn restored_optimizers_go_on_as_if_never_stopped() {
+    let tensors = [Tensor::new("a", &[3])];
+    for kind in ["sgd", "momentum", "nesterov", "adam", "rmsprop:m=0.5", "adagrad"] {
+        let kind: OptimizerKind = kind.parse().unwrap();
+        let gradients = [[1.0, -2.0, 0.5], [0.25, 0.0, 3.0], [-1.0, 1.0, -1.0]];
+        let mut whole = kind.build(&tensors, 0.01);
+        let mut expected = [1.0, 2.0, 3.0];
+        for gradient in &gradients {
+            whole.update(0, 0.1, gradient, &mut expected);
+        }
+
+        let mut first = kind.build(&tensors, 0.01);
+        let mut found = [1.0, 2.0, 3.0];
+        first.update(0, 0.1, &gradients[0], &mut found);
+        let mut state = State::new();
+        first.save("optimizer/", &mut state);
+        let mut second = kind.build(&tensors, 0.01);
+        second.restore("optimizer/", &state).unwrap();
+        for gradient in &gradients[1..] {
+            second.update(0, 0.1, gradient, &mut found);
+        }
+        assert_eq!(found.map(f32::to_bits), expected.map(f32::to_bits), "{kind}");
+    }
+}
+
+#[test]
+fn state_of_another_model_is_refused() {
+    let momentum: OptimizerKind = "momentum".parse().unwrap();
+    let mut state = State::new();
+    momentum.build(&[Tensor::new("a", &[3])], 0.0).save("", &mut state);
+    let mut longer = momentum.build(&[Tensor::new("a", &[4])], 0.0);
+    assert!(matches!(
+        longer.restore("", &state),
+        Err(StateError::WrongSize { found: 3, expected: 4, .. })
+    ));
+    let mut other = momentum.build(&[Tensor::new("b", &[3])], 0.0);
+    assert!(
+        matches!(other.restore("", &state), Err(StateError::Missing(entry)) if entry == "b/velocity")
+    );
+}
+
+#[test]
+fn kinds_parse_and_print() {
+    for text in [
+        "sgd",
+        "momentum",
+        "momentum:m=0.5",
+        "nesterov",
+        "adam",
+        "adam:beta2=0.99,eps=0.001",
+        "rmsprop",
+        "rmsprop:rho=0.99,m=0.5,eps=0.001",
+        "adagrad",
+        "adagrad:eps=0.001",
+    ] {
+        assert_eq!(text.parse::<OptimizerKind>().unwrap().to_string(), text);
+    }
+    assert_eq!("momentum:m=0.9".parse::<OptimizerKind>().unwrap().to_string(), "momentum");
+    for (text, part) in [
+        ("lion", "known are sgd, momentum, nesterov, adam, rmsprop, adagrad"),
+        ("sgd:m=0.9", "no setting 'm'; known are: none"),
+        ("momentum:m=1", "m=1 is not allowed; give a number in [0, 1)"),
+        ("momentum:m=nan", "is not allowed"),
+        ("adam:beta3=0", "known are: beta1, beta2, eps"),
+        ("adam:beta1=0.99999999999", "is not allowed"),
+        ("adam:eps=0", "positive"),
+        ("rmsprop:rho=1", "rho=1 is not allowed; give a number in [0, 1)"),
+        ("adagrad:eps=-1", "positive"),
+    ] {
+        let message = text.parse::<OptimizerKind>().unwrap_err().to_string();
+        assert!(message.contains(part), "{text}: {message}");
+    }
+}

@@ -1,0 +1,59 @@
+//! What the quality of a model is measured in.
+
+use serde::{Deserialize, Serialize};
+
+use crate::models::Score;
+
+/// What the quality of a model is measured in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// The part of test images whose class had the highest score, 0 to 1; more is better.
+    #[default]
+    Accuracy,
+    /// e to the mean cross-entropy of a test token, from 1 on; less is better. A perplexity of N is that of a choice
+    /// among N equally likely tokens.
+    Perplexity,
+    /// Intersection over union: of all test pixels that are of the second class or taken for it, the
+    /// part that is both, 0 to 1; more is better.
+    Iou,
+    /// The part of the users whose item kept back for testing is among the ten that score highest of it and 99 items
+    /// new to them, 0 to 1; more is better.
+    HitRate,
+}
+
+impl Metric {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Accuracy => "accuracy",
+            Metric::Perplexity => "perplexity",
+            Metric::Iou => "IoU",
+            Metric::HitRate => "hit rate",
+        }
+    }
+
+    /// The quality that an evaluation has found.
+    pub fn quality(self, score: &Score) -> f64 {
+        let examples = score.examples as f64;
+        match self {
+            Metric::Accuracy | Metric::HitRate => score.correct as f64 / examples,
+            Metric::Iou if score.either == 0 => 1.0,
+            Metric::Iou => score.both as f64 / score.either as f64,
+            // JSON has no infinite numbers.
+            Metric::Perplexity => (score.loss / examples).exp().min(f64::MAX),
+        }
+    }
+
+    /// A quality as people read it: `91.05 %`, or `3.635`.
+    pub fn show(self, quality: f64) -> String {
+        match self {
+            Metric::Accuracy | Metric::Iou | Metric::HitRate => format!("{:.2} %", quality * 100.0),
+            Metric::Perplexity if quality < 10.0 => format!("{quality:.3}"),
+            // The largest number stands for an infinite perplexity; records keep six digits of it.
+            Metric::Perplexity if quality >= 1e300 => "diverged".to_owned(),
+            Metric::Perplexity if quality >= 1e6 => format!("{quality:.1e}"),
+            Metric::Perplexity => format!("{quality:.2}"),
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! One rank's averages, on a thread of their own.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gradwire::{Spec, State, Tensor};
+use gradwire_exchange::{
+    ExchangeError, OnNonFinite, Outcome, Reducer as Averages, ReducerConfig, ReducerThread,
+    StepReport, Transport,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::buffer::Buffer;
+use crate::channel::Channel;
+use crate::errors::Failure;
+use crate::policy;
+
+/// How often a wait looks whether the user has pressed Ctrl-C.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// One rank's end of the averages over a process group.
+#[pyclass(module = "gradwire._core")]
+pub(crate) struct Reducer {
+    background: ReducerThread,
+    shared: Arc<Shared>,
+    /// Of each group, its tensors.
+    groups: Vec<Arc<[String]>>,
+    #[pyo3(get)]
+    rank: usize,
+    #[pyo3(get)]
+    size: usize,
+    #[pyo3(get)]
+    exchange: String,
+    #[pyo3(get)]
+    spec: String,
+    /// Of each stage of the plan, steps from one exchange to the next.
+    #[pyo3(get)]
+    every: Vec<u64>,
+}
+
+/// What the thread tells the caller.
+#[derive(Default)]
+struct Shared {
+    progress: Mutex<Progress>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Averages submitted and not done.
+    pending: usize,
+    failure: Option<Failure>,
+    step: Step,
+    /// All steps before.
+    earlier: Total,
+}
+
+/// The step in progress.
+#[derive(Debug, Default, Clone, Copy)]
+struct Step {
+    step: Option<u64>,
+    elements: usize,
+    message_bytes: usize,
+    skipped: bool,
+    report: StepReport,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Total {
+    steps: u64,
+    skipped: u64,
+    bytes_up: u64,
+    bytes_down: u64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the end of an average.
+    fn done(
+        &self,
+        step: u64,
+        elements: usize,
+        averages: &Averages,
+        result: Result<Outcome, Failure>,
+    ) {
+        let mut progress = self.lock();
+        if progress.step.step != Some(step) {
+            progress.earlier = progress.total();
+            progress.step = Step { step: Some(step), ..Step::default() };
+        }
+        let now = &mut progress.step;
+        now.elements += elements;
+        now.message_bytes = averages.message_bytes();
+        now.report = averages.report();
+        now.skipped |= matches!(result, Ok(Outcome::Skipped));
+        if let Err(failure) = result {
+            progress.failure.get_or_insert(failure);
+        }
+    }
+
+    fn finished(&self) {
+        self.lock().pending -= 1;
+        self.news.notify_all();
+    }
+}
+
+impl Progress {
+    fn total(&self) -> Total {
+        let Step { step, skipped, report, .. } = self.step;
+        let mut total = self.earlier;
+        total.steps += u64::from(step.is_some());
+        total.skipped += u64::from(skipped);
+        total.bytes_up += report.traffic.bytes_up;
+        total.bytes_down += report.traffic.bytes_down;
+        total
+    }
+}
+
+#[pymethods]
+impl Reducer {
+    #[new]
+    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps))]
+    #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
+    fn new(
+        channel: &Bound<'_, PyAny>,
+        tensors: Vec<(String, Vec<usize>)>,
+        spec: &str,
+        rules: Vec<String>,
+        exchange: &str,
+        seed: u64,
+        raw_vectors: bool,
+        raw_below: usize,
+        raw_names: Vec<String>,
+        skip: bool,
+        deadline: f64,
+        steps: Option<u64>,
+    ) -> PyResult<Self> {
+        let deadline = Duration::try_from_secs_f64(deadline)
+            .map_err(|error| Failure::config(format!("deadline {deadline}: {error}")))?;
+        let channel = Channel::new(channel, deadline)?;
+        let mut policy = policy::read(spec, steps)?;
+        let rules = rules.iter().map(|rule| rule.parse());
+        policy.rules = rules
+            .collect::<Result<_, gradwire_exchange::RuleError>>()
+            .map_err(|error| Failure::config(error.to_string()))?;
+        policy.raw_vectors = raw_vectors;
+        (policy.raw_below, policy.raw_names) = (raw_below, raw_names);
+        let exchange = match exchange {
+            "auto" => ReducerConfig::suitable(&policy, channel.size()),
+            name => name.parse().map_err(|error: gradwire_exchange::ParseExchangeError| {
+                Failure::config(error.to_string())
+            })?,
+        };
+        let (rank, size, name) = (channel.rank(), channel.size(), exchange.to_string());
+        let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
+        let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
+        let config =
+            ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
+        let spec = config.policy.push.first.to_string();
+        let every = config.policy.push.specs().map(Spec::every).collect();
+        let averages = Averages::new(Box::new(channel), config).map_err(Failure::from)?;
+        let background = ReducerThread::new("gradwire", averages).map_err(Failure::from)?;
+        Ok(Self {
+            background,
+            shared: Arc::default(),
+            groups: Vec::new(),
+            rank,
+            size,
+            exchange: name,
+            spec,
+            every,
+        })
+    }
+
+    /// Names a group of tensors, in the order of their values; its number.
+    fn group(&mut self, names: Vec<String>) -> usize {
+        self.groups.push(names.into());
+        self.groups.len() - 1
+    }
+
+    /// Averages a group's values in place, in the background, and calls `done()` there. Before it, `ready()`.
+    ///
+    /// Values are divided by `scale` before, and their mean is multiplied by it.
+    #[pyo3(signature = (group, step, tensor, done, *, scale = 1.0, ready = None))]
+    fn average(
+        &self,
+        group: usize,
+        step: u64,
+        tensor: Buffer,
+        done: Py<PyAny>,
+        scale: f32,
+        ready: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let names = self.groups.get(group).cloned();
+        let names = names.ok_or_else(|| Failure::config(format!("there is no group {group}")))?;
+        let shared = Arc::clone(&self.shared);
+        self.shared.lock().pending += 1;
+        let submitted = self.background.submit(move |averages| {
+            let mut job = Job { names, step, tensor, scale };
+            let result = call(ready).and_then(|()| job.run(averages));
+            shared.done(step, tensor.len(), averages, result);
+            if let Err(failure) = call(Some(done)) {
+                shared.lock().failure.get_or_insert(failure);
+            }
+            shared.finished();
+        });
+        if !submitted {
+            self.shared.lock().pending -= 1;
+            return Err(gone().into());
+        }
+        Ok(())
+    }
+
+    /// Waits until all averages are done, here and, as far as they need this rank, elsewhere.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        self.flush();
+        loop {
+            let waited = py.detach(|| {
+                let progress = self.shared.lock();
+                if progress.pending == 0 {
+                    return Some(progress.failure.clone());
+                }
+                drop(self.shared.news.wait_timeout(progress, GLANCE));
+                None
+            });
+            match waited {
+                Some(None) => return Ok(()),
+                Some(Some(failure)) => return Err(failure.into()),
+                None => py.check_signals()?,
+            }
+        }
+    }
+
+    /// What the last step cost, and all steps together.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (step, total) = {
+            let progress = self.shared.lock();
+            (progress.step, progress.total())
+        };
+        let StepReport { compress, decompress, wire, traffic, .. } = step.report;
+        let dict = PyDict::new(py);
+        dict.set_item("step", step.step)?;
+        dict.set_item("skipped", step.skipped)?;
+        dict.set_item("elements", step.elements)?;
+        dict.set_item("message_bytes", step.message_bytes)?;
+        dict.set_item("ratio", 4.0 * step.elements as f64 / (step.message_bytes as f64).max(1.0))?;
+        dict.set_item("bytes_up", traffic.bytes_up)?;
+        dict.set_item("bytes_down", traffic.bytes_down)?;
+        dict.set_item("messages_up", traffic.messages_up)?;
+        dict.set_item("messages_down", traffic.messages_down)?;
+        dict.set_item("compress_seconds", compress.as_secs_f64())?;
+        dict.set_item("decompress_seconds", decompress.as_secs_f64())?;
+        dict.set_item("wire_seconds", wire.as_secs_f64())?;
+        dict.set_item("total_steps", total.steps)?;
+        dict.set_item("total_skipped", total.skipped)?;
+        dict.set_item("total_bytes_up", total.bytes_up)?;
+        dict.set_item("total_bytes_down", total.bytes_down)?;
+        Ok(dict)
+    }
+
+    /// This rank's state, as the bytes of a state file.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let state = self.ask(py, |averages| Ok(averages.save().to_bytes()?))?;
+        Ok(PyBytes::new(py, &state))
+    }
+
+    /// The states of all ranks, in rank order. All ranks call it at the same time.
+    fn save_all<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let states: Vec<Vec<u8>> = self.ask(py, |averages| {
+            let states = averages.save_all()?;
+            states.iter().map(|state| Ok(state.to_bytes()?)).collect()
+        })?;
+        Ok(states.iter().map(|state| PyBytes::new(py, state)).collect())
+    }
+
+    /// Goes on from this rank's state, or from those of all ranks of a run with any number of them.
+    fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
+        self.ask(py, move |averages| {
+            let states = states.iter().map(|bytes| State::from_bytes(bytes));
+            averages.load(&states.collect::<Result<Vec<_>, _>>()?)
+        })
+    }
+
+    /// Gives every rank the bytes of all, in rank order.
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        step: u64,
+        own: Vec<u8>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let all = self.ask(py, move |averages| averages.gather(step, own))?;
+        Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
+    }
+
+    /// The positions of a tensor that its last message carried, as little-endian `u32`; None where it carried all.
+    fn sent<'py>(&self, py: Python<'py>, name: String) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let positions = self.ask(py, move |averages| {
+            Ok(averages
+                .sent(&name)
+                .map(|sent| sent.iter().flat_map(|at| at.to_le_bytes()).collect()))
+        })?;
+        Ok(positions.map(|bytes: Vec<u8>| PyBytes::new(py, &bytes)))
+    }
+
+    /// Tells the other ranks that this one goes on no further.
+    fn abort(&self) {
+        self.background.submit(Averages::abort);
+    }
+}
+
+impl Reducer {
+    /// Lets all messages leave after the averages submitted so far.
+    fn flush(&self) {
+        let shared = Arc::clone(&self.shared);
+        self.shared.lock().pending += 1;
+        let submitted = self.background.submit(move |averages| {
+            if let Err(error) = averages.flush() {
+                shared.lock().failure.get_or_insert(error.into());
+            }
+            shared.finished();
+        });
+        if !submitted {
+            let mut progress = self.shared.lock();
+            progress.pending = 0;
+            progress.failure.get_or_insert_with(gone);
+        }
+    }
+
+    fn ask<R: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        question: impl FnOnce(&mut Averages) -> Result<R, ExchangeError> + Send + 'static,
+    ) -> PyResult<R> {
+        let answer = py.detach(|| self.background.ask(question));
+        Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)
+    }
+}
+
+/// One average.
+struct Job {
+    names: Arc<[String]>,
+    step: u64,
+    tensor: Buffer,
+    scale: f32,
+}
+
+impl Job {
+    fn run(&mut self, averages: &mut Averages) -> Result<Outcome, Failure> {
+        let group = averages.group_of(&self.names)?;
+        let scale = self.scale;
+        let divide = |values: &mut [f32]| {
+            if scale != 1.0 {
+                values.iter_mut().for_each(|value| *value /= scale);
+            }
+        };
+        let multiply = |values: &mut [f32]| {
+            if scale != 1.0 {
+                values.iter_mut().for_each(|value| *value *= scale);
+            }
+        };
+        if let Some(values) = self.tensor.as_f32() {
+            divide(values);
+            let outcome = averages.average(group, self.step, values);
+            multiply(values);
+            return Ok(outcome?);
+        }
+        let tensor = std::cell::RefCell::new(&mut self.tensor);
+        let outcome = averages.average_converted(
+            group,
+            self.step,
+            |wide| {
+                tensor.borrow().read(wide);
+                divide(wide);
+            },
+            |wide| {
+                multiply(wide);
+                tensor.borrow_mut().write(wide);
+            },
+        );
+        Ok(outcome?)
+    }
+}
+
+/// Calls back into Python.
+fn call(callable: Option<Py<PyAny>>) -> Result<(), Failure> {
+    let Some(callable) = callable else { return Ok(()) };
+    let called = Python::try_attach(|py| {
+        let called = callable.call0(py).map(drop);
+        called.map_err(|error| Failure::config(format!("a callback failed: {error}")))
+    });
+    called.unwrap_or_else(|| Err(Failure::config("the interpreter is ending")))
+}
+
+fn gone() -> Failure {
+    Failure::config("the thread of the exchange has ended")
+}

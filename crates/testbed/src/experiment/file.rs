@@ -1,0 +1,158 @@
+//! Experiments as TOML files: the settings of training and the experiment's own keys in one table.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use gradwire_train::plan::Plan;
+use gradwire_train::settings::{Key, SETTINGS};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::Experiment;
+use crate::TestbedError;
+
+/// The keys beside those of the settings.
+const OWN: [&str; 8] = [
+    "data",
+    "compressors",
+    "epochs",
+    "seeds",
+    "evaluations",
+    "diagnose",
+    "links_mbit",
+    "latency_ms",
+];
+
+/// All keys of an experiment file.
+static KEYS: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| OWN.into_iter().chain(SETTINGS.iter().map(|setting| setting.name)).collect());
+
+impl Experiment {
+    /// Reads an experiment file.
+    ///
+    /// # Errors
+    /// If there is no such file, or it has an unknown key or a value that its key does not take; the error names the
+    /// line.
+    pub fn read(path: &Path) -> Result<Self, TestbedError> {
+        let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;
+        toml::from_str(&text).map_err(|error| TestbedError::Experiment {
+            path: path.to_owned(),
+            message: error.to_string(),
+        })
+    }
+
+    /// The experiment as a file that [`read`](Self::read) takes, every setting written out.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("an experiment is a table of plain values")
+    }
+}
+
+impl<'de> Deserialize<'de> for Experiment {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Table)
+    }
+}
+
+/// Reads an experiment's table over the default experiment.
+struct Table;
+
+impl<'de> Visitor<'de> for Table {
+    type Value = Experiment;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of settings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Experiment, A::Error> {
+        let mut experiment = Experiment::default();
+        while let Some(key) = map.next_key_seed(Key { known: &KEYS })? {
+            match key {
+                "data" => experiment.data = map.next_value()?,
+                "compressors" => experiment.compressors = map.next_value::<Plans>()?.0,
+                "epochs" => experiment.epochs = Some(map.next_value()?),
+                "seeds" => experiment.seeds = map.next_value()?,
+                "evaluations" => experiment.evaluations = map.next_value()?,
+                "diagnose" => experiment.diagnose = map.next_value()?,
+                "links_mbit" => experiment.links_mbit = map.next_value()?,
+                "latency_ms" => experiment.latency_ms = map.next_value()?,
+                setting => {
+                    experiment.settings.read(setting, &mut map)?;
+                }
+            }
+        }
+        Ok(experiment)
+    }
+}
+
+/// Compressors, which a file has as their specs.
+struct Plans(Vec<Plan>);
+
+impl<'de> Deserialize<'de> for Plans {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let specs = Vec::<String>::deserialize(from)?;
+        let plans = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
+        plans.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Experiment, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("experiment.toml");
+        std::fs::write(&path, text).unwrap();
+        Experiment::read(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_experiment_goes_through_toml_and_back() {
+        let mut experiment = Experiment::default();
+        assert_eq!(read(&experiment.to_toml()).unwrap(), experiment);
+        experiment.epochs = Some(1.5);
+        experiment.overlap = true;
+        experiment.augment = Some(false);
+        experiment.clip = Some(2.5);
+        experiment.seeds = vec![1, 2];
+        assert_eq!(read(&experiment.to_toml()).unwrap(), experiment);
+    }
+
+    #[test]
+    fn what_is_not_given_has_its_default() {
+        let experiment =
+            read("model = \"resnet20\"\ncompressors = [\"none\", \"3lc:s=1.9\"]").unwrap();
+        assert_eq!(experiment.model.to_string(), "resnet20");
+        assert_eq!(experiment.compressors[1].to_string(), "3lc:s=1.9");
+        assert_eq!(experiment.workers, Experiment::default().workers);
+    }
+
+    #[test]
+    fn the_experiments_of_this_repository_are_experiments() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+        assert!(!files.is_empty());
+        for file in files {
+            Experiment::read(&file).unwrap().check().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_named() {
+        for (text, says) in [
+            ("compressors = [\"4lc\"]", "unknown compressor '4lc'"),
+            ("compressors = [\"3lc:s=2\"]", "s=2 is not allowed"),
+            ("model = \"vgg\"", "vgg"),
+            ("exchange = \"ring\"", "ring"),
+            ("steeps = 3", "steeps"),
+            ("steps = \"many\"", "steps"),
+            ("steeps = 3", "`raw_below`"),
+            ("workers = 4\nmodel = \"vgg\"", "line 2"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains("experiment.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Charts of lines as SVG.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::axis::{Axis, Scale};
+use super::figure::{Drawn, Figure, INK, INK_AS_WRITTEN, colour};
+
+/// The size of a chart in pixels, and the part of its width that the legend takes.
+const SIZE: (u32, u32) = (720, 380);
+const LEGEND: u32 = 210;
+
+/// Characters of a label that have room in the legend.
+const LABEL: usize = 25;
+
+type Chart2d<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+/// One value with the range it comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Along the horizontal axis.
+    pub x: f64,
+    /// Along the vertical axis.
+    pub y: f64,
+    /// The lower end of the error bar; `y` for none.
+    pub low: f64,
+    /// The upper end of the error bar; `y` for none.
+    pub high: f64,
+}
+
+impl Point {
+    /// A point without an error bar.
+    pub fn new(x: f64, y: f64) -> Self {
+        Self { x, y, low: y, high: y }
+    }
+}
+
+/// One line of a chart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Its name in the legend; an empty one is left out there.
+    pub label: String,
+    /// Its points, from left to right.
+    pub points: Vec<Point>,
+    /// Which colour it has; equal numbers are equal colours.
+    pub colour: usize,
+    /// Whether the line is dashed.
+    pub dashed: bool,
+}
+
+/// A chart of several lines.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// The horizontal axis: label with unit, scale.
+    pub x: (String, Scale),
+    /// The vertical axis: label with unit, scale.
+    pub y: (String, Scale),
+    /// The lines.
+    pub series: Vec<Series>,
+}
+
+impl Figure for Chart {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Values that have no place on an axis (not finite, or zero on a logarithmic one) are left out.
+    fn svg(&self) -> String {
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            self.draw(&root).and_then(|()| root.present()).expect("a string takes all text");
+        }
+        svg.replace(INK_AS_WRITTEN, "currentColor")
+    }
+}
+
+impl Chart {
+    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+        let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let x = Axis::around(self.x.1, points().map(|p| p.x));
+        let y = Axis::around(self.y.1, points().flat_map(|p| [p.y, p.low, p.high]));
+        let mut chart = ChartBuilder::on(&left)
+            .caption(&self.title, ("sans-serif", 18, &INK))
+            .margin(8)
+            .x_label_area_size(42)
+            .y_label_area_size(62)
+            .build_cartesian_2d(x, y)?;
+        let text = ("sans-serif", 13, &INK).into_text_style(&left);
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.12))
+            .axis_style(INK.mix(0.5))
+            .label_style(text.clone())
+            .axis_desc_style(text)
+            .x_desc(&self.x.0)
+            .y_desc(&self.y.0)
+            .x_labels(8)
+            .y_labels(8)
+            .draw()?;
+        for series in &self.series {
+            self.line(&mut chart, series)?;
+        }
+        self.legend(&right)
+    }
+
+    fn line(&self, chart: &mut Chart2d<'_, '_>, series: &Series) -> Drawn {
+        let style = colour(series.colour).stroke_width(2);
+        let points: Vec<Point> = series
+            .points
+            .iter()
+            .copied()
+            .filter(|p| self.x.1.shows(p.x) && self.y.1.shows(p.y))
+            .collect();
+        let line = points.iter().map(|p| (p.x, p.y));
+        if series.dashed {
+            chart.draw_series(DashedLineSeries::new(line, 5, 4, style))?;
+        } else {
+            chart.draw_series(LineSeries::new(line, style))?;
+        }
+        let bars = points.iter().filter(|p| p.low < p.high && self.y.1.shows(p.low));
+        chart.draw_series(bars.map(|p| {
+            PathElement::new([(p.x, p.low), (p.x, p.high)], colour(series.colour).stroke_width(1))
+        }))?;
+        if points.len() <= 12 {
+            let fill = colour(series.colour).filled();
+            chart.draw_series(points.iter().map(|p| Circle::new((p.x, p.y), 3, fill)))?;
+        }
+        Ok(())
+    }
+
+    /// The names of the lines, below one another, beside the plot.
+    fn legend(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+        let text =
+            ("sans-serif", 13, &INK).into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
+        let named = self.series.iter().filter(|series| !series.label.is_empty());
+        for (row, series) in named.enumerate() {
+            let y = 44 + 22 * row as i32;
+            let style = colour(series.colour).stroke_width(3);
+            let ends = if series.dashed { vec![(4, 11), (17, 24)] } else { vec![(4, 24)] };
+            for (from, to) in ends {
+                area.draw(&PathElement::new([(from, y), (to, y)], style))?;
+            }
+            area.draw(&Text::new(shortened(&series.label), (32, y), text.clone()))?;
+        }
+        Ok(())
+    }
+}
+
+/// A label that fits beside the plot.
+fn shortened(label: &str) -> String {
+    if label.chars().count() <= LABEL {
+        return label.to_owned();
+    }
+    label.chars().take(LABEL - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart() -> Chart {
+        let points = [(1.0, 0.0), (10.0, 1.0), (100.0, f64::NAN)];
+        Chart {
+            title: "a < b".to_owned(),
+            x: ("seconds".to_owned(), Scale::Log),
+            y: ("accuracy (%)".to_owned(), Scale::Linear),
+            series: vec![Series {
+                label: "3lc & co".to_owned(),
+                points: points.map(|(x, y)| Point::new(x, y)).to_vec(),
+                colour: 1,
+                dashed: true,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_chart_is_an_svg_element_that_takes_the_colour_around_it() {
+        let svg = chart().svg();
+        assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert!(svg.contains("currentColor") && !svg.contains(INK_AS_WRITTEN));
+        assert!(svg.contains("3lc &amp; co") && svg.contains("a &lt; b"));
+        assert!(svg.contains("#3B7DD8"));
+        assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn a_chart_file_brings_its_own_colours() {
+        let svg = chart().svg_file();
+        assert!(svg.find("<style>").unwrap() > svg.find("<svg").unwrap());
+        assert_eq!(svg.matches("<svg").count(), 1);
+    }
+
+    #[test]
+    fn long_labels_are_shortened() {
+        assert_eq!(shortened("3lc:s=1.75"), "3lc:s=1.75");
+        assert_eq!(shortened("topk:ratio=0.05,select=sampled"), "topk:ratio=0.05,select=s…");
+    }
+
+    #[test]
+    fn a_chart_of_nothing_is_still_a_chart() {
+        let chart = Chart { series: Vec::new(), ..chart() };
+        assert!(chart.svg().contains("</svg>"));
+    }
+}

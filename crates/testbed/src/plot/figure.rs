@@ -1,0 +1,49 @@
+//! What all kinds of figures have in common: they are SVG, in the same colours.
+
+use plotters::prelude::*;
+
+/// The colour of text and axes, which stands for the colour of the text around the chart.
+pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
+pub(super) const INK_AS_WRITTEN: &str = "#010203";
+
+/// Told apart on light and on dark ground; the first is for the baseline.
+const COLOURS: [RGBColor; 12] = [
+    RGBColor(0x80, 0x80, 0x80),
+    RGBColor(0x3b, 0x7d, 0xd8),
+    RGBColor(0xf2, 0x8e, 0x2b),
+    RGBColor(0x2f, 0x9e, 0x54),
+    RGBColor(0xe1, 0x57, 0x59),
+    RGBColor(0x9b, 0x6b, 0xd3),
+    RGBColor(0x9c, 0x75, 0x5f),
+    RGBColor(0x1f, 0xa8, 0xb0),
+    RGBColor(0xd3, 0x72, 0xb4),
+    RGBColor(0xb8, 0xa0, 0x1e),
+    RGBColor(0x6a, 0x87, 0x3a),
+    RGBColor(0x4c, 0x9c, 0xe0),
+];
+
+pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// A figure that can be shown on a page or written to a file of its own.
+pub trait Figure {
+    /// What it shows.
+    fn title(&self) -> &str;
+
+    /// The figure as an `<svg>` element. Text and axes take the colour of the text around it.
+    fn svg(&self) -> String;
+
+    /// The figure as a file of its own, readable on light and dark ground.
+    fn svg_file(&self) -> String {
+        const STYLE: &str = "<style>svg{color:#222}\
+             @media(prefers-color-scheme:dark){svg{color:#ddd}}</style>\n";
+        let svg = self.svg();
+        let start = svg.find("<svg").and_then(|at| svg[at..].find('>').map(|end| at + end + 1));
+        let (head, body) = svg.split_at(start.expect("plotters writes an svg element"));
+        format!("{head}\n{STYLE}{}", body.trim_start())
+    }
+}
+
+/// The colour with this number; numbers beyond the last begin again.
+pub(super) fn colour(index: usize) -> RGBColor {
+    COLOURS[index % COLOURS.len()]
+}

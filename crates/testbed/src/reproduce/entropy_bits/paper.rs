@@ -1,0 +1,59 @@
+//! What the paper reports, and its experiment.
+
+use gradwire_models::Split;
+use gradwire_train::{Payload, RunRecord};
+
+use crate::experiment::{Experiment, known};
+use crate::table::Grid;
+
+/// The paper in a line.
+pub(super) const CITATION: &str = "A. Øland, B. Raj: Reducing Communication Overhead in Distributed Learning by an Order \
+     of Magnitude (Almost). ICASSP 2015";
+
+/// Steps of an epoch of MNIST with five workers and batches of 20.
+pub(super) const EPOCH: u64 = 600;
+
+/// Bits of each parameter in an exchange, by the compressor's c: raw, and in Huffman's code.
+pub(super) const BITS: [(u64, &str, &str); 2] = [(5, "6.8", "3.55"), (6, "not said", "3.78")];
+
+/// The paper's experiment: five workers with parts of MNIST of their own average their weights after each
+/// epoch. It gives neither batch nor learning rate, and trains on squared errors.
+pub(super) fn experiment() -> Experiment {
+    Experiment::default().suiting(known("mlp:392-50,tanh")).with(|e| {
+        e.data = "mnist".to_owned();
+        e.send = Payload::Weights;
+        e.split = Split::Shards { sizes: None };
+        e.exchange = known("all-gather");
+        e.workers = 5;
+        e.steps = 100 * EPOCH;
+        e.batch = 20;
+        e.optimizer = known("sgd");
+        e.learning_rate = known("step:from=0.1,factor=0.95,after=0.01,every=0.01");
+        e.weight_decay = 0.0;
+        e.l1 = 1e-4;
+        e.augment = Some(false);
+        e.raw_vectors = false;
+        e.raw_below = 0;
+        e.evaluations = 100;
+        e.evaluate_at_most = 10_000;
+        e.links_mbit = vec![10.0, 100.0, 1000.0];
+    })
+}
+
+/// The paper's set-up beside the one of the runs.
+pub(super) fn setup(run: &RunRecord, seeds: usize) -> Grid {
+    let mut grid = Grid::new(["", "paper", "here"]);
+    let mut line = |what: &str, paper: &str, here: String| {
+        grid.push(vec![what.to_owned(), paper.to_owned(), here]);
+    };
+    line("model", "784-392-50-10, tanh", format!("{}, {} parameters", run.model, run.parameters));
+    line("loss", "squared error", "cross-entropy".to_owned());
+    line("workers", "5", run.workers.to_string());
+    line("exchange", "weights, after each epoch", format!("{} rounds of {}", run.rounds, run.send));
+    line("length", "100 epochs", format!("{} steps, {EPOCH} between exchanges", run.steps));
+    line("batch", "not said", run.batch.to_string());
+    line("learning rate", "exponential decay", run.learning_rate.to_string());
+    line("l1", "light", run.l1.to_string());
+    line("runs of a setting", "50, or 1500 in Figure 1", seeds.to_string());
+    grid.left_aligned()
+}

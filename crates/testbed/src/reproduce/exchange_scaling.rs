@@ -1,0 +1,313 @@
+//! Bytes and time of exchanges by the number of workers, and from how many workers on one takes less time than another.
+//!
+//! Runs of a few steps, in which every exchange carries the same model. Bytes are what the transport counted; beside
+//! them stands what the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
+//! processor time of compressing and decompressing, and the link model's time for the bytes; the first step, which
+//! finds nothing in the processor's caches, is left out of it.
+
+use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
+use gradwire_train::{RunRecord, StepRecord};
+
+use super::findings::page;
+use super::study::{About, Charts, Report, Results, Study, plans};
+use crate::TestbedError;
+use crate::experiment::{Experiment, known};
+use crate::format::{bandwidth, file_name, significant};
+use crate::plot::{Chart, Point, Scale, Series};
+use crate::results;
+use crate::runner::Progress;
+use crate::summary::{Common, step_seconds};
+use crate::table::Grid;
+
+/// The study of exchanges by the number of workers.
+pub(crate) struct ExchangeScaling;
+
+/// Numbers of workers.
+const WORKERS: [usize; 7] = [2, 3, 4, 6, 8, 12, 16];
+/// Each exchange with its compressors.
+const EXCHANGES: [(&str, &[&str]); 4] = [
+    ("all-reduce", &["none"]),
+    ("all-gather", &["3lc", "topk:ratio=0.01"]),
+    ("scatter-reduce", &["3lc", "topk:ratio=0.01"]),
+    ("sparse-all-reduce", &["topk:ratio=0.01"]),
+];
+
+impl Study for ExchangeScaling {
+    fn about(&self) -> About {
+        About {
+            fixed: &["exchange", "seed", "fraction"],
+            runs_under_mpi: true,
+            ..About::of(
+                "exchange-scaling",
+                "bytes and time of all-gather, scatter-reduce and sparse all-reduce with 2 to 16 \
+                 workers, beside the formulas; under mpirun with as many as there are processes",
+                "",
+            )
+        }
+    }
+
+    /// Four steps of a network with 1.9 million parameters on generated digits.
+    fn experiment(&self, _: usize) -> Option<Experiment> {
+        Some(Experiment::default().with(|e| {
+            e.model = known("mlp:1024-1024");
+            e.compressors = plans(["none", "3lc", "topk:ratio=0.01"]);
+            e.steps = 4;
+            e.batch = 4;
+            e.evaluations = 1;
+            e.evaluate_at_most = 1;
+            e.links_mbit = vec![100.0, 1_000.0];
+            e.raw_vectors = false;
+        }))
+    }
+
+    fn variants(
+        &self,
+        _: usize,
+        experiment: &Experiment,
+        workers: Option<usize>,
+    ) -> Vec<Experiment> {
+        let all = workers.map_or(WORKERS.to_vec(), |one| vec![one]);
+        let variant = |workers, (exchange, specs): (&str, &[&str])| {
+            experiment.clone().with(|e| {
+                e.workers = workers;
+                e.exchange = known(exchange);
+                e.compressors = plans(specs);
+            })
+        };
+        let with = |&workers| EXCHANGES.map(|exchange| variant(workers, exchange));
+        all.iter().flat_map(with).collect()
+    }
+
+    /// Also shows the runs of other jobs, which had more or fewer processes.
+    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
+        let first = &results.runs[0];
+        let mut all = results::read(&results.out.join("runs.jsonl"))?;
+        all.retain(|run| {
+            (run.steps, run.batch, run.seed) == (first.steps, first.batch, first.seed)
+                && (&run.model, &run.data_checksum) == (&first.model, &first.data_checksum)
+        });
+        let links = results.experiment.links();
+        let grid = grid(&all, &links);
+        let lines: String =
+            crossings(&all, &links).iter().map(|line| format!("- {line}\n")).collect();
+        let text = format!(
+            "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
+             workers; with more, gradients differ, and a scatter-reduce compresses slices, each with a scale of its own. Time: \
+             the processor time of compressing and decompressing, and the link model's for the bytes; without the first \
+             step.\n\n{}\n{lines}",
+            first.model,
+            first.parameters,
+            grid.markdown(),
+        );
+        let charts = charts(&all, &links);
+        Ok(page(self, results.command, &text, &charts, vec![grid.terminal(), lines]))
+    }
+}
+
+/// What a worker sends in a step, as the runs counted it.
+fn bytes(run: &RunRecord) -> f64 {
+    run.bytes_up / run.steps.max(1) as f64
+}
+
+/// What a worker sends by the formulas if its messages have `b` bytes; `None` where that depends on how messages
+/// overlap.
+fn formula(run: &RunRecord, b: f64) -> Option<f64> {
+    let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
+    match run.exchange {
+        Exchange::AllGather => Some((n - 1.0) * (header + b)),
+        Exchange::AllReduce | Exchange::ScatterReduce => {
+            Some(2.0 * (n - 1.0) * header + 2.0 * b * (n - 1.0) / n)
+        }
+        _ => None,
+    }
+}
+
+/// The bytes of one worker's messages: what it sends to the only other one, by all-gather or in the two halves of an
+/// all-reduce; from the run with the fewest workers.
+fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
+    let of = |run: &&RunRecord| run.compressor == compressor && formula(run, 0.0).is_some();
+    let least = runs
+        .iter()
+        .filter(of)
+        .min_by_key(|run| (run.workers, run.exchange != Exchange::AllGather))?;
+    // Each formula is a line in b.
+    let (at_0, at_1) = (formula(least, 0.0)?, formula(least, 1.0)?);
+    Some((bytes(least) - at_0) / (at_1 - at_0))
+}
+
+/// Seconds of a step that are the exchange's.
+fn seconds(run: &RunRecord, link: Link) -> f64 {
+    let idle: RunRecord = RunRecord {
+        trace: run.trace.iter().skip(1).map(|step| StepRecord { update: 0.0, ..*step }).collect(),
+        ..run.clone()
+    };
+    step_seconds(&idle, Common { compute: 0.0, servers: false }, link)
+}
+
+/// Every run: bytes beside the formula, and time over each link.
+fn grid(runs: &[RunRecord], links: &[Link]) -> Grid {
+    let mut head = vec!["exchange", "compressor", "workers", "sent", "by the formula", "off"]
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+    head.extend(links.iter().map(|link| bandwidth(link.bits_per_second)));
+    let mut grid = Grid::new(head);
+    for run in runs {
+        let expected = message(runs, &run.compressor).and_then(|b| formula(run, b));
+        let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));
+        let mut cells = vec![
+            run.exchange.to_string(),
+            run.compressor.clone(),
+            run.workers.to_string(),
+            kilobytes(bytes(run)),
+            expected.map_or_else(String::new, kilobytes),
+            expected.map_or_else(String::new, |expected| {
+                format!("{:+.1} %", 100.0 * (bytes(run) / expected - 1.0))
+            }),
+        ];
+        for &link in links {
+            cells.push(format!("{} ms", significant(1e3 * seconds(run, link))));
+        }
+        grid.push(cells);
+    }
+    grid
+}
+
+/// A chart of bytes, and one of time for each link, with the names of their files.
+fn charts(runs: &[RunRecord], links: &[Link]) -> Charts {
+    let mut charts: Charts = vec![(
+        "bytes.svg".to_owned(),
+        Box::new(chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| {
+            bytes(run) / 1e3
+        })),
+    )];
+    for &link in links {
+        let rate = bandwidth(link.bits_per_second);
+        let name = format!("time-{}.svg", file_name(&rate));
+        let title = format!("Exchange at {rate}");
+        let chart = chart(title, "ms a step", runs, |run| 1e3 * seconds(run, link));
+        charts.push((name, Box::new(chart)));
+    }
+    charts
+}
+
+fn chart(
+    title: String,
+    unit: &str,
+    runs: &[RunRecord],
+    value: impl Fn(&RunRecord) -> f64,
+) -> Chart {
+    let mut series: Vec<Series> = Vec::new();
+    for run in runs {
+        let label = format!("{}, {}", run.exchange, run.compressor);
+        let point = Point::new(run.workers as f64, value(run));
+        match series.iter_mut().find(|one| one.label == label) {
+            Some(one) => one.points.push(point),
+            None => {
+                let colour = series.len();
+                series.push(Series { label, points: vec![point], colour, dashed: false });
+            }
+        }
+    }
+    series.iter_mut().for_each(|one| one.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+    let (x, y) = (("workers".to_owned(), Scale::Log), (unit.to_owned(), Scale::Log));
+    Chart { title, x, y, series }
+}
+
+/// Where scatter-reduce begins to take less time than all-gather, by compressor and link.
+fn crossings(runs: &[RunRecord], links: &[Link]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let gathered = runs.iter().filter(|run| run.exchange == Exchange::AllGather);
+    let mut compressors: Vec<&str> = gathered.map(|run| run.compressor.as_str()).collect();
+    compressors.sort_unstable();
+    compressors.dedup();
+    for compressor in compressors {
+        for &link in links {
+            let at = crossing(runs, compressor, link);
+            let rate = bandwidth(link.bits_per_second);
+            lines.push(match at {
+                Some(workers) => format!(
+                    "`{compressor}` at {rate}: scatter-reduce takes less time than all-gather from {workers} workers on"
+                ),
+                None => format!(
+                    "`{compressor}` at {rate}: scatter-reduce does not stay ahead of all-gather"
+                ),
+            });
+        }
+    }
+    lines
+}
+
+/// The least number of workers from which on scatter-reduce is ahead.
+fn crossing(runs: &[RunRecord], compressor: &str, link: Link) -> Option<usize> {
+    let mut ahead = Vec::new();
+    let of = |exchange| {
+        runs.iter().filter(move |run| run.compressor == compressor && run.exchange == exchange)
+    };
+    for gathered in of(Exchange::AllGather) {
+        let scattered = of(Exchange::ScatterReduce).find(|run| run.workers == gathered.workers);
+        if let Some(scattered) = scattered {
+            ahead.push((gathered.workers, seconds(scattered, link) < seconds(gathered, link)));
+        }
+    }
+    ahead.sort_unstable();
+    let behind = ahead.iter().rposition(|(_, ahead)| !ahead).map_or(0, |at| at + 1);
+    ahead.get(behind).map(|(workers, _)| *workers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    /// A run whose workers sent `bytes` a step.
+    fn run(exchange: &str, workers: usize, bytes: f64) -> RunRecord {
+        let mut run = synthetic::run("3lc", 1);
+        (run.exchange, run.workers) = (known(exchange), workers);
+        run.bytes_up = bytes * run.steps as f64;
+        run.bytes_down = run.bytes_up;
+        run
+    }
+
+    #[test]
+    fn bytes_stand_beside_the_formulas() {
+        // Messages of 988 bytes, and a header of 12.
+        let runs = [
+            run("all-gather", 2, 1000.0),
+            run("all-gather", 4, 3000.0),
+            run("scatter-reduce", 4, 2.0 * 3.0 * 12.0 + 1.5 * 988.0 * 1.01),
+        ];
+        assert_eq!(message(&runs, "3lc"), Some(988.0));
+        assert_eq!(formula(&runs[1], 988.0), Some(3000.0));
+        let text = grid(&runs, &[Link::mbit(100.0)]).markdown();
+        assert!(text.contains("+0.0 %") && text.contains("+1.0 %"), "{text}");
+    }
+
+    #[test]
+    fn crossings_are_where_one_stays_ahead() {
+        let mut runs = Vec::new();
+        for (workers, gathered, scattered) in
+            [(2, 1.0, 2.0), (4, 3.0, 2.5), (8, 7.0, 9.0), (12, 11.0, 3.0), (16, 15.0, 3.0)]
+        {
+            runs.push(run("all-gather", workers, 1e6 * gathered));
+            runs.push(run("scatter-reduce", workers, 1e6 * scattered));
+        }
+        let link = Link::mbit(1.0);
+        assert_eq!(crossing(&runs, "3lc", link), Some(12));
+        assert!(crossings(&runs, &[link])[0].contains("from 12 workers on"));
+        assert_eq!(crossing(&runs[..6], "3lc", link), None);
+        assert!(crossings(&runs[..6], &[link])[0].contains("does not stay ahead"));
+        assert_eq!(charts(&runs, &[link]).len(), 2);
+    }
+
+    #[test]
+    fn every_exchange_runs_with_every_number_of_workers() {
+        let experiment = ExchangeScaling.experiment(0).unwrap();
+        let all = ExchangeScaling.variants(0, &experiment, None);
+        assert_eq!(all.len(), WORKERS.len() * EXCHANGES.len());
+        assert!(all.iter().all(|one| one.check().is_ok()));
+        assert!(
+            ExchangeScaling.variants(0, &experiment, Some(3)).iter().all(|one| one.workers == 3)
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! The runs of a study: planned, made, and kept in its folder.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gradwire_models::data::Dataset;
+use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{RunConfig, RunRecord};
+
+use super::study::Study;
+use crate::TestbedError;
+use crate::engine::Engine;
+use crate::experiment::Experiment;
+use crate::results;
+use crate::runner::{Outcome, Progress, run_all};
+
+/// One of the experiments of a study, with its runs.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// Its runs, of all lengths.
+    pub runs: Vec<RunConfig>,
+}
+
+impl Part {
+    /// Whether a run is of this part rather than of another: parts differ in these settings only.
+    fn has(&self, run: &RunRecord) -> bool {
+        let TrainingSettings { workers, batch, exchange, learning_rate, .. } =
+            &self.experiment.settings;
+        (run.workers, run.batch, run.exchange) == (*workers, *batch, *exchange)
+            && run.learning_rate == *learning_rate
+    }
+}
+
+/// The parts of a study of one row on `data`. Each of `fractions` is a part of the number of steps; `workers` is how many were
+/// asked for, if a number was.
+pub fn parts(
+    study: &dyn Study,
+    row: usize,
+    experiment: &Experiment,
+    fractions: &[f64],
+    workers: Option<usize>,
+    data: &Arc<Dataset>,
+) -> Vec<Part> {
+    let part = |experiment: Experiment| {
+        let steps = experiment.steps_on(data);
+        let of_length = |fraction: &f64| {
+            let shortened = experiment.clone().with(|e| {
+                e.epochs = None;
+                e.steps = steps_of(steps, *fraction);
+            });
+            shortened.runs(data)
+        };
+        let runs = fractions.iter().flat_map(of_length).collect();
+        Part { experiment, runs }
+    };
+    study.variants(row, experiment, workers).into_iter().map(part).collect()
+}
+
+/// Makes the runs of `parts` that are not in `kept`, a result file, and adds each to it as it ends.
+///
+/// # Errors
+/// As for [`run_all`], and if the file cannot be read or written.
+pub fn run_parts(
+    parts: &[Part],
+    kept: &Path,
+    engine: &dyn Engine,
+    progress: &dyn Progress,
+) -> Result<Outcome, TestbedError> {
+    let mut outcome = Outcome::default();
+    for part in parts {
+        let (mine, others): (Vec<_>, Vec<_>) =
+            results::read(kept)?.into_iter().partition(|run| parts.len() == 1 || part.has(run));
+        let keep = |mine: &[RunRecord]| results::write(kept, &[&others, mine].concat());
+        outcome.add(run_all(&part.runs, &mine, engine, progress, keep)?);
+    }
+    Ok(outcome)
+}
+
+/// A part of a number of steps, at least one step.
+fn steps_of(steps: u64, fraction: f64) -> u64 {
+    ((steps as f64 * fraction).round() as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fraction_of_the_steps_is_at_least_one_step() {
+        assert_eq!(steps_of(1000, 0.25), 250);
+        assert_eq!(steps_of(1, 0.25), 1);
+    }
+}

@@ -1,0 +1,263 @@
+//! Step times over real links, beside what the link model predicts and beside Table 1 of the 3LC paper.
+//!
+//! The runs are made by `benchmarks/mpi-links`: MPI jobs whose ranks are connected by throttled links, in a folder
+//! called by the link's Mbit/s for each. Here their records are compared. Times and bytes of a step are means over the
+//! run without its first step.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gradwire_exchange::Link;
+use gradwire_train::{RunRecord, StepRecord};
+
+use super::paper::{self, LINKS_MBIT, TABLE_1};
+use crate::TestbedError;
+use crate::experiment::Experiment;
+use crate::format::{bandwidth, significant, times};
+use crate::reproduce::findings::page;
+use crate::reproduce::study::{About, Report, Results, Study};
+use crate::results;
+use crate::runner::Progress;
+use crate::summary::{Common, step_seconds};
+use crate::table::Grid;
+
+/// The comparison over real links.
+pub(crate) struct Links;
+
+impl Study for Links {
+    fn about(&self) -> About {
+        About::of(
+            "3lc-links",
+            "what steps took over throttled links, beside the link model and Table 1 of the 3LC \
+             paper; collects the runs of benchmarks/mpi-links",
+            paper::CITATION,
+        )
+    }
+
+    fn experiment(&self, _: usize) -> Option<Experiment> {
+        None
+    }
+
+    /// Collects the runs in the study's folder.
+    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
+        let links = links_in(results.out)?;
+        if links.is_empty() {
+            let out = results.out.display();
+            return Err(TestbedError::Config(format!(
+                "{out} holds no runs over links; 'benchmarks/mpi-links {out}' makes them"
+            )));
+        }
+        let mut text = format!(
+            "{}.\n\nThe paper's speed-ups are of another set-up: {}.\n",
+            paper::CITATION,
+            paper::SETUP
+        );
+        let mut printed = Vec::new();
+        for (mbit, runs) in links {
+            let runs = results::read(&runs)?;
+            let steps = all(&runs, mbit)?;
+            let grid = grid(&steps);
+            let what = runs.first().map_or_else(String::new, |run| {
+                format!(
+                    "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
+                    run.model, run.data, run.workers, run.exchange, run.batch, run.steps
+                )
+            });
+            text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", grid.markdown()));
+            printed.extend([format!("{mbit} Mbit/s"), grid.terminal()]);
+            if let Some(verdict) = verdict(&steps) {
+                text.push_str(&format!("\n{verdict}\n"));
+                printed.push(verdict);
+            }
+        }
+        Ok(page(self, results.command, &text, &Vec::new(), printed))
+    }
+}
+
+/// The result files of runs over links with the links' Mbit/s, from the slowest; none where there is no such folder.
+fn links_in(out: &Path) -> Result<Vec<(f64, PathBuf)>, TestbedError> {
+    let failed = |error| TestbedError::read(out)(error);
+    let mut links = Vec::new();
+    if !out.exists() {
+        return Ok(links);
+    }
+    for entry in fs::read_dir(out).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let mbit = entry.file_name().to_str().and_then(|name| name.parse::<f64>().ok());
+        let runs = entry.path().join("runs.jsonl");
+        if let Some(mbit) = mbit.filter(|mbit| mbit.is_finite() && *mbit > 0.0 && runs.exists()) {
+            links.push((mbit, runs));
+        }
+    }
+    links.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(links)
+}
+
+/// The part of a throttled link's rate that is payload: `tc` counts whole Ethernet frames, of 1514 bytes, of which TCP
+/// takes 1448 for what it carries.
+const PAYLOAD: f64 = 1448.0 / 1514.0;
+
+/// The link is the bottleneck of a step if it takes this part of the modelled time, or more.
+const BOTTLENECK: f64 = 0.5;
+
+/// What a step of one run took, and what the link model predicts.
+#[derive(Debug, Clone, PartialEq)]
+struct Measured {
+    /// The compressor's spec.
+    compressor: String,
+    /// What the links of the ranks are held to, in megabits per second.
+    mbit: f64,
+    /// Seconds, on a wall clock.
+    seconds: f64,
+    /// Seconds, by the link model.
+    modelled: f64,
+    /// The part of the modelled seconds that bytes spend on the link.
+    wire: f64,
+}
+
+impl Measured {
+    /// The steps of a run over links that `tc` holds to `mbit` megabits per second.
+    ///
+    /// # Errors
+    /// If its record has no times on a wall clock.
+    fn of(run: &RunRecord, common: Common, mbit: f64) -> Result<Self, TestbedError> {
+        let run = &without_first(run);
+        let seconds = run.trace.iter().map(|step| step.wall).sum::<f64>() / run.steps as f64;
+        if run.trace.is_empty() || seconds == 0.0 {
+            return Err(TestbedError::Config(format!(
+                "the run of '{}' does not say how long its steps took; repeat it, with two steps or more",
+                run.compressor
+            )));
+        }
+        let link = Link::mbit(mbit * PAYLOAD);
+        let modelled = step_seconds(run, common, link);
+        let unbounded = Link { bits_per_second: f64::INFINITY, ..link };
+        let wire = 1.0 - step_seconds(run, common, unbounded) / modelled;
+        Ok(Self { compressor: run.compressor.clone(), mbit, seconds, modelled, wire })
+    }
+
+    /// How far the model is off, as a part of what was measured.
+    fn error(&self) -> f64 {
+        self.modelled / self.seconds - 1.0
+    }
+
+    /// Whether the link is what a step waits for.
+    fn is_bound_by_link(&self) -> bool {
+        self.wire >= BOTTLENECK
+    }
+}
+
+/// The run from its second step on.
+fn without_first(run: &RunRecord) -> RunRecord {
+    let trace = run.trace.get(1..).unwrap_or_default().to_vec();
+    let sum = |bytes: fn(&StepRecord) -> f64| trace.iter().map(bytes).sum();
+    let mut rest = RunRecord {
+        bytes_up: sum(|step| step.bytes_up),
+        bytes_down: sum(|step| step.bytes_down),
+        trace,
+        ..run.clone()
+    };
+    rest.steps = rest.trace.len() as u64;
+    rest
+}
+
+/// The steps of all `runs` over links that `tc` holds to `mbit` megabits per second.
+///
+/// # Errors
+/// As for [`Measured::of`].
+fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
+    let common = Common::of(runs);
+    runs.iter().map(|run| Measured::of(run, common, mbit)).collect()
+}
+
+/// Measured and modelled steps over one link; speed-ups over `none`, where there is a run of it.
+fn grid(steps: &[Measured]) -> Grid {
+    let mut grid = Grid::new([
+        "compressor",
+        "measured",
+        "modelled",
+        "error",
+        "of it on the link",
+        "speed-up measured",
+        "speed-up modelled",
+        "3LC paper",
+    ]);
+    let none = steps.iter().find(|one| one.compressor == "none");
+    for one in steps {
+        let speedup = |seconds: fn(&Measured) -> f64| {
+            none.map_or_else(String::new, |none| times(seconds(none) / seconds(one)))
+        };
+        grid.push(vec![
+            one.compressor.clone(),
+            format!("{} ms", significant(1e3 * one.seconds)),
+            format!("{} ms", significant(1e3 * one.modelled)),
+            format!("{:+.0} %", 100.0 * one.error()),
+            format!("{:.0} %", 100.0 * one.wire),
+            speedup(|one| one.seconds),
+            speedup(|one| one.modelled),
+            paper(one).map_or_else(String::new, times),
+        ]);
+    }
+    grid
+}
+
+/// What the paper measured.
+fn paper(one: &Measured) -> Option<f64> {
+    let at = LINKS_MBIT.iter().position(|mbit| *mbit == one.mbit)?;
+    TABLE_1.iter().find(|design| design.compressor == one.compressor).map(|row| row.speedup[at])
+}
+
+/// How far the model is off where the link is the bottleneck, in a line; `None` where it is the bottleneck of no run.
+fn verdict(steps: &[Measured]) -> Option<String> {
+    let bound: Vec<f64> =
+        steps.iter().filter(|one| one.is_bound_by_link()).map(Measured::error).collect();
+    let worst = bound.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
+    Some(format!(
+        "At {} the link takes half of a step or more of {} compressors; the model is off by at most {:+.0} % there.",
+        bandwidth(1e6 * steps[0].mbit),
+        bound.len(),
+        100.0 * worst
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    fn run(compressor: &str, walls: &[f64]) -> RunRecord {
+        let mut run = synthetic::run(compressor, 1);
+        let step = run.trace[0];
+        run.trace = walls.iter().map(|&wall| StepRecord { wall, ..step }).collect();
+        run
+    }
+
+    #[test]
+    fn the_first_step_does_not_count() {
+        let runs = [run("none", &[9.0, 2.0, 1.0, 1.5]), run("3lc", &[9.0, 0.5, 0.125, 0.125])];
+        let found = all(&runs, 1e-3).unwrap();
+        assert_eq!((found[0].seconds, found[1].seconds), (1.5, 0.25));
+        // The bytes of a step of `none` at 1 kbit/s: 192 seconds but for the computation, in frames 200.75.
+        assert!((found[0].modelled - 200.75).abs() < 0.1);
+        assert!(found[0].wire > 0.999 && found[0].is_bound_by_link());
+        assert!((found[0].error() - 132.83).abs() < 0.1);
+        assert!(verdict(&found).unwrap().contains("2 compressors"));
+        let fast = all(&runs, 1e9).unwrap();
+        assert!(!fast[0].is_bound_by_link() && verdict(&fast).is_none());
+    }
+
+    #[test]
+    fn the_papers_speedups_stand_beside_the_measured_ones() {
+        let runs = [run("none", &[9.0, 1.0, 1.0]), run("3lc", &[9.0, 0.25, 0.25])];
+        let text = grid(&all(&runs, 10.0).unwrap()).markdown();
+        assert!(text.contains("4.00×") && text.contains("15.9×"), "{text}");
+        let other = grid(&all(&runs, 20.0).unwrap()).markdown();
+        assert!(!other.contains("15.9×"), "{other}");
+    }
+
+    #[test]
+    fn records_without_times_are_refused() {
+        let error = all(&[run("3lc", &[0.0, 0.0])], 10.0).unwrap_err().to_string();
+        assert!(error.contains("'3lc'") && error.contains("repeat"), "{error}");
+    }
+}

@@ -1,0 +1,100 @@
+//! A bound on the norm of each step's gradient.
+
+/// Bounds the ℓ2 norm, over all tensors together, of what is added to a gradient (Pascanu, Mikolov
+/// and Bengio 2013, algorithm 1).
+#[derive(Debug)]
+pub(crate) struct Clip {
+    norm: Option<f32>,
+    /// The gradient of the step alone, without what `sum` held before.
+    own: Vec<Vec<f32>>,
+}
+
+impl Clip {
+    /// A bound for gradients of tensors of these sizes, or none.
+    pub(crate) fn new(norm: Option<f32>, tensors: &[gradwire::Tensor]) -> Self {
+        let zeros = |tensor: &gradwire::Tensor| vec![0.0; tensor.elements()];
+        let own = if norm.is_some() { tensors.iter().map(zeros).collect() } else { Vec::new() };
+        Self { norm, own }
+    }
+
+    /// Calls `add` to add a gradient to `sum`, scaled down where its norm is above the bound. Returns what `add` returned,
+    /// and the factor.
+    pub(crate) fn bounded<R>(
+        &mut self,
+        sum: &mut [Vec<f32>],
+        add: impl FnOnce(&mut [Vec<f32>]) -> R,
+    ) -> (R, f32) {
+        let Some(bound) = self.norm else { return (add(sum), 1.0) };
+        self.own.iter_mut().for_each(|values| values.fill(0.0));
+        let result = add(&mut self.own);
+        let norm = self.own.iter().map(|values| squares(values)).sum::<f64>().sqrt();
+        // A norm that is not finite leaves the gradient as it is, so that checking it finds the culprit.
+        let factor = if norm > f64::from(bound) && norm.is_finite() {
+            (f64::from(bound) / norm) as f32
+        } else {
+            1.0
+        };
+        for (sum, own) in sum.iter_mut().flatten().zip(self.own.iter().flatten()) {
+            *sum += factor * own;
+        }
+        (result, factor)
+    }
+}
+
+/// Σ x², in eight sums so that the additions run in parallel.
+fn squares(values: &[f32]) -> f64 {
+    let mut sums = [0.0f64; 8];
+    let (chunks, rest) = values.as_chunks::<8>();
+    for chunk in chunks {
+        for (sum, &value) in sums.iter_mut().zip(chunk) {
+            *sum += f64::from(value) * f64::from(value);
+        }
+    }
+    let rest: f64 = rest.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
+    sums.iter().sum::<f64>() + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clip(norm: Option<f32>) -> Clip {
+        Clip::new(norm, &[gradwire::Tensor::new("a", &[2]), gradwire::Tensor::new("b", &[1])])
+    }
+
+    fn add(gradients: &mut [Vec<f32>]) {
+        for (sum, value) in gradients.iter_mut().flatten().zip([2.0, 3.0, 6.0]) {
+            *sum += value;
+        }
+    }
+
+    #[test]
+    fn a_long_gradient_is_scaled_to_the_bound_and_a_short_one_kept() {
+        // √(4 + 9 + 36) = 7.
+        for (bound, expected) in [
+            (Some(3.5), [1.0 + 1.0, 2.0 + 1.5, 3.0 + 3.0]),
+            (Some(7.5), [3.0, 5.0, 9.0]),
+            (None, [3.0, 5.0, 9.0]),
+        ] {
+            let mut clip = clip(bound);
+            for _ in 0..2 {
+                let mut sum = vec![vec![1.0, 2.0], vec![3.0]];
+                clip.bounded(&mut sum, add);
+                assert_eq!(sum.concat(), expected, "{bound:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gradient_that_is_not_finite_is_left_as_it_is() {
+        let mut sum = vec![vec![0.0; 2], vec![0.0]];
+        clip(Some(1.0)).bounded(&mut sum, |own| own[0][1] = f32::INFINITY);
+        assert_eq!(sum[0][1], f32::INFINITY);
+    }
+
+    #[test]
+    fn sums_of_squares_of_lengths_that_are_no_multiple_of_eight() {
+        let values: Vec<f32> = (1..=19).map(|x| x as f32).collect();
+        assert_eq!(squares(&values), (19 * 20 * 39 / 6) as f64);
+    }
+}

@@ -1,0 +1,171 @@
+//! What defines a training run.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gradwire_exchange::{Exchange, plan::Plan};
+use gradwire_models::data::Dataset;
+
+use crate::settings::{SETTINGS, TrainingSettings};
+
+/// Everything that defines a run; the same configuration gives the same bits (backup workers
+/// excepted, whose steps depend on who arrives first). Its settings are its fields, too: `config.workers`.
+#[derive(Debug, Clone)]
+pub struct RunConfig {
+    /// The settings.
+    pub settings: TrainingSettings,
+    /// The data it learns.
+    pub data: Arc<Dataset>,
+    /// Compressor, memory and local steps, over the run.
+    pub compressor: Plan,
+    /// Seeds initial parameters, data order, augmentation, dropout and every random draw of compressors.
+    pub seed: u64,
+    /// Steps between evaluations on the test set; the last step is always evaluated. 0: no other.
+    pub evaluate_every: u64,
+    /// Steps between comparisons of a digest of the parameters across ranks; 0: none.
+    pub check_every: u64,
+    /// Steps between looks at the first worker's gradients and residuals; 0: none.
+    pub diagnose_every: u64,
+}
+
+impl RunConfig {
+    /// A run with seed 0 that is evaluated at its end, and checks each 100 steps that all ranks hold the same
+    /// parameters.
+    pub fn new(settings: TrainingSettings, data: Arc<Dataset>, compressor: Plan) -> Self {
+        let (evaluate_every, check_every, diagnose_every) = (0, 100, 0);
+        Self { settings, data, compressor, seed: 0, evaluate_every, check_every, diagnose_every }
+    }
+
+    /// The same run after `change`.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The settings, with what depends on the data decided.
+    pub fn resolved(&self) -> TrainingSettings {
+        TrainingSettings { augment: Some(self.augments()), ..self.settings.clone() }
+    }
+
+    /// Whether training images are cropped, flipped or shifted: unless said otherwise, those in colour are.
+    pub(crate) fn augments(&self) -> bool {
+        let in_colour = || self.data.images().is_some_and(|images| images.train.channels == 3);
+        self.settings.augment.unwrap_or_else(in_colour)
+    }
+
+    /// How long a rank waits for another. Servers wait out evaluations, so those must fit in; a rank
+    /// that dies is noticed at once, whatever the deadline.
+    pub(crate) fn deadline(&self) -> Duration {
+        Duration::from_secs_f64(self.settings.deadline_s)
+    }
+
+    /// How many workers take part in each round.
+    pub(crate) fn participants(&self) -> usize {
+        ((self.participation * self.workers as f64).round() as usize).clamp(1, self.workers)
+    }
+
+    /// Backup workers, without whose gradients a step may go on.
+    pub(crate) fn backups(&self) -> usize {
+        match self.exchange {
+            Exchange::ParameterServer { backups, .. } => backups,
+            _ => 0,
+        }
+    }
+
+    /// What must be equal for a resumed run to be the same run: names and values.
+    pub(crate) fn facts_of_result(&self) -> Vec<(String, String)> {
+        let mut facts = self.facts_beside_settings();
+        let settings = self.resolved();
+        let counts = SETTINGS.iter().filter(|setting| !WITHOUT_EFFECT.contains(&setting.name));
+        facts.extend(counts.map(|setting| (setting.title(), setting.text(&settings))));
+        facts
+    }
+
+    /// What must be equal on all ranks of a run: names and values.
+    pub(crate) fn facts_of_ranks(&self) -> Vec<(String, String)> {
+        let mut facts = self.facts_beside_settings();
+        let settings = self.resolved();
+        facts.extend(SETTINGS.iter().map(|setting| (setting.title(), setting.text(&settings))));
+        let every = [("evaluate every", self.evaluate_every), ("check every", self.check_every)];
+        facts.extend(every.map(|(name, steps)| (name.to_owned(), steps.to_string())));
+        facts
+    }
+
+    fn facts_beside_settings(&self) -> Vec<(String, String)> {
+        let facts = [
+            ("data", self.data.name.clone()),
+            ("data checksum", self.data.checksum.clone()),
+            ("compressor", self.compressor.to_string()),
+            ("seed", self.seed.to_string()),
+        ];
+        facts.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    }
+}
+
+/// Settings that change no parameter, so that a resumed run may have others.
+const WITHOUT_EFFECT: [&str; 4] = ["overlap", "straggler", "evaluate_at_most", "deadline_s"];
+
+impl Deref for RunConfig {
+    type Target = TrainingSettings;
+
+    fn deref(&self) -> &TrainingSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for RunConfig {
+    fn deref_mut(&mut self) -> &mut TrainingSettings {
+        &mut self.settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Checkpoints of earlier versions have these names and texts.
+    #[test]
+    fn checkpoints_say_what_earlier_ones_did() {
+        let settings = TrainingSettings {
+            model: "mlp".parse().unwrap(),
+            raw_names: vec!["conv".to_owned(), "norm".to_owned()],
+            rules: ["*.bias -> fp16", "<1000 -> none"].map(|rule| rule.parse().unwrap()).to_vec(),
+            ..TrainingSettings::default()
+        };
+        let data = Arc::new(gradwire_models::data::embedded_sized(1, 20, 10));
+        let config = RunConfig::new(settings, Arc::clone(&data), "3lc".parse().unwrap());
+        let found: BTreeMap<String, String> = config.facts_of_result().into_iter().collect();
+        let expected = [
+            ("model", "mlp"),
+            ("data", &data.name),
+            ("data checksum", &data.checksum),
+            ("compressor", "3lc"),
+            ("send", "gradients"),
+            ("split", "shared"),
+            ("participation", "1"),
+            ("dropout", "0"),
+            ("mask", "true"),
+            ("exchange", "server"),
+            ("workers", "4"),
+            ("steps", "600"),
+            ("batch", "32"),
+            ("optimizer", "momentum"),
+            ("weight decay", "0.0001"),
+            ("l1", "0"),
+            ("svrg", "0"),
+            ("clip", "off"),
+            ("learning rate", "cosine:from=0.01,to=0.0001"),
+            ("augment", "false"),
+            ("seed", "0"),
+            ("rules", "*.bias -> fp16, <1000 -> none"),
+            ("raw vectors", "true"),
+            ("raw below", "256"),
+            ("raw names", "conv norm"),
+        ];
+        let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(found, BTreeMap::from(expected));
+    }
+}

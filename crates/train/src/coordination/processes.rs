@@ -1,0 +1,226 @@
+//! Coordination of workers that are processes: by messages beside those of the exchange.
+//!
+//! The first worker keeps the record of all. The others tell it of their steps whenever all evaluate or save.
+
+use std::ops::Range;
+
+use gradwire::State;
+use gradwire_exchange::{DistributedOptimizer, ExchangeError};
+use gradwire_models::models::{Score, Statistics};
+use gradwire_models::tasks::Replica;
+
+use super::coordinator::{Coordinator, Participant};
+use crate::config::RunConfig;
+use crate::error::TrainError;
+use crate::events::{Event, Events};
+use crate::failure::Failure;
+use crate::observer::Observer;
+use crate::permits::Permits;
+use crate::sample::Sample;
+
+/// Rounds between two agreements on whether to stop: each costs a message to the first worker and one back.
+const ROUNDS_BETWEEN: u64 = 8;
+
+/// One worker's end of a group of processes.
+pub(crate) struct ProcessCoordinator<'a> {
+    rank: usize,
+    config: &'a RunConfig,
+    observer: &'a dyn Observer,
+    permits: &'a Permits,
+    events: Events,
+    /// Steps that the first worker has not been told of.
+    unsent: Vec<(Sample, u64)>,
+    /// Rounds begun in this process.
+    rounds_begun: u64,
+}
+
+impl<'a> ProcessCoordinator<'a> {
+    /// The coordinator of worker `rank`.
+    pub(crate) fn new(
+        rank: usize,
+        config: &'a RunConfig,
+        observer: &'a dyn Observer,
+        permits: &'a Permits,
+        events: Events,
+    ) -> Self {
+        Self { rank, config, observer, permits, events, unsent: Vec::new(), rounds_begun: 0 }
+    }
+
+    /// Tells the first worker of the steps since the last time.
+    fn send_steps(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), TrainError> {
+        let unsent = std::mem::take(&mut self.unsent);
+        let Some(all) = self.collect(exchange, write(&unsent)?)? else { return Ok(()) };
+        for (rank, steps) in all.iter().enumerate() {
+            let steps: Vec<(Sample, u64)> = read(steps)?;
+            for (sample, next) in steps {
+                self.events.tell(rank, Event::Step(sample, next));
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch-norm statistics of one worker.
+    fn statistics_of(
+        &self,
+        source: Option<usize>,
+        replica: &dyn Replica,
+        exchange: &mut dyn DistributedOptimizer,
+    ) -> Result<Vec<Statistics>, TrainError> {
+        let mut statistics = replica.statistics().to_vec();
+        if statistics.is_empty() {
+            return Ok(statistics);
+        }
+        let values: Vec<&[f32]> =
+            statistics.iter().flat_map(|one| [&one.mean[..], &one.variance[..]]).collect();
+        let own = if source == Some(self.rank) { bytes_of(&values.concat()) } else { Vec::new() };
+        let mut message = self.collect(exchange, own)?.map_or_else(Vec::new, |all| all.concat());
+        self.announce(exchange, &mut message)?;
+        let mut values = floats_in(&message);
+        for one in &mut statistics {
+            one.mean.iter_mut().chain(&mut one.variance).for_each(|value| {
+                *value = values.next().unwrap_or(*value);
+            });
+        }
+        Ok(statistics)
+    }
+
+    /// The parameters of the global model: those of the servers, or the worker's own.
+    fn global_parameters(
+        &self,
+        own: &[Vec<f32>],
+        exchange: &mut dyn DistributedOptimizer,
+    ) -> Result<Vec<Vec<f32>>, TrainError> {
+        if self.config.exchange.servers() == 0 {
+            return Ok(own.to_vec());
+        }
+        let mut message = Vec::new();
+        if self.rank == 0 {
+            let global = exchange.global_model().map_err(|source| self.failed(source))?;
+            let values = global.as_deref().unwrap_or(own).concat();
+            message = bytes_of(&values);
+        }
+        self.announce(exchange, &mut message)?;
+        let mut values = floats_in(&message);
+        Ok(own.iter().map(|own| values.by_ref().take(own.len()).collect()).collect())
+    }
+
+    /// Sends a message to the first worker, which gets those of all.
+    fn collect(
+        &self,
+        exchange: &mut dyn DistributedOptimizer,
+        own: Vec<u8>,
+    ) -> Result<Option<Vec<Vec<u8>>>, TrainError> {
+        exchange.control().gather(own).map_err(|source| self.failed(source))
+    }
+
+    /// Replaces every worker's message by that of the first.
+    fn announce(
+        &self,
+        exchange: &mut dyn DistributedOptimizer,
+        message: &mut Vec<u8>,
+    ) -> Result<(), TrainError> {
+        exchange.control().broadcast(message).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: ExchangeError) -> TrainError {
+        TrainError::Exchange { rank: self.rank, source }
+    }
+}
+
+impl Coordinator for ProcessCoordinator<'_> {
+    /// Every few rounds all workers are asked whether any of their observers wants to stop.
+    fn stops(
+        &mut self,
+        step: u64,
+        round: Range<u64>,
+        exchange: &mut dyn DistributedOptimizer,
+    ) -> Result<bool, Failure> {
+        // With backup workers ranks are not at the same step.
+        if round.start != step || self.config.backups() > 0 {
+            return Ok(false);
+        }
+        self.rounds_begun += 1;
+        if !self.rounds_begun.is_multiple_of(ROUNDS_BETWEEN) {
+            return Ok(false);
+        }
+        let asked = self.collect(exchange, vec![u8::from(self.observer.stop())])?;
+        let mut stops =
+            asked.map_or_else(Vec::new, |all| vec![u8::from(all.concat().contains(&1))]);
+        self.announce(exchange, &mut stops)?;
+        Ok(stops == [1])
+    }
+
+    fn report(&mut self, sample: Sample, next: u64) {
+        if self.rank > 0 {
+            self.unsent.push((sample, next));
+        } else {
+            self.events.tell(0, Event::Step(sample, next));
+        }
+    }
+
+    fn evaluate(
+        &mut self,
+        examples: usize,
+        statistics_of: Option<usize>,
+        worker: Participant<'_>,
+    ) -> Result<Option<Score>, Failure> {
+        let Participant { replica, parameters, exchange } = worker;
+        self.send_steps(exchange)?;
+        let statistics = self.statistics_of(statistics_of, replica, exchange)?;
+        let parameters = self.global_parameters(parameters, exchange)?;
+        let (parts, workers) = (replica.test_parts(examples), self.config.workers);
+        let permit = self.permits.acquire();
+        let own: Vec<Score> = (self.rank..parts)
+            .step_by(workers)
+            .map(|part| replica.score(&parameters, &statistics, examples, part))
+            .collect();
+        drop(permit);
+        let Some(all) = self.collect(exchange, write(&own)?)? else { return Ok(None) };
+        let all: Vec<Vec<Score>> = all.iter().map(|own| read(own)).collect::<Result<_, _>>()?;
+        // In the order of parts, as one process adds them.
+        let mut total = Score::default();
+        (0..parts)
+            .filter_map(|part| all[part % workers].get(part / workers))
+            .for_each(|&score| total.add(score));
+        Ok(Some(total))
+    }
+
+    fn save(
+        &mut self,
+        step: u64,
+        state: State,
+        exchange: &mut dyn DistributedOptimizer,
+    ) -> Result<(), Failure> {
+        self.send_steps(exchange)?;
+        let bytes = state.to_bytes().map_err(|source| self.failed(source.into()))?;
+        let Some(all) = self.collect(exchange, bytes)? else { return Ok(()) };
+        for (rank, bytes) in all.iter().enumerate() {
+            let state = State::from_bytes(bytes).map_err(|source| self.failed(source.into()))?;
+            self.events.tell(rank, Event::Saved(step, Box::new(state)));
+        }
+        Ok(())
+    }
+
+    /// Other processes notice by themselves that this one is gone.
+    fn abandon(&self) {}
+}
+
+/// Writes what workers tell each other, as JSON.
+fn write<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, TrainError> {
+    serde_json::to_vec(value).map_err(|error| TrainError::Config(error.to_string()))
+}
+
+fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, TrainError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        TrainError::Config(format!("a message of another worker cannot be read: {error}"))
+    })
+}
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn floats_in(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    let (words, _) = bytes.as_chunks::<4>();
+    words.iter().map(|word| f32::from_le_bytes(*word))
+}

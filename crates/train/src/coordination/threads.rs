@@ -1,0 +1,154 @@
+//! Coordination of workers that are threads of one process.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gradwire::State;
+use gradwire_exchange::DistributedOptimizer;
+use gradwire_models::models::Score;
+
+use super::barrier::{Barrier, Cancelled};
+use super::coordinator::{Coordinator, Participant};
+use super::evaluation::{SharedEvaluation, Subject};
+use crate::error::TrainError;
+use crate::events::{Event, Events};
+use crate::failure::Failure;
+use crate::observer::Observer;
+use crate::permits::Permits;
+use crate::sample::Sample;
+
+/// What the workers of one process share.
+pub(crate) struct ThreadGroup {
+    barrier: Barrier,
+    evaluation: SharedEvaluation,
+    stop: Mutex<Stop>,
+}
+
+/// Where the run ends before its last step.
+#[derive(Debug)]
+struct Stop {
+    /// Workers end before this step; [`NEVER`] until a stop is asked for, or [`ABANDONED`].
+    at: u64,
+    /// The end of the furthest round that a worker has begun: where only some workers take part in a round, others may
+    /// be ahead of the first.
+    furthest: u64,
+}
+
+/// No stop has been asked for.
+const NEVER: u64 = u64::MAX;
+/// The run has failed: every worker ends where it is.
+const ABANDONED: u64 = 0;
+
+impl ThreadGroup {
+    /// A group of `workers` threads.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            barrier: Barrier::new(workers),
+            evaluation: SharedEvaluation::default(),
+            stop: Mutex::new(Stop { at: NEVER, furthest: 0 }),
+        }
+    }
+
+    /// Ends every worker, also those that wait for others at the barrier.
+    pub(crate) fn abandon(&self) {
+        self.lock().at = ABANDONED;
+        self.barrier.cancel();
+    }
+
+    /// The coordinator of worker `rank`.
+    pub(crate) fn coordinator<'a>(
+        &'a self,
+        rank: usize,
+        observer: &'a dyn Observer,
+        permits: &'a Permits,
+        events: Events,
+    ) -> ThreadCoordinator<'a> {
+        ThreadCoordinator { rank, group: self, observer, permits, events }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stop> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One worker's end of a [`ThreadGroup`].
+pub(crate) struct ThreadCoordinator<'a> {
+    rank: usize,
+    group: &'a ThreadGroup,
+    observer: &'a dyn Observer,
+    permits: &'a Permits,
+    events: Events,
+}
+
+impl Coordinator for ThreadCoordinator<'_> {
+    /// The first worker asks the observer; all end when the furthest round that anyone has begun is over.
+    fn stops(
+        &mut self,
+        step: u64,
+        round: Range<u64>,
+        _: &mut dyn DistributedOptimizer,
+    ) -> Result<bool, Failure> {
+        let asked = self.rank == 0 && self.observer.stop();
+        let mut stop = self.group.lock();
+        if asked && stop.at == NEVER {
+            stop.at = stop.furthest.max(round.end);
+        }
+        match stop.at {
+            ABANDONED => Err(Failure::Cancelled),
+            at if step < at => {
+                stop.furthest = stop.furthest.max(round.end);
+                Ok(false)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn report(&mut self, sample: Sample, next: u64) {
+        self.events.tell(self.rank, Event::Step(sample, next));
+    }
+
+    fn evaluate(
+        &mut self,
+        examples: usize,
+        statistics_of: Option<usize>,
+        worker: Participant<'_>,
+    ) -> Result<Option<Score>, Failure> {
+        let Participant { replica, parameters, exchange } = worker;
+        let ThreadGroup { barrier, evaluation, .. } = self.group;
+        if statistics_of == Some(self.rank) {
+            evaluation.set_statistics(replica.statistics().to_vec());
+        }
+        if self.rank == 0 {
+            let global = exchange
+                .global_model()
+                .map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
+            let parameters = global.unwrap_or_else(|| parameters.to_vec());
+            let parts = replica.test_parts(examples);
+            evaluation.set_subject(Subject { parameters, examples }, parts);
+        }
+        barrier.wait()?;
+        evaluation.work(replica, self.permits);
+        barrier.wait()?;
+        Ok((self.rank == 0).then(|| evaluation.result()))
+    }
+
+    fn save(
+        &mut self,
+        step: u64,
+        state: State,
+        _: &mut dyn DistributedOptimizer,
+    ) -> Result<(), Failure> {
+        self.events.tell(self.rank, Event::Saved(step, Box::new(state)));
+        Ok(())
+    }
+
+    fn abandon(&self) {
+        self.group.barrier.cancel();
+    }
+}
+
+impl From<Cancelled> for Failure {
+    fn from(_: Cancelled) -> Self {
+        Failure::Cancelled
+    }
+}

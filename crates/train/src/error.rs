@@ -1,0 +1,102 @@
+//! Why a run ends before its last step.
+
+use std::path::PathBuf;
+
+use gradwire::StateError;
+use gradwire_exchange::ExchangeError;
+
+use gradwire_models::models::ModelError;
+
+/// Why a run could not start or continue. All its threads have ended.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A configuration that cannot work.
+    #[error("{0}")]
+    Config(String),
+    /// The model does not fit the data.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A worker's exchange failed.
+    #[error("worker {rank}: {source}")]
+    Exchange {
+        /// The worker.
+        rank: usize,
+        /// What went wrong.
+        source: ExchangeError,
+    },
+    /// The exchange could not be set up, or a server failed.
+    #[error(transparent)]
+    Servers(ExchangeError),
+    /// The loss is not finite.
+    #[error(
+        "the training loss of worker {rank} is {loss} at step {step}: the run diverged; lower the learning rate, or warm it up"
+    )]
+    Loss {
+        /// The worker.
+        rank: usize,
+        /// The step.
+        step: u64,
+        /// The loss.
+        loss: f64,
+    },
+    /// A gradient is not finite.
+    #[error(
+        "the gradient of '{tensor}' at worker {rank} has {value} at step {step}: the run diverged; lower the learning rate, or warm it up"
+    )]
+    Gradient {
+        /// The tensor.
+        tensor: String,
+        /// The worker.
+        rank: usize,
+        /// The step.
+        step: u64,
+        /// The value.
+        value: f32,
+    },
+    /// The loss on the test set is not finite.
+    #[error(
+        "the test loss is {loss} after {step} steps: the run diverged; lower the learning rate, or warm it up"
+    )]
+    TestLoss {
+        /// Steps done.
+        step: u64,
+        /// The loss.
+        loss: f64,
+    },
+    /// A worker's thread panicked.
+    #[error("worker {rank} crashed: {message}; the other workers were stopped")]
+    Panicked {
+        /// The worker.
+        rank: usize,
+        /// The panic's message.
+        message: String,
+    },
+    /// The observer asked to stop.
+    #[error("stopped after {step} steps{}", saved_to(.saved))]
+    Stopped {
+        /// Steps done.
+        step: u64,
+        /// The checkpoint that a later run resumes from, if one was asked for.
+        saved: Option<PathBuf>,
+    },
+    /// A checkpoint cannot be written.
+    #[error("cannot save the checkpoint {}: {source}; choose another place with --save", .path.display())]
+    Save {
+        /// Where it should go.
+        path: PathBuf,
+        /// What went wrong.
+        source: StateError,
+    },
+    /// A checkpoint cannot be resumed from.
+    #[error("cannot resume from {}: {source}", .path.display())]
+    Resume {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: StateError,
+    },
+}
+
+fn saved_to(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(String::new, |path| format!(", saved to {}", path.display()))
+}

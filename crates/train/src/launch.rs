@@ -1,0 +1,71 @@
+//! A run whose workers are threads of this process.
+
+use std::time::Instant;
+
+use gradwire_exchange::{DistributedOptimizer, in_process, launch_with};
+
+use crate::config::RunConfig;
+use crate::coordination::ThreadGroup;
+use crate::error::TrainError;
+use crate::observer::Observer;
+use crate::options::RunOptions;
+use crate::record::RunRecord;
+use crate::session::{Session, WorkerParts, read_checkpoint};
+use crate::validation::validate;
+
+#[cfg(test)]
+mod tests;
+
+/// Trains, and evaluates at the end.
+///
+/// Deterministic: the same configuration gives the same bits (backup workers excepted), whatever the
+/// number of cores; a run resumed from a checkpoint gives the bits of one never stopped.
+///
+/// # Errors
+/// See [`TrainError`]. All threads have ended when this returns; where several fail, the error is
+/// that of the first.
+pub fn run(
+    config: &RunConfig,
+    observer: &dyn Observer,
+    options: &RunOptions,
+) -> Result<RunRecord, TrainError> {
+    run_wrapped(config, observer, options, &|_, exchange| exchange)
+}
+
+/// Replaces a worker's end of the exchange before it is used; tests inject failures here.
+type Wrap<'a> = &'a dyn Fn(usize, Box<dyn DistributedOptimizer>) -> Box<dyn DistributedOptimizer>;
+
+/// [`run`], with each worker's exchange wrapped.
+fn run_wrapped(
+    config: &RunConfig,
+    observer: &dyn Observer,
+    options: &RunOptions,
+    wrap: Wrap<'_>,
+) -> Result<RunRecord, TrainError> {
+    validate(config)?;
+    let checkpoint = match &options.resume {
+        Some(path) => Some(read_checkpoint(path, config, observer)?),
+        None => None,
+    };
+    let session = Session { config, observer, options, checkpoint, start: Instant::now() };
+    let mut resolution = session.resolve(0..config.workers)?;
+    let transport =
+        in_process::Options { deadline: resolution.deadline(config), link: options.link };
+    let join = |transport| resolution.join(config, transport);
+    let launched = launch_with(&resolution.group_config(config), transport, join)
+        .map_err(TrainError::Servers)?;
+    let replicas = std::mem::take(&mut resolution.replicas);
+    let workers = replicas
+        .into_iter()
+        .zip(launched.workers)
+        .enumerate()
+        .map(|(rank, (replica, exchange))| {
+            let exchange = wrap(rank, exchange);
+            WorkerParts { rank, replica, exchange }
+        })
+        .collect();
+    let group = ThreadGroup::new(config.workers);
+    let (recorder, parameters) =
+        session.train(workers, &resolution, Some(&group), Some(launched.servers))?;
+    Ok(session.record(recorder, &resolution, &parameters))
+}

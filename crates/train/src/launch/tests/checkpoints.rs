@@ -1,0 +1,241 @@
+//! Runs that are stopped and resumed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use gradwire::State;
+
+use super::*;
+use crate::checkpoint::Checkpoint;
+use gradwire_models::data::embedded_sized;
+
+#[test]
+fn resumed_runs_give_the_bits_of_one_never_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    for (at, (compressor, exchange, optimizer)) in [
+        ("3lc", "server", "momentum"),
+        ("topk:ratio=0.05", "all-gather", "adam"),
+        ("terngrad", "scatter-reduce", "nesterov"),
+        ("3lc:s=1.5", "server:servers=2", "adam"),
+        ("randomk:every=2", "all-reduce", "momentum"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = folder.path().join(format!("{at}.state"));
+        let mut config = config(compressor, exchange)
+            .with(|c| (c.optimizer, c.evaluate_every) = (optimizer.parse().unwrap(), 4));
+        if at == 0 {
+            config.model = "lenet5".parse().unwrap();
+        }
+        let whole = train(&config);
+
+        let save = Save { path: path.clone(), every: 0, keep: 1 };
+        let observer = StopAfter { steps: 5, asked: AtomicU64::new(0) };
+        let options = RunOptions { save: Some(save), ..RunOptions::default() };
+        let error = run(&config, &observer, &options).unwrap_err();
+        let TrainError::Stopped { step, saved } = error else { panic!("{error}") };
+        assert!((5..12).contains(&step), "{step}");
+        assert_eq!(saved.as_ref(), Some(&path));
+
+        let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+        let resumed = run(&config, &(), &options).unwrap();
+        assert_eq!(resumed.digest, whole.digest, "{compressor} over {exchange}");
+        // What was on record has been printed and read, which may cost the last bit.
+        for (resumed, whole) in resumed.trace.iter().zip(&whole.trace) {
+            assert!((resumed.loss - whole.loss).abs() < 1e-12);
+            assert!((resumed.bytes_up - whole.bytes_up).abs() < 1e-6);
+        }
+        assert_eq!(resumed.trace.len(), whole.trace.len());
+        assert_eq!(resumed.quality, whole.quality);
+        assert_eq!(resumed.evaluations.len(), whole.evaluations.len());
+    }
+}
+
+#[test]
+fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let config = config("topk", "all-gather").with(|c| {
+        c.model = "resnet8".parse().unwrap();
+        c.workers = 3;
+        c.steps = 6;
+        c.batch = 2;
+        c.participation = 0.4;
+        c.evaluate_every = 1;
+    });
+    let stop = StopAfter { steps: 4, asked: AtomicU64::new(0) };
+    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+    let stopped = run(&config, &stop, &RunOptions { save, ..RunOptions::default() });
+    assert!(matches!(stopped, Err(TrainError::Stopped { .. })));
+    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+    let resumed = run(&config, &(), &options).unwrap();
+    assert_eq!(resumed.evaluations, train(&config).evaluations);
+}
+
+#[test]
+fn checkpoints_are_written_at_intervals_and_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let config = config("3lc", "server")
+        .with(|c| (c.model, c.batch, c.steps) = ("resnet8".parse().unwrap(), 2, 5));
+    let save = Some(Save { path: path.clone(), every: 2, keep: 1 });
+    let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+    let state = State::read(&path).unwrap();
+    assert_eq!(state.number("step").unwrap(), 5);
+    assert_eq!(state.floats("parameters/conv.weight").unwrap().len(), 144);
+    assert_eq!(state.floats("statistics0/norm.mean").unwrap().len(), 16);
+    // Nothing is left to do, and the record is whole.
+    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+    let resumed = run(&config, &(), &options).unwrap();
+    assert_eq!((resumed.digest, resumed.quality), (whole.digest, whole.quality));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let original = config("3lc", "server").with(|c| c.steps = 2);
+    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+    run(&original, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+
+    let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+    let refused = |changed: RunConfig| run(&changed, &(), &options).unwrap_err().to_string();
+    let base = || original.clone();
+    for (changed, parts) in [
+        (base().with(|c| c.model = "lenet5".parse().unwrap()), ["model = mlp", "lenet5"]),
+        (base().with(|c| c.compressor = "onebit".parse().unwrap()), ["compressor = 3lc", "onebit"]),
+        (base().with(|c| c.seed = 9), ["seed = 5", "9"]),
+        (base().with(|c| c.steps = 4), ["steps = 2", "4"]),
+        (base().with(|c| c.batch = 4), ["batch = 16", "4"]),
+        (base().with(|c| c.optimizer = "sgd".parse().unwrap()), ["optimizer = momentum", "sgd"]),
+        (
+            base().with(|c| c.exchange = "all-gather".parse().unwrap()),
+            ["exchange = server", "all-gather"],
+        ),
+        (
+            base().with(|c| c.learning_rate = "0.1".parse().unwrap()),
+            ["learning rate = cosine", "0.1"],
+        ),
+        (
+            base().with(|c| c.data = Arc::new(embedded_sized(2, 20, 10))),
+            ["data checksum", "run.state"],
+        ),
+    ] {
+        let message = refused(changed);
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
+
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(matches!(run(&original, &(), &options), Err(TrainError::Resume { .. })));
+    std::fs::remove_file(&path).unwrap();
+    assert!(refused(base()).contains("run.state"));
+}
+
+#[test]
+fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    for (exchange, send, compressor) in [
+        ("server:mode=async", "gradients", "topk:ratio=0.1"),
+        ("server:stale=2", "gradients", "3lc"),
+        // Basu et al. 2019, algorithm 2: each synchronises when it likes.
+        ("server:mode=async", "updates", "qsparse-local:every=4"),
+    ] {
+        let config = config(compressor, exchange).with(|c| {
+            c.send = send.parse().unwrap();
+            c.optimizer = "sgd".parse().unwrap();
+            c.steps = 40;
+        });
+        let save = Some(Save { path: path.clone(), every: 20, keep: 2 });
+        let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+        let losses: Vec<f64> = whole.trace.iter().map(|step| step.loss).collect();
+        let [first, last] = [&losses[..5], &losses[35..]].map(|part| part.iter().sum::<f64>());
+        assert!(last < first, "{compressor} over {exchange}: {first} to {last}");
+        let mut earlier = path.clone().into_os_string();
+        earlier.push(".1");
+        let options = RunOptions { resume: Some(earlier.into()), ..RunOptions::default() };
+        let resumed = run(&config, &(), &options).unwrap();
+        assert_eq!(resumed.trace.len(), 40);
+        assert!(resumed.quality > 0.1, "{}", resumed.quality);
+    }
+}
+
+#[test]
+fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    for exchange in ["server:mode=async", "server:stale=1,servers=2"] {
+        let config = config("topk:ratio=0.1", exchange).with(|c| (c.workers, c.steps) = (2, 20));
+        let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
+        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+        run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+        for workers in [1, 3, 5] {
+            let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+            let resumed =
+                run(&config.clone().with(|c| c.workers = workers), &(), &options).unwrap();
+            assert_eq!((resumed.trace.len(), resumed.workers), (20, workers), "{exchange}");
+        }
+    }
+}
+
+#[test]
+fn a_hierarchy_goes_on_with_as_many_workers_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    let config = config("topk", "hierarchical").with(|c| (c.workers, c.steps) = (3, 20));
+    let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
+    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+    run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+    let other = config.clone().with(|c| c.workers = 2);
+    let error = run(&other, &(), &options).unwrap_err().to_string();
+    assert!(error.contains("workers = 3") && error.contains("configure 3"), "{error}");
+    assert_eq!(run(&config, &(), &options).unwrap().trace.len(), 20);
+}
+
+#[test]
+fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    // Of each tensor, the mean over the workers of the sum of what is left.
+    let left = |config: &RunConfig| -> BTreeMap<String, f64> {
+        let checkpoint = Checkpoint::read(&path, config, |_, _| {}).unwrap();
+        let mut means = BTreeMap::new();
+        for rank in 0..config.workers {
+            let residuals = checkpoint.worker(rank).extract("push/residual/");
+            for (name, values) in residuals.floats_under("") {
+                let tensor = name.split('[').next().unwrap_or(name).to_owned();
+                let sum: f64 = values.iter().map(|value| f64::from(*value)).sum();
+                *means.entry(tensor).or_insert(0.0) += sum / config.workers as f64;
+            }
+        }
+        means
+    };
+    for exchange in ["all-gather", "server", "scatter-reduce"] {
+        let config = config("topk:ratio=0.01", exchange).with(|c| (c.workers, c.steps) = (4, 20));
+        let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
+        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+        run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+        let before = left(&config);
+        assert!(before.values().any(|sum| sum.abs() > 1e-3), "{before:?}");
+        for workers in [1, 2, 3, 6] {
+            let other = config.clone().with(|c| c.workers = workers);
+            let after = left(&other);
+            // What an owner in a scatter-reduce has left of means comes on top.
+            if exchange != "scatter-reduce" {
+                assert!(before.keys().eq(after.keys()));
+                for (tensor, before) in &before {
+                    let near = (before - after[tensor]).abs() <= 1e-5 * (1.0 + before.abs());
+                    assert!(near, "{exchange} to {workers}, {tensor}: {before}, {}", after[tensor]);
+                }
+            }
+            let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+            let resumed = run(&other, &(), &options).unwrap();
+            assert_eq!((resumed.trace.len(), resumed.workers), (20, workers));
+        }
+    }
+}

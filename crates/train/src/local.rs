@@ -1,0 +1,72 @@
+//! Local steps: between two exchanges a worker updates its own parameters with an optimizer of its own.
+
+use gradwire::{State, StateError};
+use gradwire_exchange::{DistributedOptimizer, Optimizer};
+
+use crate::settings::Payload;
+
+/// The worker's own parameters and optimizer. At the end of a round it sends the change of the parameters since the
+/// beginning of the round, or the parameters; then it continues from the common parameters.
+pub(crate) struct LocalSteps {
+    /// The worker's own parameters.
+    pub(crate) parameters: Vec<Vec<f32>>,
+    optimizer: Box<dyn Optimizer>,
+    /// Whether to reset the momentum of elements that have been sent.
+    mask: bool,
+    send: Payload,
+}
+
+impl LocalSteps {
+    pub(crate) fn new(
+        parameters: Vec<Vec<f32>>,
+        optimizer: Box<dyn Optimizer>,
+        mask: bool,
+        send: Payload,
+    ) -> Self {
+        Self { parameters, optimizer, mask, send }
+    }
+
+    /// One local step.
+    pub(crate) fn update(&mut self, learning_rate: f32, gradients: &[Vec<f32>]) {
+        for (index, (gradient, parameters)) in
+            gradients.iter().zip(&mut self.parameters).enumerate()
+        {
+            self.optimizer.update(index, learning_rate, gradient, parameters);
+        }
+    }
+
+    /// Writes what is sent: the parameters, or their change from the common ones.
+    pub(crate) fn write(&self, common: &[Vec<f32>], out: &mut [Vec<f32>]) {
+        for ((out, own), common) in out.iter_mut().zip(&self.parameters).zip(common) {
+            if self.send == Payload::Weights {
+                out.copy_from_slice(own);
+                continue;
+            }
+            for ((out, own), common) in out.iter_mut().zip(own).zip(common) {
+                *out = own - common;
+            }
+        }
+    }
+
+    /// Continues from the common parameters, after a round of `exchange`.
+    pub(crate) fn follow(&mut self, common: &[Vec<f32>], exchange: &dyn DistributedOptimizer) {
+        for (index, (own, common)) in self.parameters.iter_mut().zip(common).enumerate() {
+            own.copy_from_slice(common);
+            if self.mask
+                && let Some(sent) = exchange.sent(index)
+            {
+                self.optimizer.mask(index, sent);
+            }
+        }
+    }
+
+    /// Adds the optimizer's state to `state`.
+    pub(crate) fn save(&self, state: &mut State) {
+        self.optimizer.save("local/", state);
+    }
+
+    /// Restores what [`save`](Self::save) wrote, between two rounds.
+    pub(crate) fn restore(&mut self, state: &State) -> Result<(), StateError> {
+        self.optimizer.restore("local/", state)
+    }
+}

@@ -1,0 +1,100 @@
+//! Exchanging gradients while others are still being computed: settings it works with, and the groups of tensors that
+//! are exchanged together.
+
+use gradwire_exchange::{Exchange, Policy, fuse};
+use gradwire_models::tasks::Replica;
+
+use crate::config::RunConfig;
+use crate::error::TrainError;
+use crate::rounds::Rounds;
+use crate::settings::Payload;
+
+/// The fewest bytes of a group, as `f32`: the fixed cost of a message is about that of sending as many on a fast
+/// network.
+const LEAST_BYTES: usize = 64 << 10;
+
+/// Refuses settings that need all gradients at once, or other than those of each step's backward pass.
+pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
+    if !config.overlap {
+        return Ok(());
+    }
+    let mut obstacles = obstacles(config).into_iter();
+    obstacles.find(|(stands, _)| *stands).map_or(Ok(()), |(_, what)| refuse(&what))
+}
+
+/// Whether each obstacle is there, with the reason and the remedy.
+fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
+    let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
+    [
+        (
+            !config.model.task().is_of_images(),
+            format!(
+                "all gradients of {} become known at once; take a model of images",
+                config.model
+            ),
+        ),
+        (
+            !by_groups.contains(&config.exchange),
+            format!(
+                "'{}' needs all gradients of a step at once; take all-reduce, all-gather or scatter-reduce",
+                config.exchange
+            ),
+        ),
+        (
+            config.send != Payload::Gradients,
+            format!("{} are known when a round is over; send gradients", config.send),
+        ),
+        (
+            config.participation < 1.0 || config.dropout > 0.0,
+            "every worker must take part in every round; leave participation at 1 and dropout at 0"
+                .to_owned(),
+        ),
+        (
+            config.compressor.has_budget(),
+            "a budget is kept by sending less often; give a compressor and its ratio".to_owned(),
+        ),
+        (
+            config.clip.is_some(),
+            "the norm of a gradient is known when all of it is; leave clip off".to_owned(),
+        ),
+        (config.l1 > 0.0, "the ℓ1 penalty is added to whole gradients; leave l1 at 0".to_owned()),
+        (
+            config.svrg > 0,
+            "variance reduction takes two backward passes for a gradient; leave svrg at 0"
+                .to_owned(),
+        ),
+    ]
+}
+
+/// Refuses plans and rules that need all gradients at once.
+pub(crate) fn check_plan(
+    config: &RunConfig,
+    policy: &Policy,
+    rounds: &Rounds,
+) -> Result<(), TrainError> {
+    if !config.overlap {
+        return Ok(());
+    }
+    if rounds.longest() > 1 {
+        return refuse(
+            "a round of several steps sends their sum; leave out every, or give every=1",
+        );
+    }
+    match policy.pushes().find(|spec| spec.compressor().keeps_squares()) {
+        None => Ok(()),
+        Some(spec) => refuse(&format!(
+            "'{spec}' needs the gradients of parts of a batch, each of which has a backward pass of its own; take another \
+             compressor"
+        )),
+    }
+}
+
+fn refuse<R>(what: &str) -> Result<R, TrainError> {
+    let begins = "with overlap, gradients are sent while others are still being computed";
+    Err(TrainError::Config(format!("{begins}, and {what}, or leave overlap off")))
+}
+
+/// The groups in which tensors are exchanged; `None` where all are exchanged together.
+pub(crate) fn groups(config: &RunConfig, replica: &dyn Replica) -> Option<Vec<Vec<usize>>> {
+    config.overlap.then(|| fuse(&replica.gradient_order(), replica.tensors(), LEAST_BYTES))
+}

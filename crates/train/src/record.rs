@@ -1,0 +1,286 @@
+//! What a training run reports.
+
+use std::ops::{Deref, DerefMut};
+
+use gradwire_exchange::Exchange;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::diagnosis::{Diagnosis, Layer};
+use crate::settings::TrainingSettings;
+use gradwire_exchange::plan::Plan;
+use gradwire_models::tasks::Metric;
+
+/// One step, averaged over workers. Times in seconds, bytes as the transport counted them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The step, from 0.
+    pub step: u64,
+    /// Mean training loss over the workers' batches.
+    pub loss: f64,
+    /// Learning rate.
+    pub learning_rate: f64,
+    /// Bytes a worker sent.
+    pub bytes_up: f64,
+    /// Bytes a worker received.
+    pub bytes_down: f64,
+    /// What a worker sent, in elements.
+    #[serde(default, skip_serializing_if = "Sent::is_nothing")]
+    pub sent: Sent,
+    /// Forward and backward passes, on a core of its own.
+    pub compute: f64,
+    /// Encoding.
+    pub compress: f64,
+    /// Decoding and adding.
+    pub decompress: f64,
+    /// Optimizer.
+    pub update: f64,
+    /// Sending and waiting.
+    pub wire: f64,
+    /// From the beginning of the step to its end, on a wall clock; 0 in records that do not say. Where workers wait for
+    /// each other at every step, all of them measure the same.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub wall: f64,
+    /// Time in which a worker's own thread did all that, from encoding to decoding; 0 without overlap.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub background: f64,
+    /// Of it, what the worker waited for behind its backward pass; the rest was hidden.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub waited: f64,
+}
+
+/// How many elements a worker sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Elements with their positions.
+    pub sparse: f64,
+    /// Elements without: all of a tensor, or those both ends know of.
+    pub dense: f64,
+    /// Elements of tensors that travel uncompressed.
+    #[serde(default)]
+    pub raw: f64,
+    /// Bits that the positions would take by equation 5 of the SBC paper.
+    pub position_bits: f64,
+}
+
+impl Sent {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::ops::AddAssign for Sent {
+    fn add_assign(&mut self, other: Self) {
+        self.sparse += other.sparse;
+        self.dense += other.dense;
+        self.raw += other.raw;
+        self.position_bits += other.position_bits;
+    }
+}
+
+impl std::iter::Sum for Sent {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|one| sum += one);
+        sum
+    }
+}
+
+/// One evaluation of the global model on the test set.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Steps done.
+    pub step: u64,
+    /// What the quality is measured in.
+    #[serde(default)]
+    pub metric: Metric,
+    /// Quality on the test set.
+    pub quality: f64,
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// Images or tokens looked at.
+    pub examples: usize,
+}
+
+/// A finished run: enough to repeat it, and what it measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// gradwire's version.
+    pub version: String,
+    /// Parameters of the model.
+    pub parameters: usize,
+    /// Its tensors.
+    pub tensors: usize,
+    /// Of its parameters, those in its largest tensor.
+    pub largest_tensor: usize,
+    /// Of its parameters, those in tensors that travel compressed.
+    pub compressed_parameters: usize,
+    /// The data set.
+    pub data: String,
+    /// SHA-256 of the data set.
+    pub data_checksum: String,
+    /// The compressor's spec.
+    pub compressor: String,
+    /// The seed.
+    pub seed: u64,
+    /// The settings, which are the record's fields, too: `record.workers`.
+    #[serde(
+        flatten,
+        serialize_with = "TrainingSettings::write",
+        deserialize_with = "recorded_settings"
+    )]
+    pub settings: TrainingSettings,
+    /// Settings that a record of an earlier version does not say; the record has their defaults.
+    #[serde(flatten, skip_serializing, deserialize_with = "unsaid_settings")]
+    pub unsaid: Vec<&'static str>,
+    /// Exchanges; 0 in records that do not say.
+    #[serde(default)]
+    pub rounds: u64,
+    /// What the quality is measured in.
+    #[serde(default)]
+    pub metric: Metric,
+    /// Quality at the end.
+    pub quality: f64,
+    /// Bytes a worker sent over the whole run.
+    pub bytes_up: f64,
+    /// Bytes a worker received over the whole run.
+    pub bytes_down: f64,
+    /// Elements a worker sent over the whole run.
+    #[serde(default, skip_serializing_if = "Sent::is_nothing")]
+    pub sent: Sent,
+    /// Digest of the final parameters.
+    pub digest: String,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// Processor seconds that the busiest server took for a step, decoding, in the optimizer and encoding; since the
+    /// last resumption, where there was one. `None` without servers, and where they are processes of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<f64>,
+    /// Every step.
+    pub trace: Vec<StepRecord>,
+    /// Every evaluation.
+    pub evaluations: Vec<Evaluation>,
+    /// The layers that diagnoses are of; none in runs without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
+    /// Every look at the first worker's gradients and residuals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnoses: Vec<Diagnosis>,
+}
+
+/// An estimate of the bytes that a worker sent, by equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary
+/// compression", 2018), from the factors as a run had them: iterations × frequency × non-zeros × (position bits + value
+/// bits) × receivers. It leaves out means, lengths and headers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrafficEstimate {
+    /// Training steps.
+    pub iterations: f64,
+    /// Exchanges per step.
+    pub frequency: f64,
+    /// Elements a worker sent in an exchange.
+    pub nonzeros: f64,
+    /// Bits of position that travelled with each, by equation 5.
+    pub position_bits: f64,
+    /// Bits of value that travelled with each.
+    pub value_bits: f64,
+    /// Messages a worker sent for each it compressed: the number of receivers.
+    pub receivers: f64,
+}
+
+impl TrafficEstimate {
+    /// The product, in bytes.
+    pub fn bytes(&self) -> f64 {
+        let a_round = self.nonzeros * (self.position_bits + self.value_bits);
+        self.iterations * self.frequency * a_round * self.receivers / 8.0
+    }
+}
+
+fn is_nothing(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
+/// The settings of a record. Earlier versions left some out, and meant other values than today's defaults.
+fn recorded_settings<'de, D: Deserializer<'de>>(from: D) -> Result<TrainingSettings, D::Error> {
+    let mut settings =
+        TrainingSettings { mask: false, raw_vectors: false, ..TrainingSettings::default() };
+    settings.read_all(from)?;
+    Ok(settings)
+}
+
+fn unsaid_settings<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'static str>, D::Error> {
+    let said = TrainingSettings::default().read_all(from)?;
+    let mut unsaid = vec!["raw_below", "raw_names"];
+    unsaid.retain(|name| !said.contains(name));
+    Ok(unsaid)
+}
+
+impl Deref for RunRecord {
+    type Target = TrainingSettings;
+
+    fn deref(&self) -> &TrainingSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for RunRecord {
+    fn deref_mut(&mut self) -> &mut TrainingSettings {
+        &mut self.settings
+    }
+}
+
+impl RunRecord {
+    /// The traffic by equation 1 of the SBC paper; `None` for a compressor whose elements take different numbers of
+    /// bits, for records that do not count elements, and where the number of receivers depends on
+    /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
+    pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {
+        let plan: Plan = self.compressor.parse().ok()?;
+        if !plan.is_of_one() || !self.rules.is_empty() {
+            return None;
+        }
+        let compressor = plan.first().compressor();
+        let bits = f64::from(compressor.value_bits()?);
+        let everyone = self.participation == 1.0 && self.dropout == 0.0;
+        let varies = match self.exchange {
+            Exchange::ScatterReduce => !everyone,
+            // Sums grow on their way; leaders send what members do not.
+            Exchange::SparseAllReduce | Exchange::Hierarchical { .. } => true,
+            _ => false,
+        };
+        if varies {
+            return None;
+        }
+        let Sent { sparse, dense, raw, position_bits } = self.sent;
+        let position_bits = if compressor.positions_travel() { position_bits } else { 0.0 };
+        let all = sparse + dense + raw;
+        (self.rounds > 0 && all > 0.0).then(|| TrafficEstimate {
+            iterations: self.steps as f64,
+            frequency: self.rounds as f64 / self.steps as f64,
+            nonzeros: all / self.rounds as f64,
+            position_bits: position_bits / all,
+            value_bits: ((sparse + dense) * bits + raw * 32.0) / all,
+            receivers: self.exchange.receivers(self.workers),
+        })
+    }
+
+    /// The part of the time that exchanging took in which workers computed on, 0 to 1; `None` without overlap.
+    pub fn hidden(&self) -> Option<f64> {
+        let sum = |time: fn(&StepRecord) -> f64| self.trace.iter().map(time).sum::<f64>();
+        let (background, waited) = (sum(|step| step.background), sum(|step| step.waited));
+        (background > 0.0).then(|| (1.0 - waited / background).max(0.0))
+    }
+
+    /// Bits per parameter and step that a worker sent and received, averaged over both directions
+    /// (32 for uncompressed float exchange with a parameter server).
+    pub fn bits_per_parameter(&self) -> f64 {
+        (self.bits_up() + self.bits_down()) / 2.0
+    }
+
+    /// Bits per parameter and step that a worker sent.
+    pub fn bits_up(&self) -> f64 {
+        self.bytes_up * 8.0 / (self.parameters as f64 * self.steps as f64)
+    }
+
+    /// Bits per parameter and step that a worker received.
+    pub fn bits_down(&self) -> f64 {
+        self.bytes_down * 8.0 / (self.parameters as f64 * self.steps as f64)
+    }
+}

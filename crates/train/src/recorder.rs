@@ -1,0 +1,173 @@
+//! From what each worker measured to the record of the run.
+
+use std::collections::BTreeMap;
+
+use gradwire_exchange::ServerReport;
+use gradwire_models::models::Score;
+use gradwire_models::tasks::Metric;
+
+use crate::checkpoint::Record;
+use crate::diagnosis::Diagnosis;
+use crate::record::{Evaluation, Sent, StepRecord};
+use crate::sample::Sample;
+
+/// Collects samples until a step is complete, in whatever order they arrive.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    /// Steps on record, in order.
+    pub(crate) trace: Vec<StepRecord>,
+    /// Evaluations on record, in order.
+    pub(crate) evaluations: Vec<Evaluation>,
+    /// Diagnoses on record, in order.
+    pub(crate) diagnoses: Vec<Diagnosis>,
+    /// The processor time of the busiest server in a step, if servers are of this process.
+    pub(crate) server: Option<f64>,
+    /// Steps on record from before a resumption.
+    past: usize,
+    pending: BTreeMap<u64, Vec<Option<Sample>>>,
+    /// The step each worker takes next.
+    next: Vec<u64>,
+}
+
+impl Recorder {
+    /// A recorder for `workers` workers that continues what is on record already.
+    pub(crate) fn new(workers: usize, past: Record) -> Self {
+        let Record { trace, evaluations, diagnoses, .. } = past;
+        let (past, pending, next) = (trace.len(), BTreeMap::new(), vec![0; workers]);
+        Self { trace, evaluations, diagnoses, server: None, past, pending, next }
+    }
+
+    /// Takes the score of an evaluation after `step` steps.
+    pub(crate) fn evaluate(&mut self, step: u64, metric: Metric, score: Score) -> &Evaluation {
+        self.evaluations.push(Evaluation {
+            step,
+            metric,
+            quality: metric.quality(&score),
+            loss: score.loss / score.examples as f64,
+            examples: score.examples,
+        });
+        &self.evaluations[self.evaluations.len() - 1]
+    }
+
+    /// Takes the reports of servers, which cover all steps but those from before a resumption.
+    pub(crate) fn add_servers(&mut self, reports: &[ServerReport]) {
+        let steps = (self.trace.len() - self.past).max(1) as f64;
+        let worked = |report: &ServerReport| {
+            (report.decompress + report.update + report.compress).as_secs_f64() / steps
+        };
+        self.server = reports.iter().map(worked).max_by(f64::total_cmp);
+    }
+
+    /// Takes a worker's sample and the step it takes next. Returns the steps that are now complete: every worker has
+    /// taken or skipped them.
+    pub(crate) fn add(&mut self, rank: usize, sample: Sample, next: u64) -> &[StepRecord] {
+        let workers = self.next.len();
+        self.next[rank] = next;
+        self.pending.entry(sample.step).or_insert_with(|| vec![None; workers])[rank] = Some(sample);
+        let complete = self.next.iter().min().copied().unwrap_or(0);
+        let before = self.trace.len();
+        while let Some(entry) = self.pending.first_entry() {
+            if *entry.key() >= complete {
+                break;
+            }
+            self.trace.push(average(&entry.remove()));
+        }
+        &self.trace[before..]
+    }
+}
+
+/// The loss is the mean over the workers that took part in the round; the time of each kind of work, over the workers
+/// that did such work, as a worker without part in the round still decodes; bytes, over all workers, so that they add
+/// up.
+fn average(samples: &[Option<Sample>]) -> StepRecord {
+    // Every round has a participant.
+    let taken: Vec<&Sample> = samples.iter().flatten().collect();
+    let present = taken.iter().filter(|sample| sample.loss.is_some()).count();
+    let over = |count: usize, value: fn(&Sample) -> f64| {
+        taken.iter().map(|sample| value(sample)).sum::<f64>() / count as f64
+    };
+    let work = |value: fn(&Sample) -> f64| {
+        over(taken.iter().filter(|sample| value(sample) > 0.0).count().max(1), value)
+    };
+    StepRecord {
+        step: taken[0].step,
+        loss: over(present, |sample| sample.loss.unwrap_or(0.0)),
+        learning_rate: taken[0].learning_rate,
+        bytes_up: over(samples.len(), |sample| sample.bytes_up as f64),
+        bytes_down: over(samples.len(), |sample| sample.bytes_down as f64),
+        sent: Sent {
+            sparse: over(samples.len(), |sample| sample.sent.sparse),
+            dense: over(samples.len(), |sample| sample.sent.dense),
+            raw: over(samples.len(), |sample| sample.sent.raw),
+            position_bits: over(samples.len(), |sample| sample.sent.position_bits),
+        },
+        compute: work(|sample| sample.compute),
+        compress: work(|sample| sample.compress),
+        decompress: work(|sample| sample.decompress),
+        update: work(|sample| sample.update),
+        wire: over(taken.len(), |sample| sample.wire),
+        wall: over(taken.len(), |sample| sample.wall),
+        background: over(taken.len(), |sample| sample.background),
+        waited: over(taken.len(), |sample| sample.waited),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn sample(step: u64, loss: f64, bytes_up: u64) -> Sample {
+        Sample { step, loss: Some(loss), bytes_up, learning_rate: 0.1, ..Sample::default() }
+    }
+
+    #[test]
+    fn a_step_is_the_mean_of_its_samples_in_any_order_of_arrival() {
+        let mut recorder = Recorder::new(2, Record::default());
+        assert!(recorder.add(1, sample(0, 2.0, 10), 1).is_empty());
+        assert!(recorder.add(1, sample(1, 4.0, 10), 2).is_empty());
+        assert_eq!(recorder.add(0, sample(0, 1.0, 30), 1).len(), 1);
+        assert_eq!(recorder.add(0, sample(1, 0.0, 10), 2).len(), 1);
+        let found: Vec<_> = recorder.trace.iter().map(|r| (r.step, r.loss, r.bytes_up)).collect();
+        assert_eq!(found, [(0, 1.5, 20.0), (1, 2.0, 10.0)]);
+    }
+
+    #[test]
+    fn server_time_is_of_the_busiest_server_per_step_since_the_resumption() {
+        let trace = vec![StepRecord::default(); 3];
+        let mut recorder = Recorder::new(1, Record { trace, ..Record::default() });
+        for step in 3..5 {
+            recorder.add(0, sample(step, 1.0, 8), step + 1);
+        }
+        assert_eq!(recorder.server, None);
+        let [one, two, five] = [1, 2, 5].map(Duration::from_secs);
+        let report = ServerReport { decompress: one, update: two, ..ServerReport::default() };
+        let busier = ServerReport { compress: five, decompress: two, ..report };
+        recorder.add_servers(&[report, busier, report]);
+        // 2 + 2 + 5 seconds in the two steps since.
+        assert_eq!(recorder.server, Some(4.5));
+    }
+
+    #[test]
+    fn a_worker_without_part_in_a_round_counts_in_bytes_and_work() {
+        let mut recorder = Recorder::new(2, Record::default());
+        let both = Sample { compute: 0.5, decompress: 0.25, ..sample(0, 3.0, 8) };
+        recorder.add(0, both, 1);
+        recorder.add(1, Sample { loss: None, compute: 0.0, ..both }, 1);
+        let step = recorder.trace[0];
+        assert_eq!((step.loss, step.bytes_up), (3.0, 8.0));
+        // It decodes as others do.
+        assert_eq!((step.compute, step.decompress), (0.5, 0.25));
+    }
+
+    #[test]
+    fn a_step_is_complete_without_a_worker_that_skipped_it() {
+        let mut recorder = Recorder::new(2, Record::default());
+        recorder.add(0, sample(0, 1.0, 8), 1);
+        recorder.add(0, sample(1, 3.0, 8), 2);
+        recorder.add(1, sample(0, 1.0, 8), 2);
+        assert_eq!(recorder.trace.len(), 2);
+        assert_eq!((recorder.trace[1].loss, recorder.trace[1].bytes_up), (3.0, 4.0));
+    }
+}

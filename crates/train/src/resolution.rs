@@ -1,0 +1,206 @@
+//! Resolving a configuration: which worker has which examples, how each tensor is compressed, where rounds end.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use gradwire::{Spec, StateError, Tensor};
+use gradwire_exchange::{
+    AddUpdate, Exchange, ExchangeError, GroupConfig, HEADER_BYTES, Optimizer, Participation,
+    Policy, ReplaceParameters, ReplicatedOptimizer, Role, Schedule, Transport,
+};
+use gradwire_models::tasks::{Replica, task_of};
+
+use crate::checkpoint::Checkpoint;
+use crate::config::RunConfig;
+use crate::error::TrainError;
+use crate::local::LocalSteps;
+use crate::overlap;
+use crate::rounds::Rounds;
+use crate::settings::Payload;
+use crate::validation::task_config;
+use gradwire_exchange::plan::Course;
+
+/// The longest that a rank waits in rounds of many steps. One that dies is noticed at once.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+
+/// What a configuration means for the workers of this process.
+pub(crate) struct Resolution<'a> {
+    /// The replicas of these workers.
+    pub(crate) replicas: Vec<Box<dyn Replica + 'a>>,
+    pub(crate) tensors: Vec<Tensor>,
+    /// The parameters that all workers begin with.
+    pub(crate) parameters: Vec<Vec<f32>>,
+    pub(crate) participation: Participation,
+    pub(crate) policy: Policy,
+    pub(crate) rounds: Rounds,
+    /// Tensors that are exchanged together; `None` where all are.
+    groups: Option<Vec<Vec<usize>>>,
+}
+
+impl<'a> Resolution<'a> {
+    /// Resolves a configuration, with the replicas of these workers.
+    pub(crate) fn new(config: &'a RunConfig, workers: Range<usize>) -> Result<Self, TrainError> {
+        let task = task_of(&config.data);
+        let mut shards =
+            task.shards(&config.split, config.workers, config.seed).map_err(TrainError::Config)?;
+        let participation = participation_of(config, shards.as_deref());
+        let task_config = task_config(config);
+        let replicas = workers
+            .map(|rank| {
+                let shard = shards.as_mut().map(|shards| std::mem::take(&mut shards[rank]));
+                task.replica(&task_config, rank, shard)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let parameters = replicas[0].initial_parameters(config.seed);
+        let tensors = replicas[0].tensors().to_vec();
+        let groups = overlap::groups(config, &*replicas[0]);
+        let (policy, rounds) = policy_of(config, &tensors)?;
+        Ok(Self { replicas, tensors, parameters, participation, policy, rounds, groups })
+    }
+
+    /// Restores parameters and replicas from a checkpoint.
+    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), StateError> {
+        self.parameters = checkpoint.restore(&mut self.replicas)?;
+        Ok(())
+    }
+
+    /// What all ranks agree on.
+    pub(crate) fn group_config<'b>(&'b self, config: &RunConfig) -> GroupConfig<'b> {
+        GroupConfig {
+            exchange: config.exchange,
+            workers: config.workers,
+            shares: &self.participation,
+            policy: &self.policy,
+            tensors: &self.tensors,
+            seed: config.seed,
+            initial: &self.parameters,
+        }
+    }
+
+    /// The optimizer of a rank that updates the common parameters.
+    fn optimizer(&self, config: &RunConfig) -> Box<dyn Optimizer> {
+        match config.send {
+            Payload::Gradients => config.optimizer.build(&self.tensors, config.weight_decay),
+            Payload::Updates => Box::new(AddUpdate),
+            Payload::Weights => Box::new(ReplaceParameters),
+        }
+    }
+
+    /// The local steps of a worker, where it sends updates or weights.
+    pub(crate) fn local_steps(&self, config: &RunConfig) -> Option<LocalSteps> {
+        config.send.is_local().then(|| {
+            let optimizer = config.optimizer.build(&self.tensors, config.weight_decay);
+            LocalSteps::new(self.parameters.clone(), optimizer, config.mask, config.send)
+        })
+    }
+
+    /// How long a rank waits for another: one without part in a round waits as long as the round lasts.
+    pub(crate) fn deadline(&self, config: &RunConfig) -> Duration {
+        let longest = u32::try_from(self.rounds.longest()).unwrap_or(u32::MAX);
+        config.deadline().saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline()))
+    }
+
+    /// This rank's end of the exchange.
+    pub(crate) fn join(
+        &self,
+        config: &RunConfig,
+        transport: Box<dyn Transport>,
+    ) -> Result<Role, ExchangeError> {
+        let (setup, optimizer) = (self.group_config(config), || self.optimizer(config));
+        match &self.groups {
+            None => Role::join(transport, &setup, optimizer),
+            Some(groups) => {
+                let groups = groups.clone();
+                ReplicatedOptimizer::overlapped(transport, &setup, groups, optimizer())
+                    .map(|exchange| Role::Worker(Box::new(exchange)))
+            }
+        }
+    }
+}
+
+/// How each tensor is compressed in each phase of the plan, and where rounds end.
+fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds), TrainError> {
+    if config.compressor.has_budget() && !config.rules.is_empty() {
+        let reason = "a budget is divided among tensors of one compressor; give no rules beside it";
+        return Err(TrainError::Config(reason.to_owned()));
+    }
+    let policy = Policy {
+        rules: config.rules.clone(),
+        raw_vectors: config.raw_vectors,
+        raw_below: config.raw_below,
+        raw_names: config.raw_names.clone(),
+        ..Policy::new(config.compressor.first())
+    };
+    let (raw, compressed): (Vec<_>, Vec<_>) = tensors.iter().partition(|t| policy.is_raw(t));
+    let elements = |tensors: Vec<&Tensor>| -> Vec<usize> {
+        tensors.into_iter().map(Tensor::elements).collect()
+    };
+    let phases = config.compressor.resolve(Course {
+        steps: config.steps,
+        drops: &config.learning_rate.drops(config.steps),
+        compressed: &elements(compressed),
+        raw: &elements(raw),
+        sends: sends(config),
+        headers: headers(config.exchange, tensors.len(), config.workers),
+    });
+    let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
+    if phases.len() > 1 && config.backups() > 0 {
+        let reason = "with backup workers ranks pass from one stage of a plan to the next at \
+                      different times; give backup=0, or one compressor throughout";
+        return Err(TrainError::Config(reason.to_owned()));
+    }
+    let rounds = Rounds::new(&phases, config.steps);
+    let mut phases = phases.into_iter();
+    let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
+    // Updates and weights are applied as they are, so servers send means back without loss.
+    let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
+    let push = Schedule { first: push, later: phases.collect() };
+    let policy = Policy { push, pull, ..policy };
+    overlap::check_plan(config, &policy, &rounds)?;
+    Ok((policy, rounds))
+}
+
+/// How often a worker sends its messages in a round, on average.
+fn sends(config: &RunConfig) -> f64 {
+    let drawn = config.participants() as f64;
+    // If all participants dropped out, one of them stays.
+    let arrive = 1.0 - config.dropout + config.dropout.powf(drawn) / drawn;
+    let present = drawn / config.workers as f64 * arrive;
+    let receivers = config.exchange.receivers(config.workers);
+    match config.exchange {
+        // Owners distribute means whether they took part in the round or not.
+        Exchange::ScatterReduce => receivers / 2.0 * (present + 1.0),
+        _ => receivers * present,
+    }
+}
+
+/// Bytes of the headers around a worker's messages for this number of tensors.
+fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
+    /// The most bytes a slice adds: an element, and the message around it.
+    const SLICE_BYTES: usize = 24;
+    match exchange {
+        // Cutting tensors makes further slices.
+        Exchange::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
+        // One for each tensor, and one with the learning rate for each server.
+        Exchange::ParameterServer { servers, .. } => {
+            tensors * HEADER_BYTES + servers * (HEADER_BYTES + 12)
+        }
+        _ => HEADER_BYTES,
+    }
+}
+
+/// A compressor that carries the mean of such messages without loss.
+fn lossless(push: &Spec) -> Spec {
+    if push.entry().sparse { Spec::nonzero() } else { Spec::none() }
+}
+
+/// Which workers take part in each round, weighted by their numbers of examples.
+fn participation_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Participation {
+    let participation = match shards {
+        Some(shards) => {
+            Participation::weighted(shards.iter().map(|shard| shard.len() as f64).collect())
+        }
+        None => Participation::equal(config.workers),
+    };
+    participation.with_participants(config.participants(), config.dropout, config.seed)
+}

@@ -1,0 +1,258 @@
+//! The workers of a process at work: their threads, and the record kept of what they tell.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, available_parallelism};
+use std::time::Instant;
+
+use gradwire::{State, StateError, Tensor};
+use gradwire_exchange::{DistributedOptimizer, Servers};
+use gradwire_models::tasks::{Metric, Replica, task_of};
+
+use crate::checkpoint::{self, Checkpoint, Record};
+use crate::config::RunConfig;
+use crate::coordination::{Coordinator, ProcessCoordinator, ThreadGroup};
+use crate::diagnosis::Growth;
+use crate::error::TrainError;
+use crate::events::{Event, Events};
+use crate::failure::{Failure, FirstFailure, panic_message};
+use crate::observer::Observer;
+use crate::options::RunOptions;
+use crate::permits::Permits;
+use crate::recorder::Recorder;
+use crate::resolution::Resolution;
+use crate::states::States;
+use crate::validation::warning;
+use crate::worker::{Shared, Worker};
+
+/// The stack of a worker's thread: back-propagation through a deep network recurses.
+const STACK_BYTES: usize = 16 << 20;
+
+/// Reads the newest good checkpoint at a path; warns the observer of a newer one that is damaged.
+pub(crate) fn read_checkpoint(
+    path: &Path,
+    config: &RunConfig,
+    observer: &dyn Observer,
+) -> Result<Checkpoint, TrainError> {
+    let skipped = |path: &Path, error: &StateError| {
+        let path = path.display();
+        observer.warned(&format!(
+            "the checkpoint {path} cannot be used ({error}); resuming from the one before it"
+        ));
+    };
+    Checkpoint::read(path, config, skipped)
+        .map_err(|source| TrainError::Resume { path: path.to_owned(), source })
+}
+
+/// A run in this process, with all or one of its workers.
+pub(crate) struct Session<'a> {
+    pub(crate) config: &'a RunConfig,
+    pub(crate) observer: &'a dyn Observer,
+    pub(crate) options: &'a RunOptions,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) start: Instant,
+}
+
+/// What a worker of this process is made of.
+pub(crate) struct WorkerParts<'a> {
+    pub(crate) rank: usize,
+    pub(crate) replica: Box<dyn Replica + 'a>,
+    pub(crate) exchange: Box<dyn DistributedOptimizer>,
+}
+
+impl<'a> Session<'a> {
+    /// Resolves the configuration and the checkpoint for these workers.
+    pub(crate) fn resolve(&self, workers: Range<usize>) -> Result<Resolution<'a>, TrainError> {
+        let mut resolution = Resolution::new(self.config, workers)?;
+        if let Some(checkpoint) = &self.checkpoint {
+            let path = || self.options.resume.clone().unwrap_or_default();
+            resolution
+                .restore(checkpoint)
+                .map_err(|source| TrainError::Resume { path: path(), source })?;
+        }
+        Ok(resolution)
+    }
+}
+
+impl Session<'_> {
+    /// Runs the workers of this process to their end: those of a group of threads, or one that is a process. Returns
+    /// the measurements of all workers, if the first is among them, and the final parameters.
+    pub(crate) fn train(
+        &self,
+        workers: Vec<WorkerParts<'_>>,
+        resolution: &Resolution<'_>,
+        group: Option<&ThreadGroup>,
+        servers: Option<Servers>,
+    ) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
+        let (config, observer) = (self.config, self.observer);
+        let shared = Shared {
+            config,
+            rounds: &resolution.rounds,
+            participation: &resolution.participation,
+            policy: &resolution.policy,
+            save_every: self.options.save.as_ref().map(|save| save.every),
+            permits: Permits::new(available_parallelism().map_or(1, usize::from)),
+        };
+        let (sender, received) = channel();
+        let events = Events::new(sender);
+        let make = |WorkerParts { rank, replica, exchange }| {
+            let (permits, own) = (&shared.permits, events.clone());
+            let coordinator: Box<dyn Coordinator> = match group {
+                Some(group) => Box::new(group.coordinator(rank, observer, permits, own)),
+                None => Box::new(ProcessCoordinator::new(rank, config, observer, permits, own)),
+            };
+            Worker::new(rank, &shared, resolution, replica, exchange, coordinator, events.clone())
+        };
+        let workers: Vec<Worker<'_>> = workers.into_iter().map(make).collect();
+        drop(events);
+
+        let failure = FirstFailure::default();
+        let abandon = |reason: TrainError| {
+            failure.record(reason.into());
+            // Processes notice by themselves that this one is gone.
+            group.iter().for_each(|group| group.abandon());
+        };
+        let first = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.step);
+        let (mut recorder, mut parameters) = thread::scope(|scope| {
+            let mut threads = Vec::with_capacity(workers.len());
+            for worker in workers {
+                let (failure, name) = (&failure, format!("worker {}", worker.rank));
+                let state = self.checkpoint.as_ref().map(|saved| saved.worker(worker.rank));
+                let spawned = thread::Builder::new()
+                    .name(name)
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(scope, move || work(worker, state, first, failure));
+                match spawned {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => abandon(TrainError::Config(format!(
+                        "a worker's thread cannot start: {error}; use fewer workers"
+                    ))),
+                }
+            }
+            let recorder = self.listen(&received, &abandon, &resolution.tensors);
+            let parameters: Vec<_> =
+                threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+            (recorder, parameters)
+        });
+        match servers.map(Servers::join) {
+            Some(Ok(reports)) => recorder.add_servers(&reports),
+            Some(Err(error)) => failure.record(TrainError::Servers(error).into()),
+            None => {}
+        }
+        match failure.take() {
+            Some(failure) => Err(self.explain(failure)),
+            None => Ok((recorder, parameters.swap_remove(0))),
+        }
+    }
+
+    /// Keeps the record until the last worker has ended.
+    fn listen(
+        &self,
+        events: &Receiver<(usize, Event)>,
+        abandon: &dyn Fn(TrainError),
+        tensors: &[Tensor],
+    ) -> Recorder {
+        let past =
+            self.checkpoint.as_ref().map_or_else(Record::default, |saved| saved.record.clone());
+        let mut recorder = Recorder::new(self.config.workers, past);
+        let mut growth = Growth::new(tensors, &recorder.diagnoses);
+        if let Some(warning) = warning(self.config) {
+            self.observer.warned(&warning);
+        }
+        let mut states = States::new(self.config.workers);
+        for (rank, event) in events {
+            match event {
+                Event::Step(sample, next) => {
+                    for record in recorder.add(rank, sample, next) {
+                        self.observer.step(record, self.config.steps);
+                    }
+                }
+                Event::Evaluated(step, score) => {
+                    self.observer.evaluated(recorder.evaluate(step, self.metric(), score));
+                }
+                Event::Diagnosed(diagnosis) => {
+                    for warning in growth.watch(&diagnosis) {
+                        self.observer.warned(&warning);
+                    }
+                    recorder.diagnoses.push(*diagnosis);
+                }
+                Event::Saved(step, state) => {
+                    if let Some(whole) = states.add(step, rank, *state)
+                        && let Err(error) = self.save(step, whole, &recorder)
+                    {
+                        abandon(error);
+                    }
+                }
+            }
+        }
+        recorder
+    }
+
+    /// Writes the workers' merged states as one checkpoint.
+    fn save(&self, step: u64, whole: State, recorder: &Recorder) -> Result<(), TrainError> {
+        let Some(save) = &self.options.save else { return Ok(()) };
+        let record = Record {
+            seconds: self.seconds(),
+            trace: recorder.trace.clone(),
+            evaluations: recorder.evaluations.clone(),
+            // The first worker may have taken further steps while the others saved.
+            diagnoses: recorder.diagnoses.iter().filter(|of| of.step <= step).cloned().collect(),
+        };
+        checkpoint::write((&save.path, save.keep), whole, self.config, step, &record)
+            .map_err(|source| TrainError::Save { path: save.path.clone(), source })
+    }
+
+    /// Wall-clock seconds of the run so far, those before a resumption included.
+    pub(crate) fn seconds(&self) -> f64 {
+        let before = self.checkpoint.as_ref().map_or(0.0, |checkpoint| checkpoint.record.seconds);
+        before + self.start.elapsed().as_secs_f64()
+    }
+
+    /// What the quality of the model is measured in.
+    pub(crate) fn metric(&self) -> Metric {
+        task_of(&self.config.data).metric()
+    }
+
+    fn explain(&self, failure: Failure) -> TrainError {
+        match failure {
+            Failure::Error(error) => error,
+            Failure::Stopped(step) => {
+                let consistent = self.config.backups() == 0;
+                let save = self.options.save.as_ref().filter(|_| consistent);
+                TrainError::Stopped { step, saved: save.map(|save| save.path.clone()) }
+            }
+            Failure::Cancelled => {
+                TrainError::Config("the run was cancelled without a reason".to_owned())
+            }
+        }
+    }
+}
+
+/// A worker's thread, from its first step to its last. Returns its parameters.
+fn work(
+    mut worker: Worker<'_>,
+    state: Option<State>,
+    first: u64,
+    first_failure: &FirstFailure,
+) -> Vec<Vec<f32>> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(state) = &state {
+            worker.restore(state).map_err(|source| worker.failed(source))?;
+        }
+        worker.train(first)
+    }));
+    let failure = match result {
+        Ok(Ok(())) => return std::mem::take(&mut worker.parameters),
+        Ok(Err(failure)) => failure,
+        Err(panic) => {
+            let message = panic_message(panic.as_ref());
+            Failure::Error(TrainError::Panicked { rank: worker.rank, message })
+        }
+    };
+    // Before the exchange is dropped, which makes others fail in turn.
+    first_failure.record(failure);
+    worker.abandon();
+    Vec::new()
+}

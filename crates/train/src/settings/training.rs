@@ -1,0 +1,267 @@
+//! The declaration of the settings, and the checks of their values.
+
+use gradwire_exchange::{Exchange, Policy, Rule};
+use gradwire_models::Split;
+use gradwire_models::models::ModelKind;
+use gradwire_models::optim::OptimizerKind;
+use gradwire_models::schedule::LearningRate;
+
+use super::payload::Payload;
+use super::straggler::Straggler;
+use super::value::{FromFile, ToFile, Value, known};
+
+/// One setting, for programs that treat all of them alike.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its key in experiment files and result files, such as `raw_below`.
+    pub name: &'static str,
+    /// Its flag on the command line, without the dashes.
+    pub flag: &'static str,
+    /// What the flag's value is called in help texts.
+    pub value_name: &'static str,
+    /// Whether the flag may be repeated, so that the setting is a list.
+    pub repeats: bool,
+    /// Whether the flag's values are `on` and `off`.
+    pub switch: bool,
+    help: &'static [&'static str],
+    set: fn(&mut TrainingSettings, &[&str]) -> Result<(), String>,
+    text: fn(&TrainingSettings) -> String,
+}
+
+impl Setting {
+    /// The setting called `name`.
+    pub fn named(name: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.name == name)
+    }
+
+    /// What it is, in a sentence or two, with its default.
+    pub fn help(&self) -> String {
+        let lines: Vec<&str> = self.help.iter().map(|line| line.trim()).collect();
+        lines.join(" ").replace("[`Exchange::KNOWN`]", Exchange::KNOWN)
+    }
+
+    /// Its name in messages and checkpoints: `raw below`.
+    pub fn title(&self) -> String {
+        self.name.replace('_', " ")
+    }
+
+    /// Gives it the value that its flag has on the command line: one text, or one for each time it is repeated.
+    ///
+    /// # Errors
+    /// The reason, for a text that is no value of this setting.
+    pub fn set(&self, settings: &mut TrainingSettings, texts: &[&str]) -> Result<(), String> {
+        (self.set)(settings, texts)
+    }
+
+    /// Its value as checkpoints and messages have it.
+    pub fn text(&self, settings: &TrainingSettings) -> String {
+        (self.text)(settings)
+    }
+}
+
+/// Declares the settings: documentation, which is also the flag's help; name and type; default; flag and value name.
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $flag:literal $value_name:literal;)+) => {
+        /// The settings that experiments, runs and records have in common. The text of each is its flag's help.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct TrainingSettings {
+            $($(#[doc = $doc])+ pub $name: $type,)+
+        }
+
+        impl Default for TrainingSettings {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        /// All settings, in the order in which help texts list them.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            name: stringify!($name),
+            flag: $flag,
+            value_name: $value_name,
+            repeats: <$type as Value>::REPEATS,
+            switch: <$type as Value>::SWITCH,
+            help: &[$($doc),+],
+            set: |settings, texts| {
+                settings.$name = Value::of_texts(texts)?;
+                Ok(())
+            },
+            text: |settings| settings.$name.text(),
+        }),+];
+
+        impl TrainingSettings {
+            /// Reads the value of the setting called `name` from a file's table, if there is such a setting.
+            pub(super) fn read_value<'de, A: serde::de::MapAccess<'de>>(
+                &mut self,
+                name: &str,
+                map: &mut A,
+            ) -> Result<bool, A::Error> {
+                match name {
+                    $(stringify!($name) => {
+                        self.$name = map.next_value::<FromFile<$type>>()?.0;
+                        Ok(true)
+                    })+
+                    _ => Ok(false),
+                }
+            }
+
+            /// Writes all values that are not missing to a file's table.
+            pub(super) fn write_values<M: serde::ser::SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+                $(if !self.$name.is_missing() {
+                    map.serialize_entry(stringify!($name), &ToFile(&self.$name))?;
+                })+
+                Ok(())
+            }
+        }
+    };
+}
+
+settings! {
+    /// The model: mlp (mlp:392-50,tanh with these hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20
+    /// (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50, vgg19 for images
+    /// of ImageNet's size; unet (unet:N with N channels in its narrowest layer) for images with masks;
+    /// charlstm (charlstm:N with N hidden units), wordlstm for text; ncf for ratings [default: lenet5]
+    model: ModelKind = known("lenet5"), "model" "MODEL";
+
+    /// Number of workers [default: 4; under mpirun, the processes that are no servers]
+    workers: usize = 4, "workers" "N";
+
+    /// How workers exchange tensors: [`Exchange::KNOWN`] [default: server]
+    exchange: Exchange = Exchange::default(), "exchange" "EXCHANGE";
+
+    /// What workers send: gradients; updates, the changes of parameters that each computes with an
+    /// optimizer of its own over the local steps of a round; or weights, the parameters themselves, which
+    /// are averaged [default: gradients]
+    send: Payload = Payload::default(), "send" "WHAT";
+
+    /// How the training set is split among workers: shared, shards[:sizes=4+2+1+1],
+    /// classes[:per=2], dirichlet[:alpha=0.5] [default: shared]
+    split: Split = Split::default(), "split" "SPLIT";
+
+    /// The part of the workers that takes part in each round, drawn from the seed; above 0, up to 1 [default: 1]
+    participation: f64 = 1.0, "participation" "PART";
+
+    /// The probability with which a worker fails to deliver in a round; from 0, below 1 [default: 0]
+    dropout: f64 = 0.0, "dropout" "P";
+
+    /// With updates: forget the momentum of what has been sent [default: on]
+    mask: bool = true, "mask" "on|off";
+
+    /// Exchange gradients of the last layers while those of the first are still being computed; reports say how much of
+    /// the exchange that hid [default: off]
+    overlap: bool = false, "overlap" "on|off";
+
+    /// Training steps [default: 600]
+    steps: u64 = 600, "steps" "N";
+
+    /// Images, or streams of text, per worker and step [default: 32, 5 for text]
+    batch: usize = 32, "batch" "N";
+
+    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], rmsprop[:rho=0.9,m=0],
+    /// adagrad [default: momentum, sgd for text]
+    optimizer: OptimizerKind = known("momentum"), "optimizer" "NAME";
+
+    /// A number, or a schedule such as cosine:from=0.1,to=0.001,scale=on or
+    /// step:from=0.1,factor=0.1,at=0.5+0.75 [default: one that suits the model]
+    learning_rate: LearningRate = known("cosine:from=0.01,to=0.0001"), "lr" "RATE";
+
+    /// Weight of the ℓ2 penalty: the gradient gets this times the parameter [default: 0.0001, none for text]
+    weight_decay: f32 = 1e-4, "weight-decay" "W";
+
+    /// Weight of the ℓ1 penalty: the gradient gets this times the parameter's sign [default: 0]
+    l1: f32 = 0.0, "l1" "W";
+
+    /// Send variance-reduced gradients (SVRG): their difference from those at a snapshot of the parameters, whose whole
+    /// gradient is shared exactly; a new snapshot is taken every STEPS steps [default: 0, plain gradients]
+    svrg: u64 = 0, "svrg" "STEPS";
+
+    /// Hold a worker up in every step: its number and seconds, such as 3=0.2. How long runs took is in the rows of
+    /// --json
+    straggler: Option<Straggler> = None, "straggler" "WORKER=SECONDS";
+
+    /// Scale a worker's gradient down to this ℓ2 norm where it is longer [default: 5 for text, else any
+    /// norm will do]
+    clip: Option<f32> = None, "clip" "NORM";
+
+    /// Random crops (4 pixels of padding) and flips of colour training images, shifts (2 pixels) of grey ones
+    /// [default: on for colour images]
+    augment: Option<bool> = None, "augment" "on|off";
+
+    /// A compressor for certain tensors: '*.bias -> fp16', '<1000 -> none', '>=100000 -> powersgd', 'vectors -> none'
+    /// (or matrices, convolutions); repeatable, the first that fits counts
+    rules: Vec<Rule> = Vec::new(), "rule" "TENSORS -> SPEC";
+
+    /// Tensors of one dimension or none (biases, the scales of norms) travel uncompressed [default: on]
+    raw_vectors: bool = true, "raw-vectors" "on|off";
+
+    /// Tensors with fewer elements travel uncompressed [default: 256]
+    raw_below: usize = Policy::RAW_BELOW, "raw-below" "N";
+
+    /// Tensors whose name contains this word travel uncompressed; repeatable
+    raw_names: Vec<String> = Vec::new(), "raw" "WORD";
+
+    /// The most test images or tokens that an evaluation before the last looks at; the last takes all
+    /// [default: 1000, 20000 for text]
+    evaluate_at_most: usize = 1000, "evaluate-at-most" "N";
+
+    /// Seconds that a rank waits for another before it gives it up for lost; pauses that the others wait out, such as
+    /// an evaluation, must fit in [default: 300]
+    deadline_s: f64 = 300.0, "deadline" "SECONDS";
+}
+
+/// A day, in seconds.
+const LONGEST_DEADLINE: f64 = 86_400.0;
+
+impl TrainingSettings {
+    /// Refuses values that are out of range.
+    ///
+    /// # Errors
+    /// The setting, its range, and the value.
+    pub fn check(&self) -> Result<(), String> {
+        let at_least_one = [
+            ("workers", self.workers as u64, "a run needs at least one worker"),
+            ("steps", self.steps, "a run needs at least one step"),
+            ("batch", self.batch as u64, "a worker needs at least one example in a step"),
+            (
+                "evaluate_at_most",
+                self.evaluate_at_most as u64,
+                "an evaluation needs at least one image or token",
+            ),
+        ];
+        if let Some((name, _, why)) = at_least_one.into_iter().find(|(_, value, _)| *value == 0) {
+            return Err(format!("{name} must be at least 1: {why}"));
+        }
+        let not_negative = [("weight_decay", self.weight_decay), ("l1", self.l1)];
+        let bad = |value: f32| !(value >= 0.0 && value.is_finite());
+        if let Some((name, value)) = not_negative.into_iter().find(|(_, value)| bad(*value)) {
+            let name = name.replace('_', " ");
+            return Err(format!("{name} must be a number from 0, not {value}"));
+        }
+        if !(self.participation > 0.0 && self.participation <= 1.0) {
+            let value = self.participation;
+            return Err(format!("participation must be above 0 and at most 1, not {value}"));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(format!("dropout must be at least 0 and below 1, not {}", self.dropout));
+        }
+        if let Some(norm) = self.clip.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
+            return Err(format!(
+                "clip, the bound on the norm of gradients, must be a positive number, not {norm}"
+            ));
+        }
+        if !(self.deadline_s > 0.0 && self.deadline_s <= LONGEST_DEADLINE) {
+            return Err(format!(
+                "the deadline must be above 0 and at most {LONGEST_DEADLINE} seconds, not {}",
+                self.deadline_s
+            ));
+        }
+        match self.straggler.filter(|straggler| straggler.worker >= self.workers) {
+            None => Ok(()),
+            Some(straggler) => Err(format!(
+                "the straggler is worker {}, and there are workers 0 to {}; name one of those",
+                straggler.worker,
+                self.workers - 1
+            )),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Collecting the states of all workers for a checkpoint.
+
+use std::collections::BTreeMap;
+
+use gradwire::State;
+
+/// Collects states until those of all workers after a step are there, in whatever order they arrive.
+#[derive(Debug)]
+pub(crate) struct States {
+    workers: usize,
+    /// By step and rank.
+    pending: BTreeMap<u64, BTreeMap<usize, State>>,
+}
+
+impl States {
+    /// For a run of `workers` workers.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { workers, pending: BTreeMap::new() }
+    }
+
+    /// Takes a worker's state after a step; a later one of the same step replaces an earlier one. Returns the merged states
+    /// of all workers once the last is there.
+    pub(crate) fn add(&mut self, step: u64, rank: usize, state: State) -> Option<State> {
+        let of_step = self.pending.entry(step).or_default();
+        of_step.insert(rank, state);
+        if of_step.len() < self.workers {
+            return None;
+        }
+        let mut whole = State::new();
+        for state in self.pending.remove(&step)?.into_values() {
+            whole.merge("", state);
+        }
+        // No worker returns to an earlier step.
+        self.pending.retain(|&pending, _| pending > step);
+        Some(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(rank: usize, step: u64) -> State {
+        let mut state = State::new();
+        state.set_number(&format!("{rank}"), step);
+        state
+    }
+
+    #[test]
+    fn a_checkpoint_has_one_state_of_each_worker_after_the_same_step() {
+        let mut states = States::new(3);
+        // One worker is a step ahead, another sends the same state twice.
+        for (step, rank) in [(4, 0), (5, 0), (4, 1), (4, 1), (5, 1), (5, 0)] {
+            assert_eq!(states.add(step, rank, state(rank, step)), None);
+        }
+        let whole = |step| {
+            let mut whole = State::new();
+            (0..3).for_each(|rank| whole.merge("", state(rank, step)));
+            whole
+        };
+        assert_eq!(states.add(4, 2, state(2, 4)), Some(whole(4)));
+        assert_eq!(states.add(5, 2, state(2, 5)), Some(whole(5)));
+        assert!(states.pending.is_empty());
+    }
+
+    #[test]
+    fn states_that_stay_incomplete_are_dropped() {
+        let mut states = States::new(2);
+        states.add(1, 0, state(0, 1));
+        states.add(2, 0, state(0, 2));
+        assert!(states.add(2, 1, state(1, 2)).is_some());
+        assert!(states.pending.is_empty());
+    }
+}

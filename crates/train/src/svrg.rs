@@ -1,0 +1,126 @@
+//! Variance-reduced gradients: a worker sends the difference between the gradient of a batch and the gradient of the same
+//! batch at a snapshot of the parameters.
+//!
+//! Every `svrg` steps all workers take a snapshot x̃ of the common parameters, compute the gradient of the whole
+//! training set there together, and share its exact mean μ. In between a worker sends, compressed,
+//! ∇f_batch(x) − ∇f_batch(x̃); the optimizer gets the mean of that plus μ. The nearer x is to x̃, the smaller is the
+//! difference, and what its compression loses (Johnson and Zhang 2013; Yu, Wu and Huang 2019 with the quantizer
+//! `lpc-svrg`).
+//!
+//! A step costs two backward passes, a snapshot one pass over the worker's part of the training set and one
+//! uncompressed exchange, both counted where they occur.
+
+use gradwire::{State, StateError, Tensor};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
+
+use crate::config::RunConfig;
+use crate::error::TrainError;
+use crate::settings::Payload;
+use gradwire_models::models::floats_of;
+use gradwire_models::tasks::Replica;
+
+/// One worker's snapshot.
+pub(crate) struct Svrg {
+    every: u64,
+    snapshot: Vec<Vec<f32>>,
+    /// The mean gradient of the whole training set there, over all workers.
+    mean: Vec<Vec<f32>>,
+    scratch: Vec<Vec<f32>>,
+}
+
+impl Svrg {
+    /// Renews the snapshot every `every` steps.
+    pub(crate) fn new(every: u64, parameters: &[Vec<f32>]) -> Self {
+        let zeros = || parameters.iter().map(|values| vec![0.0; values.len()]).collect();
+        Self { every, snapshot: parameters.to_vec(), mean: zeros(), scratch: zeros() }
+    }
+
+    /// Takes a new snapshot if one is due. Every worker calls it with the same parameters before the same step.
+    pub(crate) fn renew(
+        &mut self,
+        step: u64,
+        replica: &mut dyn Replica,
+        parameters: &[Vec<f32>],
+        exchange: &mut dyn DistributedOptimizer,
+    ) -> Result<Traffic, ExchangeError> {
+        if !step.is_multiple_of(self.every) {
+            return Ok(Traffic::default());
+        }
+        self.snapshot.clone_from_slice(parameters);
+        self.mean.iter_mut().for_each(|values| values.fill(0.0));
+        replica.add_full_gradient(parameters, &mut self.scratch, &mut self.mean);
+        exchange.control().exact_mean(step, &mut self.mean)
+    }
+
+    /// What is added to the mean of the differences before the optimizer: the mean gradient at the snapshot.
+    pub(crate) fn mean(&self) -> &[Vec<f32>] {
+        &self.mean
+    }
+
+    /// Adds the difference between the gradients of the loaded batch, at the parameters and at the snapshot. Returns
+    /// the mean loss at the parameters.
+    pub(crate) fn add_gradients(
+        &mut self,
+        replica: &mut dyn Replica,
+        step: u64,
+        parameters: &[Vec<f32>],
+        sum: &mut [Vec<f32>],
+    ) -> f64 {
+        self.scratch.iter_mut().for_each(|values| values.fill(0.0));
+        let (snapshot, scratch) = (&self.snapshot, &mut self.scratch);
+        // The pass at the snapshot must not move the running statistics of batch normalisation.
+        let statistics = replica.statistics().to_vec();
+        replica.add_gradients(step, snapshot, scratch, None);
+        replica.set_statistics(statistics);
+        for (sum, there) in sum.iter_mut().flatten().zip(self.scratch.iter().flatten()) {
+            *sum -= there;
+        }
+        replica.add_gradients(step, parameters, sum, None)
+    }
+
+    /// Adds the snapshot and the mean gradient there to `state`.
+    pub(crate) fn save(&self, tensors: &[Tensor], state: &mut State) {
+        for (tensor, values) in tensors.iter().zip(&self.snapshot) {
+            state.set_floats(&format!("snapshot/{}", tensor.name()), values.clone());
+        }
+        state.set_floats("shift", self.mean.concat());
+    }
+
+    /// Restores what [`save`](Self::save) wrote.
+    pub(crate) fn restore(&mut self, tensors: &[Tensor], state: &State) -> Result<(), StateError> {
+        let entry = |tensor: &Tensor| format!("snapshot/{}", tensor.name());
+        let read = |t: &Tensor| floats_of(state, entry(t), t.elements());
+        self.snapshot = tensors.iter().map(read).collect::<Result<_, _>>()?;
+        let elements = tensors.iter().map(Tensor::elements).sum();
+        let mut mean = floats_of(state, "shift".to_owned(), elements)?.into_iter();
+        self.mean.iter_mut().flatten().zip(&mut mean).for_each(|(value, saved)| *value = saved);
+        Ok(())
+    }
+}
+
+/// Refuses settings that variance reduction does not work with.
+pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
+    if config.svrg == 0 {
+        return Ok(());
+    }
+    let everyone = config.participation == 1.0 && config.dropout == 0.0;
+    let each_step = config.compressor.first().every() == 1 && config.compressor.is_of_one();
+    let conditions = [
+        (config.data.task().is_of_images(), "a fixed set of training images"),
+        (!config.augments(), "images as they are: leave augmentation off"),
+        (config.send == Payload::Gradients, "gradients to be sent"),
+        (everyone, "every worker in every round"),
+        (each_step, "one compressor, and an exchange at each step: leave out every="),
+        (config.exchange.servers() == 0, "an exchange without servers"),
+        (
+            !config.compressor.first().compressor().keeps_squares(),
+            "a compressor that needs no squares of plain gradients, as variance does",
+        ),
+    ];
+    match conditions.into_iter().find(|(holds, _)| !holds) {
+        None => Ok(()),
+        Some((_, needs)) => {
+            Err(TrainError::Config(format!("variance-reduced gradients (svrg) need {needs}")))
+        }
+    }
+}

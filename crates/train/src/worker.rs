@@ -1,0 +1,379 @@
+//! One worker: its replica, its shard of the data, its end of the exchange.
+
+use std::time::Instant;
+
+use cpu_time::ThreadTime;
+use gradwire::State;
+use gradwire_exchange::{
+    DistributedOptimizer, ExchangeError, Participation, Policy, StepInput, StepReport,
+};
+use gradwire_models::tasks::Replica;
+
+use crate::checkpoint;
+use crate::clip::Clip;
+use crate::config::RunConfig;
+use crate::coordination::{Coordinator, Participant};
+use crate::diagnosis::Diagnoser;
+use crate::error::TrainError;
+use crate::events::{Event, Events};
+use crate::failure::Failure;
+use crate::gradients::{non_finite, penalise};
+use crate::local::LocalSteps;
+use crate::micro_batches::MicroBatches;
+use crate::permits::Permits;
+use crate::resolution::Resolution;
+use crate::rounds::Rounds;
+use crate::sample::Sample;
+use crate::svrg::Svrg;
+
+/// What the workers of a process share.
+pub(crate) struct Shared<'a> {
+    pub(crate) config: &'a RunConfig,
+    pub(crate) rounds: &'a Rounds,
+    pub(crate) participation: &'a Participation,
+    pub(crate) policy: &'a Policy,
+    /// Steps between checkpoints, the last step included; 0: only at the last step; `None`: no checkpoints.
+    pub(crate) save_every: Option<u64>,
+    pub(crate) permits: Permits,
+}
+
+/// One worker.
+pub(crate) struct Worker<'a> {
+    pub(crate) rank: usize,
+    shared: &'a Shared<'a>,
+    replica: Box<dyn Replica + 'a>,
+    clip: Clip,
+    pub(crate) parameters: Vec<Vec<f32>>,
+    /// The gradients of a step, or summed over a round; at its end, what is exchanged.
+    gradients: Vec<Vec<f32>>,
+    /// Where the worker sends updates or weights.
+    local: Option<LocalSteps>,
+    /// Where gradients are variance-reduced.
+    svrg: Option<Svrg>,
+    /// Where the compressor needs the gradients of parts of a batch.
+    micro_batches: Option<MicroBatches>,
+    /// Where this worker's gradients and residuals are diagnosed.
+    diagnoser: Option<Diagnoser>,
+    exchange: Box<dyn DistributedOptimizer>,
+    coordinator: Box<dyn Coordinator + 'a>,
+    /// The step whose state this worker has saved last, in this process.
+    saved: Option<u64>,
+    events: Events,
+}
+
+impl<'a> Worker<'a> {
+    /// A worker before its first step.
+    pub(crate) fn new(
+        rank: usize,
+        shared: &'a Shared<'a>,
+        resolution: &Resolution<'_>,
+        replica: Box<dyn Replica + 'a>,
+        exchange: Box<dyn DistributedOptimizer>,
+        coordinator: Box<dyn Coordinator + 'a>,
+        events: Events,
+    ) -> Self {
+        let Resolution { tensors, parameters, .. } = resolution;
+        let config = shared.config;
+        let local = resolution.local_steps(config);
+        Self {
+            rank,
+            shared,
+            diagnoser: (rank == 0 && config.diagnose_every > 0).then(|| Diagnoser::new(tensors)),
+            clip: Clip::new(config.clip, tensors),
+            // The updates of local steps have no parts.
+            micro_batches: (exchange.needs_squares() && local.is_none())
+                .then(|| MicroBatches::new(tensors)),
+            replica,
+            gradients: parameters.iter().map(|values| vec![0.0; values.len()]).collect(),
+            parameters: parameters.clone(),
+            local,
+            svrg: (config.svrg > 0).then(|| Svrg::new(config.svrg, parameters)),
+            exchange,
+            coordinator,
+            saved: None,
+            events,
+        }
+    }
+
+    /// Restores what [`save`](Self::save) wrote, but for parameters and replica.
+    pub(crate) fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+        self.exchange.restore(state)?;
+        if let Some(diagnoser) = &mut self.diagnoser {
+            diagnoser.restore(state)?;
+        }
+        if !self.shared.config.exchange.keeps_replicas_identical() {
+            self.parameters = checkpoint::parameters(self.replica.tensors(), state)?;
+        }
+        if let Some(svrg) = &mut self.svrg {
+            svrg.restore(self.replica.tensors(), state)?;
+        }
+        if let Some(local) = &mut self.local {
+            local.restore(state)?;
+        }
+        Ok(())
+    }
+
+    /// Trains from step `first` to the last.
+    pub(crate) fn train(&mut self, first: u64) -> Result<(), Failure> {
+        let Shared { config, rounds, participation, .. } = self.shared;
+        let mut step = first;
+        while step < config.steps {
+            self.follow_stop(step)?;
+            let end = rounds.end(step);
+            let takes_part = participation.takes_part(self.rank, end - 1);
+            let start = Instant::now();
+            let mut sample = self.sample(step);
+            if takes_part {
+                self.compute(&mut sample)?;
+            }
+            let mut next = step + 1;
+            let boundary = next == end;
+            if boundary {
+                let report = self.exchange(&mut sample)?;
+                for _ in 0..report.skipped {
+                    next = rounds.end(next.min(config.steps - 1));
+                }
+            }
+            sample.wall = start.elapsed().as_secs_f64();
+            step = next;
+            self.coordinator.report(sample, step);
+            if boundary {
+                self.after_exchange(step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&self, step: u64) -> Sample {
+        let config = self.shared.config;
+        let learning_rate = config.learning_rate.at(step, config.steps, config.workers);
+        Sample { step, learning_rate, ..Sample::default() }
+    }
+
+    /// Ends the worker where all agree to stop.
+    fn follow_stop(&mut self, step: u64) -> Result<(), Failure> {
+        let Shared { config, rounds, .. } = self.shared;
+        let round = rounds.start(step)..rounds.end(step);
+        if !self.coordinator.stops(step, round, &mut *self.exchange)? {
+            return Ok(());
+        }
+        // With backup workers the others may be elsewhere, and their states do not fit together.
+        if self.shared.save_every.is_some() && config.backups() == 0 {
+            self.save(step)?;
+        }
+        Err(Failure::Stopped(step))
+    }
+
+    /// Adds the gradients of the worker's batch; with local steps, the worker takes one.
+    fn compute(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
+        if self.svrg.is_some() {
+            self.renew_snapshot(sample)?;
+        }
+        let early = self.exchange.gradient_sink(sample.step);
+        let permit = self.shared.permits.acquire();
+        self.replica.load_batch(sample.step);
+        let start = ThreadTime::now();
+        let Self { replica, parameters, local, micro_batches, svrg, .. } = self;
+        let replica = &mut **replica;
+        let parameters = local.as_ref().map_or(&*parameters, |local| &local.parameters);
+        let add = |sum: &mut [Vec<f32>]| match (micro_batches.as_mut(), svrg) {
+            (Some(batches), _) => batches.add_gradients(replica, sample.step, parameters, sum),
+            (_, Some(svrg)) => svrg.add_gradients(replica, sample.step, parameters, sum),
+            (None, None) => replica.add_gradients(sample.step, parameters, sum, early.as_ref()),
+        };
+        let (loss, factor) = self.clip.bounded(&mut self.gradients, add);
+        micro_batches.iter_mut().for_each(|batches| batches.scale(factor));
+        if self.shared.config.l1 > 0.0 {
+            penalise(&mut self.gradients, parameters, self.shared.config.l1);
+        }
+        sample.compute += start.elapsed().as_secs_f64();
+        if !loss.is_finite() {
+            return Err(TrainError::Loss { rank: self.rank, step: sample.step, loss });
+        }
+        sample.loss = Some(loss);
+        self.check_gradients(sample.step)?;
+        self.micro_batches.iter_mut().for_each(MicroBatches::add_to_round);
+        if let Some(local) = &mut self.local {
+            let start = ThreadTime::now();
+            local.update(sample.learning_rate as f32, &self.gradients);
+            sample.update = start.elapsed().as_secs_f64();
+            self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+        }
+        drop(permit);
+        if let Some(straggler) = self.shared.config.straggler
+            && straggler.worker == self.rank
+        {
+            std::thread::sleep(straggler.delay);
+        }
+        Ok(())
+    }
+
+    /// Takes a snapshot with all others, if one is due.
+    fn renew_snapshot(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
+        let Self { svrg, replica, parameters, exchange, .. } = self;
+        let Some(svrg) = svrg else { return Ok(()) };
+        let start = ThreadTime::now();
+        let traffic = svrg.renew(sample.step, &mut **replica, parameters, &mut **exchange);
+        let traffic = traffic.map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
+        sample.compute += start.elapsed().as_secs_f64();
+        sample.bytes_up += traffic.bytes_up;
+        sample.bytes_down += traffic.bytes_down;
+        Ok(())
+    }
+
+    fn check_gradients(&self, step: u64) -> Result<(), TrainError> {
+        for (tensor, gradient) in self.replica.tensors().iter().zip(&self.gradients) {
+            if let Some(value) = non_finite(gradient) {
+                let tensor = tensor.name().to_owned();
+                return Err(TrainError::Gradient { tensor, rank: self.rank, step, value });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a round: exchanges the sum of its gradients, or what its local steps have changed.
+    fn exchange(&mut self, sample: &mut Sample) -> Result<StepReport, TrainError> {
+        if let Some(local) = &self.local {
+            local.write(&self.parameters, &mut self.gradients);
+        }
+        let rate = sample.learning_rate as f32;
+        let input = StepInput {
+            squares: self.micro_batches.as_ref().map(|batches| &batches.round[..]),
+            shift: self.svrg.as_ref().map(Svrg::mean),
+            ..StepInput::new(sample.step, rate, &self.gradients)
+        };
+        let stepped = self.exchange.step(input, &mut self.parameters);
+        let report = stepped.map_err(|source| self.failed(source))?;
+        self.micro_batches.iter_mut().for_each(MicroBatches::begin_round);
+        if let Some(local) = &mut self.local {
+            local.follow(&self.parameters, &*self.exchange);
+        }
+        self.diagnose(sample.step + 1);
+        self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+        sample.count(&report);
+        for (index, tensor) in self.replica.tensors().iter().enumerate() {
+            let raw = self.shared.policy.is_raw(tensor);
+            sample.account(self.exchange.sent(index), tensor.elements(), raw);
+        }
+        Ok(report)
+    }
+
+    /// Diagnoses what has just been exchanged, and the residuals.
+    fn diagnose(&mut self, done: u64) {
+        let Shared { config, rounds, participation, .. } = self.shared;
+        let Some(diagnoser) = &mut self.diagnoser else { return };
+        diagnoser.count(&*self.exchange);
+        let before = rounds.start(done - 1);
+        let last = done == config.steps;
+        let due = last || due(before, done, config.diagnose_every);
+        if diagnoser.is_due(due, participation.takes_part(self.rank, done - 1)) {
+            let diagnosis = diagnoser.diagnose(done, &self.gradients, &*self.exchange);
+            self.events.tell(self.rank, Event::Diagnosed(Box::new(diagnosis)));
+        }
+    }
+
+    /// Checks, evaluates and saves if due, after `done` steps and an exchange.
+    fn after_exchange(&mut self, done: u64) -> Result<(), Failure> {
+        let config = self.shared.config;
+        let last = done == config.steps;
+        let before = self.shared.rounds.start(done - 1);
+        let due = |interval| due(before, done, interval);
+        if due(config.check_every) {
+            let checked = self.exchange.control().check(done - 1, &self.parameters);
+            checked.map_err(|source| self.failed(source))?;
+        }
+        if last || due(config.evaluate_every) {
+            self.evaluate(done, last)?;
+        }
+        if let Some(interval) = self.shared.save_every
+            && (last || due(interval))
+        {
+            self.save(done)?;
+        }
+        Ok(())
+    }
+
+    /// Takes part in the evaluation of the global model, with the batch-norm statistics of the first worker that took
+    /// part in the round.
+    fn evaluate(&mut self, done: u64, last: bool) -> Result<(), Failure> {
+        let Shared { config, participation, .. } = self.shared;
+        let all = self.replica.test_examples();
+        let examples = if last { all } else { config.evaluate_at_most.min(all) };
+        let first = (0..config.workers).find(|&rank| participation.takes_part(rank, done - 1));
+        let Self { replica, parameters, exchange, coordinator, .. } = self;
+        let worker = Participant { replica: &**replica, parameters, exchange: &mut **exchange };
+        let Some(score) = coordinator.evaluate(examples, first, worker)? else { return Ok(()) };
+        if !score.loss.is_finite() {
+            return Err(TrainError::TestLoss { step: done, loss: score.loss }.into());
+        }
+        self.events.tell(self.rank, Event::Evaluated(done, score));
+        Ok(())
+    }
+
+    /// Saves everything a resumed worker needs; once per step, though a stop may ask again. All workers save after the
+    /// same steps, so that all of them skip the second time.
+    fn save(&mut self, done: u64) -> Result<(), Failure> {
+        if self.saved.replace(done) == Some(done) {
+            return Ok(());
+        }
+        let config = self.shared.config;
+        let mut own = State::new();
+        self.exchange.save(&mut own).map_err(|source| self.failed(source))?;
+        if let Some(local) = &self.local {
+            local.save(&mut own);
+        }
+        if let Some(diagnoser) = &self.diagnoser {
+            diagnoser.save(&mut own);
+        }
+        if let Some(svrg) = &self.svrg {
+            svrg.save(self.replica.tensors(), &mut own);
+        }
+        if !config.exchange.keeps_replicas_identical() {
+            checkpoint::save_parameters(self.replica.tensors(), &self.parameters, &mut own);
+        }
+        let mut state = State::new();
+        state.merge(&checkpoint::worker_prefix(self.rank), own);
+        checkpoint::mark(self.rank, done, &mut state);
+        self.replica.save(&mut state);
+        if self.rank == 0 {
+            checkpoint::save_parameters(self.replica.tensors(), &self.parameters, &mut state);
+        }
+        self.coordinator.save(done, state, &mut *self.exchange)
+    }
+
+    /// An error of this worker's exchange.
+    pub(crate) fn failed(&self, source: ExchangeError) -> TrainError {
+        TrainError::Exchange { rank: self.rank, source }
+    }
+
+    /// Cancels what other workers wait for this one for.
+    pub(crate) fn abandon(&self) {
+        self.coordinator.abandon();
+    }
+}
+
+/// Whether a multiple of `interval` lies between the exchange after `before` steps and this one, after
+/// `done`. Never for an interval of 0.
+fn due(before: u64, done: u64, interval: u64) -> bool {
+    interval > 0 && done / interval > before / interval
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_fall_on_the_next_exchange() {
+        let found = |every: u64, interval, steps: u64| -> Vec<u64> {
+            (1..=steps)
+                .filter(|done| done % every == 0 || *done == steps)
+                .filter(|&done| due((done - 1) / every * every, done, interval))
+                .collect()
+        };
+        assert_eq!(found(1, 3, 10), [3, 6, 9]);
+        assert_eq!(found(2, 3, 10), [4, 6, 10]);
+        assert_eq!(found(4, 3, 10), [4, 8, 10]);
+        assert!(found(1, 0, 10).is_empty());
+        assert!(found(1, 20, 10).is_empty());
+    }
+}

@@ -1,0 +1,23 @@
+//! Whole runs on small data.
+
+mod exchanges;
+mod learning;
+mod observation;
+mod overlap;
+mod processes;
+mod ratings;
+mod segmentation;
+mod support;
+mod svrg;
+mod text;
+mod updates;
+
+use std::sync::Arc;
+
+use gradwire_models::data::{Content, Dataset};
+use gradwire_train::*;
+use support::{StopAfter, config, train};
+
+fn losses(record: &RunRecord) -> Vec<f64> {
+    record.trace.iter().map(|step| step.loss).collect()
+}

@@ -1,0 +1,127 @@
+//! Local steps: workers that send updates or weights.
+
+use std::sync::atomic::AtomicU64;
+
+use super::*;
+
+/// A configuration in which workers take local steps and send updates.
+fn updates(compressor: &str, exchange: &str) -> RunConfig {
+    config(compressor, exchange).with(|c| c.send = Payload::Updates)
+}
+
+#[test]
+fn the_mean_update_of_plain_descent_is_the_update_of_the_mean_gradient() {
+    let plain = |send| {
+        config("none", "all-gather")
+            .with(|c| (c.send, c.optimizer, c.weight_decay) = (send, "sgd".parse().unwrap(), 0.0))
+    };
+    let (gradients, updates) = (train(&plain(Payload::Gradients)), train(&plain(Payload::Updates)));
+    for (a, b) in losses(&gradients).into_iter().zip(losses(&updates)) {
+        assert!((a - b).abs() < 1e-4, "{a} {b}");
+    }
+    assert_eq!(gradients.rounds, 12);
+}
+
+#[test]
+fn a_single_worker_trains_alike_whatever_the_length_of_rounds() {
+    // After each exchange it continues from its own parameters, with its momentum.
+    for optimizer in ["momentum", "adam"] {
+        let alone = |compressor: &str| {
+            let config = updates(compressor, "all-gather").with(|c| {
+                c.workers = 1;
+                c.optimizer = optimizer.parse().unwrap();
+                c.learning_rate = "0.01".parse().unwrap();
+            });
+            train(&config)
+        };
+        let (often, rarely) = (alone("none"), alone("none:every=5"));
+        for (a, b) in losses(&often).into_iter().zip(losses(&rarely)) {
+            assert!((a - b).abs() < 1e-3, "{optimizer}: {a} {b}");
+        }
+        assert_eq!((often.rounds, rarely.rounds), (12, 3));
+        assert!(
+            often.bytes_up == 0.0 && rarely.bytes_up == 0.0,
+            "there is no other worker to send to"
+        );
+    }
+}
+
+#[test]
+fn masking_forgets_the_momentum_of_what_was_sent() {
+    let masked = |mask, compressor: &str| {
+        train(&updates(compressor, "all-gather").with(|c| c.mask = mask)).digest
+    };
+    assert_ne!(masked(true, "topk:ratio=0.1"), masked(false, "topk:ratio=0.1"));
+    assert_eq!(masked(true, "none"), masked(false, "none"), "without sparsity nothing is masked");
+}
+
+#[test]
+fn federated_runs_resume_bit_for_bit_on_every_exchange() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.state");
+    for exchange in ["all-gather", "scatter-reduce", "server:servers=2"] {
+        for compressor in ["topk:ratio=0.05,every=3", "topk:every=2 until 0.5 then topk:ratio=0.1"]
+        {
+            let whole = updates(compressor, exchange).with(|c| {
+                c.workers = 4;
+                c.split = "dirichlet:alpha=1".parse().unwrap();
+                c.participation = 0.5;
+                c.dropout = 0.2;
+                c.optimizer = "adam".parse().unwrap();
+                c.learning_rate = "0.001".parse().unwrap();
+                c.raw_vectors = false;
+                c.raw_below = 0;
+            });
+            let expected = train(&whole);
+            let stop = StopAfter { steps: 6, asked: AtomicU64::new(0) };
+            let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
+            let stopped = run(&whole, &stop, &RunOptions { save, ..RunOptions::default() });
+            assert!(matches!(stopped, Err(TrainError::Stopped { .. })), "{exchange}");
+            let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+            let resumed = run(&whole, &(), &options).unwrap();
+            assert_eq!(resumed.digest, expected.digest, "{exchange}, {compressor}");
+            assert_eq!(losses(&resumed), losses(&expected), "{exchange}, {compressor}");
+        }
+    }
+}
+
+#[test]
+fn workers_with_more_examples_count_for_more() {
+    let sizes = |sizes: &str| {
+        updates("none", "all-gather")
+            .with(|c| c.split = format!("shards:sizes={sizes}").parse().unwrap())
+    };
+    // The same parts of different sizes are different shards, and other weights.
+    assert_ne!(train(&sizes("1+1")).digest, train(&sizes("1+5")).digest);
+    let error = run(&sizes("1+2+3"), &(), &RunOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("3 sizes for 2 workers"), "{error}");
+}
+
+#[test]
+fn weights_are_averaged_as_updates_are() {
+    // Without compression the mean of weights is the common ones and the mean change.
+    let plain = |send| {
+        config("none:every=3", "all-gather").with(|c| {
+            c.send = send;
+            c.weight_decay = 0.0;
+            c.learning_rate = "0.05".parse().unwrap();
+        })
+    };
+    let (updates, weights) = (train(&plain(Payload::Updates)), train(&plain(Payload::Weights)));
+    for (updates, weights) in losses(&updates).iter().zip(losses(&weights)) {
+        assert!((updates - weights).abs() < 1e-4, "{updates} is not {weights}");
+    }
+    for exchange in ["server", "scatter-reduce"] {
+        let config = plain(Payload::Weights).with(|c| c.steps = 9);
+        let config = config.with(|c| {
+            c.exchange = exchange.parse().unwrap();
+            c.compressor = "entropy-bits:every=3".parse().unwrap();
+        });
+        let record = train(&config);
+        assert!(record.bits_up() < 4.0, "{}", record.bits_up());
+        assert!(record.trace[8].loss < record.trace[0].loss, "{exchange}");
+    }
+    let sparse = plain(Payload::Weights).with(|c| c.compressor = "topk".parse().unwrap());
+    let error = run(&sparse, &(), &RunOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("weights travel whole"), "{error}");
+}
