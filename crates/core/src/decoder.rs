@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::codecs::{Codec, Codecs, check_length};
-use crate::{Compressor, Context, Error, Spec, Tensor, Workspace};
+use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Workspace};
 
 /// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
 /// decoder's own.
@@ -78,9 +78,12 @@ impl Decoder {
             rank,
             ranks: 1,
         };
-        codec
-            .compressor
-            .decode_add(message, &context, weight, &mut self.workspace, out)
-            .map_err(|source| Error::Message { tensor: tensor.name().to_owned(), rank, source })
+        let args =
+            DecodeArgs { message, context: &context, weight, workspace: &mut self.workspace, out };
+        codec.compressor.decode_add(args).map_err(|source| Error::Message {
+            tensor: tensor.name().to_owned(),
+            rank,
+            source,
+        })
     }
 }

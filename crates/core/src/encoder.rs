@@ -10,9 +10,7 @@ use self::kept::{Arrays, KeptArrays};
 use crate::codecs::{Codec, Codecs, check_length};
 use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
-use crate::{
-    Compressor, Context, Error, Input, Residual, SCRATCH, Sent, Source, Spec, Tensor, Workspace,
-};
+use crate::{Compressor, Context, Error, Input, Residual, SCRATCH, Sent, Spec, Tensor, Workspace};
 
 /// Compresses the tensors of one sender. What it keeps (residuals, momenta, factors) belongs to tensor names.
 ///
@@ -144,10 +142,8 @@ impl Encoder {
         let encoded = arrays.map_err(Error::from).and_then(|arrays| {
             let Arrays { feedback, velocity, kept } = arrays;
             let step = Step { input, feedback, velocity, kept, scratch, plain };
-            let mut encode = |source: &mut Source<'_>, workspace: &mut Workspace| {
-                compressor.encode(source, &context, workspace, message)
-            };
-            let mut encoding = Encoding { encode: &mut encode, context: &context, workspace };
+            let compressor = &**compressor;
+            let mut encoding = Encoding { compressor, context: &context, workspace, message };
             let encoded = memory.encode(step, &mut encoding);
             encoded.map_err(|at| Error::non_finite(tensor.name(), at))
         });

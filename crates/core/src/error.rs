@@ -111,9 +111,6 @@ pub enum Error {
         /// What is wrong with it.
         source: DecodeError,
     },
-    /// A frame cannot be read.
-    #[error("the frame cannot be read: {0}")]
-    Frame(#[from] crate::frame::FrameError),
     /// Saved state cannot be restored.
     #[error(transparent)]
     State(#[from] StateError),

@@ -6,7 +6,7 @@
 
 use gradwire_bits::{DecodeError, varint};
 
-use crate::{Context, Dtype, Spec, SpecError, Tensor, Workspace};
+use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"GWFR";
@@ -139,13 +139,16 @@ impl<'a> Frame<'a> {
             rank: self.rank,
             ranks: 1,
         };
-        self.spec
-            .compressor()
-            .decode_add(self.message, &context, 1.0, &mut Workspace::default(), &mut values)
-            .map_err(|source| FrameError::Message {
-                tensor: self.tensor.name().to_owned(),
-                source,
-            })?;
+        let args = DecodeArgs {
+            message: self.message,
+            context: &context,
+            weight: 1.0,
+            workspace: &mut Workspace::default(),
+            out: &mut values,
+        };
+        let decoded = self.spec.compressor().decode_add(args);
+        let tensor = self.tensor.name();
+        decoded.map_err(|source| FrameError::Message { tensor: tensor.to_owned(), source })?;
         Ok(values)
     }
 }

@@ -49,12 +49,12 @@ pub mod tools;
 mod wire;
 mod workspace;
 
-pub use compressor::Compressor;
+pub use compressor::{Aggregation, Compressor, DecodeArgs, EncodeArgs};
 pub use compressors::SingleRank;
 pub use context::{Context, Element, Sent};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
-pub use entry::{Aggregation, Entry, Family, Guarantees};
+pub use entry::{Entry, Family};
 pub use error::{Error, StateError};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;

@@ -248,12 +248,21 @@ pub const fn param<T: Parameter>(key: &'static str, kind: Kind, help: &'static s
     Param { key, kind, help: help.trim_ascii() }
 }
 
+/// A struct whose fields are parameters of a compressor. [`parameters!`](crate::parameters!) implements it.
+pub trait Parameters {
+    /// The parameters, in the order they are printed.
+    const PARAMETERS: &'static [Param];
+
+    /// The struct with these values of the parameters, in their order and inside their ranges.
+    fn new(values: &[Value]) -> Self;
+}
+
 /// Declares the struct of a compressor whose fields are its parameters.
 ///
 /// ```
 /// use std::ops::Bound::{Excluded, Included};
 ///
-/// use gradwire::parameters::{Value, either, real, whole};
+/// use gradwire::parameters::{Parameters, Value, either, real, whole};
 ///
 /// gradwire::parameters! {
 ///     /// Sparsification by absolute value.
@@ -274,11 +283,12 @@ pub const fn param<T: Parameter>(key: &'static str, kind: Kind, help: &'static s
 /// ```
 ///
 /// The comment of a field is the parameter's help. Its key in spec strings is the field's name, or what stands behind
-/// it in parentheses. The struct gets two associated items: `PARAMETERS`, the table of its [`Param`]s, and
-/// `new(&[Value])`, which takes values of these parameters in their order. A range that the field's type cannot hold
-/// does not compile:
+/// it in parentheses. The struct implements [`Parameters`]. A range that the field's type cannot hold does not
+/// compile:
 ///
 /// ```compile_fail
+/// use gradwire::parameters::Parameters;
+///
 /// gradwire::parameters! {
 ///     struct TooLarge {
 ///         /// a number of 17 bits
@@ -304,9 +314,8 @@ macro_rules! parameters {
             $($(#[doc = $help])+ $field_vis $field: $type),*
         }
 
-        impl $name {
-            /// Its parameters, in the order they are printed.
-            $vis const PARAMETERS: &'static [$crate::parameters::Param] = &[
+        impl $crate::parameters::Parameters for $name {
+            const PARAMETERS: &'static [$crate::parameters::Param] = &[
                 $($crate::parameters::param::<$type>(
                     $crate::parameters!(@key $field $($key)?),
                     $kind,
@@ -314,8 +323,7 @@ macro_rules! parameters {
                 )),*
             ];
 
-            /// The compressor with these values of its parameters, in their order and inside their ranges.
-            $vis fn new(values: &[$crate::parameters::Value]) -> Self {
+            fn new(values: &[$crate::parameters::Value]) -> Self {
                 let mut values = Self::PARAMETERS.iter().zip(values).map(|(p, value)| (*value, &p.kind));
                 let mut next = || values.next().expect("there is a value for each parameter");
                 Self {

@@ -65,11 +65,10 @@ impl PartialEq for Spec {
 impl Spec {
     /// An entry with its defaults.
     pub fn of(entry: &'static Entry) -> Self {
-        let values = entry.defaults();
         Self {
             entry,
-            compressor: (entry.build)(&values),
-            values,
+            compressor: entry.compressor(),
+            values: entry.defaults(),
             memory: entry.error_feedback.then_some(Residual::PLAIN),
             every: 1,
         }

@@ -2,9 +2,10 @@
 
 use gradwire_bits::DecodeError;
 
+use crate::parameters::{Param, Parameters, Value};
 use crate::rounds::{RankState, RoundContext, Rounds};
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, Context, Sent, Source, Workspace};
+use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent};
 
 /// Buffers of a single rank that makes all rounds.
 #[derive(Debug, Default)]
@@ -20,14 +21,17 @@ struct Transcript {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SingleRank<R>(pub R);
 
+impl<R: Parameters> Parameters for SingleRank<R> {
+    const PARAMETERS: &'static [Param] = R::PARAMETERS;
+
+    fn new(values: &[Value]) -> Self {
+        Self(R::new(values))
+    }
+}
+
 impl<R: Rounds> Compressor for SingleRank<R> {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let mut transcript = std::mem::take(workspace.own::<Transcript>());
         let Transcript { corrected, means, addend } = &mut transcript;
         let (corrected, kept) = source.take_all(corrected);
@@ -46,14 +50,8 @@ impl<R: Rounds> Compressor for SingleRank<R> {
         sent
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, context, weight, workspace, out } = args;
         let context = RoundContext { context, kept: &[], single_rank: true };
         let lens = (0..).map_while(|round| self.0.addend_len(&context, round));
         let len: usize = lens.sum();
@@ -78,7 +76,7 @@ impl<R: Rounds> Compressor for SingleRank<R> {
         self.0.max_elements(message_len)
     }
 
-    fn rounds(&self) -> Option<&dyn Rounds> {
-        Some(&self.0)
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Rounds(&self.0)
     }
 }

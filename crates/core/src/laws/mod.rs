@@ -49,7 +49,7 @@ pub fn check(entry: &'static Entry) {
     let _named =
         Named(format!("{}: the ends of ranges work, and nothing beyond them does", entry.id));
     ranges::ends_work_and_nothing_beyond(entry);
-    if entry.guarantees.unbiased {
+    if entry.unbiased {
         let _named =
             Named(format!("{}: decoded tensors have the encoded one as expectation", entry.id));
         means::expectation_is_the_gradient(entry);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use gradwire::memories::{Encoding, Step};
 use gradwire::parameters::Value;
 use gradwire::{
-    Compressor, Context, DecodeError, Element, Entry, Family, Floats, Guarantees, Memory,
-    NonFinite, Residual, Rounds, Sent, Source, Spec, Workspace, tools,
+    Aggregation, Compressor, DecodeArgs, DecodeError, EncodeArgs, Entry, Floats, Memory, NonFinite,
+    Residual, Sent, Source, Spec, tools,
 };
 
 /// A registered compressor with another memory.
@@ -17,25 +17,12 @@ struct Custom {
 }
 
 impl Compressor for Custom {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
-        self.inner.encode(source, context, workspace, message)
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        self.inner.encode(args)
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        self.inner.decode_add(message, context, weight, workspace, out)
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        self.inner.decode_add(args)
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -50,12 +37,8 @@ impl Compressor for Custom {
         Some(&*self.memory)
     }
 
-    fn rounds(&self) -> Option<&dyn Rounds> {
-        self.inner.rounds()
-    }
-
-    fn linear(&self) -> Option<Element> {
-        self.inner.linear()
+    fn aggregation(&self) -> Aggregation<'_> {
+        self.inner.aggregation()
     }
 }
 
@@ -200,15 +183,10 @@ const fn entry(id: &'static str, build: Build) -> Entry {
         id,
         summary: "a registered compressor with other parts",
         formula: "that of the other",
-        family: Family::Hybrid,
-        sparse: false,
         error_feedback: true,
-        parameters: &[],
-        examples: &[],
         reference: "this file",
         payload: "that of the other",
-        guarantees: Guarantees { unbiased: false, lossless: false },
-        build,
+        ..Entry::new(&[], build)
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use gradwire_bits::kernels;
 
 use super::half::Half;
-use crate::{Element, Entry, Family, Guarantees};
+use crate::{Element, Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -21,14 +21,9 @@ pub static ENTRY: Entry = Entry {
     summary: "16-bit IEEE floats",
     formula: "x̂ = c rounded to binary16, cut to ±65504",
     family: Family::Baseline,
-    sparse: false,
-    error_feedback: false,
-    parameters: &[],
-    examples: &[],
     reference: "IEEE 754-2019, binary16",
     payload: "d × f16",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(FP16),
+    ..Entry::new(&[], |_| Arc::new(FP16))
 };
 
 const FP16: Half =

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::wire::fields;
-use crate::{
-    BLOCK, Compressor, Context, Element, Entry, Family, Guarantees, Sent, Source, Workspace,
-};
+use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, Element, EncodeArgs, Entry, Family, Sent};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -20,14 +18,11 @@ pub static ENTRY: Entry = Entry {
     summary: "32-bit floats, uncompressed",
     formula: "x̂ = c",
     family: Family::Baseline,
-    sparse: false,
-    error_feedback: false,
-    parameters: &[],
-    examples: &[],
     reference: "the baseline of every comparison",
     payload: "d × f32",
-    guarantees: Guarantees { unbiased: true, lossless: true },
-    build: |_| Arc::new(Uncompressed),
+    unbiased: true,
+    lossless: true,
+    ..Entry::new(&[], |_| Arc::new(Uncompressed))
 };
 
 /// The identity.
@@ -35,13 +30,8 @@ pub static ENTRY: Entry = Entry {
 pub struct Uncompressed;
 
 impl Compressor for Uncompressed {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         source.take_blocks(|_, block| {
             fields::put_f32s(block, message);
             block.fill(0.0);
@@ -49,14 +39,8 @@ impl Compressor for Uncompressed {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
         workspace.block.resize(BLOCK, 0.0);
         for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(4 * BLOCK)) {
@@ -79,8 +63,8 @@ impl Compressor for Uncompressed {
         message_len / 4
     }
 
-    fn linear(&self) -> Option<Element> {
-        Some(Element::F32)
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Linear(Element::F32)
     }
 }
 

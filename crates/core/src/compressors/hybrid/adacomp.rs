@@ -29,11 +29,9 @@
 use std::ops::Bound::Included;
 use std::sync::Arc;
 
-use gradwire_bits::DecodeError;
-
 use super::bins::{self, Bins, Pick};
-use crate::parameters::real;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::parameters::{Parameters, real};
+use crate::{Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -41,21 +39,18 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements near the largest of their bin, as ternary values",
     formula: "x̂ = sign(G)·scale where |m + factor·g| ≥ max|G| of the bin, 0 elsewhere; G = m + g, scale = mean of the bins' max|G|",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Params::PARAMETERS,
     examples: &["fc=60", "fc=60,code=records", "factor=3,code=records"],
     reference: "Chen et al., AAAI 2018",
     payload: "code u8, count varint, scale f32, signs, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Params::PARAMETERS, |values| {
         let Params { conv, fc, factor, records } = Params::new(values);
-        Arc::new(AdaComp { bins: Bins { conv, fc, records }, pick: Pick::Near(factor) })
-    },
+        Arc::new(Bins { conv, fc, records, pick: Pick::Near(factor) })
+    })
 };
 
 crate::parameters! {
-    /// What [`AdaComp`] is made of.
+    /// The parameters of [`Bins`] with a soft threshold.
     struct Params {
         /// bin size in tensors of three or more dimensions, in elements
         conv: usize = bins::CONV,
@@ -68,53 +63,10 @@ crate::parameters! {
     }
 }
 
-/// Adaptive residual gradient compression.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdaComp {
-    pub(super) bins: Bins,
-    pub(super) pick: Pick,
-}
-
-impl Compressor for AdaComp {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
-        self.bins.encode(self.pick, source, context, workspace, message)
-    }
-
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        self.bins.decode_add(message, context, weight, workspace, out)
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        self.bins.value_bits()
-    }
-
-    fn max_len(&self, elements: usize) -> usize {
-        self.bins.max_len(elements)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        self.bins.max_elements(message_len)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::compressors::testing::{decode, encode, residual, round_trip};
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::{DecodeError, Encoder, Floats, Spec, Tensor};
 
     /// Bins of three: maxima 3, 5 and 4, mean 4.
     const GRADIENT: [f32; 7] = [1.5, -3.0, 1.0, 0.0, 0.0, 5.0, -4.0];

@@ -7,7 +7,7 @@ use super::signs;
 use crate::parameters::{Kind, either, whole};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
-use crate::{BLOCK, Context, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
 
 /// The largest bin.
 const MOST: u64 = 1 << 24;
@@ -19,7 +19,7 @@ pub(super) const FC: Kind = whole(500, 1..=MOST);
 /// The codes of positions.
 pub(super) const CODE: Kind = either(&["gaps", "records"]);
 
-/// What both methods have in common.
+/// A compressor that selects elements by bin and sends their signs and one scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bins {
     /// Elements of a bin in tensors of three or more dimensions.
@@ -28,6 +28,8 @@ pub(super) struct Bins {
     pub(super) fc: usize,
     /// Whether positions are the paper's records of 8 or 16 bits.
     pub(super) records: bool,
+    /// What of a bin is sent.
+    pub(super) pick: Pick,
 }
 
 /// What of a bin is sent.
@@ -45,22 +47,17 @@ impl Bins {
     fn bin(&self, shape: &[usize]) -> usize {
         if shape.len() > 2 { self.conv } else { self.fc }
     }
+}
 
-    /// Compresses, and leaves in the residual what the message does not carry.
-    pub(super) fn encode(
-        &self,
-        pick: Pick,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+impl Compressor for Bins {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let (elements, bin) = (source.len(), self.bin(context.shape));
         workspace.positions.clear();
         if elements == 0 {
             return Sent::Positions;
         }
-        let scale = select(pick, bin, source, workspace);
+        let scale = select(self.pick, bin, source, workspace);
         let Workspace { positions, values, .. } = workspace;
         if let Some(left) = source.left() {
             for (&position, &value) in positions.iter().zip(&*values) {
@@ -75,14 +72,8 @@ impl Bins {
         Sent::Positions
     }
 
-    pub(super) fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, context, weight, workspace, out } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
@@ -93,11 +84,11 @@ impl Bins {
         signs::read_add::<1>(message, out.len(), weight, workspace, out)
     }
 
-    pub(super) fn value_bits(&self) -> Option<u32> {
+    fn value_bits(&self) -> Option<u32> {
         (!self.records).then_some(1)
     }
 
-    pub(super) fn max_len(&self, elements: usize) -> usize {
+    fn max_len(&self, elements: usize) -> usize {
         if self.records {
             let width = Record::of(self.conv.max(self.fc)).width;
             return 4 + elements.saturating_mul(width);
@@ -105,7 +96,7 @@ impl Bins {
         signs::max_len::<1>(elements, elements)
     }
 
-    pub(super) fn max_elements(&self, message_len: usize) -> usize {
+    fn max_elements(&self, message_len: usize) -> usize {
         if !self.records || message_len == usize::MAX {
             // Nothing is sent of a bin of zeros.
             return if message_len == 0 { 0 } else { MOST_ELEMENTS };

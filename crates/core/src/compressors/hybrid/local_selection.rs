@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
-use super::adacomp::AdaComp;
 use super::bins::{self, Bins, Pick};
-use crate::{Entry, Family, Guarantees};
+use crate::parameters::Parameters;
+use crate::{Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -20,21 +20,18 @@ pub static ENTRY: Entry = Entry {
     summary: "the largest element of each bin, as a ternary value",
     formula: "x̂ = sign(G)·scale at the largest |G| of each bin, 0 elsewhere; scale = mean of the bins' max|G|",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Params::PARAMETERS,
     examples: &["fc=60"],
     reference: "Chen et al., AAAI 2018 (comparator)",
     payload: "code u8, count varint, scale f32, signs, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Params::PARAMETERS, |values| {
         let Params { conv, fc, records } = Params::new(values);
-        Arc::new(AdaComp { bins: Bins { conv, fc, records }, pick: Pick::Largest })
-    },
+        Arc::new(Bins { conv, fc, records, pick: Pick::Largest })
+    })
 };
 
 crate::parameters! {
-    /// What [`AdaComp`] is made of, but for its comparison with the latest gradient.
+    /// The parameters of [`Bins`] without a threshold.
     struct Params {
         /// bin size in tensors of three or more dimensions, in elements
         conv: usize = bins::CONV,

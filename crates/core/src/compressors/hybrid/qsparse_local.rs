@@ -29,7 +29,6 @@
 //! Sparsification, and Local Computations", NeurIPS 2019, section 2.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
@@ -44,7 +43,7 @@ use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::positions::{Code, MOST_ELEMENTS};
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -52,9 +51,7 @@ pub static ENTRY: Entry = Entry {
     summary: "the largest elements, or random ones, quantized",
     formula: "x̂ = Q(c) at the k largest |c|, 0 elsewhere; Q(c) = qsgd(c)/(1 + β) or sign(c)·mean|c|",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: QsparseLocal::PARAMETERS,
     examples: &[
         "ratio=0.1",
         "ratio=0.5,select=randomk,s=3,bucket=0,scale=off,code=huffman",
@@ -67,8 +64,7 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Basu et al., NeurIPS 2019",
     payload: "[code u8,] steps f32, levels [, positions]",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(QsparseLocal::new(values)),
+    ..Entry::of::<QsparseLocal>()
 };
 
 /// What becomes of the elements sent.
@@ -211,13 +207,8 @@ impl Quantizer {
 }
 
 impl Compressor for QsparseLocal {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -245,14 +236,8 @@ impl Compressor for QsparseLocal {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, context, weight, workspace, out } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }

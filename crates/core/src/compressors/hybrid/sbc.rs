@@ -26,7 +26,6 @@
 //! Learning with minimal Communication", 2018, section II.
 
 use std::ops::Bound::Excluded;
-use std::sync::Arc;
 
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, rice, varint};
@@ -36,7 +35,7 @@ use crate::numeric::tails::{Tail, sampled_tails, tails};
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::{Code, MOST_ELEMENTS, make_room};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -44,9 +43,7 @@ pub static ENTRY: Entry = Entry {
     summary: "the tail with the larger mean, each element decoded to that mean",
     formula: "x̂ = μ on the tail of k = round(p·d) elements whose mean μ is larger in magnitude, 0 elsewhere",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Sbc::PARAMETERS,
     examples: &[
         "p=0.02",
         "p=0.02,golomb=derived",
@@ -59,8 +56,7 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Sattler et al. 2018",
     payload: "b, sign and flags u8, [count varint], mean f32 or bf16, gaps Golomb",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Sbc::new(values)),
+    ..Entry::of::<Sbc>()
 };
 
 crate::parameters! {
@@ -162,13 +158,8 @@ fn take(
 }
 
 impl Compressor for Sbc {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -206,14 +197,8 @@ impl Compressor for Sbc {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }

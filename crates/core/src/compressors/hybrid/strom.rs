@@ -17,7 +17,6 @@
 //! Interspeech 2015.
 
 use std::ops::Bound::Included;
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
@@ -26,7 +25,7 @@ use super::signs;
 use crate::parameters::real;
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -34,14 +33,11 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements above a fixed threshold, decoded to the threshold with their sign",
     formula: "x̂ = τ·sign(c) where |c| > τ, 0 elsewhere",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Strom::PARAMETERS,
     examples: &["tau=0.125", "tau=2"],
     reference: "Strom, Interspeech 2015",
     payload: "code u8, count varint, signs, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Strom::new(values)),
+    ..Entry::of::<Strom>()
 };
 
 crate::parameters! {
@@ -53,13 +49,8 @@ crate::parameters! {
 }
 
 impl Compressor for Strom {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         let Workspace { positions, values, .. } = workspace;
         positions.clear();
@@ -81,14 +72,8 @@ impl Compressor for Strom {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }

@@ -29,7 +29,6 @@
 //! via Atomic Sparsification", NeurIPS 2018.
 
 use std::ops::Bound::Included;
-use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, varint};
 
@@ -39,7 +38,9 @@ use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::levels::Norm;
 use crate::wire::positions::MOST_ELEMENTS;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{
+    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace,
+};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -47,9 +48,6 @@ pub static ENTRY: Entry = Entry {
     summary: "random singular vectors or entries: unbiased, least variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
-    sparse: false,
-    error_feedback: false,
-    parameters: Atomo::PARAMETERS,
     examples: &[
         "atoms=entries,budget=l2",
         "atoms=entries,s=100,ef=on",
@@ -60,8 +58,8 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Wang et al., NeurIPS 2018",
     payload: "tag u8, count varint, count × (m + n) f32; or tag u8, d × f32; entries as adaptive",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Atomo::new(values)),
+    unbiased: true,
+    ..Entry::of::<Atomo>()
 };
 
 /// The norm of the weights that the sum of weights is divided by; `None` for the number `s` of atoms.
@@ -309,13 +307,8 @@ struct Atoms {
 }
 
 impl Compressor for Atomo {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -335,14 +328,8 @@ impl Compressor for Atomo {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, context, weight, workspace, out } = args;
         let elements = out.len();
         if elements == 0 {
             return fields::expect_len(message, 0);

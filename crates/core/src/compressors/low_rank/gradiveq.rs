@@ -24,8 +24,6 @@
 //! Reference: Yu, Lin, Narra, Li, Li, Kim, Schwing, Annavaram, Avestimehr: "GradiVeQ: Vector Quantization for
 //! Bandwidth-Efficient Gradient Aggregation in Distributed CNN Training", NeurIPS 2018.
 
-use std::sync::Arc;
-
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par, Side};
 use gradwire_bits::{DecodeError, kernels};
@@ -35,7 +33,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{orthonormalise, times};
 use crate::parameters::whole;
 use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{Entry, Family, Guarantees, Sent, Workspace};
+use crate::{Entry, Family, Sent, Workspace};
 
 /// What a count in `f32` reaches.
 const COUNTED: u64 = 1 << 24;
@@ -46,14 +44,11 @@ pub static ENTRY: Entry = Entry {
     summary: "coefficients of slices in a basis of principal components",
     formula: "x̂ = B·Bᵀx for slices x, B the leading eigenvectors of Σ x·xᵀ at the latest refresh",
     family: Family::LowRank,
-    sparse: false,
     error_feedback: true,
-    parameters: GradiVeq::PARAMETERS,
     examples: &["slice=16,keep=3", "slice=8,keep=2,refresh=2"],
     reference: "Yu et al., NeurIPS 2018",
     payload: "keep × f32 a slice",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SingleRank(GradiVeq::new(values))),
+    ..Entry::of::<SingleRank<GradiVeq>>()
 };
 
 crate::parameters! {

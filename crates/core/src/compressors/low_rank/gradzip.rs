@@ -24,7 +24,6 @@
 //! Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
@@ -33,7 +32,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse, times, transposed_times};
 use crate::parameters::{real, whole};
 use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{Entry, Family, Guarantees, Sent, Workspace};
+use crate::{Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -41,14 +40,11 @@ pub static ENTRY: Entry = Entry {
     summary: "two thin factors, by alternating least squares",
     formula: "Ĉ = P·Rᵀ, P = C·R·(RᵀR + λI)⁻¹ with R before, R = Cᵀ·P·(PᵀP + λI)⁻¹",
     family: Family::LowRank,
-    sparse: false,
     error_feedback: true,
-    parameters: GradZip::PARAMETERS,
     examples: &["rank=3,lambda=0.01"],
     reference: "Cho et al., NeurIPS workshop 2019",
     payload: "rank × (rows + columns) f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SingleRank(GradZip::new(values))),
+    ..Entry::of::<SingleRank<GradZip>>()
 };
 
 crate::parameters! {

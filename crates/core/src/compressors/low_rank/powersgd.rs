@@ -24,8 +24,6 @@
 //! Reference: Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
 //! Optimization", NeurIPS 2019, Algorithms 1 and 2.
 
-use std::sync::Arc;
-
 use gradwire_bits::DecodeError;
 
 use super::factors::{self, Factors};
@@ -33,7 +31,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise, times, transposed_times};
 use crate::parameters::whole;
 use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{Entry, Family, Guarantees, Sent, Workspace};
+use crate::{Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -41,14 +39,11 @@ pub static ENTRY: Entry = Entry {
     summary: "two thin factors, by one step of subspace iteration",
     formula: "Ĉ = P·Qᵀ, P = orthonormal(C·Q_before), Q = Cᵀ·P",
     family: Family::LowRank,
-    sparse: false,
     error_feedback: true,
-    parameters: PowerSgd::PARAMETERS,
     examples: &["rank=2", "rank=12", "rank=1"],
     reference: "Vogels et al., NeurIPS 2019",
     payload: "rank × (rows + columns) f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SingleRank(PowerSgd::new(values))),
+    ..Entry::of::<SingleRank<PowerSgd>>()
 };
 
 crate::parameters! {

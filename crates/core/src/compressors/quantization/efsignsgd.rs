@@ -20,7 +20,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
 use crate::wire::fields;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -28,14 +28,10 @@ pub static ENTRY: Entry = Entry {
     summary: "the sign, times the mean absolute value",
     formula: "x̂ = sign(c)·‖c‖₁/d",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: &[],
-    examples: &[],
     reference: "Karimireddy et al., ICML 2019",
     payload: "mean f32, d bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(EfSignSgd),
+    ..Entry::new(&[], |_| Arc::new(EfSignSgd))
 };
 
 const HEADER: usize = 4;
@@ -56,27 +52,16 @@ fn mean(source: &mut Source<'_>) -> f32 {
 }
 
 impl Compressor for EfSignSgd {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         let mean = mean(source);
         fields::put_f32(mean, message);
         two_levels::encode(source, [-mean, mean], message);
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, out, .. } = args;
         let mean = weight * fields::take_scale(&mut message)?;
         two_levels::decode_add(message, [-mean, mean], out)
     }

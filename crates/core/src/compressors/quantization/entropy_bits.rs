@@ -22,7 +22,6 @@
 //! Magnitude (Almost)", ICASSP 2015.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::kernels::{self, Bins};
@@ -33,7 +32,7 @@ use crate::parameters::{either, real, whole};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::workspace::SymbolCoder;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -41,14 +40,10 @@ pub static ENTRY: Entry = Entry {
     summary: "a number of bits chosen by the entropy, Huffman coded",
     formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: EntropyBits::PARAMETERS,
     examples: &["bits=7,code=fixed,ef=on", "c=1"],
     reference: "Øland, Raj, ICASSP 2015",
     payload: "N and code u8, least f32, greatest f32, [lengths], bins",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(EntropyBits::new(values)),
+    ..Entry::of::<EntropyBits>()
 };
 
 /// The most bits of a bin's number.
@@ -167,13 +162,8 @@ fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut
 }
 
 impl Compressor for EntropyBits {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         if source.is_empty() {
             return Sent::All;
         }
@@ -203,14 +193,8 @@ impl Compressor for EntropyBits {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }

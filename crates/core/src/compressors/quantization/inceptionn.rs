@@ -33,14 +33,12 @@
 
 mod sorted;
 
-use std::sync::Arc;
-
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
 use crate::parameters::{either, whole};
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -48,14 +46,10 @@ pub static ENTRY: Entry = Entry {
     summary: "32, 16, 8 or no bits by magnitude",
     formula: "x̂ = c where |c| ≥ 1; cut 15 bits behind the point where |c| ≥ 2^−⌊b/2⌋, 7 where |c| ≥ 2^−b; else 0",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: Inceptionn::PARAMETERS,
     examples: &["b=20", "code=huffman", "b=126,code=huffman,ef=on", "b=1", "b=126,ef=on"],
     reference: "Li et al., MICRO 2018",
     payload: "2-bit tags, values of 4, 2, 1 or no bytes",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Inceptionn::new(values)),
+    ..Entry::of::<Inceptionn>()
 };
 
 /// Tags in a byte.
@@ -191,13 +185,8 @@ fn for_blocks(
 }
 
 impl Compressor for Inceptionn {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         if self.huffman {
             sorted::encode(self.cuts(), source, workspace, message);
             return Sent::All;
@@ -215,14 +204,8 @@ impl Compressor for Inceptionn {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if self.huffman {
             return sorted::decode_add(self.cuts(), message, weight, workspace, out);
         }

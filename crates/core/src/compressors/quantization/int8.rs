@@ -17,7 +17,7 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -25,14 +25,10 @@ pub static ENTRY: Entry = Entry {
     summary: "255 evenly spaced levels up to the largest absolute value",
     formula: "x̂ = s·round(c/s), s = max|c|/127",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: &[],
-    examples: &[],
     reference: "Lim et al., MLSys 2019, §5.1 (\"8-bit int\")",
     payload: "step f32, d × i8",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(Int8),
+    ..Entry::new(&[], |_| Arc::new(Int8))
 };
 
 const LEVELS: f32 = 127.0;
@@ -43,13 +39,8 @@ const HEADER: usize = 4;
 pub struct Int8;
 
 impl Compressor for Int8 {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
         let mut levels = [0; BLOCK];
@@ -61,14 +52,8 @@ impl Compressor for Int8 {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, out, .. } = args;
         let step = fields::take_scale(&mut message)?;
         if !(127.0 * step).is_finite() {
             return Err(DecodeError::Corrupt("the step makes infinite elements"));

@@ -25,7 +25,6 @@
 //! Distributed Networks", AISTATS 2019, section 3.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
@@ -33,7 +32,7 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -41,9 +40,6 @@ pub static ENTRY: Entry = Entry {
     summary: "stochastic rounding to a fixed number of bits, with clipping",
     formula: "x̂ = δ·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/δ cut to −2^(w−1) … 2^(w−1) − 1, δ = λ·max|c|/(2^(w−1) − 1)",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: LpcSvrg::PARAMETERS,
     examples: &[
         "w=5",
         "lambda=0.25,code=huffman,ef=on",
@@ -52,8 +48,8 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Yu, Wu, Huang, AISTATS 2019",
     payload: "δ f32, code-words of w bits",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(LpcSvrg::new(values)),
+    unbiased: true,
+    ..Entry::of::<LpcSvrg>()
 };
 
 const HEADER: usize = 4;
@@ -90,13 +86,8 @@ impl LpcSvrg {
 }
 
 impl Compressor for LpcSvrg {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let (step, inverse) = self.delta(source.abs_max());
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
@@ -114,14 +105,8 @@ impl Compressor for LpcSvrg {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let step = fields::take_scale(&mut message)?;
         if !(self.half() * step).is_finite() {
             return Err(DecodeError::Corrupt("the step makes infinite elements"));

@@ -19,7 +19,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
 use crate::wire::fields;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -27,14 +27,10 @@ pub static ENTRY: Entry = Entry {
     summary: "the sign, decoded to the mean of the elements of that sign",
     formula: "x̂ = mean of the elements ≥ 0 where c ≥ 0, mean of those < 0 where c < 0",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: &[],
-    examples: &[],
     reference: "Seide et al., Interspeech 2014 (3LC's \"MQE 1-bit int\")",
     payload: "two means f32, d bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(OneBit),
+    ..Entry::new(&[], |_| Arc::new(OneBit))
 };
 
 const HEADER: usize = 8;
@@ -57,13 +53,8 @@ fn means(source: &mut Source<'_>) -> (f32, f32) {
 }
 
 impl Compressor for OneBit {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         let (negative, positive) = means(source);
         fields::put_f32(negative, message);
         fields::put_f32(positive, message);
@@ -71,14 +62,8 @@ impl Compressor for OneBit {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, out, .. } = args;
         let negative = fields::take_finite(&mut message)?;
         let positive = fields::take_finite(&mut message)?;
         two_levels::decode_add(message, [weight * negative, weight * positive], out)

@@ -35,7 +35,6 @@
 //! Gradient Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
@@ -45,7 +44,7 @@ use crate::parameters::{Choice, Kind, choice, whole};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -53,9 +52,6 @@ pub static ENTRY: Entry = Entry {
     summary: "stochastic rounding to evenly spaced levels up to the norm",
     formula: "x̂ = step·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/step, step = ‖c‖/s in each bucket",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: Qsgd::PARAMETERS,
     examples: &[
         "s=4,bucket=0,code=elias",
         "s=10,bucket=100,norm=max,code=huffman,ef=on",
@@ -65,8 +61,8 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Alistarh et al., NIPS 2017",
     payload: "steps f32, levels",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Qsgd::new(values)),
+    unbiased: true,
+    ..Entry::of::<Qsgd>()
 };
 
 /// The values of `s`: a symbol of 16 bits holds level + s.
@@ -138,13 +134,8 @@ fn pieces(bucket: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Compressor for Qsgd {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let Workspace { random, symbols, .. } = &mut *workspace;
         let (rng, s) = (context.rng(0), f32::from(self.s));
         random.resize(BLOCK, 0);
@@ -174,14 +165,8 @@ impl Compressor for Qsgd {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let s = f32::from(self.s);
         let steps = fields::take(&mut message, self.count(out.len()).saturating_mul(4))?;
         for mut step in steps.chunks(4) {

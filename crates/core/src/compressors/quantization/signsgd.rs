@@ -22,7 +22,7 @@ use gradwire_bits::DecodeError;
 
 use super::two_levels;
 use crate::memories::{Average, Memory};
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -30,14 +30,9 @@ pub static ENTRY: Entry = Entry {
     summary: "the sign, with majority vote",
     formula: "x̂ = sign(c), 1 of 0; the step uses the sign of the mean over ranks",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: &[],
-    examples: &[],
     reference: "Bernstein et al., ICML 2018",
     payload: "d bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(SignSgd { memory: None }),
+    ..Entry::new(&[], |_| Arc::new(SignSgd { memory: None }))
 };
 
 /// Means nearer to 0 than this are ties, but for rounding.
@@ -45,6 +40,13 @@ const TIE: f32 = 1.0 / 8192.0;
 
 /// What a bit stands for.
 const LEVELS: [f32; 2] = [-1.0, 1.0];
+
+/// The sign of each mean, 0 on a tie.
+fn majority(means: &mut [f32]) {
+    for mean in means {
+        *mean = if mean.abs() < TIE { 0.0 } else { 1f32.copysign(*mean) };
+    }
+}
 
 /// Signs, of gradients or of their running mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,32 +56,19 @@ pub struct SignSgd {
 }
 
 impl Compressor for SignSgd {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         two_levels::encode(source, LEVELS, message);
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, out, .. } = args;
         two_levels::decode_add(message, LEVELS.map(|level| weight * level), out)
     }
 
-    fn aggregate(&self, mean: &mut [f32]) {
-        for x in mean {
-            *x = if x.abs() < TIE { 0.0 } else { 1f32.copysign(*x) };
-        }
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Vote(majority)
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -115,22 +104,20 @@ mod tests {
 
     #[test]
     fn the_majority_decides_and_a_tie_is_nothing() {
-        let vote = SignSgd { memory: None };
         let mut mean = [1.0 / 3.0, -1.0, 0.0, -0.0, 1.0 / 4095.0];
-        vote.aggregate(&mut mean);
+        majority(&mut mean);
         assert_eq!(mean, [1.0, -1.0, 0.0, 0.0, 1.0]);
     }
 
     /// Six shares of a sixth, three of them negative, add up to 0 in some orders and to 3·10⁻⁸ in others.
     #[test]
     fn ties_are_ties_in_every_order() {
-        let vote = SignSgd { memory: None };
         for ranks in 1..=12u32 {
             let share = 1.0 / ranks as f32;
             for ballot in 0..1u32 << ranks {
                 let sign = |rank| if ballot >> rank & 1 == 1 { share } else { -share };
                 let mut mean = [(0..ranks).map(sign).sum()];
-                vote.aggregate(&mut mean);
+                majority(&mut mean);
                 let ahead = 2 * ballot.count_ones() as i32 - ranks as i32;
                 assert_eq!(mean[0], ahead.signum() as f32, "{ranks} ranks, {ballot:b}");
             }

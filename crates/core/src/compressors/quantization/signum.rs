@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use super::signsgd::SignSgd;
 use crate::memories::Average;
-use crate::parameters::real;
-use crate::{Entry, Family, Guarantees};
+use crate::parameters::{Parameters, real};
+use crate::{Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -25,17 +25,12 @@ pub static ENTRY: Entry = Entry {
     summary: "the sign of the running mean, with majority vote",
     formula: "x̂ = sign(z), z ← δ·z + (1 − δ)·g; the step uses the sign of the mean over ranks",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: Signum::PARAMETERS,
-    examples: &[],
     reference: "Bernstein et al., ICLR 2019",
     payload: "d bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Signum::PARAMETERS, |values| {
         let Signum { momentum: decay } = Signum::new(values);
         Arc::new(SignSgd { memory: Some(Average { decay }) })
-    },
+    })
 };
 
 crate::parameters! {

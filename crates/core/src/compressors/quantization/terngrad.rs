@@ -34,7 +34,6 @@
 //! Distributed Deep Learning", NIPS 2017.
 
 use std::ops::Bound::Included;
-use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, varint, zero_run};
 
@@ -43,7 +42,7 @@ use crate::numeric::moments::Moments;
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -51,14 +50,10 @@ pub static ENTRY: Entry = Entry {
     summary: "stochastic rounding to three values, five to a byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: TernGrad::PARAMETERS,
     examples: &["clip=0", "clip=0,code=huffman", "code=huffman", "clip=0,code=huffman,ef=on"],
     reference: "Wen et al., NIPS 2017",
     payload: "M f32, trits five to a byte",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(TernGrad::new(values)),
+    ..Entry::of::<TernGrad>()
 };
 
 const HEADER: usize = 4;
@@ -140,13 +135,8 @@ fn take_coded<'a>(
 }
 
 impl Compressor for TernGrad {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let scale = self.scale(source);
         fields::put_f32(scale, message);
         let rng = context.rng(0);
@@ -177,14 +167,8 @@ impl Compressor for TernGrad {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
         let Some(alphabet) = self.coded() else {

@@ -20,14 +20,13 @@
 //! Distributed Machine Learning", MLSys 2019, §3.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
 use super::ternary::Fifths;
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -35,14 +34,11 @@ pub static ENTRY: Entry = Entry {
     summary: "ternary values with sparsity multiplication, quartic and zero-run coding",
     formula: "x̂ = M·round(c/M), M = s·max|c|",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: ThreeLc::PARAMETERS,
     examples: &["zre=off", "s=1.75", "beta=0.5,gamma=0.25"],
     reference: "Lim et al., MLSys 2019",
     payload: "M f32, trits five to a byte with runs of zeros coded",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(ThreeLc::new(values)),
+    ..Entry::of::<ThreeLc>()
 };
 
 const HEADER: usize = 4;
@@ -60,13 +56,8 @@ crate::parameters! {
 }
 
 impl Compressor for ThreeLc {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
         fields::put_f32(scale, message);
         let mut runs = zero_run::Encoder::default();
@@ -84,14 +75,8 @@ impl Compressor for ThreeLc {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
         if self.zero_runs {
@@ -124,7 +109,7 @@ impl Compressor for ThreeLc {
 mod tests {
     use super::*;
     use crate::compressors::testing::{decode, encode, residual, round_trip};
-    use crate::parameters::Value;
+    use crate::parameters::{Parameters, Value};
 
     /// 1.0 as the bytes of M.
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];

@@ -24,7 +24,6 @@
 //! Optimization", NeurIPS 2018.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
@@ -32,7 +31,7 @@ use super::{drawn, fraction};
 use crate::parameters::real;
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -40,14 +39,11 @@ pub static ENTRY: Entry = Entry {
     summary: "random elements with probabilities in proportion to their size: unbiased, least variance",
     formula: "x̂ = c/p with probability p = min(|c|/M, 1), else 0; Σp = ratio·d",
     family: Family::Sparsification,
-    sparse: true,
-    error_feedback: false,
-    parameters: Adaptive::PARAMETERS,
     examples: &["ratio=0.3,ef=on", "ratio=0.02", "ratio=0.4", "ratio=1,ef=on"],
     reference: "Wangni et al., NeurIPS 2018",
     payload: "large ones as topk; code u8, count varint, M f32, signs, positions",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Adaptive::new(values)),
+    unbiased: true,
+    ..Entry::of::<Adaptive>()
 };
 
 crate::parameters! {
@@ -66,13 +62,8 @@ impl Adaptive {
 }
 
 impl Compressor for Adaptive {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         workspace.positions.clear();
         if !source.is_empty() {
             let kept = self.kept(source.len());
@@ -82,14 +73,8 @@ impl Compressor for Adaptive {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }

@@ -28,8 +28,8 @@ use super::fraction;
 use super::topk::TopK;
 use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
-use crate::parameters::{Kind, real, whole};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::parameters::{Kind, Parameters, real, whole};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -37,17 +37,14 @@ pub static ENTRY: Entry = Entry {
     summary: "deep gradient compression: the largest elements of a momentum-corrected residual",
     formula: "x̂ = v at the k largest |v|, where u and v become 0; u ← m·u + g, v ← v + u",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: Params::PARAMETERS,
     examples: &["ratio=0.02", "ratio=0.02,clip=1,warmup=10", "ratio=0.05,clip=1,warmup=3"],
     reference: "Lin et al., ICLR 2018",
     payload: "code u8, count varint, values f32, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, momentum, clip, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })
-    },
+    })
 };
 
 crate::parameters! {
@@ -123,13 +120,8 @@ fn adjusted(
 }
 
 impl<M: Memory> Compressor for Dgc<M> {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let selection = self.at(context.step);
         let mut threshold = 0.0;
         if !source.is_empty() {
@@ -144,15 +136,8 @@ impl<M: Memory> Compressor for Dgc<M> {
         selection.send_reaching(source, threshold, workspace, message)
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        self.widest().decode_add(message, context, weight, workspace, out)
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        self.widest().decode_add(args)
     }
 
     fn memory(&self) -> Option<&dyn Memory> {

@@ -12,8 +12,8 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use super::topk::TopK;
-use crate::parameters::{either, real};
-use crate::{Entry, Family, Guarantees};
+use crate::parameters::{Parameters, either, real};
+use crate::{Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -21,17 +21,14 @@ pub static ENTRY: Entry = Entry {
     summary: "the 0.1 % of the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: GradientDropping::PARAMETERS,
     examples: &["select=sampled"],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(GradientDropping::PARAMETERS, |values| {
         let GradientDropping { ratio, sampled } = GradientDropping::new(values);
         Arc::new(TopK { ratio, sampled, code: None })
-    },
+    })
 };
 
 crate::parameters! {

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use super::dgc::{Dgc, RATIO, WARMUP};
 use crate::memories::LongTerm;
-use crate::parameters::real;
-use crate::{Entry, Family, Guarantees};
+use crate::parameters::{Parameters, real};
+use crate::{Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -28,17 +28,14 @@ pub static ENTRY: Entry = Entry {
     summary: "sparse gradient compression: the largest elements of a sum with long-term momentum",
     formula: "x̂ = v at the k largest |v|, where u becomes 0; v = α·u_before + u, u ← u + ε·g",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: Params::PARAMETERS,
     examples: &["ratio=0.02", "ratio=0.3"],
     reference: "Sun et al., DASFAA 2019",
     payload: "code u8, count varint, values f32, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, epsilon, alpha, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: LongTerm { epsilon, alpha } })
-    },
+    })
 };
 
 crate::parameters! {

@@ -24,7 +24,6 @@
 //! Sketching", NeurIPS 2019.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
@@ -33,7 +32,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::numeric::sketch::{CountSketch, MAX_ROWS};
 use crate::parameters::{real, whole};
 use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{BLOCK, Context, Entry, Family, Guarantees, Sent, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -41,14 +40,11 @@ pub static ENTRY: Entry = Entry {
     summary: "the heaviest elements of the mean, found by a count sketch",
     formula: "x̂ = c at its k largest among the elements that a count sketch of c estimates largest, 0 elsewhere",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: SketchedSgd::PARAMETERS,
     examples: &["ratio=0.01,rows=3", "ratio=0.03,rows=2,width=3"],
     reference: "Ivkin et al., NeurIPS 2019",
     payload: "table of f32, candidates f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SingleRank(SketchedSgd::new(values))),
+    ..Entry::of::<SingleRank<SketchedSgd>>()
 };
 
 crate::parameters! {

@@ -14,7 +14,6 @@
 //! Implementations of Compressed Communication for Distributed Deep Learning", AAAI 2020.
 
 use std::ops::Bound::Included;
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
@@ -22,7 +21,7 @@ use gradwire_bits::kernels::{self, Side};
 use crate::parameters::real;
 use crate::wire::fields;
 use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -30,14 +29,11 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements above a fixed absolute value",
     formula: "x̂ = c where |c| > v, 0 elsewhere",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: Threshold::PARAMETERS,
     examples: &["v=0.3", "v=0.5"],
     reference: "Dutta et al., AAAI 2020",
     payload: "code u8, count varint, values f32, positions; or 255 u8, d × f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Threshold::new(values)),
+    ..Entry::of::<Threshold>()
 };
 
 crate::parameters! {
@@ -51,13 +47,8 @@ crate::parameters! {
 const DENSE: u8 = 255;
 
 impl Compressor for Threshold {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         let Workspace { positions, values, .. } = workspace;
         positions.clear();
@@ -81,14 +72,8 @@ impl Compressor for Threshold {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * out.len())?;
             for (out, value) in out.iter_mut().zip(all.as_chunks::<4>().0) {

@@ -16,7 +16,6 @@
 //! sampled threshold); Lim et al., MLSys 2019, §5.1 ("25 % / 5 % sparsification": sampled, bitmap).
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, varint};
 
@@ -26,7 +25,7 @@ use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -34,9 +33,7 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: TopK::PARAMETERS,
     examples: &[
         "ratio=0.02",
         "ratio=0.4",
@@ -50,8 +47,7 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(TopK::new(values)),
+    ..Entry::of::<TopK>()
 };
 
 /// The code of positions; `None` for the shortest.
@@ -115,13 +111,8 @@ impl TopK {
 }
 
 impl Compressor for TopK {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         let k = fraction::kept(self.ratio, elements);
         if elements > 0 && self.sampled {
@@ -134,14 +125,8 @@ impl Compressor for TopK {
         self.write(elements, workspace, message)
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let (code, count) = positions::take_header(&mut message)?;
         let most = self.most(out.len());
         if count > most as u64 || (!self.sampled && count < most as u64) {

@@ -27,7 +27,6 @@
 //! Learning", ICLR workshop 2018, Algorithm 1 and §4.2.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, varint};
 
@@ -36,7 +35,7 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, Code, MOST_ELEMENTS};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -44,14 +43,11 @@ pub static ENTRY: Entry = Entry {
     summary: "the elements that are large compared with their variance, in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: Variance::PARAMETERS,
     examples: &["alpha=0.5", "alpha=0.5,code=huffman"],
     reference: "Tsuzuku et al., ICLR workshop 2018",
     payload: "code u8, count varint, [exponent i16, count × 4 bits, positions]",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Variance::new(values)),
+    ..Entry::of::<Variance>()
 };
 
 crate::parameters! {
@@ -111,13 +107,8 @@ impl Variance {
 }
 
 impl Compressor for Variance {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         let largest = self.largest(source);
         let Workspace { positions, symbols, .. } = &mut *workspace;
@@ -156,14 +147,8 @@ impl Compressor for Variance {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let (code, count) = positions::take_header(&mut message)?;
         if count > out.len() as u64 {
             return Err(DecodeError::Corrupt("there are more elements than the tensor has"));

@@ -37,15 +37,13 @@ mod buckets;
 mod keys;
 mod minmax;
 
-use std::sync::Arc;
-
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, bitmap, varint};
 
 use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, MinMax};
 
@@ -55,9 +53,7 @@ pub static ENTRY: Entry = Entry {
     summary: "quantile buckets of the non-zero elements, with bucket numbers in a MinMaxSketch",
     formula: "x̂ = the mean of a bucket no further from 0 than that of c, of equally full buckets of either sign",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: SketchMl::PARAMETERS,
     examples: &[
         "groups=4",
         "buckets=16,groups=1,rows=3,load=2,keys=bytes",
@@ -69,8 +65,7 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Jiang et al., SIGMOD 2018",
     payload: "a side: count varint, means f32, groups of positions and bins",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SketchMl::new(values)),
+    ..Entry::of::<SketchMl>()
 };
 
 crate::parameters! {
@@ -204,13 +199,8 @@ fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
 }
 
 impl Compressor for SketchMl {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -261,14 +251,8 @@ impl Compressor for SketchMl {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let elements = out.len();
         if elements == 0 {
             return fields::expect_len(message, 0);
