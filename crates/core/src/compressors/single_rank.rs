@@ -5,7 +5,7 @@ use gradwire_bits::DecodeError;
 use crate::parameters::{Param, Parameters, Value};
 use crate::rounds::{RankState, RoundContext, Rounds};
 use crate::wire::fields;
-use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent};
+use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Sent};
 
 /// Buffers of a single rank that makes all rounds.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl<R: Rounds> Compressor for SingleRank<R> {
             means.extend_from_slice(addend);
         }
         let sent = self.0.settle(means, &mut state);
-        means.chunks(BLOCK).for_each(|block| fields::put_f32s(block, message));
+        fields::put_f32s(means, message);
         *workspace.own() = transcript;
         sent
     }

@@ -1,18 +1,23 @@
 //! The fields that messages are made of: little-endian numbers, and their bounds.
 
-use gradwire_bits::DecodeError;
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::BLOCK;
 
 /// Appends one number.
 pub(crate) fn put_f32(value: f32, message: &mut Vec<u8>) {
     message.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends numbers. Fast for at most a block of them: the space is cleared while it is in the cache.
+/// Appends numbers.
 pub(crate) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
-    let start = message.len();
-    message.resize(start + 4 * values.len(), 0);
-    for (bytes, value) in message[start..].as_chunks_mut::<4>().0.iter_mut().zip(values) {
-        *bytes = value.to_le_bytes();
+    // The space for a block is cleared while it is in the cache.
+    for values in values.chunks(BLOCK) {
+        let start = message.len();
+        message.resize(start + 4 * values.len(), 0);
+        for (bytes, value) in message[start..].as_chunks_mut::<4>().0.iter_mut().zip(values) {
+            *bytes = value.to_le_bytes();
+        }
     }
 }
 
@@ -23,7 +28,24 @@ pub(crate) fn read_f32s(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Appends 16-bit patterns; at most a block of them, as [`put_f32s`].
+/// Adds `weight` times the numbers; `bytes` holds exactly four for each. `block` is working memory.
+pub(crate) fn add_f32s(bytes: &[u8], weight: f32, block: &mut Vec<f32>, out: &mut [f32]) {
+    block.resize(BLOCK, 0.0);
+    for (out, bytes) in out.chunks_mut(BLOCK).zip(bytes.chunks(4 * BLOCK)) {
+        let values = &mut block[..out.len()];
+        read_f32s(bytes, values);
+        kernels::add_scaled(out, values, weight);
+    }
+}
+
+/// Adds `weight` times the numbers at increasing positions; `bytes` holds exactly four for each.
+pub(crate) fn add_f32s_at(positions: &[u32], bytes: &[u8], weight: f32, out: &mut [f32]) {
+    for (&position, value) in positions.iter().zip(bytes.as_chunks::<4>().0) {
+        out[position as usize] += weight * f32::from_le_bytes(*value);
+    }
+}
+
+/// Appends 16-bit patterns, at most a block of them.
 pub(crate) fn put_u16s(values: &[u16], message: &mut Vec<u8>) {
     let start = message.len();
     message.resize(start + 2 * values.len(), 0);

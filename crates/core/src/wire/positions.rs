@@ -170,6 +170,19 @@ pub(crate) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeErro
     Ok((code, varint::read(message)?))
 }
 
+/// Appends the header, values as f32 and their positions.
+pub(crate) fn put_with_values(
+    code: Code,
+    positions: &[u32],
+    values: &[f32],
+    elements: usize,
+    message: &mut Vec<u8>,
+) {
+    put_header(code, positions.len(), message);
+    fields::put_f32s(values, message);
+    code.encode(positions, elements, message);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::DecodeError;
 
 use crate::wire::fields;
-use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, Element, EncodeArgs, Entry, Family, Sent};
+use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Entry, Family, Sent};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -42,12 +42,7 @@ impl Compressor for Uncompressed {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
-        workspace.block.resize(BLOCK, 0.0);
-        for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(4 * BLOCK)) {
-            let values = &mut workspace.block[..out.len()];
-            fields::read_f32s(bytes, values);
-            kernels::add_scaled(out, values, weight);
-        }
+        fields::add_f32s(message, weight, &mut workspace.block, out);
         Ok(())
     }
 

@@ -65,8 +65,8 @@ crate::parameters! {
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
-    use crate::{DecodeError, Encoder, Floats, Spec, Tensor};
+    use crate::DecodeError;
+    use crate::compressors::testing::{Sender, encode, refused, residual, round_trip};
 
     /// Bins of three: maxima 3, 5 and 4, mean 4.
     const GRADIENT: [f32; 7] = [1.5, -3.0, 1.0, 0.0, 0.0, 5.0, -4.0];
@@ -108,13 +108,10 @@ mod tests {
 
     #[test]
     fn the_latest_gradient_counts_twice_and_the_residual_once() {
-        let spec: Spec = "adacomp:fc=4".parse().unwrap();
-        let tensor = Tensor::new("t", &[4]);
-        let (mut encoder, mut message) = (Encoder::new(&spec, 1, 0), Vec::new());
+        let mut sender = Sender::new("adacomp:fc=4", &[4]);
         let mut step = |step, gradient: [f32; 4]| {
-            message.clear();
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            (encoder.positions().to_vec(), encoder.residual("t").unwrap().to_vec())
+            sender.encode(step, &gradient);
+            (sender.encoder.positions().to_vec(), sender.residual().to_vec())
         };
         assert_eq!(step(0, [8.0, 3.0, 3.5, 1.0]), (vec![0], vec![0.0, 3.0, 3.5, 1.0]));
         // G = 0, 4, 3.5, 3; H = 0, 5, 3.5, 5 against 4: what grows goes, what lies still stays.
@@ -123,12 +120,10 @@ mod tests {
 
     #[test]
     fn convolutions_have_bins_of_their_own() {
-        let spec: Spec = "adacomp:conv=2,fc=4".parse().unwrap();
         let sent = |shape: &[usize]| {
-            let mut encoder = Encoder::new(&spec, 1, 0);
-            let gradient = Floats::F32(&[1.0, 0.1, 9.0, 0.1]);
-            encoder.encode(&Tensor::new("t", shape), 0, gradient, &mut Vec::new()).unwrap();
-            encoder.positions().to_vec()
+            let mut sender = Sender::new("adacomp:conv=2,fc=4", shape);
+            sender.encode(0, &[1.0, 0.1, 9.0, 0.1]);
+            sender.encoder.positions().to_vec()
         };
         assert_eq!(sent(&[2, 2]), [2]);
         assert_eq!(sent(&[2, 2, 1, 1]), [0, 2]);
@@ -146,10 +141,8 @@ mod tests {
 
     #[test]
     fn malformed_records_are_refused() {
-        let spec = "adacomp:fc=3,code=records";
         let refused = |records: &[u8]| {
-            let message = [&[0, 0, 0x80, 0x3f], records].concat();
-            decode(spec, &message, 1.0, &mut [0.0; 4]).unwrap_err()
+            refused("adacomp:fc=3,code=records", 4, &[&[0, 0, 0x80, 0x3f], records].concat())
         };
         let order = DecodeError::Corrupt("a record is not behind the one before, or past its bin");
         assert_eq!(refused(&[1, 0b0100_0001, 0x7f]), order);

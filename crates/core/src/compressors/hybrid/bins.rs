@@ -5,6 +5,7 @@ use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
 use crate::parameters::{Kind, either, whole};
+use crate::tools::desparsify;
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
@@ -274,9 +275,7 @@ fn read_records_add(
         }
     }
     fields::expect_len(message, 0)?;
-    for (&position, value) in positions.iter().zip(&*values) {
-        out[position as usize] += value;
-    }
+    desparsify(positions, values, 1.0, out);
     Ok(())
 }
 

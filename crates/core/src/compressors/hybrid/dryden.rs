@@ -26,7 +26,6 @@ use crate::compressors::sparsification::fraction;
 use crate::numeric::tails::sampled_sides;
 use crate::parameters::real;
 use crate::wire::fields;
-use crate::wire::positions::MOST_ELEMENTS;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
@@ -96,11 +95,6 @@ impl Compressor for Dryden {
 
     fn max_len(&self, elements: usize) -> usize {
         signs::max_len::<2>(self.most(elements).saturating_mul(2).min(elements), elements)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
     }
 }
 

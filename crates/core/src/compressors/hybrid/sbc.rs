@@ -32,10 +32,11 @@ use gradwire_bits::{DecodeError, rice, varint};
 
 use crate::compressors::sparsification::fraction;
 use crate::numeric::tails::{Tail, sampled_tails, tails};
+use crate::numeric::take::clear;
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::wire::positions::{Code, MOST_ELEMENTS, make_room};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::wire::positions::{Code, make_room};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -168,12 +169,8 @@ impl Compressor for Sbc {
         let tail = self.winner(source, workspace);
         let (level, most) = (self.level(tail.mean), self.most(elements));
         let signed = if tail.side == Side::Below { -level } else { level };
+        clear(most, workspace);
         let Workspace { positions, values, .. } = workspace;
-        positions.clear();
-        values.clear();
-        // So much that the kernel never grows them: it writes whole registers past the end.
-        positions.reserve(most + BLOCK);
-        values.reserve(most + BLOCK);
         let most = if tail.count == 0 { 0 } else { most };
         take(source, &tail, signed, most, positions, values);
 
@@ -254,17 +251,13 @@ impl Compressor for Sbc {
         // The cheapest parameter costs no more than the derived one.
         1 + varint::len(most as u64) + 4 + Code::Rice.max_len(most, elements)
     }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::BLOCK;
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     const GRADIENT: [f32; 10] = [0.5, -3.0, 0.0, 1.0, 2.0, -0.5, 4.0, -1.0, 0.25, -2.0];
 
@@ -351,22 +344,13 @@ mod tests {
     #[test]
     fn malformed_messages_are_refused() {
         let good = [2, 0, 0, 0x40, 0x40, 0b0010_0001];
-        let refused = |at: usize, byte: u8| {
-            let (mut bad, mut out) = (good, [0.5; 10]);
+        for (at, byte) in [(0, 31), (0, 2 | SHORT), (4, 0xc0), (5, 0b1010_0001), (5, 0xff)] {
+            let mut bad = good;
             bad[at] = byte;
-            assert!(decode("sbc:p=0.2", &bad, 1.0, &mut out).is_err(), "byte {at} as {byte}");
-            assert_eq!(out, [0.5; 10]);
-        };
-        refused(0, 31);
-        refused(0, 2 | SHORT);
-        refused(4, 0xc0);
-        refused(5, 0b1010_0001);
-        refused(5, 0xff);
-        let mut out = [0.0; 10];
-        let counted = [2 | COUNTED, 2, 0, 0, 0x40, 0x40, 0b0010_0001];
-        assert!(decode("sbc:p=0.2", &counted, 1.0, &mut out).is_err());
-        assert!(decode("sbc:p=0.2", &[COUNTED, 3, 0, 0, 0x40, 0x40, 0], 1.0, &mut out).is_err());
-        let huge = [COUNTED, 0xff, 0xff, 0xff, 0xff, 0x0f];
-        assert!(decode("sbc:p=0.2", &huge, 1.0, &mut out).is_err());
+            refused("sbc:p=0.2", 10, &bad);
+        }
+        refused("sbc:p=0.2", 10, &[2 | COUNTED, 2, 0, 0, 0x40, 0x40, 0b0010_0001]);
+        refused("sbc:p=0.2", 10, &[COUNTED, 3, 0, 0, 0x40, 0x40, 0]);
+        refused("sbc:p=0.2", 10, &[COUNTED, 0xff, 0xff, 0xff, 0xff, 0x0f]);
     }
 }

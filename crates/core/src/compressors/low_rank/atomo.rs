@@ -37,7 +37,6 @@ use crate::numeric::svd::Svd;
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::levels::Norm;
-use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
     BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace,
 };
@@ -276,7 +275,7 @@ impl Atomo {
 fn put_atoms(source: &mut Source<'_>, sides: Sides, atoms: &[f32], message: &mut Vec<u8>) {
     message.push(ATOMS);
     varint::write((atoms.len() / sides.atom()) as u64, message);
-    atoms.chunks(BLOCK).for_each(|values| fields::put_f32s(values, message));
+    fields::put_f32s(atoms, message);
     if source.keeps_residual() {
         let mut sent = [0.0; BLOCK];
         source.take_blocks(|offset, block| {
@@ -344,9 +343,7 @@ impl Compressor for Atomo {
             (ATOMS, Some(sides)) => (sides, varint::read(&mut message)?),
             (PLAIN, _) => {
                 fields::expect_len(message, 4 * elements)?;
-                for (out, value) in out.iter_mut().zip(message.as_chunks::<4>().0) {
-                    *out += weight * f32::from_le_bytes(*value);
-                }
+                fields::add_f32s(message, weight, &mut workspace.block, out);
                 return Ok(());
             }
             _ => return Err(DecodeError::Corrupt("the tensor has no such atoms")),
@@ -376,11 +373,6 @@ impl Compressor for Atomo {
         }
         // All atoms of m × n are min(m, n)·(m + n) numbers, at most two of the square's.
         1 + varint::len(elements as u64) + elements.saturating_mul(8)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
     }
 }
 

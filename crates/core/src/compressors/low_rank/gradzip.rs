@@ -131,22 +131,13 @@ impl Rounds for GradZip {
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{kept, send, starting_from};
-    use crate::{Decoder, Encoder, Floats, Spec, Tensor};
+    use crate::compressors::testing::{Sender, f32s};
 
     /// What a constant gradient decodes to after some steps.
     fn decoded(spec: &str, shape: &[usize], gradient: &[f32], steps: u64) -> (usize, Vec<f32>) {
-        let spec: Spec = spec.parse().unwrap();
-        let tensor = Tensor::new("t", shape);
-        let mut encoder = Encoder::new(&spec, 1, 0);
-        let (mut len, mut out) = (0, Vec::new());
-        for step in 0..steps {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(gradient), &mut message).unwrap();
-            (len, out) = (message.len(), vec![0.0; gradient.len()]);
-            Decoder::new(&spec, 1).decode_add(&tensor, step, 0, &message, 1.0, &mut out).unwrap();
-        }
-        (len, out)
+        let mut sender = Sender::new(spec, shape);
+        let (message, out) = (0..steps).map(|step| sender.send(step, gradient)).last().unwrap();
+        (message.len(), out)
     }
 
     #[test]
@@ -181,13 +172,14 @@ mod tests {
     fn a_single_column_worked_by_hand() {
         // λ = 1 doubles RᵀR = 2: P = C·R / 4 = (1, 1). PᵀP is 2 as well: R = Cᵀ·P / 4.
         let gradient = [5.0, -1.0, 6.0, 3.0, 1.0, 0.0];
-        let mut encoder = starting_from("gradzip:rank=1,lambda=1", &[1.0, 1.0, 0.0]);
-        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
-        assert_eq!(message, [1.0, 1.0, 2.0, 0.0, 1.5]);
+        let mut sender =
+            Sender::starting_from("gradzip:rank=1,lambda=1", &[2, 3], &[1.0, 1.0, 0.0]);
+        let (message, decoded) = sender.send(1, &gradient);
+        assert_eq!(f32s(&message), [1.0, 1.0, 2.0, 0.0, 1.5]);
         assert_eq!(decoded, [2.0, 0.0, 1.5, 2.0, 0.0, 1.5]);
-        assert_eq!(encoder.residual("t").unwrap(), [3.0, -1.0, 4.5, 1.0, 1.0, -1.5]);
+        assert_eq!(sender.residual(), [3.0, -1.0, 4.5, 1.0, 1.0, -1.5]);
         // R / 2.5 for the next step.
-        assert_eq!(kept(&encoder), [0.8, 0.0, 0.6]);
+        assert_eq!(sender.kept(), [0.8, 0.0, 0.6]);
     }
 
     #[test]
@@ -199,15 +191,15 @@ mod tests {
         let matrix = |first: f32, fourth: f32| -> Vec<f32> {
             (0..5).flat_map(|row| [first * a[row], 0.0, 0.0, fourth * b[row], 0.0]).collect()
         };
-        let mut encoder = starting_from("gradzip:rank=2,lambda=0.25", &start);
-        let (message, decoded) = send(&mut encoder, &[5, 5], &matrix(16.0, 4.0));
+        let mut sender = Sender::starting_from("gradzip:rank=2,lambda=0.25", &[5, 5], &start);
+        let (message, decoded) = sender.send(1, &matrix(16.0, 4.0));
         // R: 16·14 / 16 of the one, 4·2 / 4 of the other.
         let r = [14.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
-        assert_eq!(message, [start, r.to_vec()].concat());
+        assert_eq!(f32s(&message), [start, r.to_vec()].concat());
         assert_eq!(decoded, matrix(14.0, 2.0));
-        assert_eq!(encoder.residual("t").unwrap(), matrix(2.0, 2.0));
+        assert_eq!(sender.residual(), matrix(2.0, 2.0));
         // Scaled as a whole, by √(14² + 2²), so that one column stays seven times the other.
         let norm = 200f64.sqrt();
-        assert_eq!(kept(&encoder), r.map(|x| (f64::from(x) / norm) as f32));
+        assert_eq!(sender.kept(), r.map(|x| (f64::from(x) / norm) as f32));
     }
 }

@@ -132,18 +132,14 @@ fn orthonormal(means: &[f32], factors: Factors, p: &mut Vec<f32>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{kept, send, starting_from};
-    use crate::{Decoder, Encoder, Floats, Spec, Tensor};
+    use crate::Floats;
+    use crate::compressors::testing::{Sender, f32s};
 
     /// Message, decoded message and residual of a matrix.
     fn play(spec: &str, shape: &[usize], gradient: &[f32]) -> (usize, Vec<f32>, Vec<f32>) {
-        let spec: Spec = spec.parse().unwrap();
-        let tensor = Tensor::new("t", shape);
-        let (mut encoder, mut message) = (Encoder::new(&spec, 1, 0), Vec::new());
-        encoder.encode(&tensor, 0, Floats::F32(gradient), &mut message).unwrap();
-        let mut out = vec![0.0; gradient.len()];
-        Decoder::new(&spec, 1).decode_add(&tensor, 0, 0, &message, 1.0, &mut out).unwrap();
-        (message.len(), out, encoder.residual("t").unwrap().to_vec())
+        let mut sender = Sender::new(spec, shape);
+        let (message, out) = sender.send(0, gradient);
+        (message.len(), out, sender.residual().to_vec())
     }
 
     fn outer(a: &[f32], b: &[f32]) -> Vec<f32> {
@@ -192,18 +188,8 @@ mod tests {
         // Two directions, 10 and 9: a single step from a random start mixes them, many find the greater.
         let mut gradient = vec![0.0; 64];
         (gradient[0], gradient[9]) = (10.0, 9.0);
-        let spec: Spec = "powersgd:rank=1,ef=off".parse().unwrap();
-        let tensor = Tensor::new("t", &[8, 8]);
-        let mut encoder = Encoder::new(&spec, 1, 0);
-        let mut decoded = Vec::new();
-        for step in 0..60 {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            decoded = vec![0.0; 64];
-            Decoder::new(&spec, 1)
-                .decode_add(&tensor, step, 0, &message, 1.0, &mut decoded)
-                .unwrap();
-        }
+        let mut sender = Sender::new("powersgd:rank=1,ef=off", &[8, 8]);
+        let (_, decoded) = (0..60).map(|step| sender.send(step, &gradient)).last().unwrap();
         gradient[9] = 0.0;
         close(&decoded, &gradient, 1e-3);
     }
@@ -213,25 +199,25 @@ mod tests {
         // C = (3, 4)·(3, 0, 4)ᵀ. With Q = (1, 0, 0): P = (9, 12), orthonormal (3/5, 4/5), Q = 5·(3, 0, 4).
         // As f32 the fifths are rounded, but their products with numbers this small round to whole ones.
         let gradient = [9.0, 0.0, 12.0, 12.0, 0.0, 16.0];
-        let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
-        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
-        assert_eq!(message, [9.0, 12.0, 15.0, 0.0, 20.0]);
+        let mut sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0]);
+        let (message, decoded) = sender.send(1, &gradient);
+        assert_eq!(f32s(&message), [9.0, 12.0, 15.0, 0.0, 20.0]);
         assert_eq!(decoded, gradient);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0; 6]);
+        assert_eq!(sender.residual(), [0.0; 6]);
         // Q / 25 for the next step.
-        assert_eq!(kept(&encoder), [0.6, 0.0, 0.8]);
+        assert_eq!(sender.kept(), [0.6, 0.0, 0.8]);
     }
 
     #[test]
     fn what_lies_across_the_factor_is_left() {
         // (4, −3), across P, in the second column, which Q does not see: C = (3, 4)·(3, 4, 0)ᵀ + (4, −3)·(0, 1, 0)ᵀ.
         let gradient = [9.0, 16.0, 0.0, 12.0, 13.0, 0.0];
-        let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
-        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
-        assert_eq!(message, [9.0, 12.0, 15.0, 20.0, 0.0]);
+        let mut sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0]);
+        let (message, decoded) = sender.send(1, &gradient);
+        assert_eq!(f32s(&message), [9.0, 12.0, 15.0, 20.0, 0.0]);
         assert_eq!(decoded, [9.0, 12.0, 0.0, 12.0, 16.0, 0.0]);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0, 4.0, 0.0, 0.0, -3.0, 0.0]);
-        assert_eq!(kept(&encoder), [0.6, 0.8, 0.0]);
+        assert_eq!(sender.residual(), [0.0, 4.0, 0.0, 0.0, -3.0, 0.0]);
+        assert_eq!(sender.kept(), [0.6, 0.8, 0.0]);
     }
 
     #[test]
@@ -240,13 +226,13 @@ mod tests {
         let mut gradient = [0.0; 20];
         (gradient[0], gradient[4]) = (3.0, 4.0);
         let start = [1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0];
-        let mut encoder = starting_from("powersgd:rank=2", &start);
-        let (message, decoded) = send(&mut encoder, &[5, 4], &gradient);
+        let mut sender = Sender::starting_from("powersgd:rank=2", &[5, 4], &start);
+        let (message, decoded) = sender.send(1, &gradient);
         let p = [3.0, 4.0, 0.0, 0.0, 0.0, 6.0, 8.0, 0.0, 0.0, 0.0];
         let q = [5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-        assert_eq!(message, [&p[..], &q].concat());
+        assert_eq!(f32s(&message), [&p[..], &q].concat());
         assert_eq!(decoded, gradient);
-        assert_eq!(kept(&encoder), [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(sender.kept(), [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]
@@ -260,8 +246,9 @@ mod tests {
         let decoded = [3.0, 6.0, 1.5, 4.0, 8.0, 2.0];
         let left = [[0.0, 4.0, 0.0, 0.0, -3.0, 0.0], [0.0; 6]];
         for rank in 0..2 {
-            let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
-            let (tensor, mut addend) = (Tensor::new("t", &[2, 3]), Vec::new());
+            let start = [1.0, 0.0, 0.0];
+            let sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &start);
+            let (Sender { mut encoder, tensor }, mut addend) = (sender, Vec::new());
             for (round, known) in [(0, 0), (1, 2)] {
                 let floats = Floats::F32(&gradients[rank]);
                 let means = &means[..known];

@@ -148,7 +148,7 @@ impl Compressor for DynamicTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     /// The tree read bit by bit.
     fn value(byte: u8) -> f64 {
@@ -225,12 +225,10 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 2];
-        let mut result = |bytes: &[u8]| decode("8bit", bytes, 1.0, &mut out);
-        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1]), Err(DecodeError::Truncated));
-        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1, 1, 1]), Err(DecodeError::Trailing { extra: 1 }));
-        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1, 1]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 0, 0x80, 0xbf, 1, 1]), Err(DecodeError::Corrupt(_))));
-        assert_eq!(out, [0.0; 2]);
+        let result = |bytes: &[u8]| refused("8bit", 2, bytes);
+        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1]), DecodeError::Truncated);
+        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1, 1, 1]), DecodeError::Trailing { extra: 1 });
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1, 1]), DecodeError::Corrupt(_)));
+        assert!(matches!(result(&[0, 0, 0x80, 0xbf, 1, 1]), DecodeError::Corrupt(_)));
     }
 }

@@ -82,7 +82,7 @@ impl Compressor for EfSignSgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     #[test]
     fn bits_and_mean_are_those_worked_by_hand() {
@@ -103,14 +103,12 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 3];
-        let mut result = |bytes: &[u8]| decode("efsignsgd", bytes, 1.0, &mut out);
-        assert_eq!(result(&[0, 0, 0, 0x3f]), Err(DecodeError::Truncated));
-        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 0]), Err(DecodeError::Trailing { extra: 1 }));
+        let result = |bytes: &[u8]| refused("efsignsgd", 3, bytes);
+        assert_eq!(result(&[0, 0, 0, 0x3f]), DecodeError::Truncated);
+        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 0]), DecodeError::Trailing { extra: 1 });
         let padded = DecodeError::Corrupt("a padding bit is set");
-        assert_eq!(result(&[0, 0, 0, 0x3f, 8]), Err(padded));
-        assert!(matches!(result(&[0, 0, 0, 0xbf, 1]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), Err(DecodeError::Corrupt(_))));
-        assert_eq!(out, [0.0; 3]);
+        assert_eq!(result(&[0, 0, 0, 0x3f, 8]), padded);
+        assert!(matches!(result(&[0, 0, 0, 0xbf, 1]), DecodeError::Corrupt(_)));
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), DecodeError::Corrupt(_)));
     }
 }

@@ -105,7 +105,9 @@ impl EntropyBits {
         symbols.clear();
         symbols.resize(sample.len(), 0);
         kernels::bin_of(sample, bins(range, self.preliminary), symbols);
-        count(symbols, self.preliminary, counts);
+        counts.clear();
+        counts.resize(1 << self.preliminary, 0);
+        symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
         let bits = (entropy(counts, symbols.len()) + self.floor).round() as u32;
         bits.clamp(1, self.most_bits())
     }
@@ -118,11 +120,9 @@ fn bins((least, greatest): (f32, f32), bits: u32) -> Bins {
     Bins { least, width: (greatest - least) / f64::from(count), top: (count - 1) as u16 }
 }
 
-/// Replaces `counts` by how often each bin occurs.
-fn count(symbols: &[u16], bits: u32, counts: &mut Vec<u32>) {
-    counts.clear();
-    counts.resize(1 << bits, 0);
-    symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
+/// The numbers of the bins.
+fn alphabet(bits: u32) -> Alphabet {
+    Alphabet::new(1 << bits, false)
 }
 
 /// The entropy of a histogram of `elements` elements, in bits.
@@ -142,23 +142,6 @@ fn extremes(source: &mut Source<'_>) -> (f32, f32) {
         (least, greatest) = (least.min(low), greatest.max(high));
     });
     (least, greatest)
-}
-
-/// Appends the bins, in Huffman's code if that is shorter and asked for. Returns whether they are.
-fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut Vec<u8>) -> bool {
-    let Workspace { symbols, coder: SymbolCoder { counts, code }, .. } = workspace;
-    if huffman {
-        count(symbols, bits, counts);
-        code.fit(counts, huffman::limit(counts.len()));
-        let bytes = code.packed_bits().div_ceil(8) + code.len_bits(counts).div_ceil(8);
-        if (bytes as usize) < fixed::len(symbols.len(), bits) {
-            code.write(message);
-            code.encode(symbols, message);
-            return true;
-        }
-    }
-    Alphabet::new(1 << bits, false).put_fixed(symbols, message);
-    false
 }
 
 impl Compressor for EntropyBits {
@@ -187,8 +170,11 @@ impl Compressor for EntropyBits {
         let head = message.len();
         message.push(bits as u8);
         fields::put_f32s(&[range.0, range.1], message);
-        if write_bins(!self.packed, bits, workspace, message) {
+        let (alphabet, Workspace { symbols, coder, .. }) = (alphabet(bits), workspace);
+        if !self.packed && alphabet.put_coded(symbols, coder, message) {
             message[head] |= HUFFMAN;
+        } else {
+            alphabet.put_fixed(symbols, message);
         }
         Sent::All
     }
@@ -224,7 +210,7 @@ impl Compressor for EntropyBits {
             read_huffman(message, bits, out.len(), code, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
-            Alphabet::new(1 << bits, false).take_fixed(&mut message, out.len(), symbols)?;
+            alphabet(bits).take_fixed(&mut message, out.len(), symbols)?;
         }
         kernels::middle_add(symbols, bins((least, greatest), bits), weight, out);
         Ok(())
@@ -232,11 +218,6 @@ impl Compressor for EntropyBits {
 
     fn max_len(&self, elements: usize) -> usize {
         9 + fixed::len(elements, self.most_bits())
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of one value has five bytes, however large it is.
-        if message_len == 0 { 0 } else { u32::MAX as usize }
     }
 }
 
@@ -262,7 +243,7 @@ fn read_huffman(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     #[test]
     fn fixed_bits_worked_by_hand() {
@@ -325,23 +306,20 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let refused = |message: &[u8], len: usize| {
-            decode("entropy-bits", message, 1.0, &mut vec![0.0; len]).unwrap_err()
-        };
+        let result = |message: &[u8]| refused("entropy-bits", 1, message);
         // Four and five are nine.
         let bits = DecodeError::Corrupt("there are more bits than agreed");
-        assert_eq!(refused(&[10, 0, 0, 0, 0], 1), bits);
-        assert_eq!(refused(&[0x40, 0, 0, 0, 0], 1), bits);
-        assert_eq!(refused(&[0x20, 0, 0, 0, 0], 1), bits);
+        assert_eq!(result(&[10, 0, 0, 0, 0]), bits);
+        assert_eq!(result(&[0x40, 0, 0, 0, 0]), bits);
+        assert_eq!(result(&[0x20, 0, 0, 0, 0]), bits);
         let order = DecodeError::Corrupt("the greatest value is not above the least");
-        assert_eq!(refused(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0], 1), order);
+        assert_eq!(result(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0]), order);
         // Of two bins one has a code.
         let one = DecodeError::Corrupt("all elements of a tensor with two values are in one bin");
         let range = [1 | HUFFMAN, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
-        assert_eq!(refused(&[&range[..], &[0b0000_1111, 0b1011]].concat(), 1), one);
+        assert_eq!(result(&[&range[..], &[0b0000_1111, 0b1011]].concat()), one);
         let agreed = DecodeError::Corrupt("the number of bits is not the one agreed on");
         let message = encode("entropy-bits:bits=3", &[0.0, 1.0]);
-        let found = decode("entropy-bits:bits=4", &message, 1.0, &mut [0.0; 2]);
-        assert_eq!(found, Err(agreed));
+        assert_eq!(refused("entropy-bits:bits=4", 2, &message), agreed);
     }
 }

@@ -133,7 +133,7 @@ impl Compressor for LpcSvrg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
     use crate::{Rng, Tensor};
 
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
@@ -189,17 +189,14 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let refused = |rest: &[u8]| {
-            let message = [&ONE[..], rest].concat();
-            decode("lpc-svrg:w=3", &message, 1.0, &mut [0.0; 2]).unwrap_err()
-        };
+        let of = |message: &[u8]| refused("lpc-svrg:w=3", 2, message);
+        let refused = |rest: &[u8]| of(&[&ONE[..], rest].concat());
         assert_eq!(refused(&[]), DecodeError::Truncated);
         assert_eq!(refused(&[1, 2]), DecodeError::Trailing { extra: 1 });
         assert_eq!(refused(&[0x40]), DecodeError::Corrupt("padding bits are not zero"));
         for step in [-1.0, f32::NAN, f32::INFINITY, 1e38] {
             let message = [&f32::to_le_bytes(step)[..], &[1]].concat();
-            let result = decode("lpc-svrg:w=3", &message, 1.0, &mut [0.0; 2]);
-            assert!(matches!(result, Err(DecodeError::Corrupt(_))), "{step}");
+            assert!(matches!(of(&message), DecodeError::Corrupt(_)), "{step}");
         }
     }
 }

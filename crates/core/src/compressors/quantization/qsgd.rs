@@ -223,7 +223,7 @@ impl Compressor for Qsgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
     use crate::{Rng, Tensor};
 
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
@@ -319,18 +319,15 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let refused = |spec: &str, rest: &[u8], len: usize| {
-            let message = [&ONE[..], rest].concat();
-            decode(spec, &message, 1.0, &mut vec![0.0; len]).unwrap_err()
-        };
-        assert_eq!(refused("qsgd:s=4", &[0x28], 4), DecodeError::Truncated);
-        assert_eq!(refused("qsgd:s=4", &[0x28, 4], 2), DecodeError::Trailing { extra: 1 });
+        let result = |rest: &[u8], len| refused("qsgd:s=4", len, &[&ONE[..], rest].concat());
+        assert_eq!(result(&[0x28], 4), DecodeError::Truncated);
+        assert_eq!(result(&[0x28, 4], 2), DecodeError::Trailing { extra: 1 });
         let alphabet = DecodeError::Corrupt("a symbol is not of the alphabet");
-        assert_eq!(refused("qsgd:s=4", &[0x29], 2), alphabet);
+        assert_eq!(result(&[0x29], 2), alphabet);
         for step in [-1.0, f32::NAN, f32::INFINITY, 1e38] {
             let message = [&f32::to_le_bytes(step)[..], &[0x28]].concat();
-            let result = decode("qsgd:s=4", &message, 1.0, &mut [0.0; 2]);
-            assert!(matches!(result, Err(DecodeError::Corrupt(_))), "{step}");
+            let error = refused("qsgd:s=4", 2, &message);
+            assert!(matches!(error, DecodeError::Corrupt(_)), "{step}");
         }
     }
 }

@@ -91,7 +91,7 @@ impl Compressor for SignSgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, round_trip};
+    use crate::compressors::testing::{encode, refused, round_trip};
 
     #[test]
     fn bits_are_signs() {
@@ -126,10 +126,9 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 3];
-        let mut result = |bytes: &[u8]| decode("signsgd", bytes, 1.0, &mut out);
-        assert_eq!(result(&[]), Err(DecodeError::Truncated));
-        assert_eq!(result(&[1, 0]), Err(DecodeError::Trailing { extra: 1 }));
-        assert_eq!(result(&[8]), Err(DecodeError::Corrupt("a padding bit is set")));
+        let result = |bytes: &[u8]| refused("signsgd", 3, bytes);
+        assert_eq!(result(&[]), DecodeError::Truncated);
+        assert_eq!(result(&[1, 0]), DecodeError::Trailing { extra: 1 });
+        assert_eq!(result(&[8]), DecodeError::Corrupt("a padding bit is set"));
     }
 }

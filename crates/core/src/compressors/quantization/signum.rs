@@ -43,37 +43,31 @@ crate::parameters! {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::compressors::testing::Sender;
 
     #[test]
     fn signs_follow_the_running_mean() {
-        let spec: Spec = "signum:momentum=0.5".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[2]));
+        let mut sender = Sender::new("signum:momentum=0.5", &[2]);
         // z: 1, then 1/2·1 − 1/2·½ = ¼, then ⅛ − ½; the other element the other way round.
         for (step, g, bits) in [(0, 2.0, 0b01), (1, -0.5, 0b01), (2, -1.0, 0b10)] {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&[g, -g]), &mut message).unwrap();
-            assert_eq!(message, [bits], "step {step}");
+            assert_eq!(sender.encode(step, &[g, -g]), [bits], "step {step}");
         }
-        assert!(encoder.residual("t").is_none());
+        assert!(sender.encoder.residual("t").is_none());
     }
 
     #[test]
     fn a_mean_outlasts_its_first_gradient_until_half_of_it_has_faded() {
-        let spec: Spec = "signum".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[1]));
+        let mut sender = Sender::new("signum", &[1]);
         // z = 1 after 10, then 2·0.9ⁿ − 1 after n times −1: 0.9⁶ = 0.531 and 0.9⁷ = 0.478.
         for (step, bits) in (0..9).zip([1, 1, 1, 1, 1, 1, 1, 0, 0]) {
-            let (gradient, mut message) = ([if step == 0 { 10.0 } else { -1.0 }], Vec::new());
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            assert_eq!(message, [bits], "step {step}");
+            let gradient = [if step == 0 { 10.0 } else { -1.0 }];
+            assert_eq!(sender.encode(step, &gradient), [bits], "step {step}");
         }
     }
 
     #[test]
     fn error_feedback_is_beside_the_mean() {
-        let spec: Spec = "signum:momentum=0.5,ef=on".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[2]));
+        let mut sender = Sender::new("signum:momentum=0.5,ef=on", &[2]);
         for (step, gradient, bits, residual) in [
             // z = c = (2, −½): signs + and −.
             (0, [4.0, -1.0], 0b01, [1.0, 0.5]),
@@ -82,10 +76,8 @@ mod tests {
             // z = (0, ⅛ − 5/4), c = z + (0, −¼) = (0, −11/8); the sign of 0 is +.
             (2, [0.0, -2.5], 0b01, [-1.0, -0.375]),
         ] {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            assert_eq!(message, [bits], "step {step}");
-            assert_eq!(encoder.residual("t").unwrap(), residual, "step {step}");
+            assert_eq!(sender.encode(step, &gradient), [bits], "step {step}");
+            assert_eq!(sender.residual(), residual, "step {step}");
         }
     }
 }

@@ -205,7 +205,7 @@ impl Compressor for TernGrad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{decode, encode, refused, residual, round_trip};
     use crate::{Rng, Tensor};
 
     #[test]
@@ -301,11 +301,10 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 5];
-        let mut result = |bytes: &[u8]| decode("terngrad", bytes, 1.0, &mut out);
-        assert_eq!(result(&[0, 0, 0, 0x3f]), Err(DecodeError::Truncated));
-        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 1]), Err(DecodeError::Trailing { extra: 1 }));
-        assert!(matches!(result(&[0, 0, 0, 0x3f, 243]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), Err(DecodeError::Corrupt(_))));
+        let result = |bytes: &[u8]| refused("terngrad", 5, bytes);
+        assert_eq!(result(&[0, 0, 0, 0x3f]), DecodeError::Truncated);
+        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 1]), DecodeError::Trailing { extra: 1 });
+        assert!(matches!(result(&[0, 0, 0, 0x3f, 243]), DecodeError::Corrupt(_)));
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), DecodeError::Corrupt(_)));
     }
 }

@@ -160,23 +160,23 @@ impl<M: Memory> Compressor for Dgc<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::Floats;
+    use crate::compressors::testing::Sender;
 
-    /// Messages of one tensor at steps 0, 1, …
-    fn encoder(spec: &str, ranks: u32) -> impl FnMut(u64, &[f32]) -> (Vec<u8>, Vec<f32>) {
-        let spec: Spec = spec.parse().unwrap();
-        let mut encoder = Encoder::new(&spec, 1, 0).with_ranks(ranks);
-        move |step, gradient| {
-            let tensor = Tensor::new("t", &[gradient.len()]);
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(gradient), &mut message).unwrap();
-            (message, encoder.residual("t").unwrap().to_vec())
-        }
+    /// The messages of a tensor and the residuals after them.
+    fn encoder(
+        spec: &str,
+        elements: usize,
+        ranks: u32,
+    ) -> impl FnMut(u64, &[f32]) -> (Vec<u8>, Vec<f32>) {
+        let mut sender = Sender::new(spec, &[elements]);
+        sender.encoder = sender.encoder.with_ranks(ranks);
+        move |step, gradient| (sender.encode(step, gradient), sender.residual().to_vec())
     }
 
     #[test]
     fn momentum_goes_into_the_residual_and_is_forgotten_where_sent() {
-        let mut encode = encoder("dgc:ratio=0.25,momentum=0.5", 1);
+        let mut encode = encoder("dgc:ratio=0.25,momentum=0.5", 4, 1);
         // v = u = g; the largest is sent: a bitmap, one value, bit 1.
         let (message, residual) = encode(0, &[1.0, 4.0, 0.0, -2.0]);
         assert_eq!(message, [0, 1, 0, 0, 0x80, 0x40, 0b10]);
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn gradients_are_clipped_by_the_square_root_of_the_ranks() {
         // The norm 5 comes down to 2 / √4.
-        let mut encode = encoder("dgc:ratio=0.5,clip=2", 4);
+        let mut encode = encoder("dgc:ratio=0.5,clip=2", 2, 4);
         let (message, residual) = encode(0, &[3.0, -4.0]);
         assert_eq!(&message[2..6], (-0.8f32).to_le_bytes());
         assert!((residual[0] - 0.6).abs() < 1e-6);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_ratio_falls_from_a_quarter() {
-        let mut encode = encoder("dgc:ratio=0.01,warmup=10", 1);
+        let mut encode = encoder("dgc:ratio=0.01,warmup=10", 4000, 1);
         let gradient: Vec<f32> = (0..4000).map(|at| ((at * 37 % 4000) as f32) - 2000.0).collect();
         let mut sent = |step| -> usize {
             let before = encode(step, &gradient).1;

@@ -92,11 +92,7 @@ pub(in crate::compressors) fn encode(
     let Drawn { large, large_values, small, small_values } = drawn;
     merge(large, small, positions);
     let code = Code::shortest(large, elements);
-    positions::put_header(code, large.len(), message);
-    for values in large_values.chunks(BLOCK) {
-        fields::put_f32s(values, message);
-    }
-    code.encode(large, elements, message);
+    positions::put_with_values(code, large, large_values, elements, message);
     signs::write(&[level], elements, small, small_values, message);
 }
 
@@ -158,7 +154,7 @@ pub(in crate::compressors) fn decode_add(
         ));
     }
     let count = count as usize;
-    let values = fields::take(&mut message, 4 * count)?.as_chunks::<4>().0;
+    let values = fields::take(&mut message, 4 * count)?;
     code.take(&mut message, count, elements, large)?;
     let ([level], signs) = signs::read(message, elements, elements, small)?;
     if !small.is_empty() && level == 0.0 {
@@ -168,15 +164,13 @@ pub(in crate::compressors) fn decode_add(
         let value = f32::from_le_bytes(*bytes);
         value.is_finite() && value.abs() > level
     };
-    if !values.iter().all(is_large) {
+    if !values.as_chunks().0.iter().all(is_large) {
         return Err(DecodeError::Corrupt("a value is not above the level"));
     }
     if meet(large, small) {
         return Err(DecodeError::Corrupt("an element is sent twice"));
     }
-    for (&position, value) in large.iter().zip(values) {
-        out[position as usize] += weight * f32::from_le_bytes(*value);
-    }
+    fields::add_f32s_at(large, values, weight, out);
     signs::add(signs, [weight * level, weight * -level], small, out);
     Ok(())
 }

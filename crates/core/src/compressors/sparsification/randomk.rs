@@ -28,8 +28,8 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
-    Aggregation, BLOCK, Compressor, Context, DecodeArgs, Element, EncodeArgs, Entry, Family, Rng,
-    Sent, Source, Workspace,
+    Aggregation, Compressor, Context, DecodeArgs, Element, EncodeArgs, Entry, Family, Rng, Sent,
+    Source, Workspace,
 };
 
 /// The registry entry.
@@ -155,9 +155,7 @@ impl Compressor for RandomK {
         let Workspace { positions, values, .. } = workspace;
         let factor = self.factor(positions.len(), source.len());
         take_at(source, positions, factor, values);
-        for values in values.chunks(BLOCK) {
-            fields::put_f32s(values, message);
-        }
+        fields::put_f32s(values, message);
         Sent::Positions
     }
 
@@ -165,9 +163,7 @@ impl Compressor for RandomK {
         let DecodeArgs { message, context, weight, workspace, out } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
         self.draw(context, out.len(), workspace);
-        for (&position, value) in workspace.positions.iter().zip(message.as_chunks::<4>().0) {
-            out[position as usize] += weight * f32::from_le_bytes(*value);
-        }
+        fields::add_f32s_at(&workspace.positions, message, weight, out);
         Ok(())
     }
 

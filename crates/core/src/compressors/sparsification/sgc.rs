@@ -54,33 +54,24 @@ crate::parameters! {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::compressors::testing::Sender;
 
     #[test]
     fn sums_gather_and_what_is_sent_counts_the_past_more() {
-        let spec: Spec = "sgc:ratio=0.25,epsilon=2,alpha=0.5".parse().unwrap();
-        let tensor = Tensor::new("t", &[4]);
-        let mut encoder = Encoder::new(&spec, 1, 0);
-        let mut encode = |step, gradient: &[f32]| {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(gradient), &mut message).unwrap();
-            (message, encoder.residual("t").unwrap().to_vec())
-        };
+        let mut sender = Sender::new("sgc:ratio=0.25,epsilon=2,alpha=0.5", &[4]);
         // u = v = 2·g; 4 is sent.
-        let (message, sums) = encode(0, &[0.5, 2.0, 0.0, -1.0]);
+        let message = sender.encode(0, &[0.5, 2.0, 0.0, -1.0]);
         assert_eq!(message, [0, 1, 0, 0, 0x80, 0x40, 0b10]);
-        assert_eq!(sums, [1.0, 0.0, 0.0, -2.0]);
+        assert_eq!(sender.residual(), [1.0, 0.0, 0.0, -2.0]);
         // u = (1, 0.5, 0, −2), v = u + 0.5·(1, 0, 0, −2) = (1.5, 0.5, 0, −3); −3 is sent.
-        let (message, sums) = encode(1, &[0.0, 0.25, 0.0, 0.0]);
+        let message = sender.encode(1, &[0.0, 0.25, 0.0, 0.0]);
         assert_eq!(message, [0, 1, 0, 0, 0x40, 0xc0, 0b1000]);
-        assert_eq!(sums, [1.0, 0.5, 0.0, 0.0]);
+        assert_eq!(sender.residual(), [1.0, 0.5, 0.0, 0.0]);
     }
 
     #[test]
     fn of_equal_sums_the_older_one_is_sent() {
-        let spec: Spec = "sgc:ratio=0.5,epsilon=0.5,alpha=0.25".parse().unwrap();
-        let tensor = Tensor::new("t", &[4]);
-        let mut encoder = Encoder::new(&spec, 1, 0);
+        let mut sender = Sender::new("sgc:ratio=0.5,epsilon=0.5,alpha=0.25", &[4]);
         for (step, gradient, message, sums) in [
             // u = v = g / 2 = (4, −2, 1, ½).
             (
@@ -99,10 +90,8 @@ mod tests {
             // v = (1.25, 0, 0, 0); zeros are not sent.
             (2, [0.0; 4], &[0, 1, 0, 0, 0xa0, 0x3f, 0b0001], [0.0; 4]),
         ] {
-            let mut found = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut found).unwrap();
-            assert_eq!(found, message, "step {step}");
-            assert_eq!(encoder.residual("t").unwrap(), sums, "step {step}");
+            assert_eq!(sender.encode(step, &gradient), message, "step {step}");
+            assert_eq!(sender.residual(), sums, "step {step}");
         }
     }
 }

@@ -265,7 +265,7 @@ fn reserve(len: usize, values: &mut Vec<f32>, others: [&mut Vec<u32>; 3]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{encode, residual, round_trip};
+    use crate::compressors::testing::{encode, f32s, residual, round_trip};
 
     #[test]
     fn the_largest_are_found_with_the_first_of_equals() {
@@ -278,10 +278,6 @@ mod tests {
         assert_eq!((values, positions), (vec![-3.0, 2.0, -2.0], vec![5, 7, 8]));
         largest(&[0.0; 4], 2, &mut patterns, &mut chosen);
         assert_eq!(chosen, [0, 1]);
-    }
-
-    fn numbers(message: &[u8]) -> Vec<f32> {
-        message.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
     }
 
     // The messages below are of tensor t at step 2 with seed 1. The first draws of its shared generator, factor
@@ -300,7 +296,7 @@ mod tests {
         let spec = "sketched-sgd:rows=1,width=2,candidates=3";
         // Sums −4 + 0.25 − 8 + 1 and 0.5 − 1 + 2 + 16. All of the second column are estimated alike, and its last
         // element, though the heaviest, is none of the first three.
-        assert_eq!(numbers(&encode(spec, &gradient)), [-10.75, 17.5, 0.5, 1.0, 2.0]);
+        assert_eq!(f32s(&encode(spec, &gradient)), [-10.75, 17.5, 0.5, 1.0, 2.0]);
         let (mut decoded, mut left) = ([0.0; 8], gradient);
         (decoded[2], left[2]) = (2.0, 0.0);
         assert_eq!(round_trip(spec, &gradient), decoded);
@@ -319,8 +315,8 @@ mod tests {
         // Element 3 is estimated by 8, 7 and 5, and so is element 1, whose places are the same; 0 by −8, 7 and 5.
         // The others' medians are 5 and less, and come behind.
         let spec = "sketched-sgd:rows=3,width=2,candidates=3";
-        assert_eq!(numbers(&encode(spec, &gradient))[..6], table);
-        assert_eq!(numbers(&encode(spec, &gradient))[6..], [0.0, 0.0, 8.0]);
+        assert_eq!(f32s(&encode(spec, &gradient))[..6], table);
+        assert_eq!(f32s(&encode(spec, &gradient))[6..], [0.0, 0.0, 8.0]);
         let (mut decoded, mut left) = ([0.0; 12], gradient);
         (decoded[3], left[3]) = (8.0, 0.0);
         assert_eq!(round_trip(spec, &gradient), decoded);

@@ -16,12 +16,12 @@
 use std::ops::Bound::Included;
 
 use gradwire_bits::DecodeError;
-use gradwire_bits::kernels::{self, Side};
 
 use crate::parameters::real;
+use crate::tools::{Selection, sparsify};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::wire::positions::{self, Code};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -50,20 +50,11 @@ impl Compressor for Threshold {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
-        let Workspace { positions, values, .. } = workspace;
-        positions.clear();
-        values.clear();
-        source.take_blocks(|offset, block| {
-            kernels::compact_beyond(block, Side::Both, self.v, offset as u32, positions, values);
-        });
-        let start = message.len();
-        let code = Code::shortest(positions, elements);
-        positions::put_header(code, positions.len(), message);
-        if 4 * values.len() < 4 * elements {
-            for values in values.chunks(BLOCK) {
-                fields::put_f32s(values, message);
-            }
-            code.encode(positions, elements, message);
+        sparsify(source, Selection::Above(self.v), workspace);
+        let (Workspace { positions, values, .. }, start) = (workspace, message.len());
+        if values.len() < elements || elements == 0 {
+            let code = Code::shortest(positions, elements);
+            positions::put_with_values(code, positions, values, elements, message);
         }
         if elements > 0 && (values.len() == elements || message.len() - start > 1 + 4 * elements) {
             message.truncate(start);
@@ -76,9 +67,7 @@ impl Compressor for Threshold {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * out.len())?;
-            for (out, value) in out.iter_mut().zip(all.as_chunks::<4>().0) {
-                *out += weight * f32::from_le_bytes(*value);
-            }
+            fields::add_f32s(all, weight, &mut workspace.block, out);
             return Ok(());
         }
         let (code, count) = positions::take_header(&mut message)?;
@@ -88,9 +77,7 @@ impl Compressor for Threshold {
         let count = count as usize;
         let values = fields::take(&mut message, 4 * count)?;
         code.decode(message, count, out.len(), &mut workspace.positions)?;
-        for (&position, value) in workspace.positions.iter().zip(values.as_chunks::<4>().0) {
-            out[position as usize] += weight * f32::from_le_bytes(*value);
-        }
+        fields::add_f32s_at(&workspace.positions, values, weight, out);
         Ok(())
     }
 
@@ -102,11 +89,6 @@ impl Compressor for Threshold {
         // Before it is found too long, a sparse message takes its header and positions, too.
         let positions = Code::Bitmap.max_len(elements, elements);
         elements.saturating_mul(4).saturating_add(positions + 16)
-    }
-
-    fn max_elements(&self, _: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        MOST_ELEMENTS
     }
 }
 

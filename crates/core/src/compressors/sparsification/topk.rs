@@ -25,7 +25,7 @@ use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -95,11 +95,7 @@ impl TopK {
     fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Sent {
         let Workspace { positions, values, .. } = workspace;
         let code = self.code.unwrap_or_else(|| Code::shortest(positions, elements));
-        positions::put_header(code, positions.len(), message);
-        for values in values.chunks(BLOCK) {
-            fields::put_f32s(values, message);
-        }
-        code.encode(positions, elements, message);
+        positions::put_with_values(code, positions, values, elements, message);
         Sent::Positions
     }
 
@@ -138,9 +134,7 @@ impl Compressor for TopK {
         let count = count as usize;
         let values = fields::take(&mut message, 4 * count)?;
         code.decode(message, count, out.len(), &mut workspace.positions)?;
-        for (&position, value) in workspace.positions.iter().zip(values.as_chunks::<4>().0) {
-            out[position as usize] += weight * f32::from_le_bytes(*value);
-        }
+        fields::add_f32s_at(&workspace.positions, values, weight, out);
         Ok(())
     }
 
@@ -168,8 +162,8 @@ impl Compressor for TopK {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::BLOCK;
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
 
@@ -242,20 +236,13 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 6];
         let good = [0, 2, 0, 0, 0x40, 0xc0, 0, 0, 0, 0x40, 0b01_0010];
-        let mut refused = |at: usize, byte: u8, spec: &str| {
+        for (at, byte) in [(0, 3), (1, 3), (10, 0b11_0010), (10, 0b101_0000)] {
             let mut bad = good;
             bad[at] = byte;
-            assert!(decode(spec, &bad, 1.0, &mut out).is_err(), "byte {at} as {byte}");
-        };
-        refused(0, 3, "topk:ratio=0.3");
-        refused(1, 3, "topk:ratio=0.3");
-        refused(10, 0b11_0010, "topk:ratio=0.3");
-        refused(10, 0b101_0000, "topk:ratio=0.3");
-        refused(10, 0b01_0010, "topk:ratio=0.3,positions=rice");
-        let huge = [0, 0xff, 0xff, 0xff, 0xff, 0x0f];
-        assert!(decode("topk:ratio=0.3", &huge, 1.0, &mut out).is_err());
-        assert_eq!(out, [0.0; 6]);
+            refused("topk:ratio=0.3", 6, &bad);
+        }
+        refused("topk:ratio=0.3,positions=rice", 6, &good);
+        refused("topk:ratio=0.3", 6, &[0, 0xff, 0xff, 0xff, 0xff, 0x0f]);
     }
 }

@@ -33,7 +33,7 @@ use gradwire_bits::{DecodeError, varint};
 use crate::memories::{Memory, Squares};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::wire::positions::{self, Code};
 use crate::wire::symbols::Alphabet;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
@@ -186,11 +186,6 @@ impl Compressor for Variance {
         let positions = Code::shortest_max_len(elements, elements);
         1 + varint::len(elements as u64) + 2 + self.levels().max_len(elements) + positions
     }
-
-    fn max_elements(&self, _: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        MOST_ELEMENTS
-    }
 }
 
 /// What each symbol stands for, times the weight.
@@ -204,62 +199,49 @@ fn values(exponent: i32, weight: f32) -> [f32; LEVELS] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::decode;
-    use crate::{Encoder, Floats, Input, Spec, Tensor};
+    use crate::compressors::testing::{Sender, decode, refused};
+    use crate::{Floats, Input};
 
-    fn encoder() -> (Encoder, Tensor) {
-        let spec: Spec = "variance:alpha=2,zeta=0.5".parse().unwrap();
-        (Encoder::new(&spec, 1, 0), Tensor::new("t", &[4]))
+    fn sender() -> Sender {
+        Sender::new("variance:alpha=2,zeta=0.5", &[4])
     }
 
     /// The message of a gradient of which all is sent.
     fn all(spec: &str, gradient: &[f32]) -> Vec<u8> {
-        let tensor = Tensor::new("t", &[gradient.len()]);
-        let mut encoder = Encoder::new(&spec.parse().unwrap(), 1, 0);
-        step_with_squares(&mut encoder, &tensor, gradient, &vec![0.0; gradient.len()])
+        let mut sender = Sender::new(spec, &[gradient.len()]);
+        encode_with_squares(&mut sender, gradient, &vec![0.0; gradient.len()])
     }
 
-    fn step_with_squares(
-        encoder: &mut Encoder,
-        tensor: &Tensor,
-        gradient: &[f32],
-        squares: &[f32],
-    ) -> Vec<u8> {
+    fn encode_with_squares(sender: &mut Sender, gradient: &[f32], squares: &[f32]) -> Vec<u8> {
         let input = Input { gradient: Floats::F32(gradient), squares: Some(squares) };
         let mut message = Vec::new();
-        encoder.encode(tensor, 0, input, &mut message).unwrap();
-        message
-    }
-
-    fn step(encoder: &mut Encoder, tensor: &Tensor, gradient: &[f32]) -> Vec<u8> {
-        let mut message = Vec::new();
-        encoder.encode(tensor, 0, Floats::F32(gradient), &mut message).unwrap();
+        sender.encoder.encode(&sender.tensor, 0, input, &mut message).unwrap();
         message
     }
 
     #[test]
     fn elements_whose_parts_agree_are_sent() {
-        let (mut encoder, tensor) = encoder();
+        let mut sender = sender();
         // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
         let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
-        let message = step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
+        let message = encode_with_squares(&mut sender, &[3.0, 5.0, -1.0, 0.001], &squares);
         // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
         assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
         let mut out = [0.0; 4];
         decode("variance", &message, 1.0, &mut out).unwrap();
         assert_eq!(out, [2.0, 0.0, -1.0, 0.0]);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0, 5.0, 0.0, 0.001]);
+        assert_eq!(sender.residual(), [0.0, 5.0, 0.0, 0.001]);
     }
 
     #[test]
     fn with_a_plain_memory_nothing_is_lost() {
-        let (encoder, tensor) = encoder();
-        let mut encoder = encoder.with_plain_memory();
+        let mut sender = sender();
+        sender.encoder = sender.encoder.with_plain_memory();
         let mut seen = [0.0; 4];
         for sum in 1..=20 {
-            let message = step(&mut encoder, &tensor, &[1.9, -0.7, 3.0, 0.0]);
+            let message = sender.encode(0, &[1.9, -0.7, 3.0, 0.0]);
             decode("variance", &message, 1.0, &mut seen).unwrap();
-            let left = encoder.residual("t").unwrap();
+            let left = sender.residual();
             for (at, x) in [1.9, -0.7, 3.0, 0.0].into_iter().enumerate() {
                 assert!(
                     (seen[at] + left[at] - sum as f32 * x).abs() < 1e-4,
@@ -272,24 +254,24 @@ mod tests {
 
     #[test]
     fn what_waits_is_sent_once_it_stands_out() {
-        let (mut encoder, tensor) = encoder();
+        let mut sender = sender();
         // A single part: v = g², and r² = g² is not above 2·v.
-        let message = step(&mut encoder, &tensor, &[1.0, -1.0, 0.0, 0.0]);
+        let message = sender.encode(0, &[1.0, -1.0, 0.0, 0.0]);
         assert_eq!((message.len(), message[1]), (2, 0));
         // v = ½ + 1 and 2·v = 3; r² = 4 and 0. Exponent 1.
-        let message = step(&mut encoder, &tensor, &[1.0, 1.0, 0.0, 0.0]);
+        let message = sender.encode(0, &[1.0, 1.0, 0.0, 0.0]);
         assert_eq!(message, [0, 1, 1, 0, 0, 1]);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0; 4]);
+        assert_eq!(sender.residual(), [0.0; 4]);
     }
 
     #[test]
     fn the_small_wait_beside_the_large() {
-        let (mut encoder, tensor) = encoder();
+        let mut sender = sender();
         // 2^-7 is seven powers below 1, 2^-8 eight.
         let gradient = [1.0, 1.0 / 128.0, -1.0 / 256.0, 0.0];
-        let message = step_with_squares(&mut encoder, &tensor, &gradient, &[0.0; 4]);
+        let message = encode_with_squares(&mut sender, &gradient, &[0.0; 4]);
         assert_eq!(message, [0, 2, 0, 0, 0x70, 0b0011]);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0, 0.0, -1.0 / 256.0, 0.0]);
+        assert_eq!(sender.residual(), [0.0, 0.0, -1.0 / 256.0, 0.0]);
     }
 
     #[test]
@@ -312,24 +294,23 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 4];
-        let mut result = |bytes: &[u8]| decode("variance", bytes, 1.0, &mut out);
-        assert_eq!(result(&[0, 0, 0]), Err(DecodeError::Trailing { extra: 1 }));
-        assert!(matches!(result(&[0, 5, 0, 0, 0, 15]), Err(DecodeError::Corrupt(_))));
+        let refused = |bytes: &[u8]| refused("variance", 4, bytes);
+        assert_eq!(refused(&[0, 0, 0]), DecodeError::Trailing { extra: 1 });
+        assert!(matches!(refused(&[0, 5, 0, 0, 0, 15]), DecodeError::Corrupt(_)));
         // Exponents 128 and −150, and a half byte too many.
-        assert!(matches!(result(&[0, 1, 128, 0, 0, 1]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 1, 0x6a, 0xff, 0, 1]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 1, 0, 0, 0x10, 1]), Err(DecodeError::Corrupt(_))));
-        assert_eq!(out, [0.0; 4]);
+        assert!(matches!(refused(&[0, 1, 128, 0, 0, 1]), DecodeError::Corrupt(_)));
+        assert!(matches!(refused(&[0, 1, 0x6a, 0xff, 0, 1]), DecodeError::Corrupt(_)));
+        assert!(matches!(refused(&[0, 1, 0, 0, 0x10, 1]), DecodeError::Corrupt(_)));
     }
 
     #[test]
     fn squares_that_are_none_are_refused() {
-        let (mut encoder, tensor) = encoder();
+        let mut sender = sender();
         for squares in [&[0.0; 3][..], &[0.0, f32::NAN, 0.0, 0.0]] {
             let input = Input { gradient: Floats::F32(&[1.0; 4]), squares: Some(squares) };
             let mut message = Vec::new();
-            assert!(encoder.encode(&tensor, 0, input, &mut message).is_err());
+            let Sender { encoder, tensor } = &mut sender;
+            assert!(encoder.encode(tensor, 0, input, &mut message).is_err());
             assert!(message.is_empty() && encoder.residual("t").is_none());
         }
     }

@@ -37,13 +37,14 @@ mod buckets;
 mod keys;
 mod minmax;
 
-use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, bitmap, varint};
 
+use crate::numeric::take::clear;
 use crate::parameters::{either, whole};
+use crate::tools::{Selection, desparsify, sparsify};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::wire::positions::{self, Code};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, MinMax};
 
@@ -182,16 +183,10 @@ struct GroupBuffers {
 
 /// Takes what is not zero out of the tensor, and makes room for it in the order of groups.
 fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
-    let Workspace { positions, values, own, .. } = workspace;
+    clear(source.len(), workspace);
+    sparsify(source, Selection::Above(0.0), workspace);
+    let Workspace { positions, own, .. } = workspace;
     let GroupBuffers { keys, grouped, .. } = own.get();
-    positions.clear();
-    values.clear();
-    // So much that the kernel never grows them: it writes whole registers past the end.
-    positions.reserve(source.len() + BLOCK);
-    values.reserve(source.len() + BLOCK);
-    source.take_blocks(|offset, block| {
-        kernels::compact_beyond(block, Side::Both, 0.0, offset as u32, positions, values);
-    });
     keys.clear();
     keys.resize(positions.len(), 0);
     grouped.clear();
@@ -289,9 +284,7 @@ impl Compressor for SketchMl {
             }
         }
         fields::expect_len(message, 0)?;
-        for (&position, &value) in positions.iter().zip(&*values) {
-            out[position as usize] += value;
-        }
+        desparsify(positions, values, 1.0, out);
         Ok(())
     }
 
@@ -307,11 +300,6 @@ impl Compressor for SketchMl {
         };
         let top = (self.buckets.div_ceil(self.groups) - 1) as u8;
         (heads + self.sketch().max_len(elements, lists, top)).saturating_add(keys)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
     }
 }
 

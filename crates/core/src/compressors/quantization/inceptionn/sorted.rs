@@ -48,7 +48,7 @@ pub(super) fn encode(
     symbols.extend(wide.iter().map(|value| (value >> 8) as u16));
     bytes().put(symbols, coder, message);
     message.extend(wide.iter().map(|&value| value as u8));
-    whole.chunks(BLOCK).for_each(|whole| fields::put_f32s(whole, message));
+    fields::put_f32s(whole, message);
 }
 
 /// A tensor taken apart, by how many bytes its elements take.
