@@ -22,7 +22,6 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
-mod codecs;
 mod compressor;
 pub mod compressors;
 mod context;
@@ -43,6 +42,7 @@ mod rng;
 pub mod rounds;
 mod source;
 mod spec;
+mod specs;
 mod state;
 mod tensor;
 pub mod tools;

@@ -164,7 +164,7 @@ impl Spec {
         let same = || {
             self.entry.id == earlier.entry.id
                 && self.memory == earlier.memory
-                && kept(&*self.compressor()) == kept(&*compressor)
+                && kept(self.compressor()) == kept(compressor)
         };
         !keeps || same()
     }
@@ -197,8 +197,8 @@ impl Spec {
     }
 
     /// The compressor itself.
-    pub fn compressor(&self) -> Arc<dyn Compressor> {
-        Arc::clone(&self.compressor)
+    pub fn compressor(&self) -> &dyn Compressor {
+        &*self.compressor
     }
 
     /// The parameters that every compressor has beside its own.

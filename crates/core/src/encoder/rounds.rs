@@ -3,16 +3,17 @@
 use gradwire_bits::DecodeError;
 
 use super::kept::Arrays;
-use super::{Encoder, Entry};
-use crate::codecs::{Codec, check_length};
+use super::{Encoder, Entry, entry_of};
 use crate::rounds::{RankState, RoundContext, Rounds};
+use crate::specs::check_length;
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
 impl Encoder {
     /// Whether the tensor called `name` is encoded in [rounds](crate::Rounds) of all-reduce, by
     /// [`contribute`](Self::contribute). A method with a [memory](crate::memories) of its own in force is not.
     pub fn has_rounds(&self, name: &str) -> bool {
-        let Codec { spec, compressor } = self.codec_of(name);
+        let spec = self.spec_of(name);
+        let compressor = spec.compressor();
         let own = compressor.own_memory(spec.memory().is_some(), self.plain);
         compressor.rounds().is_some() && own.is_none()
     }
@@ -84,13 +85,12 @@ impl Encoder {
 
     /// Leaves the corrected gradient where [`rank_state`](Self::rank_state) finds it.
     fn correct(&mut self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
-        self.enter(tensor.name());
-        let Self { codecs, tensors, scratch, .. } = self;
-        let Entry { codec, kept, gradient, .. } =
-            tensors.get_mut(tensor.name()).expect("the tensor was entered");
-        let Codec { spec, compressor } = codecs.get(*codec);
+        let Self { specs, tensors, scratch, .. } = self;
+        let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
+        let spec = &specs.0[*spec];
+        let compressor = spec.compressor();
         let present = kept.present();
-        let arrays = kept.arrays_of(tensor, spec.memory(), false, &**compressor)?;
+        let arrays = kept.arrays_of(tensor, spec.memory(), false, compressor)?;
         let (weights, corrected) = arrays.feedback.unwrap_or_else(|| {
             gradient.resize(tensor.elements(), 0.0);
             // The gradient of the step before counts for nothing.
@@ -112,13 +112,12 @@ impl Encoder {
         tensor: &Tensor,
         context: &'a Context<'a>,
     ) -> Result<(&'a dyn Rounds, RankState<'a>), Error> {
-        self.enter(tensor.name());
-        let Self { codecs, tensors, workspace, .. } = self;
-        let Entry { codec, kept, gradient, .. } =
-            tensors.get_mut(tensor.name()).expect("the tensor was entered");
-        let Codec { spec, compressor } = codecs.get(*codec);
+        let Self { specs, tensors, workspace, .. } = self;
+        let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
+        let spec = &specs.0[*spec];
+        let compressor = spec.compressor();
         let Arrays { feedback, kept, .. } =
-            kept.arrays_of(tensor, spec.memory(), false, &**compressor)?;
+            kept.arrays_of(tensor, spec.memory(), false, compressor)?;
         let corrected = feedback.map(|(_, residual)| residual).unwrap_or_else(|| {
             gradient.resize(tensor.elements(), 0.0);
             gradient

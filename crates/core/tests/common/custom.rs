@@ -12,25 +12,25 @@ use gradwire::{
 /// A registered compressor with another memory.
 #[derive(Debug)]
 struct Custom {
-    inner: Arc<dyn Compressor>,
+    inner: Spec,
     memory: Arc<dyn Memory>,
 }
 
 impl Compressor for Custom {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        self.inner.encode(args)
+        self.inner.compressor().encode(args)
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        self.inner.decode_add(args)
+        self.inner.compressor().decode_add(args)
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        self.inner.max_len(elements)
+        self.inner.compressor().max_len(elements)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        self.inner.max_elements(message_len)
+        self.inner.compressor().max_elements(message_len)
     }
 
     fn memory(&self) -> Option<&dyn Memory> {
@@ -38,7 +38,7 @@ impl Compressor for Custom {
     }
 
     fn aggregation(&self) -> Aggregation<'_> {
-        self.inner.aggregation()
+        self.inner.compressor().aggregation()
     }
 }
 
@@ -193,11 +193,7 @@ const fn entry(id: &'static str, build: Build) -> Entry {
 type Build = fn(&[Value]) -> Arc<dyn Compressor>;
 
 fn fed(inner: &str, functions: impl Functions + 'static) -> Arc<dyn Compressor> {
-    Arc::new(Custom { inner: compressor(inner), memory: Arc::new(Grace(functions)) })
-}
-
-fn compressor(text: &str) -> Arc<dyn Compressor> {
-    text.parse::<Spec>().unwrap().compressor()
+    Arc::new(Custom { inner: inner.parse().unwrap(), memory: Arc::new(Grace(functions)) })
 }
 
 /// Registered compressors, and the same with the defaults of [`Functions`].
