@@ -1,5 +1,5 @@
 //! A new compressor in one file, from the building blocks of `gradwire::tools`: the largest elements,
-//! each in a few bits. It has a memory of its own: what was sent comes back as momentum.
+//! each in a few bits. It has a memory of its own: elements that were sent return as momentum.
 //!
 //! ```text
 //! cargo run --release -p gradwire --example new_compressor
@@ -42,18 +42,18 @@ gradwire::parameters! {
         one_in("one-in"): usize = whole(20, 1..=1000),
         /// levels on either side of zero
         s: u16 = whole(7, 1..=127),
-        /// weight with which what was sent comes back
+        /// weight of the elements sent, which return as momentum
         momentum: f32 = real(0.0, Included(0.0), Excluded(1.0)),
     }
 }
 
 impl FewLevels {
-    /// How many symbols the levels are.
+    /// The number of levels.
     fn alphabet(&self) -> usize {
         2 * usize::from(self.s) + 1
     }
 
-    /// How many of so many elements are sent.
+    /// How many elements of a tensor are sent.
     fn sent(&self, elements: usize) -> usize {
         elements.div_ceil(self.one_in)
     }

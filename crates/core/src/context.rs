@@ -1,8 +1,9 @@
-//! What both ends know of a message, and what an encoding says of it.
+//! What sender and receiver know about a message, and which elements it carries.
 
 use crate::Rng;
 
-/// What both ends know of a message beside its bytes.
+/// What sender and receiver both know about a message without reading it: the run's seed, the tensor, the step and the
+/// sender's rank. Encoding and decoding depend on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The run's seed.

@@ -1,4 +1,4 @@
-//! The sending end: compressors, and what is kept for each tensor, by the tensor's name.
+//! The sending end: compressors, and the state of each tensor, by the tensor's name.
 
 mod kept;
 mod rounds;
@@ -60,8 +60,8 @@ impl Encoder {
         self
     }
 
-    /// The same encoder with the plain residual in place of a memory of the compressor's own: for what is
-    /// no gradient any more, such as the changes a server sends back, where momentum has been applied already.
+    /// The same encoder with the plain residual in place of a memory of the compressor's own: for values that are not
+    /// gradients, such as the changes a server sends back, to which momentum has been applied already.
     pub fn with_plain_memory(mut self) -> Self {
         self.plain = true;
         self
@@ -85,7 +85,7 @@ impl Encoder {
         self.spec_of(name).compressor()
     }
 
-    /// Whether some tensor's compressor looks at [`Input::squares`].
+    /// Whether some tensor's compressor uses [`Input::squares`].
     pub fn keeps_squares(&self) -> bool {
         self.specs.0.iter().any(|spec| spec.compressor().keeps_squares())
     }

@@ -38,9 +38,9 @@ pub struct Entry {
     pub error_feedback: bool,
     /// Its parameters, in the order they are printed.
     pub parameters: &'static [Param],
-    /// Configurations beside the default that take other paths through the code, each as a spec string has it behind
-    /// the colon. [Laws](crate::laws), golden files and fuzzing cover them. Inputs of the fuzzer choose one by its
-    /// place, so new ones come last.
+    /// Configurations that use other code paths than the default, each as the part of a spec string after the colon.
+    /// [Laws](crate::laws), golden files and fuzzing cover them. Inputs of the fuzzer choose one by its index, so new
+    /// ones come last.
     pub examples: &'static [&'static str],
     /// The paper that defines it.
     pub reference: &'static str,

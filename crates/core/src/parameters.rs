@@ -23,9 +23,9 @@ pub struct Param {
 pub enum Kind {
     /// A real number in an interval.
     Real {
-        /// The lower end, which belongs to the interval or not.
+        /// The lower end.
         min: Bound<f64>,
-        /// The upper end, likewise.
+        /// The upper end.
         max: Bound<f64>,
         /// The value where none is given.
         default: f64,
@@ -139,11 +139,11 @@ fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, f
 }
 
 /// A type that a parameter has as the field of a compressor's struct: `f64`, `f32`, `u16`, `u32`, `u64`, `usize`,
-/// `bool`, and what is a [`Choice`].
+/// `bool`, and enums that implement [`Choice`].
 ///
 /// A `bool` is true for `on`; of two other words, for the second.
 pub trait Parameter: Sized {
-    /// What of a [`Kind`] the type can hold.
+    /// The values that the type can hold.
     const HOLDS: Holds;
 
     /// The field for a value of a kind that the type can hold, inside its range.
@@ -235,7 +235,7 @@ macro_rules! whole_parameters {
 
 whole_parameters!(u16, u32, u64, usize);
 
-/// A parameter that a field of type `T` holds. For [`parameters!`](crate::parameters!).
+/// A parameter in a field of type `T`. For [`parameters!`](crate::parameters!).
 ///
 /// # Panics
 /// If the type cannot hold it: in a constant, when the code is compiled.

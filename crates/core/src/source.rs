@@ -4,7 +4,7 @@
 //! `c` out first would cost a pass over memory, so the sum exists only a block at a time, in the
 //! first-level cache: [`Source::peek`] shows a block and discards it, [`Source::take`] writes it over
 //! the residual, where the compressor leaves what its message fails to carry. A two-pass compressor
-//! thus moves 8 + 12 bytes an element beside its message.
+//! thus moves 8 + 12 bytes an element, and its message.
 
 use gradwire_bits::kernels;
 
@@ -74,13 +74,13 @@ impl<'a> Source<'a> {
         if source.abs_max.is_finite() { Ok(source) } else { Err(source.first_non_finite()) }
     }
 
-    /// The same source with what the method keeps for the tensor beside the residual.
+    /// The same source with the numbers that the method keeps for the tensor, apart from the residual.
     pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
         Self { kept, ..self }
     }
 
-    /// The same source, of values that are no gradients ([plain memory](crate::Encoder::with_plain_memory)) or of
-    /// gradients.
+    /// The same source; `plain` says that its values are not gradients
+    /// ([plain memory](crate::Encoder::with_plain_memory)).
     pub fn with_plain_memory(self, plain: bool) -> Self {
         Self { plain, ..self }
     }
@@ -171,8 +171,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times, and what
-    /// the method keeps beside it. `spare` holds the tensor where there is no residual.
+    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times, and the numbers that
+    /// the method keeps. `spare` holds the tensor where there is no residual.
     pub fn take_all<'b>(&'b mut self, spare: &'b mut Vec<f32>) -> (&'b mut [f32], &'b mut [f32]) {
         if self.feedback.is_none() {
             spare.resize(self.len(), 0.0);

@@ -75,7 +75,7 @@ impl Spec {
     }
 
     /// An entry, in the registry or not, with some values of its parameters and the common ones, as a spec string has
-    /// them behind the colon: `ratio=0.01,ef=off`.
+    /// them after the colon: `ratio=0.01,ef=off`.
     ///
     /// # Errors
     /// If there is no such parameter, or it does not take the value.
@@ -93,7 +93,7 @@ impl Spec {
         Self::of(&sparsification::threshold::ENTRY)
     }
 
-    /// `efsignsgd`: the signs and the mean absolute value. What the result of a vote can travel by.
+    /// `efsignsgd`: the signs and the mean absolute value. It can carry the result of a vote.
     pub fn scaled_signs() -> Self {
         Self::of(&quantization::efsignsgd::ENTRY)
     }
@@ -148,14 +148,14 @@ impl Spec {
         Some(self.values[at])
     }
 
-    /// Whether an encoder may pass from `earlier` to this one: what was kept means the same to both, or nothing
-    /// was kept.
+    /// Whether an encoder may change from `earlier` to this spec: its state has the same meaning for both, or it has
+    /// none.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
         let keeps = earlier.memory.is_some()
             || compressor.memory().is_some()
             || compressor.rounds().is_some();
-        // Numbers kept are as many as parameters such as a rank say; of a large matrix they tell.
+        // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
             compressor
                 .rounds()
@@ -201,7 +201,7 @@ impl Spec {
         &*self.compressor
     }
 
-    /// The parameters that every compressor has beside its own.
+    /// The parameters that every compressor has in addition to its own.
     pub fn common_parameters() -> &'static [Param] {
         COMMON
     }
@@ -294,7 +294,7 @@ impl Given {
         let common = |at: usize| self.values[own + at];
         let on = match common(0) {
             Some(Value::Choice(word)) => word == "on",
-            // Weights for a residual ask for one.
+            // Weights for a residual switch error feedback on.
             _ => self.entry.error_feedback || common(1).is_some() || common(2).is_some(),
         };
         let weight = |at: usize| match common(at) {

@@ -41,8 +41,8 @@ impl State {
         Self::default()
     }
 
-    /// The version of the layout of names: 2, or 1 for what was read from a file in which settings belonged to an
-    /// encoder (`push/spec`, `push/rule0/spec`) and not to a tensor's name.
+    /// The version of the layout of names: 2, or 1 for a state from a file in which settings belonged to an encoder
+    /// (`push/spec`, `push/rule0/spec`) and not to a tensor's name.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -294,7 +294,7 @@ impl State {
 }
 
 const METADATA_KEY: &str = "gradwire";
-/// What the metadata begins with; the version comes behind it.
+/// The metadata begins with this, followed by the version.
 const FORMAT: &str = "state\t";
 /// The version that new states have.
 const VERSION: u32 = 2;

@@ -1,4 +1,4 @@
-//! Short ways to a message and back, for the exact tests beside the compressors.
+//! Short ways to a message and back, for the unit tests of compressors.
 
 use gradwire_bits::DecodeError;
 

@@ -5,8 +5,8 @@ use gradwire_bits::kernels::{self, Side};
 use super::selection::{Threshold, kth_largest};
 use crate::{BLOCK, Source, Workspace};
 
-/// Empties the workspace, with so much room that the kernel never grows it: it writes whole registers
-/// past the end.
+/// Empties the positions and values of the workspace, with room for `most` of them and for a block: the kernel writes
+/// whole registers past the end, and so never grows them.
 pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
     workspace.positions.clear();
     workspace.positions.reserve(most + BLOCK);

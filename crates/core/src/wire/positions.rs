@@ -147,8 +147,8 @@ fn rice_bound(count: usize, elements: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Empties a list of positions, with room for `count` and more: counts differ from step to step, and a later one that is
-/// no more than twice as large allocates nothing.
+/// Empties a list of positions, with room for twice `count`: counts differ from step to step, and a later one of up to
+/// that number allocates nothing.
 pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>) {
     positions.clear();
     if positions.capacity() < count {

@@ -10,7 +10,7 @@ use gradwire_bits::{DecodeError, fixed};
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
 
-/// Symbols that are packed at a time: a whole number of bytes, so that what is packed joins without shifting.
+/// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
 const CHUNK: usize = 1024;
 
 /// The symbols there are, and how they travel.
@@ -167,7 +167,7 @@ impl Alphabet {
         }
     }
 
-    /// Makes room for any code, so that none allocates later.
+    /// Makes room for any code, so that later messages allocate nothing.
     fn reserve(self, coder: &mut SymbolCoder) {
         coder.counts.clear();
         coder.counts.reserve(self.symbols);

@@ -1,5 +1,4 @@
-//! `adacomp`: adaptive residual gradient compression, ternary values of what is near the largest in its
-//! bin.
+//! `adacomp`: adaptive residual gradient compression, ternary values of the elements near the largest of their bin.
 //!
 //! - **Selection** (Algorithm 2): the tensor, with the residual G = m + g, is cut into bins of L_T
 //!   consecutive elements, the last of which may be shorter. An element is sent if H = m + factor·g, the
@@ -144,7 +143,7 @@ mod tests {
         let refused = |records: &[u8]| {
             refused("adacomp:fc=3,code=records", 4, &[&[0, 0, 0x80, 0x3f], records].concat())
         };
-        let order = DecodeError::Corrupt("a record is not behind the one before, or past its bin");
+        let order = DecodeError::Corrupt("the indices of a bin do not increase within it");
         assert_eq!(refused(&[1, 0b0100_0001, 0x7f]), order);
         assert_eq!(refused(&[0b0100_0011, 0x7f]), order);
         assert_eq!(refused(&[0x7f, 0b0100_0001]), order);

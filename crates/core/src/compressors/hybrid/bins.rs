@@ -1,4 +1,4 @@
-//! The selection of AdaComp and of local selection: what is largest in its bin, or near it.
+//! The compressor behind `adacomp` and `local-selection`: it sends the largest elements of each bin, or those near it.
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Near};
@@ -29,11 +29,11 @@ pub(super) struct Bins {
     pub(super) fc: usize,
     /// Whether positions are the paper's records of 8 or 16 bits.
     pub(super) records: bool,
-    /// What of a bin is sent.
+    /// Which elements of a bin are sent.
     pub(super) pick: Pick,
 }
 
-/// What of a bin is sent.
+/// Which elements of a bin are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Pick {
     /// The first of its largest elements.
@@ -43,8 +43,7 @@ pub(super) enum Pick {
 }
 
 impl Bins {
-    /// Elements of a bin of a tensor. Convolution kernels have a dimension or more beside the
-    /// features they lead from and to.
+    /// Elements of a bin of a tensor with this shape. Tensors of three or more dimensions are convolution kernels.
     fn bin(&self, shape: &[usize]) -> usize {
         if shape.len() > 2 { self.conv } else { self.fc }
     }
@@ -121,7 +120,7 @@ fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)
 #[derive(Debug, Default)]
 struct Maxima(Vec<f32>);
 
-/// Fills the workspace with what is sent, and returns the mean of the bins' maxima.
+/// Takes the elements to send into the workspace, and returns the mean of the bins' maxima.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
     let Workspace { positions, values, own, .. } = workspace;
     let Maxima(maxima) = own.get();
@@ -172,8 +171,8 @@ fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Op
     positions.truncate(kept);
 }
 
-/// A record of an element: its index in the bin, whether it is the bin's last, and its sign. A bin of
-/// which nothing is sent has one record with an index that none of its elements can have.
+/// A record of an element: its index in the bin, whether it is the bin's last, and its sign. A bin without elements to
+/// send has one record, with an index that none of its elements can have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Record {
     /// Bytes.
@@ -262,9 +261,7 @@ fn read_records_add(
                 break;
             }
             if !(least..len).contains(&index) {
-                return Err(DecodeError::Corrupt(
-                    "a record is not behind the one before, or past its bin",
-                ));
+                return Err(DecodeError::Corrupt("the indices of a bin do not increase within it"));
             }
             positions.push(start as u32 + index);
             values.push(if below { -value } else { value });

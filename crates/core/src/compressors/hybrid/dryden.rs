@@ -98,14 +98,14 @@ impl Compressor for Dryden {
     }
 }
 
-/// Takes what is beyond its side's limit out of the tensor, in order.
+/// Takes the elements beyond the limit of their side out of the tensor, in order.
 fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
     let Workspace { positions, values, .. } = workspace;
     values.clear();
     let mut found = [(0, 0.0); BLOCK];
     source.take_blocks(|offset, block| {
         let start = positions.len();
-        // So much that the kernel never grows them: it writes whole registers past the end.
+        // The kernel writes whole registers past the end; with this room it never grows the lists.
         positions.reserve(2 * BLOCK);
         values.reserve(2 * BLOCK);
         for (side, limit) in [Side::Above, Side::Below].into_iter().zip(limits) {

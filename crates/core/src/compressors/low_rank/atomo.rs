@@ -8,7 +8,7 @@
 //!   sent as σᵢ / pᵢ. `budget=l2` and `budget=max` take Σσ / ‖σ‖₂ and Σσ / max σ for s: of entries,
 //!   these are QSGD's probabilities with one level, |c| / ‖c‖₂, and TernGrad's, |c| / max |c|.
 //! - **Message** of spectral atoms: a byte 0, their number as varint, for each m × f32 (σ / p)·u and n ×
-//!   f32 v. Vectors, and what is not worth it (below), a byte 1 and all elements as f32. Entries
+//!   f32 v. Uncompressed tensors (below) have a byte 1 and all elements as f32. Entries
 //!   travel as in `adaptive`, whose probabilities with a budget of k they have. An empty tensor has an
 //!   empty message.
 //! - **Uncompressed** are tensors of one dimension, those for which the expected atoms are no shorter
@@ -17,13 +17,13 @@
 //! - **Draws**: atom i, the largest first, or element i use word i of the sender's stream for the tensor and step;
 //!   24 bits each.
 //! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
-//!   Σσ²·(1 / p − 1) in all, beside the rounding of a decomposition in f32.
-//! - **Error feedback**: off; what is not sent is made up for by what is.
+//!   Σσ²·(1 / p − 1) in all, plus the rounding of a decomposition in f32.
+//! - **Error feedback**: off; the message is unbiased.
 //! - **Cost**: the decomposition, m·n·min(m, n) many times: 20 to 40 ms for 512 × 512, so about 0.04 GB/s, and
 //!   seconds for 4096 × 4096. The method asks for it; entries go at the speed of `adaptive`, vectors at a third of
 //!   a copy's. Decoding takes 2·m·n operations an atom. Cut into slices, as for a scatter-reduce,
 //!   tensors are vectors.
-//! - **Deviation**: σ / p is multiplied into u, where the paper sends it by itself.
+//! - **Deviation**: σ / p is multiplied into u, where the paper sends it separately.
 //!
 //! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient Learning
 //! via Atomic Sparsification", NeurIPS 2018.

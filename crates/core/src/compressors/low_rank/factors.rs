@@ -45,7 +45,7 @@ impl Factors {
         fits.then_some(()).ok_or(DecodeError::Corrupt("the product of the factors overflows"))
     }
 
-    /// The largest number in a second factor beside a certain first, such that no sum overflows.
+    /// The largest absolute value in a second factor for which no sum of its products with `p` overflows.
     fn largest_second(&self, p: &[f32]) -> f32 {
         f32::MAX / 2.0 / self.rank as f32 / abs_max(p).max(1.0)
     }
@@ -70,8 +70,8 @@ impl Factors {
     }
 }
 
-/// Fills columns of which nothing is left, as all are in the beginning, with numbers in [−1, 1) that are the
-/// same on every rank: what is zero once would stay so.
+/// Fills columns of zeros, as all are at first, with draws from [−1, 1) that are the same on every rank: a column of
+/// zeros would stay zero.
 pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
     let rng = context.shared_rng(0);
     for (at, column) in columns.chunks_exact_mut(rows).enumerate() {

@@ -3,7 +3,7 @@
 //! The gradient, flat, is cut in slices of K elements. At a refresh, the first exchange and every `refresh` exchanges,
 //! slices travel as they are; of their means the K × K matrix of second moments is formed, and its leading
 //! `keep` eigenvectors become the basis B. Until the next refresh each slice x travels as Bᵀx, and the mean of
-//! coefficients gives the mean gradient's slices, B·mean(Bᵀx). Elements behind the last whole slice travel as they are.
+//! coefficients gives the mean gradient's slices, B·mean(Bᵀx). Elements after the last whole slice are sent uncompressed.
 //!
 //! - **Message**: at a refresh the tensor, then the basis, which rank 0 sends and the others leave zero; between,
 //!   `keep` coefficients a slice, coefficient by coefficient, then the rest, all `f32`. A rank on its own sends

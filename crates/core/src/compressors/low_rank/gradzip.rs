@@ -13,7 +13,7 @@
 //!   the mean left out.
 //! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that has become zero starts
 //!   again.
-//! - **Deviations**: λ is relative to the mean squared norm of the columns it stands beside, so that it means the same
+//! - **Deviations**: λ is relative to the mean squared norm of the columns of its factor, so that it means the same
 //!   whatever the scale of gradients: an absolute λ above a gradient's singular values would let both factors die out.
 //!   For the same reason `R` is scaled to norm 1 between steps: where the gradient turns faster than `R` follows, `R`
 //!   would grow and `P` shrink without bound. A rank whose product would overflow sends zeros and keeps all.

@@ -4,8 +4,8 @@
 //!
 //! - **Message**: the mean as f32, then d bits, least significant first, 1 for elements at or above
 //!   zero, the last byte padded with zeros: 1·d + 32 bits. The mean of no elements is 0.
-//! - **Error feedback**: on, which is what the method adds to the sign: with it the loss of
-//!   magnitudes is made good later, without it the method need not converge.
+//! - **Error feedback**: on; it is part of the method. It sends the lost magnitudes in later steps; without it
+//!   the method need not converge.
 //! - **Deviations**: one mean for each tensor, as in the paper's experiments, where its Algorithm 1
 //!   has one for the model. The paper multiplies gradients by the learning rate before they enter
 //!   the memory: that is `gamma`.
@@ -47,7 +47,7 @@ fn mean(source: &mut Source<'_>) -> f32 {
         let sums = kernels::sums_by_sign(block);
         sum += sums.positive_sum - sums.negative_sum;
     });
-    // The rounding of a sum of many must not lift the mean over the largest there is.
+    // Rounding must not lift the mean above the largest absolute value.
     ((sum / source.len().max(1) as f64) as f32).min(source.abs_max())
 }
 

@@ -1,4 +1,4 @@
-//! `entropy-bits`: as many bits as the entropy asks for, and Huffman's code behind them.
+//! `entropy-bits`: uniform bins whose number follows from the entropy, then Huffman's code.
 //!
 //! - **Bits** (section 3.4): of a random sample of a fraction F of the elements, 4096 at least, in runs of 16
 //!   neighbours, in 2^M bins between the tensor's least and greatest value, the entropy H is computed; N = H + c bits,

@@ -9,8 +9,8 @@
 //!
 //! The bits behind the point are those of the significand 1.m shifted right by 127 − e.
 //!
-//! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with zeros; then what is
-//!   left of each element, in order, in 4, 2, 1 or no bytes, the sign highest: 2·d bits and up. `code=huffman` sorts by
+//! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with zeros; then the
+//!   truncated value of each element, in order, in 4, 2, 1 or no bytes, the sign highest: 2·d bits and up. `code=huffman` sorts by
 //!   size: the bytes of tags, the values of one byte, the upper bytes of values of two, each of these three in
 //!   [Huffman's code](gradwire_bits::huffman) where that is shorter; then the lower bytes, and values of four. Values
 //!   of a byte of which the sign alone is left have tag 0 there. Tags of four elements share a code word, so that many
@@ -95,7 +95,7 @@ fn four(byte: u8) -> [u8; TAGS] {
     std::array::from_fn(|at| byte >> (2 * at) & 3)
 }
 
-/// Checks that a last byte of tags has no more than the elements ask for.
+/// Checks that the bits of the last byte of tags that belong to no element are zero.
 fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
     let used = elements % TAGS;
     if used != 0 && packed.last().is_some_and(|last| last >> (2 * used) != 0) {
@@ -104,12 +104,12 @@ fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Appends what is left of values, by their tags.
+/// Appends the truncated values, each in the bytes of its tag.
 fn pack(tags: &[u8], words: &[u32], message: &mut Vec<u8>) {
     let mut at = message.len();
     message.resize(at + 4 * words.len(), 0);
     for (&tag, word) in tags.iter().zip(words) {
-        // The next value overwrites what is not this one's.
+        // The next value overwrites the bytes that do not belong to this one.
         message[at..at + 4].copy_from_slice(&word.to_le_bytes());
         at += SIZES[usize::from(tag & 3)];
     }
@@ -142,8 +142,7 @@ const fn groups() -> [Group; 256] {
     groups
 }
 
-/// Splits what is left of values off the front, by tags four to a byte. There is as much as they ask
-/// for.
+/// Splits the truncated values off the front, by tags four to a byte. There are as many bytes as the tags say.
 fn unpack(values: &mut &[u8], packed: &[u8], tags: &mut [u8], words: &mut [u32]) {
     const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
     let mut end = [0; 4 * TAGS];

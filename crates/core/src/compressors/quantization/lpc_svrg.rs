@@ -1,4 +1,4 @@
-//! `lpc-svrg`: so many bits an element, clipped to a part of the range and drawn at random.
+//! `lpc-svrg`: stochastic rounding to a fixed number of bits, with clipping to a part of the range.
 //!
 //! With w bits and δ = λ·max|c| / (2^(w−1) − 1) the code-words are −2^(w−1)·δ … (2^(w−1) − 1)·δ. An
 //! element beyond them becomes the nearest of them; any other lies between two, ε and ε + δ, and

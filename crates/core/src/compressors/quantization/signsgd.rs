@@ -3,8 +3,8 @@
 //! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the mean of the ranks'
 //! messages: +1 or −1 as most ranks say, weighed by their shares, and 0 on a tie. The learning rate is then
 //! the length of every step, as in methods of the kind of Adam. A sum of n shares of 1/n comes out within
-//! n·2⁻²⁵ of the true one, and the narrowest majority is 1/n ahead: what is nearer to 0 than 2⁻¹³ is a tie,
-//! which tells the two apart up to 4095 ranks.
+//! n·2⁻²⁵ of the true one, and the narrowest majority is 1/n ahead. Means nearer to 0 than 2⁻¹³ count as ties, so ties and
+//! majorities are told apart for up to 4095 ranks.
 //!
 //! - **Message**: d bits, least significant first, the last byte padded with zeros.
 //! - **Aggregation**: majority vote. Under scatter-reduce owners send the outcome as signs, where a tie counts

@@ -5,7 +5,7 @@
 //!
 //! - **Message**: d bits, as `signsgd`.
 //! - **Range**: momentum δ in \[0, 1); 0 is `signsgd`.
-//! - **Error feedback**: off; with it, what signs leave out of z + residual is kept beside z.
+//! - **Error feedback**: off; with it, the signs of z + residual are sent, and the difference becomes the residual.
 //! - **Cost**: 4 bytes an element for a check, 12 for the running mean, 4 for its check, 4 for the signs.
 //!
 //! Reference: Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with Majority Vote is Communication Efficient

@@ -11,9 +11,9 @@ use gradwire_bits::{DecodeError, kernels, zero_run};
 use crate::wire::fields;
 use crate::{BLOCK, Source};
 
-/// Five times trit 0: the byte of five zeros.
+/// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
-/// Five times trit +1. What lies above stands for runs, or for nothing.
+/// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are coded.
 const LARGEST_DIGIT: u8 = 242;
 
 /// The cut of a tensor into five parts of equal length, the last ones short.
@@ -98,9 +98,7 @@ impl Fifths {
     pub(super) fn check_plain(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         fields::expect_len(bytes, self.len)?;
         if kernels::max_byte(bytes) > LARGEST_DIGIT {
-            return Err(DecodeError::Corrupt(
-                "a byte is above 242, the largest code of five trits",
-            ));
+            return Err(DecodeError::Corrupt("a quartic byte is above 242"));
         }
         self.check_padding(bytes)
     }

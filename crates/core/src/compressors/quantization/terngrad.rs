@@ -57,7 +57,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 const HEADER: usize = 4;
-/// Bytes there are where runs of zeros are coded.
+/// The number of byte values where runs of zeros are coded.
 const BYTES: usize = 256;
 /// The part of a quartic byte that was appended last.
 const LAST_PART: usize = 4;
@@ -90,8 +90,8 @@ impl TernGrad {
     }
 }
 
-/// Puts the bytes with coded runs that end a message, from `start` on, in a code of their own, behind their number.
-/// There may be `most`, for which room is made.
+/// Replaces the bytes with coded runs that end a message, from `start` on, by their number and their code in this
+/// alphabet. Makes room for `most` bytes.
 fn put_coded(
     alphabet: Alphabet,
     start: usize,

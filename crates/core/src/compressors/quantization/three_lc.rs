@@ -14,7 +14,7 @@
 //!   digit 0, which stands for −1 and would spoil the last run of zeros; runs longer than 14 bytes,
 //!   which the paper leaves open, are cut from the left into runs of 14; M saturates at the largest
 //!   finite number.
-//! - **Cost**: 8 bytes an element for the maximum, 12 for the rest, beside the message.
+//! - **Cost**: 8 bytes an element for the maximum, 12 for the rest, and the message.
 //!
 //! Reference: Lim, Andersen, Kaminsky: "3LC: Lightweight and Effective Traffic Compression for
 //! Distributed Machine Learning", MLSys 2019, §3.
@@ -176,10 +176,7 @@ mod tests {
         assert_eq!(result(&[121, 122]), Err(DecodeError::Corrupt("padding is not zero")));
         assert_eq!(result(&[243]), Ok(()));
         let long = decode("3lc:zre=off", &message(ONE, &[121, 243]), 1.0, &mut out);
-        assert_eq!(
-            long,
-            Err(DecodeError::Corrupt("a byte is above 242, the largest code of five trits"))
-        );
+        assert_eq!(long, Err(DecodeError::Corrupt("a quartic byte is above 242")));
         let negative = decode("3lc", &message([0, 0, 0x80, 0xbf], &[243]), 1.0, &mut out);
         assert_eq!(negative, Err(DecodeError::Corrupt("the scale is negative")));
         assert_eq!(out, [7.0; 6]);

@@ -6,17 +6,17 @@
 //!   number of elements above M (Algorithm 3, with 1 / M for its λ), until n stays or 8 times. Each
 //!   round lowers M towards its goal, so that ending early, or rounding M up to an f32, sends fewer,
 //!   and takes nothing from the expectation. Where M would be above the largest f32, it is that.
-//! - **Values**: what is sent stands for c / p: an element up to M for ±M, one above for itself. The
+//! - **Values**: an element that is sent decodes to c / p: ±M for elements up to M, c itself for larger ones. The
 //!   message is unbiased, with variance |c|·(M − |c|) below M and 0 above.
 //! - **Message**: the elements above M as in `topk`: a byte that names the code of their positions (0
-//!   bitmap, 1 Rice, 2 raw), their number as varint, their values as f32, the positions. Then those drawn:
-//!   code and number likewise, and unless that is 0 M as f32, a bit a sign, the positions. An empty tensor has an
+//!   bitmap, 1 Rice, 2 raw), their number as varint, their values as f32, the positions. Then the
+//!   drawn elements: the same code byte and number, and unless the number is 0 M as f32, a bit a sign, the positions. An empty tensor has an
 //!   empty message.
 //! - **Draws**: element i uses word i of the sender's stream for the tensor and step; 24 bits each, so that
 //!   probabilities are multiples of 2⁻²⁴, rounded up.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
 //!   drawn is random.
-//! - **Error feedback**: off; what is not sent is made up for by what is.
+//! - **Error feedback**: off; the message is unbiased.
 //! - **Cost**: 4 bytes an element for the maximum, 4 for the sum, 4 for each further round where
 //!   elements are above M, 4 for the draws.
 //!

@@ -2,8 +2,8 @@
 //!
 //! - **Memory**: momentum correction (section 3.1): the gradient, clipped, goes into a velocity
 //!   `u ← m·u + g`, and that into the residual, `v ← v + u`. What is compressed is v. Momentum factor
-//!   masking (3.2): both are 0 afterwards where elements were sent. So the momentum is here, and the
-//!   optimizer behind it has none.
+//!   masking (3.2): both are 0 afterwards where elements were sent. The optimizer that
+//!   follows must not have momentum of its own.
 //! - **Local clipping** (3.1): each of N ranks brings its gradient's ℓ2 norm down to clip·N^(−1/2), tensor
 //!   by tensor; 0 leaves it alone. Warm-up of the ratio (3.3): over the first `warmup` steps it falls
 //!   exponentially from a quarter to `ratio`.

@@ -2,9 +2,9 @@
 //!
 //! - **Memory**: gradients add up in `u_k = u_{k−1} + ε·g_k`; what is compressed is
 //!   `v_k = α·u_{k−1} + u_k`, in which older gradients weigh more than the latest. Where elements were
-//!   sent, u is 0 afterwards. The sums are never diminished otherwise, so nothing is lost; but v counts
-//!   what was there before the latest gradient 1 + α times, so that what is sent is more than what
-//!   came in. The residual is u: of an element that was not sent, the plain sum of its gradients.
+//!   sent, u is 0 afterwards. The sums never shrink otherwise, so nothing is lost; but v counts
+//!   the sum before the latest gradient 1 + α times, so that messages carry more than the sum of the
+//!   gradients. The residual is u: of an element that was not sent, the plain sum of its gradients.
 //! - **Selection, message, range, warm-up**: as [`dgc`](super::dgc).
 //! - **Error feedback**: on, as above; off, it is `topk` with a sampled threshold.
 //! - **Cost**: as `dgc`, with 20 bytes an element for the memory.

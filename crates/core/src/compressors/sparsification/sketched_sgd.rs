@@ -13,9 +13,9 @@
 //! - **Range**: ratio in (0, 1]; rows 1 to 15, of an even number the two middle estimates are averaged; width 1 to
 //!   1000 columns for each element kept; candidates 1 to 1000.
 //! - **Error feedback**: on, in dense space: the gradient at the k elements is sent, all else kept. Momentum is the
-//!   optimizer's, behind the exchange.
+//!   optimizer's, after the exchange.
 //! - **Draws**: two keys a row, new at every step and the same on every rank.
-//! - **Deviations**: the paper keeps momentum and error within the sketch or beside it; see above. A table that
+//! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; see above. A table that
 //!   would overflow is sent as zeros.
 //! - **Cost**: for every element `rows` additions at random places, and as many look-ups and a median, twice over
 //!   under all-reduce. Places, not bytes, are the bound, and keep the method below 1 GB/s.
@@ -89,8 +89,8 @@ impl SketchedSgd {
 
     /// Leaves the candidates, increasing, in the workspace's positions.
     ///
-    /// Estimates are looked at block by block and never stored: an element that no more than equals the least of
-    /// as many before it is none of the largest.
+    /// Estimates are computed block by block and never stored: an element is dropped if the wanted number of earlier
+    /// elements have estimates at least as large.
     fn find(
         &self,
         table: &[f32],
@@ -234,8 +234,8 @@ fn largest(values: &[f32], k: usize, patterns: &mut Vec<u32>, chosen: &mut Vec<u
     f32::from_bits(threshold)
 }
 
-/// Forgets all but the `k` largest absolute values and their positions, and returns the least of them. The other
-/// two are working memory.
+/// Keeps the `k` largest absolute values and their positions only, and returns the least of them. `patterns` and
+/// `chosen` are working memory.
 fn keep_largest(
     k: usize,
     values: &mut Vec<f32>,

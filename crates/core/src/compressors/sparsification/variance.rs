@@ -1,4 +1,4 @@
-//! `variance`: the elements that are large beside their variance over micro-batches.
+//! `variance`: the elements that are large compared with their variance over micro-batches.
 //!
 //! A worker's gradient is the sum of parts, those of its micro-batches. Elementwise, r adds up gradients that have
 //! not been sent, and v the squares of their parts. An element whose parts mostly agree has r² well above v; one
@@ -14,9 +14,9 @@
 //!   the shortest code. `code=huffman` puts the half bytes in [Huffman's code](gradwire_bits::huffman) where that is
 //!   shorter.
 //! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
-//! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance
-//!   would be sent at once. Where a server sends changes of a model, or the owner of a slice what all ranks sent, it
-//!   is kept, so that nothing is lost on the way. v is kept beside r. Without error feedback r is the latest gradient.
+//! - **Memory**: r is the residual, and v is a second array. As in the paper, r does not keep rounding errors: a
+//!   remainder without a variance would be sent at once. A server that sends changes of a model, and the owner of a
+//!   slice that sends a mean, do keep them, so that nothing is lost. Without error feedback r is the latest gradient.
 //! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient that comes without them counts as one part. The
 //!   trainer divides a batch of images in four.
 //! - **Deviations**: positions are entropy-coded, where the paper has 28 bits each. An element whose square is
@@ -114,10 +114,10 @@ impl Compressor for Variance {
         let Workspace { positions, symbols, .. } = &mut *workspace;
         positions.clear();
         symbols.clear();
-        // All may be sent; so that none allocates later.
+        // Room for all elements, so that later messages allocate nothing.
         symbols.reserve(elements);
         let top = largest.unwrap_or(i32::MAX);
-        // The nearest power of two of less is out of reach.
+        // Smaller elements round to a power of two that 3 bits cannot say.
         let least = 1.5 * f64::exp2(f64::from(top) - f64::from(POWERS));
         let levels = source.has_plain_memory().then(|| values(top, 1.0));
         source.take_blocks_with_kept(|offset, block, squares| {

@@ -1,4 +1,4 @@
-//! `sketchml`: quantile buckets of what is not zero, whose numbers share hashed bins.
+//! `sketchml`: quantile buckets of the non-zero elements, whose bucket numbers share hashed bins.
 //!
 //! - **Buckets**: the non-zero elements above zero and those below, each for themselves, are divided by
 //!   absolute value into up to `buckets` parts of about equal number, one for eight elements at most. An
@@ -114,7 +114,7 @@ impl SketchMl {
         MinMax { rows: self.rows, load: self.load, huffman: self.huffman }
     }
 
-    /// Makes room for a group of all elements, so that none allocates later.
+    /// Makes room for a group of all elements, so that later groups allocate nothing.
     fn reserve(&self, elements: usize, places: &mut Vec<u8>, bins: &mut Vec<u16>) {
         places.clear();
         places.reserve(elements);
@@ -166,7 +166,7 @@ impl SketchMl {
     }
 }
 
-/// What encoding and decoding work with, beside positions and values in the order of the tensor.
+/// Buffers for elements in the order of their groups; the workspace has them in the order of the tensor.
 #[derive(Debug, Default)]
 struct GroupBuffers {
     /// Positions in the order of their groups.
@@ -181,7 +181,7 @@ struct GroupBuffers {
     seen: Vec<u32>,
 }
 
-/// Takes what is not zero out of the tensor, and makes room for it in the order of groups.
+/// Takes the non-zero elements out of the tensor, and makes room for them in the order of groups.
 fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
     clear(source.len(), workspace);
     sparsify(source, Selection::Above(0.0), workspace);

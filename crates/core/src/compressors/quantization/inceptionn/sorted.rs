@@ -91,7 +91,7 @@ fn drop_signs(tags: &mut [u8], words: &[u32]) {
     }
 }
 
-/// Empties a list, and makes room for all elements, so that none allocates later.
+/// Empties a list, and makes room for all elements, so that later messages allocate nothing.
 fn start<T>(list: &mut Vec<T>, elements: usize) {
     list.clear();
     list.reserve(elements);
@@ -108,7 +108,7 @@ fn select<T: Copy + Default>(
     let mut at = out.len();
     out.resize(at + tags.len(), T::default());
     for (&found, &word) in tags.iter().zip(words) {
-        // The next value overwrites what is of another tag, because a branch on tags would be a guess.
+        // The next value overwrites one of another tag: a branch on the tag would be mispredicted.
         out[at] = value(word);
         at += usize::from(found == tag);
     }
@@ -198,8 +198,7 @@ fn valid<T: Copy>(tag: u8, values: &[T], word: impl Fn(T) -> u32, cuts: Cuts) ->
     })
 }
 
-/// Splits values with this tag off the front, and puts them where they belong. There are as many as
-/// tags ask for.
+/// Splits values with this tag off the front, and puts them at their elements. There are as many values as tags.
 fn spread<T: Copy>(
     tag: u8,
     values: &mut &[T],
