@@ -87,7 +87,7 @@ impl<'a> Frame<'a> {
     pub fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[VERSION, dtype_tag(self.dtype), 0, 0]);
+        out.extend_from_slice(&[VERSION, self.dtype as u8, 0, 0]);
         varint::write(self.tensor.shape().len() as u64, out);
         for &dimension in self.tensor.shape() {
             varint::write(dimension as u64, out);
@@ -232,21 +232,11 @@ impl<'a> Header<'a> {
     }
 }
 
-fn dtype_tag(dtype: Dtype) -> u8 {
-    match dtype {
-        Dtype::F32 => 0,
-        Dtype::F16 => 1,
-        Dtype::Bf16 => 2,
-    }
-}
-
 fn dtype(tag: u8) -> Result<Dtype, FrameError> {
-    match tag {
-        0 => Ok(Dtype::F32),
-        1 => Ok(Dtype::F16),
-        2 => Ok(Dtype::Bf16),
-        _ => Err(FrameError::Malformed("the element type is none of f32, f16 and bf16")),
-    }
+    [Dtype::F32, Dtype::F16, Dtype::Bf16]
+        .into_iter()
+        .find(|&dtype| dtype as u8 == tag)
+        .ok_or(FrameError::Malformed("the element type is none of f32, f16 and bf16"))
 }
 
 fn too_large(tensor: &str, shape: &[usize], limit: usize) -> FrameError {

@@ -165,22 +165,19 @@ pub enum Holds {
 }
 
 /// An enum whose values have names in spec strings.
-pub trait Choice: Sized {
+pub trait Choice: Copy + 'static {
     /// The names; the first is the default.
     const WORDS: &'static [&'static str];
-
-    /// The value that one of [`WORDS`](Self::WORDS) names.
-    fn of(word: &str) -> Self;
+    /// The values, in the order of their names.
+    const VALUES: &'static [Self];
 }
 
 impl<T: Choice> Parameter for T {
     const HOLDS: Holds = Holds::Choice;
 
     fn of(value: Value, _: &Kind) -> Self {
-        match value {
-            Value::Choice(word) => Choice::of(word),
-            other => panic!("{other} is not a word"),
-        }
+        let at = T::WORDS.iter().position(|word| value == Value::Choice(word));
+        T::VALUES[at.unwrap_or_else(|| panic!("{value} names no value"))]
     }
 }
 

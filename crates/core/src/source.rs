@@ -272,49 +272,50 @@ mod tests {
 
     const WEIGHTED: Residual = Residual { beta: 0.5, gamma: 2.0 };
 
+    const GRADIENT: [f32; 3] = [1.0, -2.0, 3.0];
+
+    /// The residual after a use of a source whose elements β·m + γ·g are 2 + 2, 4 - 4 and -6 + 6.
+    fn residual_after(using: impl FnOnce(&mut Source<'_>)) -> [f32; 3] {
+        let (mut residual, mut scratch) = ([4.0, 8.0, -12.0], [0.0; SCRATCH]);
+        let feedback = Some((WEIGHTED, &mut residual[..]));
+        using(&mut Source::new(Floats::F32(&GRADIENT), feedback, &mut scratch).unwrap());
+        residual
+    }
+
     #[test]
     fn peeking_shows_the_sum_and_changes_nothing() {
-        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
-        let mut scratch = [0.0; SCRATCH];
-        let floats = Floats::F32(&gradient);
-        let mut source =
-            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
-        // β·m + γ·g: 2 + 2, 4 - 4, -6 + 6.
-        source.peek(0, 3, |sum| assert_eq!(sum, [4.0, 0.0, 0.0]));
-        source.peek(1, 1, |sum| assert_eq!(sum, [0.0]));
-        assert_eq!(source.abs_max(), 4.0);
+        let residual = residual_after(|source| {
+            source.peek(0, 3, |sum| assert_eq!(sum, [4.0, 0.0, 0.0]));
+            source.peek(1, 1, |sum| assert_eq!(sum, [0.0]));
+            assert_eq!(source.abs_max(), 4.0);
+        });
         assert_eq!(residual, [4.0, 8.0, -12.0]);
     }
 
     #[test]
     fn what_taking_leaves_is_the_residual() {
-        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
-        let mut scratch = [0.0; SCRATCH];
-        let floats = Floats::F32(&gradient);
-        let mut source =
-            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
-        source.take(0, 2, |sum| {
-            assert_eq!(sum, [4.0, 0.0]);
-            sum[0] -= 3.0;
+        let residual = residual_after(|source| {
+            source.take(0, 2, |sum| {
+                assert_eq!(sum, [4.0, 0.0]);
+                sum[0] -= 3.0;
+            });
+            source.take(2, 1, |_| {});
         });
-        source.take(2, 1, |_| {});
         assert_eq!(residual, [1.0, 0.0, 0.0]);
     }
 
     #[test]
     fn sum_and_gradient_come_together() {
-        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
-        let mut scratch = [0.0; SCRATCH];
-        let floats = Floats::F32(&gradient);
-        let mut source =
-            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
-        assert_eq!(source.gradient_weight(), 2.0);
-        source.take_with_gradient(0, 3, |sum, latest| {
-            assert_eq!((&*sum, latest), (&[4.0, 0.0, 0.0][..], &gradient[..]));
-            sum[1] = 7.0;
+        let residual = residual_after(|source| {
+            assert_eq!(source.gradient_weight(), 2.0);
+            source.take_with_gradient(0, 3, |sum, latest| {
+                assert_eq!((&*sum, latest), (&[4.0, 0.0, 0.0][..], &GRADIENT[..]));
+                sum[1] = 7.0;
+            });
         });
         assert_eq!(residual, [4.0, 7.0, 0.0]);
-        let mut source = Source::new(floats, None, &mut scratch).unwrap();
+        let mut scratch = [0.0; SCRATCH];
+        let mut source = Source::new(Floats::F32(&GRADIENT), None, &mut scratch).unwrap();
         source.take_with_gradient(1, 2, |sum, latest| assert_eq!(&*sum, latest));
     }
 

@@ -176,22 +176,14 @@ impl Spec {
     pub fn with_number(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
         let id = self.entry.id;
         let parameters = self.entry.parameters;
-        let at = parameters.iter().position(|parameter| parameter.key == key).ok_or_else(|| {
-            let known = join(parameters.iter().map(|parameter| parameter.key));
-            SpecError::UnknownKey { id, key: key.to_owned(), known }
-        })?;
+        let at = place_of(key, id, parameters.iter())?;
         let kind = parameters[at].kind;
         let allowed = match kind {
             Kind::Real { .. } => kind.parse(&value.to_string()),
             Kind::Whole { .. } => kind.parse(&value.round().to_string()),
             Kind::Choice { .. } => None,
         };
-        self.values[at] = allowed.ok_or_else(|| SpecError::BadValue {
-            id,
-            key: key.to_owned(),
-            value: value.to_string(),
-            expected: kind.expected(),
-        })?;
+        self.values[at] = allowed.ok_or_else(|| bad_value(id, key, &value.to_string(), kind))?;
         self.compressor = (self.entry.build)(&self.values);
         Ok(self)
     }
@@ -244,7 +236,7 @@ impl Given {
         Ok(given)
     }
 
-    fn parameters(&self) -> impl Iterator<Item = &'static Param> + use<> {
+    fn parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
         self.entry.parameters.iter().chain(COMMON)
     }
 
@@ -254,23 +246,12 @@ impl Given {
             .split_once('=')
             .map(|(key, value)| (key.trim(), value.trim()))
             .ok_or_else(|| SpecError::NotAPair { id, item: item.to_owned() })?;
-        let (at, parameter) =
-            self.parameters().enumerate().find(|(_, parameter)| parameter.key == key).ok_or_else(
-                || SpecError::UnknownKey {
-                    id,
-                    key: key.to_owned(),
-                    known: join(self.parameters().map(|parameter| parameter.key)),
-                },
-            )?;
+        let at = place_of(key, id, self.parameters())?;
         if self.values[at].is_some() {
             return Err(SpecError::DuplicateKey { id, key: key.to_owned() });
         }
-        let parsed = parameter.kind.parse(value).ok_or_else(|| SpecError::BadValue {
-            id,
-            key: key.to_owned(),
-            value: value.to_owned(),
-            expected: parameter.kind.expected(),
-        })?;
+        let kind = self.parameters().nth(at).expect("the place was found").kind;
+        let parsed = kind.parse(value).ok_or_else(|| bad_value(id, key, value, kind))?;
         self.values[at] = Some(parsed);
         Ok(())
     }
@@ -350,6 +331,24 @@ impl fmt::Display for Spec {
         }
         Ok(())
     }
+}
+
+/// The place of the parameter called `key`.
+fn place_of(
+    key: &str,
+    id: &'static str,
+    mut parameters: impl Iterator<Item = &'static Param> + Clone,
+) -> Result<usize, SpecError> {
+    let known = parameters.clone();
+    parameters.position(|parameter| parameter.key == key).ok_or_else(|| {
+        let known = join(known.map(|parameter| parameter.key));
+        SpecError::UnknownKey { id, key: key.to_owned(), known }
+    })
+}
+
+fn bad_value(id: &'static str, key: &str, value: &str, kind: Kind) -> SpecError {
+    let (key, value) = (key.to_owned(), value.to_owned());
+    SpecError::BadValue { id, key, value, expected: kind.expected() }
 }
 
 fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {

@@ -73,11 +73,6 @@ impl State {
         under(&self.floats, prefix).map(|(rest, values)| (rest, values.as_slice()))
     }
 
-    /// Keeps only the arrays for whose names `wanted` is true.
-    pub fn retain_floats(&mut self, mut wanted: impl FnMut(&str) -> bool) {
-        self.floats.retain(|name, _| wanted(name));
-    }
-
     /// Keeps only the entries for whose names `wanted` is true.
     pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) {
         self.floats.retain(|name, _| wanted(name));

@@ -1,5 +1,6 @@
 //! The fields that messages are made of: little-endian numbers, and their bounds.
 
+pub(crate) use gradwire_bits::expect_len;
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::BLOCK;
@@ -80,13 +81,4 @@ pub(crate) fn take_finite(message: &mut &[u8]) -> Result<f32, DecodeError> {
 pub(crate) fn take_scale(message: &mut &[u8]) -> Result<f32, DecodeError> {
     let scale = take_finite(message)?;
     scale.is_sign_positive().then_some(scale).ok_or(DecodeError::Corrupt("the scale is negative"))
-}
-
-/// Checks that exactly `len` bytes are left.
-pub(crate) fn expect_len(message: &[u8], len: usize) -> Result<(), DecodeError> {
-    match message.len().checked_sub(len) {
-        None => Err(DecodeError::Truncated),
-        Some(0) => Ok(()),
-        Some(extra) => Err(DecodeError::Trailing { extra }),
-    }
 }

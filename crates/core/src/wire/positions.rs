@@ -162,12 +162,18 @@ pub(crate) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
     varint::write(count as u64, message);
 }
 
-/// Splits the header off the front. The count is not checked against anything.
-pub(crate) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
-    let (&tag, rest) = message.split_first().ok_or(DecodeError::Truncated)?;
-    let code = Code::from_tag(tag)?;
-    *message = rest;
-    Ok((code, varint::read(message)?))
+/// Splits the header of at most `most` positions off the front.
+pub(crate) fn take_header(message: &mut &[u8], most: usize) -> Result<(Code, usize), DecodeError> {
+    let code = Code::from_tag(fields::take(message, 1)?[0])?;
+    Ok((code, take_count(message, most)?))
+}
+
+/// Splits a number of at most `most` positions off the front.
+pub(crate) fn take_count(message: &mut &[u8], most: usize) -> Result<usize, DecodeError> {
+    match varint::read(message)? {
+        count if count <= most as u64 => Ok(count as usize),
+        _ => Err(DecodeError::Corrupt("there are more positions than the configuration allows")),
+    }
 }
 
 /// Appends the header, values as f32 and their positions.

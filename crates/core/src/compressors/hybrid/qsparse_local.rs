@@ -168,18 +168,13 @@ impl Quantizer {
             return Ok(());
         };
         let s = f32::from(s);
-        let steps = fields::take(message, 4 * count.div_ceil(bucket))?;
-        for mut step in steps.chunks(4) {
-            if !(s * fields::take_scale(&mut step)?).is_finite() {
-                return Err(DecodeError::Corrupt("the step makes infinite elements"));
-            }
-        }
+        let steps = levels::take_steps(message, count.div_ceil(bucket), s)?;
         alphabet.read(message, count, workspace)?;
         let Workspace { values, symbols, .. } = workspace;
         values.clear();
         values.resize(count, 0.0);
         let buckets = values.chunks_mut(bucket).zip(symbols.chunks_mut(bucket));
-        for ((values, symbols), step) in buckets.zip(steps.as_chunks::<4>().0) {
+        for ((values, symbols), step) in buckets.zip(steps) {
             kernels::levels_add(symbols, -s, weight * f32::from_le_bytes(*step), values);
         }
         Ok(())

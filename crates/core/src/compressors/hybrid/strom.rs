@@ -133,7 +133,7 @@ mod tests {
         let result = |message: &[u8]| refused("strom", 10, message);
         let padding = DecodeError::Corrupt("a padding bit is set");
         assert_eq!(result(&[0, 4, 0b1_1001, 0b0101_0010, 0b10]), padding);
-        let many = DecodeError::Corrupt("there are more elements than the method sends");
+        let many = DecodeError::Corrupt("there are more positions than the configuration allows");
         assert_eq!(result(&[0, 11, 0, 0, 0xff, 3]), many);
         assert_eq!(result(&[2, 0, 0]), DecodeError::Trailing { extra: 1 });
         assert_eq!(result(&[0, 4]), DecodeError::Truncated);

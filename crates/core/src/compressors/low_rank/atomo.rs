@@ -64,14 +64,7 @@ pub static ENTRY: Entry = Entry {
 /// The norm of the weights that the sum of weights is divided by; `None` for the number `s` of atoms.
 impl Choice for Option<Norm> {
     const WORDS: &'static [&'static str] = &["s", "l2", "max"];
-
-    fn of(word: &str) -> Self {
-        match word {
-            "l2" => Some(Norm::Euclidean),
-            "max" => Some(Norm::Max),
-            _ => None,
-        }
-    }
+    const VALUES: &'static [Self] = &[None, Some(Norm::Euclidean), Some(Norm::Max)];
 }
 
 crate::parameters! {

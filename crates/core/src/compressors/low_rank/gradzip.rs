@@ -25,14 +25,11 @@
 
 use std::ops::Bound::{Excluded, Included};
 
-use gradwire_bits::DecodeError;
-
-use super::factors::{self, Factors};
+use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
-use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse, times, transposed_times};
+use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse};
 use crate::parameters::{real, whole};
-use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{Entry, Family, Sent, Workspace};
+use crate::{Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -57,75 +54,21 @@ crate::parameters! {
     }
 }
 
-/// A factor times the regularised inverse of its product with itself.
-#[derive(Debug, Default)]
-struct Inverted(Vec<f32>);
-
-impl Rounds for GradZip {
-    fn kept_len(&self, shape: &[usize]) -> usize {
-        Factors::of(shape, self.rank).map_or(0, |factors| factors.second())
+impl Alternation for GradZip {
+    fn rank(&self) -> usize {
+        self.rank
     }
 
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
-        factors::addend_len(context, self.rank, round)
+    fn before_first(&self, q: &mut [f32], columns: usize) {
+        regularised_inverse(q, columns, self.lambda);
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
-        let Some(factors) = Factors::of(state.context.shape, self.rank) else {
-            return rounds::contribute_raw(state, addend);
-        };
-        let ([rows, columns], start) = (factors.dimensions, addend.len());
-        let Inverted(inverted) = state.workspace.own();
-        inverted.clear();
-        if round == 0 {
-            factors::revive(state.kept, columns, state.context);
-            inverted.extend_from_slice(state.kept);
-            regularised_inverse(inverted, columns, self.lambda);
-            times(state.corrected, factors.dimensions, inverted, self.rank, addend);
-            return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
-        }
-        let p = &means[..factors.first()];
-        inverted.extend_from_slice(p);
-        regularised_inverse(inverted, rows, self.lambda);
-        transposed_times(state.corrected, factors.dimensions, inverted, self.rank, addend);
-        let own = &mut addend[start..];
-        factors.keep_in_range(p, own);
-        factors.subtract(p, own, state.corrected);
+    fn before_second(&self, p: &mut [f32], rows: usize) {
+        regularised_inverse(p, rows, self.lambda);
     }
 
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
-        if let Some(factors) = Factors::of(state.context.shape, self.rank) {
-            state.kept.copy_from_slice(factors.split(means).1);
-            normalise(state.kept);
-        }
-        Sent::All
-    }
-
-    fn decode_add(
-        &self,
-        means: &[f32],
-        context: &RoundContext<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let Some(factors) = Factors::of(context.context.shape, self.rank) else {
-            return rounds::add_raw(means, weight, out);
-        };
-        let (p, r) = factors.split(means);
-        factors.check(p, r)?;
-        factors.add(p, r, weight, out);
-        Ok(())
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        factors::max_elements(self.rank, message_len)
+    fn normalise(&self, q: &mut [f32], _: usize) {
+        normalise(q);
     }
 }
 

@@ -24,14 +24,11 @@
 //! Reference: Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
 //! Optimization", NeurIPS 2019, Algorithms 1 and 2.
 
-use gradwire_bits::DecodeError;
-
-use super::factors::{self, Factors};
+use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
-use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise, times, transposed_times};
+use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise};
 use crate::parameters::whole;
-use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{Entry, Family, Sent, Workspace};
+use crate::{Entry, Family};
 
 /// The registry entry.
 pub static ENTRY: Entry = Entry {
@@ -54,80 +51,18 @@ crate::parameters! {
     }
 }
 
-/// The first factor, with orthonormal columns.
-#[derive(Debug, Default)]
-struct Orthonormal(Vec<f32>);
-
-impl Rounds for PowerSgd {
-    fn kept_len(&self, shape: &[usize]) -> usize {
-        Factors::of(shape, self.rank).map_or(0, |factors| factors.second())
+impl Alternation for PowerSgd {
+    fn rank(&self) -> usize {
+        self.rank
     }
 
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
-        factors::addend_len(context, self.rank, round)
+    fn after_first(&self, p: &mut [f32], rows: usize) {
+        orthonormalise(p, rows);
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
-        let Some(factors) = Factors::of(state.context.shape, self.rank) else {
-            return rounds::contribute_raw(state, addend);
-        };
-        let start = addend.len();
-        if round == 0 {
-            factors::revive(state.kept, factors.dimensions[1], state.context);
-            times(state.corrected, factors.dimensions, state.kept, self.rank, addend);
-            return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
-        }
-        let Orthonormal(p) = state.workspace.own();
-        orthonormal(means, factors, p);
-        transposed_times(state.corrected, factors.dimensions, p, self.rank, addend);
-        let own = &mut addend[start..];
-        factors.keep_in_range(p, own);
-        factors.subtract(p, own, state.corrected);
+    fn normalise(&self, q: &mut [f32], columns: usize) {
+        q.chunks_exact_mut(columns).for_each(normalise);
     }
-
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
-        if let Some(factors) = Factors::of(state.context.shape, self.rank) {
-            state.kept.copy_from_slice(factors.split(means).1);
-            state.kept.chunks_exact_mut(factors.dimensions[1]).for_each(normalise);
-        }
-        Sent::All
-    }
-
-    fn decode_add(
-        &self,
-        means: &[f32],
-        context: &RoundContext<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let Some(factors) = Factors::of(context.context.shape, self.rank) else {
-            return rounds::add_raw(means, weight, out);
-        };
-        let Orthonormal(p) = workspace.own();
-        let (first, q) = factors.split(means);
-        orthonormal(first, factors, p);
-        factors.check(p, q)?;
-        factors.add(p, q, weight, out);
-        Ok(())
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        factors::max_elements(self.rank, message_len)
-    }
-}
-
-/// The mean of the first factor, its columns made orthonormal.
-fn orthonormal(means: &[f32], factors: Factors, p: &mut Vec<f32>) {
-    p.clear();
-    p.extend_from_slice(&means[..factors.first()]);
-    orthonormalise(p, factors.dimensions[0]);
 }
 
 #[cfg(test)]

@@ -54,10 +54,7 @@ impl Compressor for Int8 {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, out, .. } = args;
-        let step = fields::take_scale(&mut message)?;
-        if !(127.0 * step).is_finite() {
-            return Err(DecodeError::Corrupt("the step makes infinite elements"));
-        }
+        let step = levels::take_step(&mut message, LEVELS)?;
         fields::expect_len(message, out.len())?;
         if message.contains(&0x80) {
             return Err(DecodeError::Corrupt("a level is -128"));

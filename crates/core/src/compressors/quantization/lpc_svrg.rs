@@ -107,10 +107,7 @@ impl Compressor for LpcSvrg {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
-        let step = fields::take_scale(&mut message)?;
-        if !(self.half() * step).is_finite() {
-            return Err(DecodeError::Corrupt("the step makes infinite elements"));
-        }
+        let step = levels::take_step(&mut message, self.half())?;
         self.words().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
         kernels::levels_add(&workspace.symbols, -self.half(), weight * step, out);

@@ -70,10 +70,7 @@ pub(in crate::compressors) const S: Kind = whole(127, 1..=32_767);
 
 impl Choice for Norm {
     const WORDS: &'static [&'static str] = &["2", "max"];
-
-    fn of(word: &str) -> Self {
-        if word == "max" { Norm::Max } else { Norm::Euclidean }
-    }
+    const VALUES: &'static [Self] = &[Norm::Euclidean, Norm::Max];
 }
 
 /// How levels travel.
@@ -86,14 +83,7 @@ enum Code {
 
 impl Choice for Code {
     const WORDS: &'static [&'static str] = &["fixed", "elias", "huffman"];
-
-    fn of(word: &str) -> Self {
-        match word {
-            "elias" => Code::Elias,
-            "huffman" => Code::Huffman,
-            _ => Code::Fixed,
-        }
-    }
+    const VALUES: &'static [Self] = &[Code::Fixed, Code::Elias, Code::Huffman];
 }
 
 crate::parameters! {
@@ -168,12 +158,7 @@ impl Compressor for Qsgd {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let s = f32::from(self.s);
-        let steps = fields::take(&mut message, self.count(out.len()).saturating_mul(4))?;
-        for mut step in steps.chunks(4) {
-            if !(s * fields::take_scale(&mut step)?).is_finite() {
-                return Err(DecodeError::Corrupt("the step makes infinite elements"));
-            }
-        }
+        let steps = levels::take_steps(&mut message, self.count(out.len()), s)?;
         match self.symbols() {
             None => {
                 elias_levels::read(message, out.len(), self.s, &mut workspace.symbols)?;
@@ -183,7 +168,7 @@ impl Compressor for Qsgd {
                 fields::expect_len(message, 0)?;
             }
         }
-        for (bucket, step) in self.buckets(out.len()).zip(steps.as_chunks::<4>().0) {
+        for (bucket, step) in self.buckets(out.len()).zip(steps) {
             let step = weight * f32::from_le_bytes(*step);
             let symbols = &workspace.symbols[bucket.clone()];
             kernels::levels_add(symbols, -s, step, &mut out[bucket]);

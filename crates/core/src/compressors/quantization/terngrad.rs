@@ -35,7 +35,7 @@
 
 use std::ops::Bound::Included;
 
-use gradwire_bits::{DecodeError, kernels, varint, zero_run};
+use gradwire_bits::{DecodeError, kernels, varint};
 
 use super::ternary::Fifths;
 use crate::numeric::moments::Moments;
@@ -143,25 +143,16 @@ impl Compressor for TernGrad {
         let keeps_residual = source.keeps_residual();
         let random = &mut workspace.random;
         random.resize(BLOCK, 0);
-        let quantize = |first, piece: &mut [f32], digits: &mut [u8]| {
+        let (start, fifths) = (message.len(), Fifths::new(source.len()));
+        fifths.encode(source, self.huffman, message, |first, piece, digits| {
             let random = &mut random[..piece.len()];
             rng.fill_from(first, random);
             kernels::stochastic_ternary(piece, scale, random, digits);
             if keeps_residual {
                 kernels::ternary_add(digits, LAST_PART, -scale, piece);
             }
-        };
-        let (start, mut runs) = (message.len(), zero_run::Encoder::default());
-        let fifths = Fifths::new(source.len());
-        fifths.encode(source, quantize, |digits| {
-            if self.huffman {
-                runs.push(digits, message);
-            } else {
-                message.extend_from_slice(digits);
-            }
         });
         if let Some(alphabet) = self.coded() {
-            runs.finish(message);
             put_coded(alphabet, start, fifths.len, workspace, message);
         }
         Sent::All
@@ -171,19 +162,11 @@ impl Compressor for TernGrad {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        let Some(alphabet) = self.coded() else {
-            fifths.check_plain(message)?;
-            if scale != 0.0 {
-                fifths.decode_add_plain(message, scale, out);
-            }
-            return Ok(());
+        let bytes = match self.coded() {
+            Some(alphabet) => take_coded(alphabet, message, fifths.len, workspace)?,
+            None => message,
         };
-        let coded = take_coded(alphabet, message, fifths.len, workspace)?;
-        fifths.check_runs(coded)?;
-        if scale != 0.0 {
-            fifths.decode_add_runs(coded, scale, out);
-        }
-        Ok(())
+        fifths.decode_add(bytes, self.huffman, scale, out)
     }
 
     fn max_len(&self, elements: usize) -> usize {

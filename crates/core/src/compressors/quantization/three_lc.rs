@@ -21,7 +21,7 @@
 
 use std::ops::Bound::{Excluded, Included};
 
-use gradwire_bits::{DecodeError, kernels, zero_run};
+use gradwire_bits::{DecodeError, kernels};
 
 use super::ternary::Fifths;
 use crate::parameters::{either, real};
@@ -60,39 +60,17 @@ impl Compressor for ThreeLc {
         let EncodeArgs { source, message, .. } = args;
         let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
         fields::put_f32(scale, message);
-        let mut runs = zero_run::Encoder::default();
-        let quantize = |_, piece: &mut [f32], digits: &mut [u8]| {
+        let fifths = Fifths::new(source.len());
+        fifths.encode(source, self.zero_runs, message, |_, piece, digits| {
             kernels::ternary_residual(piece, scale, digits);
-        };
-        Fifths::new(source.len()).encode(source, quantize, |digits| {
-            if self.zero_runs {
-                runs.push(digits, message);
-            } else {
-                message.extend_from_slice(digits);
-            }
         });
-        runs.finish(message);
         Sent::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
-        let fifths = Fifths::new(out.len());
-        if self.zero_runs {
-            fifths.check_runs(message)?;
-        } else {
-            fifths.check_plain(message)?;
-        }
-        if scale == 0.0 {
-            return Ok(());
-        }
-        if self.zero_runs {
-            fifths.decode_add_runs(message, scale, out);
-        } else {
-            fifths.decode_add_plain(message, scale, out);
-        }
-        Ok(())
+        Fifths::new(out.len()).decode_add(message, self.zero_runs, scale, out)
     }
 
     fn max_len(&self, elements: usize) -> usize {

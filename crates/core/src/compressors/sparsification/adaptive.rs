@@ -137,7 +137,7 @@ mod tests {
             refused("adaptive:ratio=0.5", 4, &bad)
         };
         let corrupt = DecodeError::Corrupt;
-        let many = corrupt("more elements are above the level than the budget allows");
+        let many = corrupt("there are more positions than the configuration allows");
         assert_eq!(refused(1, 3), many);
         assert_eq!(refused(4, 0), corrupt("a value is not above the level"));
         assert_eq!(refused(14, 0b0010), corrupt("an element is sent twice"));

@@ -147,13 +147,7 @@ pub(in crate::compressors) fn decode_add(
     let drawn = own.get();
     make_room(expected, elements, positions, drawn);
     let Drawn { large, small, .. } = drawn;
-    let (code, count) = positions::take_header(&mut message)?;
-    if count > most as u64 {
-        return Err(DecodeError::Corrupt(
-            "more elements are above the level than the budget allows",
-        ));
-    }
-    let count = count as usize;
+    let (code, count) = positions::take_header(&mut message, most)?;
     let values = fields::take(&mut message, 4 * count)?;
     code.take(&mut message, count, elements, large)?;
     let ([level], signs) = signs::read(message, elements, elements, small)?;

@@ -70,11 +70,7 @@ impl Compressor for Threshold {
             fields::add_f32s(all, weight, &mut workspace.block, out);
             return Ok(());
         }
-        let (code, count) = positions::take_header(&mut message)?;
-        if count > out.len() as u64 {
-            return Err(DecodeError::Corrupt("there are more elements than the tensor has"));
-        }
-        let count = count as usize;
+        let (code, count) = positions::take_header(&mut message, out.len())?;
         let values = fields::take(&mut message, 4 * count)?;
         code.decode(message, count, out.len(), &mut workspace.positions)?;
         fields::add_f32s_at(&workspace.positions, values, weight, out);

@@ -53,15 +53,7 @@ pub static ENTRY: Entry = Entry {
 /// The code of positions; `None` for the shortest.
 impl Choice for Option<Code> {
     const WORDS: &'static [&'static str] = &["auto", "bitmap", "rice", "raw"];
-
-    fn of(word: &str) -> Self {
-        match word {
-            "bitmap" => Some(Code::Bitmap),
-            "rice" => Some(Code::Rice),
-            "raw" => Some(Code::Raw),
-            _ => None,
-        }
-    }
+    const VALUES: &'static [Self] = &[None, Some(Code::Bitmap), Some(Code::Rice), Some(Code::Raw)];
 }
 
 crate::parameters! {
@@ -123,15 +115,14 @@ impl Compressor for TopK {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
-        let (code, count) = positions::take_header(&mut message)?;
         let most = self.most(out.len());
-        if count > most as u64 || (!self.sampled && count < most as u64) {
-            return Err(DecodeError::Corrupt("the number of elements is not the ratio's"));
+        let (code, count) = positions::take_header(&mut message, most)?;
+        if !self.sampled && count < most {
+            return Err(DecodeError::Corrupt("there are fewer positions than the ratio asks for"));
         }
         if self.code.is_some_and(|expected| expected != code) {
             return Err(DecodeError::Corrupt("positions are in another code than agreed"));
         }
-        let count = count as usize;
         let values = fields::take(&mut message, 4 * count)?;
         code.decode(message, count, out.len(), &mut workspace.positions)?;
         fields::add_f32s_at(&workspace.positions, values, weight, out);

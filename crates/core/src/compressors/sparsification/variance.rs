@@ -149,11 +149,7 @@ impl Compressor for Variance {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
-        let (code, count) = positions::take_header(&mut message)?;
-        if count > out.len() as u64 {
-            return Err(DecodeError::Corrupt("there are more elements than the tensor has"));
-        }
-        let count = count as usize;
+        let (code, count) = positions::take_header(&mut message, out.len())?;
         if count == 0 {
             return fields::expect_len(message, 0);
         }

@@ -41,9 +41,9 @@ use gradwire_bits::{DecodeError, bitmap, varint};
 
 use crate::numeric::take::clear;
 use crate::parameters::{either, whole};
-use crate::tools::{Selection, desparsify, sparsify};
+use crate::tools::{Selection, desparsify, pack_positions, sparsify, unpack_positions};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code};
+use crate::wire::positions;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, MinMax};
@@ -136,9 +136,7 @@ impl SketchMl {
             varint::write(keys.len() as u64, message);
             keys::write(keys, message);
         } else {
-            let code = Code::shortest(keys, elements);
-            positions::put_header(code, keys.len(), message);
-            code.encode(keys, elements, message);
+            pack_positions(keys, elements, message);
         }
     }
 
@@ -150,19 +148,16 @@ impl SketchMl {
         elements: usize,
         keys: &mut Vec<u32>,
     ) -> Result<(), DecodeError> {
-        let (code, count) = if self.bytes {
-            (None, varint::read(message)?)
+        if self.bytes {
+            let count = positions::take_count(message, elements)?;
+            keys::read(message, count, elements, keys)?;
         } else {
-            let (code, count) = positions::take_header(message)?;
-            (Some(code), count)
-        };
-        if !(least as u64..=elements as u64).contains(&count) {
-            return Err(DecodeError::Corrupt("a group has too few elements or too many"));
+            unpack_positions(message, elements, keys)?;
         }
-        match code {
-            Some(code) => code.take(message, count as usize, elements, keys),
-            None => keys::read(message, count as usize, elements, keys),
+        if keys.len() < least {
+            return Err(DecodeError::Corrupt("a group has fewer elements than buckets"));
         }
+        Ok(())
     }
 }
 

@@ -125,8 +125,7 @@ fn malformed_messages_are_refused() {
     assert_eq!(refused(0, 3), corrupt("there are more buckets than agreed"));
     assert_eq!(refused(4, 0xc0), corrupt("means are not above 0 and increasing"));
     assert_eq!(refused(4, 0), corrupt("means are not above 0 and increasing"));
-    assert_eq!(refused(6, 0), corrupt("a group has too few elements or too many"));
-    assert_eq!(refused(6, 6), corrupt("a group has too few elements or too many"));
+    assert_eq!(refused(6, 6), corrupt("there are more positions than the configuration allows"));
     assert_eq!(refused(15, 0b10), corrupt("an element is sent twice"));
     assert_eq!(refused(12, 0x7f), corrupt("a level is not finite"));
 }
