@@ -68,14 +68,7 @@ impl Decoder {
         let spec = &self.specs.0[self.index_of(tensor.name())];
         check_size(spec, tensor)?;
         check_length(tensor, out.len())?;
-        let context = Context {
-            seed: self.seed,
-            tensor: tensor.id(),
-            shape: tensor.shape(),
-            step,
-            rank,
-            ranks: 1,
-        };
+        let context = Context::new(self.seed, tensor, step, rank);
         let args =
             DecodeArgs { message, context: &context, weight, workspace: &mut self.workspace, out };
         spec.compressor().decode_add(args).map_err(|source| Error::Message {

@@ -161,14 +161,7 @@ impl Encoder {
     }
 
     fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
-        Context {
-            seed: self.seed,
-            tensor: tensor.id(),
-            shape: tensor.shape(),
-            step,
-            rank: self.rank,
-            ranks: self.ranks,
-        }
+        Context { ranks: self.ranks, ..Context::new(self.seed, tensor, step, self.rank) }
     }
 }
 

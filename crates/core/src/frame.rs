@@ -131,14 +131,7 @@ impl<'a> Frame<'a> {
             return Err(too_large(self.tensor.name(), self.tensor.shape(), limit));
         }
         let mut values = vec![0.0; self.tensor.elements()];
-        let context = Context {
-            seed: self.seed,
-            tensor: self.tensor.id(),
-            shape: self.tensor.shape(),
-            step: self.step,
-            rank: self.rank,
-            ranks: 1,
-        };
+        let context = Context::new(self.seed, &self.tensor, self.step, self.rank);
         let args = DecodeArgs {
             message: self.message,
             context: &context,

@@ -35,16 +35,21 @@ impl<R: Rounds> Compressor for SingleRank<R> {
         let mut transcript = std::mem::take(workspace.own::<Transcript>());
         let Transcript { corrected, means, addend } = &mut transcript;
         let (corrected, kept) = source.take_all(corrected);
-        let mut state = RankState { corrected, kept, context, single_rank: true, workspace };
         means.clear();
-        for round in 0.. {
-            let Some(len) = self.0.addend_len(&state.round_context(), round) else { break };
+        let mut rounds = 0..;
+        let sent = loop {
+            let (corrected, kept, workspace) = (&mut *corrected, &mut *kept, &mut *workspace);
+            let mut state =
+                RankState { corrected, kept, means, context, single_rank: true, workspace };
+            let round = rounds.next().expect("rounds end");
+            let Some(len) = self.0.addend_len(&state.round_context(), round) else {
+                break self.0.settle(&mut state);
+            };
             addend.clear();
-            self.0.contribute(round, means, &mut state, addend);
+            self.0.contribute(round, &mut state, addend);
             debug_assert_eq!(addend.len(), len);
             means.extend_from_slice(addend);
-        }
-        let sent = self.0.settle(means, &mut state);
+        };
         fields::put_f32s(means, message);
         *workspace.own() = transcript;
         sent

@@ -46,10 +46,10 @@ impl Encoder {
             self.correct(tensor, input)?;
         }
         let context = self.context(tensor, step);
-        let (rounds, mut state) = self.rank_state(tensor, &context)?;
+        let (rounds, mut state) = self.rank_state(tensor, &context, means)?;
         let more = rounds.addend_len(&state.round_context(), round).is_some();
         if more {
-            rounds.contribute(round, means, &mut state, addend);
+            rounds.contribute(round, &mut state, addend);
         }
         Ok(more)
     }
@@ -67,7 +67,7 @@ impl Encoder {
     ) -> Result<Sent, Error> {
         check_length(tensor, out.len())?;
         let (context, rank) = (self.context(tensor, step), self.rank);
-        let (rounds, mut state) = self.rank_state(tensor, &context)?;
+        let (rounds, mut state) = self.rank_state(tensor, &context, means)?;
         let round_context =
             RoundContext { context: &context, kept: state.kept, single_rank: false };
         let expected: usize = (0..).map_while(|at| rounds.addend_len(&round_context, at)).sum();
@@ -80,7 +80,7 @@ impl Encoder {
             rank,
             source,
         })?;
-        Ok(rounds.settle(means, &mut state))
+        Ok(rounds.settle(&mut state))
     }
 
     /// Leaves the corrected gradient where [`rank_state`](Self::rank_state) finds it.
@@ -111,6 +111,7 @@ impl Encoder {
         &'a mut self,
         tensor: &Tensor,
         context: &'a Context<'a>,
+        means: &'a [f32],
     ) -> Result<(&'a dyn Rounds, RankState<'a>), Error> {
         let Self { specs, tensors, workspace, .. } = self;
         let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
@@ -123,6 +124,7 @@ impl Encoder {
             gradient
         });
         let rounds = compressor.rounds().expect("the method has rounds");
-        Ok((rounds, RankState { corrected, kept, context, single_rank: false, workspace }))
+        let state = RankState { corrected, kept, means, context, single_rank: false, workspace };
+        Ok((rounds, state))
     }
 }

@@ -40,6 +40,8 @@ pub const LAWS: &[(&str, Law)] = &[
 /// # Panics
 /// If the compressor breaks a law; the law and the configuration are printed.
 pub fn check(entry: &'static Entry) {
+    let described = [entry.id, entry.summary, entry.formula, entry.reference, entry.payload];
+    assert!(described.iter().all(|text| !text.is_empty()), "an entry lacks a text: {described:?}");
     for spec in specs(entry) {
         for (name, law) in LAWS {
             let _named = Named(format!("{spec}: {name}"));

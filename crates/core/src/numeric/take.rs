@@ -72,8 +72,8 @@ pub(crate) fn take_reaching(
     });
 }
 
-/// Puts the elements taken since `start` that are not to be kept back into their block.
-fn give_back(
+/// Puts the elements taken since `start` that are not to be kept back into their block, which begins at `offset`.
+pub(crate) fn give_back(
     block: &mut [f32],
     offset: usize,
     start: usize,

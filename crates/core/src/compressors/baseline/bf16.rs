@@ -15,8 +15,7 @@ use gradwire_bits::kernels;
 use super::half::Half;
 use crate::{Element, Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "bf16",
     summary: "16-bit floats with the range of 32-bit ones",
     formula: "x̂ = c rounded to bfloat16, cut to its largest number",

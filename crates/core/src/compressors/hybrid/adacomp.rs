@@ -32,8 +32,7 @@ use super::bins::{self, Bins, Pick};
 use crate::parameters::{Parameters, real};
 use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "adacomp",
     summary: "the elements near the largest of their bin, as ternary values",
     formula: "x̂ = sign(G)·scale where |m + factor·g| ≥ max|G| of the bin, 0 elsewhere; G = m + g, scale = mean of the bins' max|G|",

@@ -5,7 +5,7 @@ use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
 use crate::parameters::{Kind, either, whole};
-use crate::tools::desparsify;
+use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
@@ -59,16 +59,13 @@ impl Compressor for Bins {
         }
         let scale = select(self.pick, bin, source, workspace);
         let Workspace { positions, values, .. } = workspace;
-        if let Some(left) = source.left() {
-            for (&position, &value) in positions.iter().zip(&*values) {
-                left[position as usize] = value - scale.copysign(value);
-            }
-        }
         if self.records {
             write_records(scale, bin, elements, positions, values, message);
         } else {
             signs::write(&[scale], elements, positions, values, message);
         }
+        values.iter_mut().for_each(|x| *x -= scale.copysign(*x));
+        give_back(source, positions, values);
         Sent::Positions
     }
 

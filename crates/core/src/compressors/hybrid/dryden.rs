@@ -25,11 +25,11 @@ use super::signs;
 use crate::compressors::sparsification::fraction;
 use crate::numeric::tails::sampled_sides;
 use crate::parameters::real;
+use crate::tools::give_back;
 use crate::wire::fields;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "dryden",
     summary: "the largest elements of either sign, each decoded to the mean of its sign",
     formula: "x̂ = mean of its side where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, which a fraction ratio of each sign reaches; 0 elsewhere",
@@ -66,17 +66,12 @@ impl Compressor for Dryden {
         }
         let limits = sampled_sides(source, self.ratio, workspace.own());
         take(source, limits, workspace);
-        give_back(source, self.most(elements), workspace);
+        bound_sides(source, self.most(elements), workspace);
         let Workspace { positions, values, .. } = workspace;
-        let means = means(values);
-        if let Some(left) = source.left() {
-            for (&position, &value) in positions.iter().zip(&*values) {
-                let [above, below] = means;
-                let decoded = if value.is_sign_negative() { -below } else { above };
-                left[position as usize] = value - decoded;
-            }
-        }
-        signs::write(&means, elements, positions, values, message);
+        let [above, below] = means(values);
+        signs::write(&[above, below], elements, positions, values, message);
+        values.iter_mut().for_each(|x| *x -= if x.is_sign_negative() { -below } else { above });
+        give_back(source, positions, values);
         Sent::Positions
     }
 
@@ -127,7 +122,7 @@ fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
 struct Patterns(Vec<u32>);
 
 /// Gives all but the `most` largest of a side back, the last of equal ones first.
-fn give_back(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) {
+fn bound_sides(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) {
     let Workspace { positions, values, own, .. } = workspace;
     let Patterns(patterns) = own.get();
     for negative in [false, true] {

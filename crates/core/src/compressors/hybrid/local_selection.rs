@@ -14,8 +14,7 @@ use super::bins::{self, Bins, Pick};
 use crate::parameters::Parameters;
 use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "local-selection",
     summary: "the largest element of each bin, as a ternary value",
     formula: "x̂ = sign(G)·scale at the largest |G| of each bin, 0 elsewhere; scale = mean of the bins' max|G|",

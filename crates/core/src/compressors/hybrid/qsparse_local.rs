@@ -46,8 +46,7 @@ use crate::wire::positions::{Code, MOST_ELEMENTS};
 use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "qsparse-local",
     summary: "the largest elements, or random ones, quantized",
     formula: "x̂ = Q(c) at the k largest |c|, 0 elsewhere; Q(c) = qsgd(c)/(1 + β) or sign(c)·mean|c|",

@@ -32,14 +32,13 @@ use gradwire_bits::{DecodeError, rice, varint};
 
 use crate::compressors::sparsification::fraction;
 use crate::numeric::tails::{Tail, sampled_tails, tails};
-use crate::numeric::take::clear;
+use crate::numeric::take::{clear, give_back};
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::{Code, make_room};
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "sbc",
     summary: "the tail with the larger mean, each element decoded to that mean",
     formula: "x̂ = μ on the tail of k = round(p·d) elements whose mean μ is larger in magnitude, 0 elsewhere",
@@ -143,18 +142,17 @@ fn take(
             return;
         }
         kernels::compact_beyond(block, tail.side, limit, offset as u32, positions, values);
-        let mut kept = start;
-        for at in start..positions.len() {
-            let (position, value) = (positions[at], values[at]);
+        let mut room = most - start;
+        give_back(block, offset, start, positions, values, |value| {
             let tie = !all_ties && value.abs() == threshold.value;
-            let keep = kept < most && (!tie || ties > 0);
+            let keep = room > 0 && (!tie || ties > 0);
             ties -= usize::from(tie && keep);
-            block[position as usize - offset] = if keep { value - level } else { value };
-            positions[kept] = position;
-            kept += usize::from(keep);
+            room -= usize::from(keep);
+            keep
+        });
+        for (&position, value) in positions[start..].iter().zip(&values[start..]) {
+            block[position as usize - offset] = value - level;
         }
-        positions.truncate(kept);
-        values.truncate(kept);
     });
 }
 

@@ -27,8 +27,7 @@ use crate::parameters::real;
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "strom",
     summary: "the elements above a fixed threshold, decoded to the threshold with their sign",
     formula: "x̂ = τ·sign(c) where |c| > τ, 0 elsewhere",

@@ -41,8 +41,7 @@ use crate::{
     BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace,
 };
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "atomo",
     summary: "random singular vectors or entries: unbiased, least variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",

@@ -134,13 +134,7 @@ impl<M: Alternation> Rounds for M {
         }
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
+    fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let Some(factors) = Factors::of(state.context.shape, self.rank()) else {
             return rounds::contribute_raw(state, addend);
         };
@@ -154,7 +148,7 @@ impl<M: Alternation> Rounds for M {
             times(state.corrected, dimensions, operand, rank, addend);
             return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
         }
-        copy(&means[..factors.first()], p);
+        copy(&state.means[..factors.first()], p);
         self.after_first(p, rows);
         copy(p, operand);
         self.before_second(operand, rows);
@@ -164,9 +158,9 @@ impl<M: Alternation> Rounds for M {
         factors.subtract(p, q, state.corrected);
     }
 
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+    fn settle(&self, state: &mut RankState<'_>) -> Sent {
         if let Some(factors) = Factors::of(state.context.shape, self.rank()) {
-            state.kept.copy_from_slice(factors.split(means).1);
+            state.kept.copy_from_slice(factors.split(state.means).1);
             self.normalise(state.kept, factors.dimensions[1]);
         }
         Sent::All

@@ -38,8 +38,7 @@ use crate::{Entry, Family, Sent, Workspace};
 /// What a count in `f32` reaches.
 const COUNTED: u64 = 1 << 24;
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "gradiveq",
     summary: "coefficients of slices in a basis of principal components",
     formula: "x̂ = B·Bᵀx for slices x, B the leading eigenvectors of Σ x·xᵀ at the latest refresh",
@@ -114,13 +113,7 @@ impl Rounds for GradiVeq {
         }
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
+    fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let Some(factors) = self.factors(state.corrected.len()) else {
             return rounds::contribute_raw(state, addend);
         };
@@ -141,18 +134,18 @@ impl Rounds for GradiVeq {
                 let start = addend.len();
                 addend.resize(start + factors.second(), 0.0);
                 if state.context.rank == 0 {
-                    principal(means, factors, &mut addend[start..]);
+                    principal(state.means, factors, &mut addend[start..]);
                 }
             }
         }
     }
 
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+    fn settle(&self, state: &mut RankState<'_>) -> Sent {
         let Some(factors) = self.factors(state.corrected.len()) else { return Sent::All };
         let refreshed = self.refreshes(&state.round_context());
         let (used, basis) = state.kept.split_last_mut().expect("a count follows the basis");
         if refreshed && !state.single_rank {
-            basis.copy_from_slice(&means[state.corrected.len()..]);
+            basis.copy_from_slice(&state.means[state.corrected.len()..]);
             orthonormalise(basis, factors.dimensions[1]);
         }
         *used = if refreshed { 1.0 } else { *used + 1.0 };

@@ -31,8 +31,7 @@ use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse};
 use crate::parameters::{real, whole};
 use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "gradzip",
     summary: "two thin factors, by alternating least squares",
     formula: "Ĉ = P·Rᵀ, P = C·R·(RᵀR + λI)⁻¹ with R before, R = Cᵀ·P·(PᵀP + λI)⁻¹",

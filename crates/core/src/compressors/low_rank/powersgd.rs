@@ -30,8 +30,7 @@ use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise};
 use crate::parameters::whole;
 use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "powersgd",
     summary: "two thin factors, by one step of subspace iteration",
     formula: "Ĉ = P·Qᵀ, P = orthonormal(C·Q_before), Q = Cᵀ·P",

@@ -32,8 +32,7 @@ use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
     summary: "the nearest of 256 values that are dense near zero",
     formula: "x̂ = max|c|·(the nearest to c/max|c| of 0, 1 and ±10^−z·(0.1 + 0.9·(k + ½)/2^(6−z)))",

@@ -22,8 +22,7 @@ use super::two_levels;
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "efsignsgd",
     summary: "the sign, times the mean absolute value",
     formula: "x̂ = sign(c)·‖c‖₁/d",

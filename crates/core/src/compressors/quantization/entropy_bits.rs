@@ -34,8 +34,7 @@ use crate::wire::symbols::Alphabet;
 use crate::workspace::SymbolCoder;
 use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "entropy-bits",
     summary: "a number of bits chosen by the entropy, Huffman coded",
     formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",

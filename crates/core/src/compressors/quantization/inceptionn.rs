@@ -40,8 +40,7 @@ use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "inceptionn",
     summary: "32, 16, 8 or no bits by magnitude",
     formula: "x̂ = c where |c| ≥ 1; cut 15 bits behind the point where |c| ≥ 2^−⌊b/2⌋, 7 where |c| ≥ 2^−b; else 0",

@@ -34,8 +34,7 @@ use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
     summary: "stochastic rounding to a fixed number of bits, with clipping",
     formula: "x̂ = δ·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/δ cut to −2^(w−1) … 2^(w−1) − 1, δ = λ·max|c|/(2^(w−1) − 1)",

@@ -31,8 +31,7 @@ use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "natural",
     summary: "stochastic rounding to powers of two",
     formula: "x̂ = sign(c)·2^(e + [u < |c|/2^e − 1]), e = ⌊log2|c|⌋",

@@ -46,8 +46,7 @@ use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "qsgd",
     summary: "stochastic rounding to evenly spaced levels up to the norm",
     formula: "x̂ = step·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/step, step = ‖c‖/s in each bucket",

@@ -24,8 +24,7 @@ use super::two_levels;
 use crate::memories::{Average, Memory};
 use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "signsgd",
     summary: "the sign, with majority vote",
     formula: "x̂ = sign(c), 1 of 0; the step uses the sign of the mean over ranks",

@@ -19,8 +19,7 @@ use crate::memories::Average;
 use crate::parameters::{Parameters, real};
 use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "signum",
     summary: "the sign of the running mean, with majority vote",
     formula: "x̂ = sign(z), z ← δ·z + (1 − δ)·g; the step uses the sign of the mean over ranks",

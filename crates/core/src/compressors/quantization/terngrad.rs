@@ -44,8 +44,7 @@ use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "terngrad",
     summary: "stochastic rounding to three values, five to a byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",

@@ -28,8 +28,7 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "3lc",
     summary: "ternary values with sparsity multiplication, quartic and zero-run coding",
     formula: "x̂ = M·round(c/M), M = s·max|c|",

@@ -32,8 +32,7 @@ use crate::parameters::real;
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "adaptive",
     summary: "random elements with probabilities in proportion to their size: unbiased, least variance",
     formula: "x̂ = c/p with probability p = min(|c|/M, 1), else 0; Σp = ratio·d",

@@ -31,8 +31,7 @@ use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "dgc",
     summary: "deep gradient compression: the largest elements of a momentum-corrected residual",
     formula: "x̂ = v at the k largest |v|, where u and v become 0; u ← m·u + g, v ← v + u",

@@ -15,8 +15,7 @@ use super::topk::TopK;
 use crate::parameters::{Parameters, either, real};
 use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "gradient-dropping",
     summary: "the 0.1 % of the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",

@@ -32,8 +32,7 @@ use crate::{
     Source, Workspace,
 };
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "randomk",
     summary: "elements at random positions",
     formula: "x̂ = c at k positions drawn at random, alike on all ranks or not, 0 elsewhere, k = round(ratio·d)",

@@ -22,8 +22,7 @@ use crate::memories::LongTerm;
 use crate::parameters::{Parameters, real};
 use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "sgc",
     summary: "sparse gradient compression: the largest elements of a sum with long-term momentum",
     formula: "x̂ = v at the k largest |v|, where u becomes 0; v = α·u_before + u, u ← u + ε·g",

@@ -34,8 +34,7 @@ use crate::parameters::{real, whole};
 use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{BLOCK, Context, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
     summary: "the heaviest elements of the mean, found by a count sketch",
     formula: "x̂ = c at its k largest among the elements that a count sketch of c estimates largest, 0 elsewhere",
@@ -149,13 +148,7 @@ impl Rounds for SketchedSgd {
         }
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
+    fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let elements = state.corrected.len();
         let Some(sizes) = self.sizes(elements) else {
             return rounds::contribute_raw(state, addend);
@@ -166,14 +159,14 @@ impl Rounds for SketchedSgd {
             self.sketch(sizes, state.context).add(state.corrected, &mut addend[start..]);
             return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
         }
-        self.find(&means[..sizes.table], elements, sizes, state.context, state.workspace);
+        self.find(&state.means[..sizes.table], elements, sizes, state.context, state.workspace);
         addend.extend(state.workspace.positions.iter().map(|&at| state.corrected[at as usize]));
     }
 
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+    fn settle(&self, state: &mut RankState<'_>) -> Sent {
         let elements = state.corrected.len();
         let Some(sizes) = self.sizes(elements) else { return Sent::All };
-        let exact = &means[sizes.table..];
+        let exact = &state.means[sizes.table..];
         // The candidates are where they were left, by the last round of a single rank or by decoding.
         let Workspace { positions, own, .. } = &mut *state.workspace;
         let Search { patterns, chosen, .. } = own.get();

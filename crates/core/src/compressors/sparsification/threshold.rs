@@ -23,8 +23,7 @@ use crate::wire::fields;
 use crate::wire::positions::{self, Code};
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "threshold",
     summary: "the elements above a fixed absolute value",
     formula: "x̂ = c where |c| > v, 0 elsewhere",

@@ -27,8 +27,7 @@ use crate::wire::fields;
 use crate::wire::positions::{self, Code, MOST_ELEMENTS};
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "topk",
     summary: "the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",

@@ -37,8 +37,7 @@ use crate::wire::positions::{self, Code};
 use crate::wire::symbols::Alphabet;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "variance",
     summary: "the elements that are large compared with their variance, in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",

@@ -48,8 +48,7 @@ use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Wor
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, MinMax};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "sketchml",
     summary: "quantile buckets of the non-zero elements, with bucket numbers in a MinMaxSketch",
     formula: "x̂ = the mean of a bucket no further from 0 than that of c, of equally full buckets of either sign",
