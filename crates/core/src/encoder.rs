@@ -10,7 +10,10 @@ use self::kept::{Arrays, KeptArrays};
 use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
 use crate::specs::{Specs, check_length, check_size};
-use crate::{Compressor, Context, Error, Input, Residual, SCRATCH, Sent, Spec, Tensor, Workspace};
+use crate::{
+    Compressor, Context, EncodeArgs, Error, Input, Residual, SCRATCH, Sent, Source, Spec, Tensor,
+    Workspace,
+};
 
 /// Compresses the tensors of one sender. What it keeps (residuals, momenta, factors) belongs to tensor names.
 ///
@@ -136,7 +139,10 @@ impl Encoder {
         let encoded = arrays.map_err(Error::from).and_then(|arrays| {
             let Arrays { feedback, velocity, kept } = arrays;
             let step = Step { input, feedback, velocity, kept, scratch, plain };
-            let mut encoding = Encoding { compressor, context: &context, workspace, message };
+            let mut encode = |source: &mut Source<'_>, workspace: &mut Workspace| {
+                compressor.encode(EncodeArgs { source, context: &context, workspace, message })
+            };
+            let mut encoding = Encoding { encode: &mut encode, context: &context, workspace };
             let encoded = memory.encode(step, &mut encoding);
             encoded.map_err(|at| Error::non_finite(tensor.name(), at))
         });

@@ -36,12 +36,11 @@ impl<R: Rounds> Compressor for SingleRank<R> {
         let Transcript { corrected, means, addend } = &mut transcript;
         let (corrected, kept) = source.take_all(corrected);
         means.clear();
-        let mut rounds = 0..;
+        let mut round = 0;
         let sent = loop {
             let (corrected, kept, workspace) = (&mut *corrected, &mut *kept, &mut *workspace);
             let mut state =
                 RankState { corrected, kept, means, context, single_rank: true, workspace };
-            let round = rounds.next().expect("rounds end");
             let Some(len) = self.0.addend_len(&state.round_context(), round) else {
                 break self.0.settle(&mut state);
             };
@@ -49,6 +48,7 @@ impl<R: Rounds> Compressor for SingleRank<R> {
             self.0.contribute(round, &mut state, addend);
             debug_assert_eq!(addend.len(), len);
             means.extend_from_slice(addend);
+            round += 1;
         };
         fields::put_f32s(means, message);
         *workspace.own() = transcript;

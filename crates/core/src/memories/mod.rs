@@ -20,7 +20,7 @@ pub use long_term::LongTerm;
 pub use momentum::Momentum;
 pub use squares::Squares;
 
-use crate::{Compressor, Context, EncodeArgs, Input, NonFinite, Residual, Sent, Source, Workspace};
+use crate::{Context, Input, NonFinite, Residual, Sent, Source, Workspace};
 
 /// A rule by which part of a gradient is kept and added to later gradients.
 ///
@@ -88,17 +88,16 @@ pub struct Step<'a> {
 
 /// The encoding that a memory surrounds.
 pub struct Encoding<'a> {
-    pub(crate) compressor: &'a dyn Compressor,
+    /// Appends the message for a source.
+    pub(crate) encode: &'a mut dyn FnMut(&mut Source<'_>, &mut Workspace) -> Sent,
     pub(crate) context: &'a Context<'a>,
     pub(crate) workspace: &'a mut Workspace,
-    pub(crate) message: &'a mut Vec<u8>,
 }
 
 impl Encoding<'_> {
     /// Appends the message for `source`; what it fails to carry stays in the source's residual.
     pub fn encode(&mut self, source: &mut Source<'_>) -> Sent {
-        let Self { compressor, context, workspace, message } = self;
-        compressor.encode(EncodeArgs { source, context, workspace, message })
+        (self.encode)(source, self.workspace)
     }
 
     /// Seed, tensor, step and rank.
