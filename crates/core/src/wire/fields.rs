@@ -1,7 +1,7 @@
 //! The fields that messages are made of: little-endian numbers, and their bounds.
 
+use gradwire_bits::DecodeError;
 pub(crate) use gradwire_bits::expect_len;
-use gradwire_bits::{DecodeError, kernels};
 
 use crate::BLOCK;
 
@@ -29,13 +29,10 @@ pub(crate) fn read_f32s(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Adds `weight` times the numbers; `bytes` holds exactly four for each. `block` is working memory.
-pub(crate) fn add_f32s(bytes: &[u8], weight: f32, block: &mut Vec<f32>, out: &mut [f32]) {
-    block.resize(BLOCK, 0.0);
-    for (out, bytes) in out.chunks_mut(BLOCK).zip(bytes.chunks(4 * BLOCK)) {
-        let values = &mut block[..out.len()];
-        read_f32s(bytes, values);
-        kernels::add_scaled(out, values, weight);
+/// Adds `weight` times the numbers; `bytes` holds exactly four for each.
+pub(crate) fn add_f32s(bytes: &[u8], weight: f32, out: &mut [f32]) {
+    for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        *out += weight * f32::from_le_bytes(*bytes);
     }
 }
 

@@ -39,9 +39,9 @@ impl Compressor for Uncompressed {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { message, weight, workspace, out, .. } = args;
+        let DecodeArgs { message, weight, out, .. } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
-        fields::add_f32s(message, weight, &mut workspace.block, out);
+        fields::add_f32s(message, weight, out);
         Ok(())
     }
 

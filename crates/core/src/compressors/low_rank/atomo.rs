@@ -335,7 +335,7 @@ impl Compressor for Atomo {
             (ATOMS, Some(sides)) => (sides, varint::read(&mut message)?),
             (PLAIN, _) => {
                 fields::expect_len(message, 4 * elements)?;
-                fields::add_f32s(message, weight, &mut workspace.block, out);
+                fields::add_f32s(message, weight, out);
                 return Ok(());
             }
             _ => return Err(DecodeError::Corrupt("the tensor has no such atoms")),

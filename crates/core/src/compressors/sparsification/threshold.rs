@@ -66,7 +66,7 @@ impl Compressor for Threshold {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * out.len())?;
-            fields::add_f32s(all, weight, &mut workspace.block, out);
+            fields::add_f32s(all, weight, out);
             return Ok(());
         }
         let (code, count) = positions::take_header(&mut message, out.len())?;
