@@ -22,8 +22,7 @@
 
 use alloc::vec::Vec;
 
-use crate::DecodeError;
-use crate::error::expect_len;
+use crate::{DecodeError, expect_len};
 
 /// The number of bytes of a bitmap over `universe` positions.
 pub fn len(universe: usize) -> usize {

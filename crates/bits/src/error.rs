@@ -29,7 +29,10 @@ impl fmt::Display for DecodeError {
 impl core::error::Error for DecodeError {}
 
 /// Checks that `bytes` has the expected length.
-pub(crate) fn expect_len(bytes: &[u8], expected: usize) -> Result<(), DecodeError> {
+///
+/// # Errors
+/// [`DecodeError::Truncated`] or [`DecodeError::Trailing`] for another length.
+pub fn expect_len(bytes: &[u8], expected: usize) -> Result<(), DecodeError> {
     match bytes.len() {
         len if len < expected => Err(DecodeError::Truncated),
         len if len > expected => Err(DecodeError::Trailing { extra: len - expected }),

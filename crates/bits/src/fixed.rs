@@ -19,8 +19,7 @@
 
 use alloc::vec::Vec;
 
-use crate::error::expect_len;
-use crate::{BitReader, BitWriter, DecodeError};
+use crate::{BitReader, BitWriter, DecodeError, expect_len};
 
 /// The number of bytes of `count` numbers of `width` bits.
 pub fn len(count: usize, width: u32) -> usize {

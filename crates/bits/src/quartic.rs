@@ -29,8 +29,7 @@
 
 use alloc::vec::Vec;
 
-use crate::error::expect_len;
-use crate::{DecodeError, kernels};
+use crate::{DecodeError, expect_len, kernels};
 
 /// The largest byte: five times the trit 1.
 const LARGEST: u8 = 242;

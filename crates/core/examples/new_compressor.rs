@@ -1,5 +1,5 @@
 //! A new compressor in one file, from the building blocks of `gradwire::tools`: the largest elements,
-//! each in a few bits. It has a memory of its own: what was sent comes back as momentum.
+//! each in a few bits. It has a memory of its own: elements that were sent return as momentum.
 //!
 //! ```text
 //! cargo run --release -p gradwire --example new_compressor
@@ -10,7 +10,6 @@
 
 use std::error::Error;
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire::memories::{Encoding, Step};
 use gradwire::parameters::{real, whole};
@@ -19,8 +18,8 @@ use gradwire::tools::{
     packed_positions_len, quantize, sparsify, unpack, unpack_positions,
 };
 use gradwire::{
-    Compressor, Context, DecodeError, Decoder, Encoder, Entry, Family, Floats, Guarantees, Memory,
-    NonFinite, Rng, Sent, Source, Spec, Tensor, Workspace,
+    Compressor, DecodeArgs, DecodeError, Decoder, EncodeArgs, Encoder, Entry, Family, Floats,
+    Memory, NonFinite, Rng, Sent, Source, Spec, Tensor, Workspace,
 };
 
 /// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec strings look names up in.
@@ -29,14 +28,11 @@ static ENTRY: Entry = Entry {
     summary: "the largest elements, each in a few levels",
     formula: "x̂ = step·round(c/step) at the largest |c|, 0 elsewhere, step = max|c|/s",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: FewLevels::PARAMETERS,
     examples: &["one-in=3,s=1", "momentum=0.5"],
     reference: "this example",
     payload: "positions, step f32, levels",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(FewLevels::new(values)),
+    ..Entry::of::<FewLevels>()
 };
 
 gradwire::parameters! {
@@ -46,31 +42,26 @@ gradwire::parameters! {
         one_in("one-in"): usize = whole(20, 1..=1000),
         /// levels on either side of zero
         s: u16 = whole(7, 1..=127),
-        /// weight with which what was sent comes back
+        /// weight of the elements sent, which return as momentum
         momentum: f32 = real(0.0, Included(0.0), Excluded(1.0)),
     }
 }
 
 impl FewLevels {
-    /// How many symbols the levels are.
+    /// The number of levels.
     fn alphabet(&self) -> usize {
         2 * usize::from(self.s) + 1
     }
 
-    /// How many of so many elements are sent.
+    /// How many elements of a tensor are sent.
     fn sent(&self, elements: usize) -> usize {
         elements.div_ceil(self.one_in)
     }
 }
 
 impl Compressor for FewLevels {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         // What is not selected stays in the tensor, and so in the residual…
         sparsify(source, Selection::Largest(self.sent(elements)), workspace);
@@ -86,14 +77,8 @@ impl Compressor for FewLevels {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let Workspace { positions, values, symbols, .. } = workspace;
         unpack_positions(&mut message, out.len(), positions)?;
         if positions.len() != self.sent(out.len()) {

@@ -16,31 +16,17 @@ use crate::{Context, Element, Sent, Source, Workspace};
 /// - decoding depends on the bytes, the [`Context`] and the configuration alone;
 /// - malformed bytes give an error and leave the output as it was.
 pub trait Compressor: Debug + Send + Sync {
-    /// Appends the message for `source` to `message`, and leaves in the source's residual exactly
-    /// what the message fails to carry.
+    /// Appends the message for the source, and leaves in the source's residual exactly what the message fails to
+    /// carry.
     ///
-    /// The tensor has at most `max_elements(usize::MAX)` elements; an [`Encoder`](crate::Encoder)
-    /// sees to it.
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent;
+    /// The tensor has at most `max_elements(usize::MAX)` elements; an [`Encoder`](crate::Encoder) checks this.
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent;
 
-    /// Adds `weight` times the decoded message to `out`, whose length is the tensor's.
+    /// Adds `weight` times the decoded message to `out`.
     ///
     /// The message is checked before the first element of `out` is touched. Sparse messages touch
     /// only their own positions.
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError>;
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError>;
 
     /// The longest message of a tensor with that number of elements, in bytes. Buffers are reserved
     /// by it once; a received message that claims more is refused unread.
@@ -48,51 +34,129 @@ pub trait Compressor: Debug + Send + Sync {
 
     /// The most elements of a tensor whose message has that number of bytes: the inverse bound of
     /// [`max_len`](Self::max_len). It keeps a short message of unknown origin from asking for a huge
-    /// tensor; at `usize::MAX` it is the largest tensor the compressor takes at all.
-    fn max_elements(&self, message_len: usize) -> usize;
+    /// tensor; at `usize::MAX` it is the largest tensor that the compressor takes at all.
+    ///
+    /// The default is for sparse methods, whose message for a tensor of zeros has a byte or two however large the
+    /// tensor is, and which number elements in 32 bits.
+    fn max_elements(&self, message_len: usize) -> usize {
+        if message_len == 0 { 0 } else { u32::MAX as usize }
+    }
 
-    /// The memory that is part of the method and replaces the plain residual; `None` where the plain one serves.
+    /// The memory that is part of the method and replaces the plain residual; `None` for the plain residual.
     fn memory(&self) -> Option<&dyn Memory> {
         None
     }
 
-    /// Bits of value that travel with each element sent, where that is one number for all; `None`
+    /// The bits of the value of each element sent, where that is one number for all; `None`
     /// where it is not. What a message holds once (a scale, a mean) does not count.
     fn value_bits(&self) -> Option<u32> {
         None
     }
 
-    /// Turns the weighted mean of all ranks' messages into the gradient of the step, in place. The default keeps the
-    /// mean; a vote takes its sign. Where a server or an owner averages, this comes before anything is sent on.
-    fn aggregate(&self, _mean: &mut [f32]) {}
-
-    /// The method's rounds, where all ranks can carry it out together by all-reduce; messages are then
-    /// transcripts of a [single rank](crate::SingleRank).
-    fn rounds(&self) -> Option<&dyn Rounds> {
-        None
+    /// How the messages of several ranks become one gradient.
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Gather
     }
+}
 
-    /// Whether messages say where the elements that they carry belong. They need not where both ends
-    /// know it.
-    fn positions_travel(&self) -> bool {
-        self.linear().is_none()
-    }
+/// The arguments of [`Compressor::encode`].
+pub struct EncodeArgs<'a, 's> {
+    /// The tensor.
+    pub source: &'a mut Source<'s>,
+    /// Seed, tensor, step and rank.
+    pub context: &'a Context<'a>,
+    /// Buffers.
+    pub workspace: &'a mut Workspace,
+    /// The bytes to append the message to.
+    pub message: &'a mut Vec<u8>,
+}
 
-    /// For a linear compressor, the element type its whole message consists of: the elementwise
-    /// mean of messages is then the message of the mean. `None` where messages do not add.
-    fn linear(&self) -> Option<Element> {
-        None
+/// The arguments of [`Compressor::decode_add`].
+#[derive(Debug)]
+pub struct DecodeArgs<'a> {
+    /// The whole message.
+    pub message: &'a [u8],
+    /// Seed, tensor, step and the rank that sent the message.
+    pub context: &'a Context<'a>,
+    /// The weight of the message in the sum.
+    pub weight: f32,
+    /// Buffers.
+    pub workspace: &'a mut Workspace,
+    /// The sum, of the tensor's length.
+    pub out: &'a mut [f32],
+}
+
+/// How the messages of several ranks become one gradient.
+#[derive(Debug, Clone, Copy)]
+pub enum Aggregation<'a> {
+    /// Messages consist of elements of one type, and the elementwise mean of messages is the message of the mean:
+    /// all-reduce can average them.
+    Linear(Element),
+    /// All ranks compute the result together, in rounds of all-reduce. Exchanges without all-reduce gather messages,
+    /// which are transcripts of a [single rank](crate::SingleRank).
+    Rounds(&'a dyn Rounds),
+    /// Messages are gathered and decoded one by one, then averaged.
+    Gather,
+    /// Messages are votes: the function turns their weighted mean into the gradient of the step, in place. Where a
+    /// server or the owner of a slice averages, it votes before it sends anything on.
+    Vote(fn(&mut [f32])),
+}
+
+impl Aggregation<'_> {
+    /// The name in lists: `linear`, `rounds`, `gather` or `vote`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Aggregation::Linear(_) => "linear",
+            Aggregation::Rounds(_) => "rounds",
+            Aggregation::Gather => "gather",
+            Aggregation::Vote(_) => "vote",
+        }
     }
 }
 
 impl dyn Compressor + '_ {
-    /// Whether the method's memory looks at [`Input::squares`](crate::Input::squares).
+    /// The element type of [linear](Aggregation::Linear) messages; `None` for other compressors.
+    pub fn linear(&self) -> Option<Element> {
+        match self.aggregation() {
+            Aggregation::Linear(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// The [rounds](Aggregation::Rounds) of all-reduce; `None` for other compressors.
+    pub fn rounds(&self) -> Option<&dyn Rounds> {
+        match self.aggregation() {
+            Aggregation::Rounds(rounds) => Some(rounds),
+            _ => None,
+        }
+    }
+
+    /// Whether all-reduce serves: messages are [linear](Aggregation::Linear), or there are
+    /// [rounds](Aggregation::Rounds).
+    pub fn adds(&self) -> bool {
+        matches!(self.aggregation(), Aggregation::Linear(_) | Aggregation::Rounds(_))
+    }
+
+    /// Whether messages are [votes](Aggregation::Vote).
+    pub fn votes(&self) -> bool {
+        matches!(self.aggregation(), Aggregation::Vote(_))
+    }
+
+    /// Turns the weighted mean of all ranks' messages into the gradient of the step, in place: the result of a
+    /// [vote](Aggregation::Vote), or else the mean itself.
+    pub fn aggregate(&self, mean: &mut [f32]) {
+        if let Aggregation::Vote(vote) = self.aggregation() {
+            vote(mean);
+        }
+    }
+
+    /// Whether the method's memory uses [`Input::squares`](crate::Input::squares).
     pub fn keeps_squares(&self) -> bool {
         self.memory().is_some_and(|memory| memory.keeps_squares())
     }
 
     /// The method's own memory where it replaces the plain residual, with error feedback or without; `plain` is true
-    /// for what is no gradient ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
+    /// for values that are not gradients ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
     pub fn own_memory(&self, error_feedback: bool, plain: bool) -> Option<&dyn Memory> {
         self.memory().filter(|memory| match memory.scope() {
             Scope::ErrorFeedback => error_feedback && !plain,

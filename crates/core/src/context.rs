@@ -1,8 +1,9 @@
-//! What both ends know of a message, and what an encoding says of it.
+//! What sender and receiver know about a message, and which elements it carries.
 
-use crate::Rng;
+use crate::{Rng, Tensor};
 
-/// What both ends know of a message beside its bytes.
+/// What sender and receiver both know about a message without reading it: the run's seed, the tensor, the step and the
+/// sender's rank. Encoding and decoding depend on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The run's seed.
@@ -19,7 +20,12 @@ pub struct Context<'a> {
     pub ranks: u32,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// The context of a message of one rank, as if no other sent.
+    pub(crate) fn new(seed: u64, tensor: &'a Tensor, step: u64, rank: u32) -> Self {
+        Self { seed, tensor: tensor.id(), shape: tensor.shape(), step, rank, ranks: 1 }
+    }
+
     /// The generator of this sender's draws for this tensor and step. `stream` separates
     /// independent uses within one compressor.
     pub fn rng(&self, stream: u32) -> Rng {

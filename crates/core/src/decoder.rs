@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use crate::codecs::{Codec, Codecs, check_length};
-use crate::{Compressor, Context, Error, Spec, Tensor, Workspace};
+use crate::specs::{Specs, check_length, check_size};
+use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Workspace};
 
 /// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
 /// decoder's own.
 #[derive(Debug)]
 pub struct Decoder {
-    codecs: Codecs,
-    /// The places of the compressors that tensors have of their own.
+    specs: Specs,
+    /// The indices of the specs that tensors have of their own.
     assigned: HashMap<String, usize>,
     seed: u64,
     workspace: Workspace,
@@ -20,7 +20,7 @@ impl Decoder {
     /// A decoder in a run with `seed`, for messages of `spec` unless another is [assigned](Self::assign).
     pub fn new(spec: &Spec, seed: u64) -> Self {
         Self {
-            codecs: Codecs::new(spec),
+            specs: Specs(vec![spec.clone()]),
             assigned: HashMap::new(),
             seed,
             workspace: Workspace::default(),
@@ -32,21 +32,21 @@ impl Decoder {
     /// Does nothing, and allocates nothing, where the tensor has an equal spec already.
     pub fn assign(&mut self, name: &str, spec: &Spec) {
         match self.assigned.get_mut(name) {
-            Some(place) if self.codecs.get(*place).spec == *spec => {}
-            Some(place) => *place = self.codecs.place(spec),
+            Some(index) => *index = self.specs.index_of(spec, *index),
             None => {
-                self.assigned.insert(name.to_owned(), self.codecs.place(spec));
+                let index = self.specs.index_of(spec, Specs::DEFAULT);
+                self.assigned.insert(name.to_owned(), index);
             }
         }
     }
 
-    /// The compressor of the tensor called `name`, for its limits and its linearity.
+    /// The compressor of the tensor called `name`, for its limits and its aggregation.
     pub fn compressor_of(&self, name: &str) -> &dyn Compressor {
-        &*self.codec_of(name).compressor
+        self.specs.0[self.index_of(name)].compressor()
     }
 
-    fn codec_of(&self, name: &str) -> &Codec {
-        self.codecs.get(self.assigned.get(name).copied().unwrap_or(Codecs::DEFAULT))
+    fn index_of(&self, name: &str) -> usize {
+        self.assigned.get(name).copied().unwrap_or(Specs::DEFAULT)
     }
 
     /// Adds `weight` times the decoded message of `rank` to `out`.
@@ -65,22 +65,16 @@ impl Decoder {
         weight: f32,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        // Not by `codec_of`, which would borrow the workspace, too.
-        let place = self.assigned.get(tensor.name()).copied().unwrap_or(Codecs::DEFAULT);
-        let codec = self.codecs.get(place);
-        codec.check_size(tensor)?;
+        let spec = &self.specs.0[self.index_of(tensor.name())];
+        check_size(spec, tensor)?;
         check_length(tensor, out.len())?;
-        let context = Context {
-            seed: self.seed,
-            tensor: tensor.id(),
-            shape: tensor.shape(),
-            step,
+        let context = Context::new(self.seed, tensor, step, rank);
+        let args =
+            DecodeArgs { message, context: &context, weight, workspace: &mut self.workspace, out };
+        spec.compressor().decode_add(args).map_err(|source| Error::Message {
+            tensor: tensor.name().to_owned(),
             rank,
-            ranks: 1,
-        };
-        codec
-            .compressor
-            .decode_add(message, &context, weight, &mut self.workspace, out)
-            .map_err(|source| Error::Message { tensor: tensor.name().to_owned(), rank, source })
+            source,
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! The sending end: compressors, and what is kept for each tensor, by the tensor's name.
+//! The sending end: compressors, and the state of each tensor, by the tensor's name.
 
 mod kept;
 mod rounds;
@@ -7,11 +7,12 @@ mod state;
 use std::collections::HashMap;
 
 use self::kept::{Arrays, KeptArrays};
-use crate::codecs::{Codec, Codecs, check_length};
 use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
+use crate::specs::{Specs, check_length, check_size};
 use crate::{
-    Compressor, Context, Error, Input, Residual, SCRATCH, Sent, Source, Spec, Tensor, Workspace,
+    Compressor, Context, EncodeArgs, Error, Input, Residual, SCRATCH, Sent, Source, Spec, Tensor,
+    Workspace,
 };
 
 /// Compresses the tensors of one sender. What it keeps (residuals, momenta, factors) belongs to tensor names.
@@ -19,7 +20,7 @@ use crate::{
 /// Every tensor is encoded with the spec that was [assigned](Self::assign) to its name, or else with the encoder's own.
 #[derive(Debug)]
 pub struct Encoder {
-    codecs: Codecs,
+    specs: Specs,
     tensors: HashMap<String, Entry>,
     seed: u64,
     rank: u32,
@@ -32,8 +33,8 @@ pub struct Encoder {
 /// What belongs to one tensor's name.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The place of its compressor.
-    codec: usize,
+    /// The index of its spec.
+    spec: usize,
     kept: KeptArrays,
     /// What was kept at the last [checkpoint](Encoder::checkpoint).
     checkpoint: KeptArrays,
@@ -45,7 +46,7 @@ impl Encoder {
     /// An encoder that has kept nothing yet, for tensors of `spec` unless another is [assigned](Self::assign).
     pub fn new(spec: &Spec, seed: u64, rank: u32) -> Self {
         Self {
-            codecs: Codecs::new(spec),
+            specs: Specs(vec![spec.clone()]),
             tensors: HashMap::new(),
             seed,
             rank,
@@ -62,8 +63,8 @@ impl Encoder {
         self
     }
 
-    /// The same encoder with the plain residual in place of a memory of the compressor's own: for what is
-    /// no gradient any more, such as the changes a server sends back, where momentum has been applied already.
+    /// The same encoder with the plain residual in place of a memory of the compressor's own: for values that are not
+    /// gradients, such as the changes a server sends back, to which momentum has been applied already.
     pub fn with_plain_memory(mut self) -> Self {
         self.plain = true;
         self
@@ -73,29 +74,23 @@ impl Encoder {
     ///
     /// Does nothing, and allocates nothing, where the tensor has an equal spec already.
     pub fn assign(&mut self, name: &str, spec: &Spec) {
-        match self.tensors.get_mut(name) {
-            Some(entry) if self.codecs.get(entry.codec).spec == *spec => {}
-            Some(entry) => entry.codec = self.codecs.place(spec),
-            None => {
-                let entry = Entry { codec: self.codecs.place(spec), ..Entry::default() };
-                self.tensors.insert(name.to_owned(), entry);
-            }
-        }
+        let entry = entry_of(&mut self.tensors, name);
+        entry.spec = self.specs.index_of(spec, entry.spec);
     }
 
     /// The spec that the tensor called `name` is encoded with.
     pub fn spec_of(&self, name: &str) -> &Spec {
-        &self.codec_of(name).spec
+        &self.specs.0[self.tensors.get(name).map_or(Specs::DEFAULT, |entry| entry.spec)]
     }
 
-    /// The compressor of the tensor called `name`, for its limits and its linearity.
+    /// The compressor of the tensor called `name`, for its limits and its aggregation.
     pub fn compressor_of(&self, name: &str) -> &dyn Compressor {
-        &*self.codec_of(name).compressor
+        self.spec_of(name).compressor()
     }
 
-    /// Whether some tensor's compressor looks at [`Input::squares`].
+    /// Whether some tensor's compressor uses [`Input::squares`].
     pub fn keeps_squares(&self) -> bool {
-        self.codecs.iter().any(|codec| codec.compressor.keeps_squares())
+        self.specs.0.iter().any(|spec| spec.compressor().keeps_squares())
     }
 
     /// The positions that the last message carried, where it answered [`Sent::Positions`].
@@ -129,10 +124,10 @@ impl Encoder {
         let input = input.into();
         self.check(tensor, input)?;
         let (context, plain, start) = (self.context(tensor, step), self.plain, message.len());
-        self.enter(tensor.name());
-        let Self { codecs, tensors, workspace, scratch, .. } = self;
-        let entry = tensors.get_mut(tensor.name()).expect("the tensor was entered");
-        let Codec { spec, compressor } = codecs.get(entry.codec);
+        let Self { specs, tensors, workspace, scratch, .. } = self;
+        let entry = entry_of(tensors, tensor.name());
+        let spec = &specs.0[entry.spec];
+        let compressor = spec.compressor();
         message.reserve(compressor.max_len(tensor.elements()));
 
         let feedback = spec.memory();
@@ -140,12 +135,12 @@ impl Encoder {
         let memory = compressor.own_memory(feedback.is_some(), plain).unwrap_or(&residual);
         let present = entry.kept.present();
         let velocity = memory.keeps_velocity();
-        let arrays = entry.kept.arrays_of(tensor, feedback, velocity, &**compressor);
+        let arrays = entry.kept.arrays_of(tensor, feedback, velocity, compressor);
         let encoded = arrays.map_err(Error::from).and_then(|arrays| {
             let Arrays { feedback, velocity, kept } = arrays;
             let step = Step { input, feedback, velocity, kept, scratch, plain };
             let mut encode = |source: &mut Source<'_>, workspace: &mut Workspace| {
-                compressor.encode(source, &context, workspace, message)
+                compressor.encode(EncodeArgs { source, context: &context, workspace, message })
             };
             let mut encoding = Encoding { encode: &mut encode, context: &context, workspace };
             let encoded = memory.encode(step, &mut encoding);
@@ -158,12 +153,8 @@ impl Encoder {
         encoded
     }
 
-    fn codec_of(&self, name: &str) -> &Codec {
-        self.codecs.get(self.tensors.get(name).map_or(Codecs::DEFAULT, |entry| entry.codec))
-    }
-
     fn check(&self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
-        self.codec_of(tensor.name()).check_size(tensor)?;
+        check_size(self.spec_of(tensor.name()), tensor)?;
         check_length(tensor, input.gradient.len())?;
         let Some(squares) = input.squares else { return Ok(()) };
         check_length(tensor, squares.len())?;
@@ -175,22 +166,16 @@ impl Encoder {
         }
     }
 
-    /// Makes sure that a tensor has an entry.
-    fn enter(&mut self, name: &str) {
-        // Not by an entry of the map, which would clone the name at every step.
-        if !self.tensors.contains_key(name) {
-            self.tensors.insert(name.to_owned(), Entry::default());
-        }
-    }
-
     fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
-        Context {
-            seed: self.seed,
-            tensor: tensor.id(),
-            shape: tensor.shape(),
-            step,
-            rank: self.rank,
-            ranks: self.ranks,
-        }
+        Context { ranks: self.ranks, ..Context::new(self.seed, tensor, step, self.rank) }
     }
+}
+
+/// The entry of the tensor called `name`, a new one if it has none yet.
+fn entry_of<'a>(tensors: &'a mut HashMap<String, Entry>, name: &str) -> &'a mut Entry {
+    // The map's own `entry` would clone the name at every step.
+    if !tensors.contains_key(name) {
+        tensors.insert(name.to_owned(), Entry::default());
+    }
+    tensors.get_mut(name).expect("the entry was inserted")
 }

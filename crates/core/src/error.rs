@@ -36,7 +36,9 @@ pub enum StateError {
         expected: usize,
     },
     /// An entry for a tensor that the receiver does not have.
-    #[error("state entry '{0}' is of no tensor of this model; it is of another model")]
+    #[error(
+        "state entry '{0}' belongs to a tensor that this model does not have; it is of another model"
+    )]
     Foreign(String),
     /// A setting in the state differs from the receiver's.
     #[error(
@@ -111,9 +113,6 @@ pub enum Error {
         /// What is wrong with it.
         source: DecodeError,
     },
-    /// A frame cannot be read.
-    #[error("the frame cannot be read: {0}")]
-    Frame(#[from] crate::frame::FrameError),
     /// Saved state cannot be restored.
     #[error(transparent)]
     State(#[from] StateError),

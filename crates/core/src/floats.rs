@@ -3,14 +3,17 @@
 use gradwire_bits::kernels;
 
 /// The element type of a tensor at the edge of the library; inside, everything is `f32`.
+///
+/// The discriminants are the tags in [frames](crate::frame).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Dtype {
     /// IEEE 754 binary32.
-    F32,
+    F32 = 0,
     /// IEEE 754 binary16.
-    F16,
+    F16 = 1,
     /// bfloat16: the upper half of a binary32.
-    Bf16,
+    Bf16 = 2,
 }
 
 impl Dtype {

@@ -6,7 +6,7 @@
 
 use gradwire_bits::{DecodeError, varint};
 
-use crate::{Context, Dtype, Spec, SpecError, Tensor, Workspace};
+use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"GWFR";
@@ -87,7 +87,7 @@ impl<'a> Frame<'a> {
     pub fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[VERSION, dtype_tag(self.dtype), 0, 0]);
+        out.extend_from_slice(&[VERSION, self.dtype as u8, 0, 0]);
         varint::write(self.tensor.shape().len() as u64, out);
         for &dimension in self.tensor.shape() {
             varint::write(dimension as u64, out);
@@ -131,21 +131,17 @@ impl<'a> Frame<'a> {
             return Err(too_large(self.tensor.name(), self.tensor.shape(), limit));
         }
         let mut values = vec![0.0; self.tensor.elements()];
-        let context = Context {
-            seed: self.seed,
-            tensor: self.tensor.id(),
-            shape: self.tensor.shape(),
-            step: self.step,
-            rank: self.rank,
-            ranks: 1,
+        let context = Context::new(self.seed, &self.tensor, self.step, self.rank);
+        let args = DecodeArgs {
+            message: self.message,
+            context: &context,
+            weight: 1.0,
+            workspace: &mut Workspace::default(),
+            out: &mut values,
         };
-        self.spec
-            .compressor()
-            .decode_add(self.message, &context, 1.0, &mut Workspace::default(), &mut values)
-            .map_err(|source| FrameError::Message {
-                tensor: self.tensor.name().to_owned(),
-                source,
-            })?;
+        let decoded = self.spec.compressor().decode_add(args);
+        let tensor = self.tensor.name();
+        decoded.map_err(|source| FrameError::Message { tensor: tensor.to_owned(), source })?;
         Ok(values)
     }
 }
@@ -229,21 +225,11 @@ impl<'a> Header<'a> {
     }
 }
 
-fn dtype_tag(dtype: Dtype) -> u8 {
-    match dtype {
-        Dtype::F32 => 0,
-        Dtype::F16 => 1,
-        Dtype::Bf16 => 2,
-    }
-}
-
 fn dtype(tag: u8) -> Result<Dtype, FrameError> {
-    match tag {
-        0 => Ok(Dtype::F32),
-        1 => Ok(Dtype::F16),
-        2 => Ok(Dtype::Bf16),
-        _ => Err(FrameError::Malformed("the element type is none of f32, f16 and bf16")),
-    }
+    [Dtype::F32, Dtype::F16, Dtype::Bf16]
+        .into_iter()
+        .find(|&dtype| dtype as u8 == tag)
+        .ok_or(FrameError::Malformed("the element type is none of f32, f16 and bf16"))
 }
 
 fn too_large(tensor: &str, shape: &[usize], limit: usize) -> FrameError {

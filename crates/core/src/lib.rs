@@ -22,7 +22,6 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
-mod codecs;
 mod compressor;
 pub mod compressors;
 mod context;
@@ -43,18 +42,19 @@ mod rng;
 pub mod rounds;
 mod source;
 mod spec;
+mod specs;
 mod state;
 mod tensor;
 pub mod tools;
 mod wire;
 mod workspace;
 
-pub use compressor::Compressor;
+pub use compressor::{Aggregation, Compressor, DecodeArgs, EncodeArgs};
 pub use compressors::SingleRank;
 pub use context::{Context, Element, Sent};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
-pub use entry::{Aggregation, Entry, Family, Guarantees};
+pub use entry::{Entry, Family};
 pub use error::{Error, StateError};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;

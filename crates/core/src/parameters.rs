@@ -23,9 +23,9 @@ pub struct Param {
 pub enum Kind {
     /// A real number in an interval.
     Real {
-        /// The lower end, which belongs to the interval or not.
+        /// The lower end.
         min: Bound<f64>,
-        /// The upper end, likewise.
+        /// The upper end.
         max: Bound<f64>,
         /// The value where none is given.
         default: f64,
@@ -139,11 +139,11 @@ fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, f
 }
 
 /// A type that a parameter has as the field of a compressor's struct: `f64`, `f32`, `u16`, `u32`, `u64`, `usize`,
-/// `bool`, and what is a [`Choice`].
+/// `bool`, and enums that implement [`Choice`].
 ///
 /// A `bool` is true for `on`; of two other words, for the second.
 pub trait Parameter: Sized {
-    /// What of a [`Kind`] the type can hold.
+    /// The values that the type can hold.
     const HOLDS: Holds;
 
     /// The field for a value of a kind that the type can hold, inside its range.
@@ -165,22 +165,19 @@ pub enum Holds {
 }
 
 /// An enum whose values have names in spec strings.
-pub trait Choice: Sized {
+pub trait Choice: Copy + 'static {
     /// The names; the first is the default.
     const WORDS: &'static [&'static str];
-
-    /// The value that one of [`WORDS`](Self::WORDS) names.
-    fn of(word: &str) -> Self;
+    /// The values, in the order of their names.
+    const VALUES: &'static [Self];
 }
 
 impl<T: Choice> Parameter for T {
     const HOLDS: Holds = Holds::Choice;
 
     fn of(value: Value, _: &Kind) -> Self {
-        match value {
-            Value::Choice(word) => Choice::of(word),
-            other => panic!("{other} is not a word"),
-        }
+        let at = T::WORDS.iter().position(|word| value == Value::Choice(word));
+        T::VALUES[at.unwrap_or_else(|| panic!("{value} names no value"))]
     }
 }
 
@@ -235,7 +232,7 @@ macro_rules! whole_parameters {
 
 whole_parameters!(u16, u32, u64, usize);
 
-/// A parameter that a field of type `T` holds. For [`parameters!`](crate::parameters!).
+/// A parameter in a field of type `T`. For [`parameters!`](crate::parameters!).
 ///
 /// # Panics
 /// If the type cannot hold it: in a constant, when the code is compiled.
@@ -248,12 +245,21 @@ pub const fn param<T: Parameter>(key: &'static str, kind: Kind, help: &'static s
     Param { key, kind, help: help.trim_ascii() }
 }
 
+/// A struct whose fields are parameters of a compressor. [`parameters!`](crate::parameters!) implements it.
+pub trait Parameters {
+    /// The parameters, in the order they are printed.
+    const PARAMETERS: &'static [Param];
+
+    /// The struct with these values of the parameters, in their order and inside their ranges.
+    fn new(values: &[Value]) -> Self;
+}
+
 /// Declares the struct of a compressor whose fields are its parameters.
 ///
 /// ```
 /// use std::ops::Bound::{Excluded, Included};
 ///
-/// use gradwire::parameters::{Value, either, real, whole};
+/// use gradwire::parameters::{Parameters, Value, either, real, whole};
 ///
 /// gradwire::parameters! {
 ///     /// Sparsification by absolute value.
@@ -274,11 +280,12 @@ pub const fn param<T: Parameter>(key: &'static str, kind: Kind, help: &'static s
 /// ```
 ///
 /// The comment of a field is the parameter's help. Its key in spec strings is the field's name, or what stands behind
-/// it in parentheses. The struct gets two associated items: `PARAMETERS`, the table of its [`Param`]s, and
-/// `new(&[Value])`, which takes values of these parameters in their order. A range that the field's type cannot hold
-/// does not compile:
+/// it in parentheses. The struct implements [`Parameters`]. A range that the field's type cannot hold does not
+/// compile:
 ///
 /// ```compile_fail
+/// use gradwire::parameters::Parameters;
+///
 /// gradwire::parameters! {
 ///     struct TooLarge {
 ///         /// a number of 17 bits
@@ -304,9 +311,8 @@ macro_rules! parameters {
             $($(#[doc = $help])+ $field_vis $field: $type),*
         }
 
-        impl $name {
-            /// Its parameters, in the order they are printed.
-            $vis const PARAMETERS: &'static [$crate::parameters::Param] = &[
+        impl $crate::parameters::Parameters for $name {
+            const PARAMETERS: &'static [$crate::parameters::Param] = &[
                 $($crate::parameters::param::<$type>(
                     $crate::parameters!(@key $field $($key)?),
                     $kind,
@@ -314,8 +320,7 @@ macro_rules! parameters {
                 )),*
             ];
 
-            /// The compressor with these values of its parameters, in their order and inside their ranges.
-            $vis fn new(values: &[$crate::parameters::Value]) -> Self {
+            fn new(values: &[$crate::parameters::Value]) -> Self {
                 let mut values = Self::PARAMETERS.iter().zip(values).map(|(p, value)| (*value, &p.kind));
                 let mut next = || values.next().expect("there is a value for each parameter");
                 Self {

@@ -6,11 +6,11 @@ use crate::entry::Entry;
 /// A name for a compressor with certain parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Preset {
-    /// The name in spec strings; parameters behind it replace the preset's.
+    /// The name in spec strings; parameters after it replace the preset's.
     pub name: &'static str,
     /// The compressor.
     pub id: &'static str,
-    /// Its parameters, as a spec string has them behind the colon.
+    /// Its parameters, as the part of a spec string after the colon.
     pub items: &'static str,
 }
 

@@ -30,19 +30,13 @@ pub trait Rounds: Debug + Send + Sync {
     /// length.
     fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize>;
 
-    /// Appends this rank's addend of a round, given the means of the rounds before.
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    );
+    /// Appends this rank's addend of a round.
+    fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>);
 
     /// Takes what this rank's addends carried from the corrected gradient, and keeps what the next step
     /// starts from. Called with the whole transcript, right after it was decoded, or on a single rank right after
     /// the last addend: what either left in the workspace is still there.
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent;
+    fn settle(&self, state: &mut RankState<'_>) -> Sent;
 
     /// Adds `weight` times what a transcript decodes to to `out`; nothing, if it is refused.
     fn decode_add(
@@ -76,6 +70,8 @@ pub struct RankState<'a> {
     pub corrected: &'a mut [f32],
     /// What is [kept](Rounds::kept_len).
     pub kept: &'a mut [f32],
+    /// The means of the rounds before, in the end the whole transcript.
+    pub means: &'a [f32],
     /// Which tensor, rank and step it is.
     pub context: &'a Context<'a>,
     /// As [`RoundContext::single_rank`].

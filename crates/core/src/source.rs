@@ -4,7 +4,7 @@
 //! `c` out first would cost a pass over memory, so the sum exists only a block at a time, in the
 //! first-level cache: [`Source::peek`] shows a block and discards it, [`Source::take`] writes it over
 //! the residual, where the compressor leaves what its message fails to carry. A two-pass compressor
-//! thus moves 8 + 12 bytes an element beside its message.
+//! thus moves 8 + 12 bytes an element, and its message.
 
 use gradwire_bits::kernels;
 
@@ -74,13 +74,13 @@ impl<'a> Source<'a> {
         if source.abs_max.is_finite() { Ok(source) } else { Err(source.first_non_finite()) }
     }
 
-    /// The same source with what the method keeps for the tensor beside the residual.
+    /// The same source with the numbers that the method keeps for the tensor, apart from the residual.
     pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
         Self { kept, ..self }
     }
 
-    /// The same source, of values that are no gradients ([plain memory](crate::Encoder::with_plain_memory)) or of
-    /// gradients.
+    /// The same source; `plain` says that its values are not gradients
+    /// ([plain memory](crate::Encoder::with_plain_memory)).
     pub fn with_plain_memory(self, plain: bool) -> Self {
         Self { plain, ..self }
     }
@@ -171,8 +171,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times, and what
-    /// the method keeps beside it. `spare` holds the tensor where there is no residual.
+    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times, and the numbers that
+    /// the method keeps. `spare` holds the tensor where there is no residual.
     pub fn take_all<'b>(&'b mut self, spare: &'b mut Vec<f32>) -> (&'b mut [f32], &'b mut [f32]) {
         if self.feedback.is_none() {
             spare.resize(self.len(), 0.0);
@@ -272,49 +272,50 @@ mod tests {
 
     const WEIGHTED: Residual = Residual { beta: 0.5, gamma: 2.0 };
 
+    const GRADIENT: [f32; 3] = [1.0, -2.0, 3.0];
+
+    /// The residual after a use of a source whose elements β·m + γ·g are 2 + 2, 4 - 4 and -6 + 6.
+    fn residual_after(using: impl FnOnce(&mut Source<'_>)) -> [f32; 3] {
+        let (mut residual, mut scratch) = ([4.0, 8.0, -12.0], [0.0; SCRATCH]);
+        let feedback = Some((WEIGHTED, &mut residual[..]));
+        using(&mut Source::new(Floats::F32(&GRADIENT), feedback, &mut scratch).unwrap());
+        residual
+    }
+
     #[test]
     fn peeking_shows_the_sum_and_changes_nothing() {
-        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
-        let mut scratch = [0.0; SCRATCH];
-        let floats = Floats::F32(&gradient);
-        let mut source =
-            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
-        // β·m + γ·g: 2 + 2, 4 - 4, -6 + 6.
-        source.peek(0, 3, |sum| assert_eq!(sum, [4.0, 0.0, 0.0]));
-        source.peek(1, 1, |sum| assert_eq!(sum, [0.0]));
-        assert_eq!(source.abs_max(), 4.0);
+        let residual = residual_after(|source| {
+            source.peek(0, 3, |sum| assert_eq!(sum, [4.0, 0.0, 0.0]));
+            source.peek(1, 1, |sum| assert_eq!(sum, [0.0]));
+            assert_eq!(source.abs_max(), 4.0);
+        });
         assert_eq!(residual, [4.0, 8.0, -12.0]);
     }
 
     #[test]
     fn what_taking_leaves_is_the_residual() {
-        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
-        let mut scratch = [0.0; SCRATCH];
-        let floats = Floats::F32(&gradient);
-        let mut source =
-            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
-        source.take(0, 2, |sum| {
-            assert_eq!(sum, [4.0, 0.0]);
-            sum[0] -= 3.0;
+        let residual = residual_after(|source| {
+            source.take(0, 2, |sum| {
+                assert_eq!(sum, [4.0, 0.0]);
+                sum[0] -= 3.0;
+            });
+            source.take(2, 1, |_| {});
         });
-        source.take(2, 1, |_| {});
         assert_eq!(residual, [1.0, 0.0, 0.0]);
     }
 
     #[test]
     fn sum_and_gradient_come_together() {
-        let (gradient, mut residual) = ([1.0, -2.0, 3.0], [4.0, 8.0, -12.0]);
-        let mut scratch = [0.0; SCRATCH];
-        let floats = Floats::F32(&gradient);
-        let mut source =
-            Source::new(floats, Some((WEIGHTED, &mut residual)), &mut scratch).unwrap();
-        assert_eq!(source.gradient_weight(), 2.0);
-        source.take_with_gradient(0, 3, |sum, latest| {
-            assert_eq!((&*sum, latest), (&[4.0, 0.0, 0.0][..], &gradient[..]));
-            sum[1] = 7.0;
+        let residual = residual_after(|source| {
+            assert_eq!(source.gradient_weight(), 2.0);
+            source.take_with_gradient(0, 3, |sum, latest| {
+                assert_eq!((&*sum, latest), (&[4.0, 0.0, 0.0][..], &GRADIENT[..]));
+                sum[1] = 7.0;
+            });
         });
         assert_eq!(residual, [4.0, 7.0, 0.0]);
-        let mut source = Source::new(floats, None, &mut scratch).unwrap();
+        let mut scratch = [0.0; SCRATCH];
+        let mut source = Source::new(Floats::F32(&GRADIENT), None, &mut scratch).unwrap();
         source.take_with_gradient(1, 2, |sum, latest| assert_eq!(&*sum, latest));
     }
 

@@ -65,18 +65,17 @@ impl PartialEq for Spec {
 impl Spec {
     /// An entry with its defaults.
     pub fn of(entry: &'static Entry) -> Self {
-        let values = entry.defaults();
         Self {
             entry,
-            compressor: (entry.build)(&values),
-            values,
+            compressor: entry.compressor(),
+            values: entry.defaults(),
             memory: entry.error_feedback.then_some(Residual::PLAIN),
             every: 1,
         }
     }
 
     /// An entry, in the registry or not, with some values of its parameters and the common ones, as a spec string has
-    /// them behind the colon: `ratio=0.01,ef=off`.
+    /// them after the colon: `ratio=0.01,ef=off`.
     ///
     /// # Errors
     /// If there is no such parameter, or it does not take the value.
@@ -94,7 +93,7 @@ impl Spec {
         Self::of(&sparsification::threshold::ENTRY)
     }
 
-    /// `efsignsgd`: the signs and the mean absolute value. What the result of a vote can travel by.
+    /// `efsignsgd`: the signs and the mean absolute value. It can carry the result of a vote.
     pub fn scaled_signs() -> Self {
         Self::of(&quantization::efsignsgd::ENTRY)
     }
@@ -149,14 +148,14 @@ impl Spec {
         Some(self.values[at])
     }
 
-    /// Whether an encoder may pass from `earlier` to this one: what was kept means the same to both, or nothing
-    /// was kept.
+    /// Whether an encoder may change from `earlier` to this spec: its state has the same meaning for both, or it has
+    /// none.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
         let keeps = earlier.memory.is_some()
             || compressor.memory().is_some()
             || compressor.rounds().is_some();
-        // Numbers kept are as many as parameters such as a rank say; of a large matrix they tell.
+        // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
             compressor
                 .rounds()
@@ -165,7 +164,7 @@ impl Spec {
         let same = || {
             self.entry.id == earlier.entry.id
                 && self.memory == earlier.memory
-                && kept(&*self.compressor()) == kept(&*compressor)
+                && kept(self.compressor()) == kept(compressor)
         };
         !keeps || same()
     }
@@ -177,32 +176,24 @@ impl Spec {
     pub fn with_number(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
         let id = self.entry.id;
         let parameters = self.entry.parameters;
-        let at = parameters.iter().position(|parameter| parameter.key == key).ok_or_else(|| {
-            let known = join(parameters.iter().map(|parameter| parameter.key));
-            SpecError::UnknownKey { id, key: key.to_owned(), known }
-        })?;
+        let at = place_of(key, id, parameters.iter())?;
         let kind = parameters[at].kind;
         let allowed = match kind {
             Kind::Real { .. } => kind.parse(&value.to_string()),
             Kind::Whole { .. } => kind.parse(&value.round().to_string()),
             Kind::Choice { .. } => None,
         };
-        self.values[at] = allowed.ok_or_else(|| SpecError::BadValue {
-            id,
-            key: key.to_owned(),
-            value: value.to_string(),
-            expected: kind.expected(),
-        })?;
+        self.values[at] = allowed.ok_or_else(|| bad_value(id, key, &value.to_string(), kind))?;
         self.compressor = (self.entry.build)(&self.values);
         Ok(self)
     }
 
     /// The compressor itself.
-    pub fn compressor(&self) -> Arc<dyn Compressor> {
-        Arc::clone(&self.compressor)
+    pub fn compressor(&self) -> &dyn Compressor {
+        &*self.compressor
     }
 
-    /// The parameters that every compressor has beside its own.
+    /// The parameters that every compressor has in addition to its own.
     pub fn common_parameters() -> &'static [Param] {
         COMMON
     }
@@ -245,7 +236,7 @@ impl Given {
         Ok(given)
     }
 
-    fn parameters(&self) -> impl Iterator<Item = &'static Param> + use<> {
+    fn parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
         self.entry.parameters.iter().chain(COMMON)
     }
 
@@ -255,23 +246,12 @@ impl Given {
             .split_once('=')
             .map(|(key, value)| (key.trim(), value.trim()))
             .ok_or_else(|| SpecError::NotAPair { id, item: item.to_owned() })?;
-        let (at, parameter) =
-            self.parameters().enumerate().find(|(_, parameter)| parameter.key == key).ok_or_else(
-                || SpecError::UnknownKey {
-                    id,
-                    key: key.to_owned(),
-                    known: join(self.parameters().map(|parameter| parameter.key)),
-                },
-            )?;
+        let at = place_of(key, id, self.parameters())?;
         if self.values[at].is_some() {
             return Err(SpecError::DuplicateKey { id, key: key.to_owned() });
         }
-        let parsed = parameter.kind.parse(value).ok_or_else(|| SpecError::BadValue {
-            id,
-            key: key.to_owned(),
-            value: value.to_owned(),
-            expected: parameter.kind.expected(),
-        })?;
+        let kind = self.parameters().nth(at).expect("the place was found").kind;
+        let parsed = kind.parse(value).ok_or_else(|| bad_value(id, key, value, kind))?;
         self.values[at] = Some(parsed);
         Ok(())
     }
@@ -295,7 +275,7 @@ impl Given {
         let common = |at: usize| self.values[own + at];
         let on = match common(0) {
             Some(Value::Choice(word)) => word == "on",
-            // Weights for a residual ask for one.
+            // Weights for a residual switch error feedback on.
             _ => self.entry.error_feedback || common(1).is_some() || common(2).is_some(),
         };
         let weight = |at: usize| match common(at) {
@@ -351,6 +331,24 @@ impl fmt::Display for Spec {
         }
         Ok(())
     }
+}
+
+/// The place of the parameter called `key`.
+fn place_of(
+    key: &str,
+    id: &'static str,
+    mut parameters: impl Iterator<Item = &'static Param> + Clone,
+) -> Result<usize, SpecError> {
+    let known = parameters.clone();
+    parameters.position(|parameter| parameter.key == key).ok_or_else(|| {
+        let known = join(known.map(|parameter| parameter.key));
+        SpecError::UnknownKey { id, key: key.to_owned(), known }
+    })
+}
+
+fn bad_value(id: &'static str, key: &str, value: &str, kind: Kind) -> SpecError {
+    let (key, value) = (key.to_owned(), value.to_owned());
+    SpecError::BadValue { id, key, value, expected: kind.expected() }
 }
 
 fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {

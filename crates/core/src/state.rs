@@ -41,8 +41,8 @@ impl State {
         Self::default()
     }
 
-    /// The version of the layout of names: 2, or 1 for what was read from a file in which settings belonged to an
-    /// encoder (`push/spec`, `push/rule0/spec`) and not to a tensor's name.
+    /// The version of the layout of names: 2, or 1 for a state from a file in which settings belonged to an encoder
+    /// (`push/spec`, `push/rule0/spec`) and not to a tensor's name.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -71,11 +71,6 @@ impl State {
         prefix: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a [f32])> + use<'a> {
         under(&self.floats, prefix).map(|(rest, values)| (rest, values.as_slice()))
-    }
-
-    /// Keeps only the arrays for whose names `wanted` is true.
-    pub fn retain_floats(&mut self, mut wanted: impl FnMut(&str) -> bool) {
-        self.floats.retain(|name, _| wanted(name));
     }
 
     /// Keeps only the entries for whose names `wanted` is true.
@@ -294,7 +289,7 @@ impl State {
 }
 
 const METADATA_KEY: &str = "gradwire";
-/// What the metadata begins with; the version comes behind it.
+/// The metadata begins with this, followed by the version.
 const FORMAT: &str = "state\t";
 /// The version that new states have.
 const VERSION: u32 = 2;

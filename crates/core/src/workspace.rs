@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use gradwire_bits::huffman::Code;
 
-/// Buffers that encoding and decoding reuse. What is in them from one message to the next means nothing, but for
+/// Buffers that encoding and decoding reuse. Their content has no meaning from one message to the next, except
 /// [`positions`](Self::positions) after an encoding.
 #[derive(Debug, Default)]
 pub struct Workspace {
@@ -16,13 +16,13 @@ pub struct Workspace {
     pub values: Vec<f32>,
     /// The symbols that the message consists of, each a number below the size of an alphabet.
     pub symbols: Vec<u16>,
-    /// What coding symbols takes.
+    /// Working memory for coding the symbols.
     pub coder: SymbolCoder,
     /// Random words, for a block of elements at a time.
     pub random: Vec<u32>,
     /// The decoded values of a block.
     pub block: Vec<f32>,
-    /// What one method, or one memory, needs beside these.
+    /// The buffers that only one method, or one memory, uses.
     pub own: OwnBuffers,
 }
 
@@ -47,9 +47,8 @@ pub struct SymbolCoder {
 pub struct OwnBuffers(Vec<Box<dyn Buffers>>);
 
 impl OwnBuffers {
-    /// The value of this type, made by its default when it is asked for the first time.
-    ///
-    /// A method declares a struct with the buffers it needs, and so nobody else uses them.
+    /// The value of this type, which is its default at first. A method declares a struct with the buffers it needs, so
+    /// no other method uses them.
     pub fn get<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
         let at = self.0.iter().position(|buffers| (**buffers).as_any().is::<T>());
         let at = at.unwrap_or_else(|| {

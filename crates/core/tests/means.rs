@@ -50,20 +50,11 @@ fn unbiased_messages_have_the_gradient_as_expectation() {
     for (text, variance) in cases {
         let spec: Spec = text.parse().unwrap();
         let tensor = Tensor::new("t", &[gradient.len()]);
-        let (mut sums, mut squares) = ([0f64; 12], [0f64; 12]);
-        for step in 0..draws {
-            let message = encode(&mut encoder(&spec), &tensor, step, &gradient).unwrap();
-            for (i, x) in decode(&spec, &tensor, step, &message).unwrap().into_iter().enumerate() {
-                sums[i] += f64::from(x);
-                squares[i] += f64::from(x) * f64::from(x);
-            }
-        }
-        for (i, &x) in gradient.iter().enumerate() {
-            let (n, expected) = (draws as f64, f64::from(variance(x)));
-            let mean = sums[i] / n;
-            let spread = (expected / n).sqrt();
+        let moments = means_and_variances(&spec, &tensor, &gradient, draws);
+        for (&x, [mean, found]) in gradient.iter().zip(moments) {
+            let expected = f64::from(variance(x));
+            let spread = (expected / draws as f64).sqrt();
             assert!((mean - f64::from(x)).abs() <= 5.0 * spread + 1e-6, "{text}, {x}: mean {mean}");
-            let found = squares[i] / n - mean * mean;
             assert!(
                 (found - expected).abs() <= 0.1 * expected + 1e-6,
                 "{text}, {x}: variance {found}"

@@ -95,29 +95,9 @@ fn errors_name_the_known_ones() {
 
 #[test]
 fn values_outside_their_range_are_refused() {
-    for text in [
-        "3lc:s=2",
-        "3lc:s=0.99",
-        "3lc:s=nan",
-        "3lc:s=inf",
-        "3lc:s=",
-        "3lc:s=1,5",
-        "topk:ratio=0",
-        "topk:ratio=1.5",
-        "topk:ratio=-0.1",
-        "randomk:ratio=0",
-        "randomk:ratio=1.01",
-        "terngrad:clip=-1",
-        "3lc:beta=1.1",
-        "3lc:gamma=0",
-        "3lc:gamma=1e-46",
-        "none:every=0",
-        "none:every=1.5",
-    ] {
+    // tests/ranges.rs has the ranges of all parameters.
+    for text in ["3lc:s=1,5", "3lc:gamma=1e-46", "sbc2:every=0"] {
         assert!(text.parse::<Spec>().is_err(), "{text}");
-    }
-    for text in ["3lc:s=1", "3lc:s=1.999", "topk:ratio=1", "topk:ratio=1e-9", "3lc:beta=0"] {
-        parse(text);
     }
     assert_eq!(error("3lc:s=2").to_string(), "'3lc': s=2 is not allowed; give a number in [1, 2)");
     let ratio = error("topk:ratio=0").to_string();
@@ -154,12 +134,4 @@ fn parameters_are_read_and_replaced_by_name() {
     assert!(refused("p", 1.0).contains("p=1 is not allowed"));
     assert!(refused("q", 0.5).contains("no parameter 'q'") || refused("q", 0.5).contains("'q'"));
     assert!(refused("select", 0.5).contains("exact or sampled"));
-}
-
-#[test]
-fn fractions_outside_their_range_are_refused() {
-    for text in ["sbc:p=0", "sbc:p=1", "sbc:p=-0.1", "sbc:p=nan", "sbc2:every=0", "dgc:ratio=0"] {
-        let error = text.parse::<Spec>().unwrap_err().to_string();
-        assert!(error.contains("is not allowed"), "{text}: {error}");
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Aggregation, Spec, Tensor};
+use gradwire::{Spec, Tensor};
 
 use crate::{
     Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, control,
@@ -125,10 +125,9 @@ impl GroupConfig<'_> {
         let Some(spec) = self.policy.pushes().find(|spec| !adds(spec)) else {
             return Ok(());
         };
-        let kinds = [Aggregation::Linear, Aggregation::Rounds];
         let linear: Vec<_> = REGISTRY
             .iter()
-            .filter(|entry| kinds.contains(&entry.aggregation()))
+            .filter(|entry| entry.compressor().adds())
             .map(|entry| entry.id)
             .collect();
         refuse(format!(
@@ -155,13 +154,13 @@ impl GroupConfig<'_> {
     /// Sums of sparse messages are sent with the positions that messages carried.
     fn validate_sparse(&self) -> Result<(), ExchangeError> {
         // A rule may leave some tensors uncompressed.
-        let serves = |spec: &&Spec| spec.entry().sparse || spec.entry().is_identity();
-        let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().sparse);
+        let serves = |spec: &&Spec| spec.entry().is_sparse() || spec.entry().is_identity();
+        let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().is_sparse());
         let Some(spec) = main.or_else(|| self.policy.pushes().find(|spec| !serves(spec))) else {
             return Ok(());
         };
         let sparse: Vec<_> =
-            REGISTRY.iter().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
+            REGISTRY.iter().filter(|entry| entry.is_sparse()).map(|entry| entry.id).collect();
         refuse(format!(
             "sparse-all-reduce adds the elements that messages carry, and those of '{spec}' carry all; use \
              all-reduce, all-gather, scatter-reduce or server, or a sparse compressor: {}",
@@ -176,7 +175,7 @@ impl GroupConfig<'_> {
         // Without a compressor of their own pulls follow pushes.
         let follow = self.policy.pushes().filter(|_| self.policy.pull.is_none());
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
-        if let Some(spec) = pulls.find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
+        if let Some(spec) = pulls.find(|spec| spec.compressor().votes()) {
             return refuse(format!(
                 "servers send changes of the model, which the votes of '{spec}' do not carry; give pulls another \
                  compressor, such as efsignsgd, or use all-gather or scatter-reduce"
@@ -222,7 +221,7 @@ impl GroupConfig<'_> {
                  participation, or leave out mode and stale",
             );
         }
-        match self.policy.pushes().find(|spec| spec.entry().aggregation() == Aggregation::Vote) {
+        match self.policy.pushes().find(|spec| spec.compressor().votes()) {
             None => Ok(()),
             Some(spec) => refuse(format!(
                 "the votes of '{spec}' are counted together, and an asynchronous server applies every push by itself; \

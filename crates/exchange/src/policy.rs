@@ -1,6 +1,6 @@
 //! Which compressor each tensor is sent with.
 
-use gradwire::{Aggregation, Spec, Tensor};
+use gradwire::{Spec, Tensor};
 
 use crate::{Rule, Schedule};
 
@@ -33,7 +33,7 @@ impl Policy {
     /// vote, pulls are compressed with `efsignsgd`: it too takes a bit an element, and it has error feedback.
     pub fn new(push: impl Into<Schedule>) -> Self {
         let push = push.into();
-        let votes = push.first.entry().aggregation() == Aggregation::Vote;
+        let votes = push.first.compressor().votes();
         Self {
             push,
             pull: votes.then(Spec::scaled_signs),

@@ -84,7 +84,7 @@ impl From<gradwire::SpecError> for Failure {
 fn of_codec(error: &gradwire::Error) -> Kind {
     match error {
         gradwire::Error::NonFinite { .. } => Kind::NonFinite,
-        gradwire::Error::Message { .. } | gradwire::Error::Frame(_) => Kind::Message,
+        gradwire::Error::Message { .. } => Kind::Message,
         gradwire::Error::State(_) => Kind::State,
         gradwire::Error::Spec(_)
         | gradwire::Error::WrongLength { .. }

@@ -1,7 +1,7 @@
 //! The registry, as Python lists it.
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Aggregation, Family, Spec};
+use gradwire::{Family, Spec};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -15,7 +15,7 @@ pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         dict.set_item("id", entry.id)?;
         dict.set_item("summary", entry.summary)?;
         dict.set_item("family", family(entry.family))?;
-        dict.set_item("aggregation", aggregation(entry.aggregation()))?;
+        dict.set_item("aggregation", entry.compressor().aggregation().name())?;
         dict.set_item("error_feedback", entry.error_feedback)?;
         dict.set_item("reference", entry.reference)?;
         let parameters = PyDict::new(py);
@@ -42,15 +42,6 @@ fn family(family: Family) -> &'static str {
         Family::Sparsification => "sparsification",
         Family::Hybrid => "hybrid",
         Family::LowRank => "low rank",
-    }
-}
-
-fn aggregation(aggregation: Aggregation) -> &'static str {
-    match aggregation {
-        Aggregation::Linear => "linear",
-        Aggregation::Rounds => "rounds",
-        Aggregation::Gather => "gather",
-        Aggregation::Vote => "vote",
     }
 }
 

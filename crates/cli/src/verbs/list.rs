@@ -4,7 +4,7 @@ use clap::Args;
 use gradwire::Spec;
 use gradwire::parameters::Param;
 use gradwire::registry::{PRESETS, REGISTRY};
-use gradwire::{Aggregation, Entry, Family};
+use gradwire::{Entry, Family};
 use gradwire_testbed::table::Grid;
 use serde::Serialize;
 
@@ -92,17 +92,12 @@ impl Row {
                 Family::Hybrid => "hybrid",
                 Family::LowRank => "low-rank",
             },
-            aggregation: match entry.aggregation() {
-                Aggregation::Linear => "linear",
-                Aggregation::Rounds => "rounds",
-                Aggregation::Gather => "gather",
-                Aggregation::Vote => "vote",
-            },
+            aggregation: entry.compressor().aggregation().name(),
             error_feedback: entry.error_feedback,
             parameters: entry.parameters.iter().map(Parameter::of).collect(),
             payload: entry.payload,
-            unbiased: entry.guarantees.unbiased,
-            lossless: entry.guarantees.lossless,
+            unbiased: entry.unbiased,
+            lossless: entry.lossless,
             reference: entry.reference,
         }
     }

@@ -2,9 +2,10 @@
 
 use gradwire_bits::DecodeError;
 
+use crate::parameters::{Param, Parameters, Value};
 use crate::rounds::{RankState, RoundContext, Rounds};
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, Context, Sent, Source, Workspace};
+use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Sent};
 
 /// Buffers of a single rank that makes all rounds.
 #[derive(Debug, Default)]
@@ -20,40 +21,42 @@ struct Transcript {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SingleRank<R>(pub R);
 
+impl<R: Parameters> Parameters for SingleRank<R> {
+    const PARAMETERS: &'static [Param] = R::PARAMETERS;
+
+    fn new(values: &[Value]) -> Self {
+        Self(R::new(values))
+    }
+}
+
 impl<R: Rounds> Compressor for SingleRank<R> {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let mut transcript = std::mem::take(workspace.own::<Transcript>());
         let Transcript { corrected, means, addend } = &mut transcript;
         let (corrected, kept) = source.take_all(corrected);
-        let mut state = RankState { corrected, kept, context, single_rank: true, workspace };
         means.clear();
-        for round in 0.. {
-            let Some(len) = self.0.addend_len(&state.round_context(), round) else { break };
+        let mut round = 0;
+        let sent = loop {
+            let (corrected, kept, workspace) = (&mut *corrected, &mut *kept, &mut *workspace);
+            let mut state =
+                RankState { corrected, kept, means, context, single_rank: true, workspace };
+            let Some(len) = self.0.addend_len(&state.round_context(), round) else {
+                break self.0.settle(&mut state);
+            };
             addend.clear();
-            self.0.contribute(round, means, &mut state, addend);
+            self.0.contribute(round, &mut state, addend);
             debug_assert_eq!(addend.len(), len);
             means.extend_from_slice(addend);
-        }
-        let sent = self.0.settle(means, &mut state);
-        means.chunks(BLOCK).for_each(|block| fields::put_f32s(block, message));
+            round += 1;
+        };
+        fields::put_f32s(means, message);
         *workspace.own() = transcript;
         sent
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, context, weight, workspace, out } = args;
         let context = RoundContext { context, kept: &[], single_rank: true };
         let lens = (0..).map_while(|round| self.0.addend_len(&context, round));
         let len: usize = lens.sum();
@@ -78,7 +81,7 @@ impl<R: Rounds> Compressor for SingleRank<R> {
         self.0.max_elements(message_len)
     }
 
-    fn rounds(&self) -> Option<&dyn Rounds> {
-        Some(&self.0)
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Rounds(&self.0)
     }
 }

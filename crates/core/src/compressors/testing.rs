@@ -1,4 +1,4 @@
-//! Short ways to a message and back, for the exact tests beside the compressors.
+//! Short ways to a message and back, for the unit tests of compressors.
 
 use gradwire_bits::DecodeError;
 
@@ -36,47 +36,72 @@ pub(super) fn round_trip(spec: &str, gradient: &[f32]) -> Vec<f32> {
 }
 
 fn encode_and_keep(spec: &str, gradient: &[f32]) -> (Vec<u8>, Vec<f32>) {
-    let spec: Spec = spec.parse().unwrap();
-    let tensor = Tensor::new("t", &[gradient.len()]);
-    let (mut encoder, mut message) = (Encoder::new(&spec, 1, 3), Vec::new());
-    encoder.encode(&tensor, 2, Floats::F32(gradient), &mut message).unwrap();
-    let residual = encoder.residual("t").unwrap_or(&[]).to_vec();
-    (message, residual)
+    let mut sender = Sender::new(spec, &[gradient.len()]);
+    sender.encoder = Encoder::new(&spec.parse().unwrap(), 1, 3);
+    let message = sender.encode(2, gradient);
+    (message, sender.encoder.residual("t").unwrap_or(&[]).to_vec())
 }
 
-/// An encoder whose method keeps these numbers for the tensor "t" from the step before.
-pub(super) fn starting_from(spec: &str, kept: &[f32]) -> Encoder {
-    let mut state = State::new();
-    state.set_setting("spec/t", spec.to_owned());
-    state.set_floats("kept/t", kept.to_vec());
-    let mut encoder = Encoder::new(&spec.parse().unwrap(), 1, 0);
-    encoder.restore("", &state).unwrap();
-    encoder
+/// The error that a message for a tensor of this many elements is refused with. Checks that nothing is added.
+pub(super) fn refused(spec: &str, elements: usize, message: &[u8]) -> DecodeError {
+    let mut out = vec![0.5; elements];
+    let error = decode(spec, message, 1.0, &mut out).unwrap_err();
+    assert!(out.iter().all(|&x| x == 0.5), "a refused message was added in part");
+    error
 }
 
-/// What an encoder's method keeps for the tensor "t".
-pub(super) fn kept(encoder: &Encoder) -> Vec<f32> {
-    let mut state = State::new();
-    encoder.save("", &mut state);
-    let kept = state.floats_under("kept/t").next();
-    kept.map_or(Vec::new(), |(_, values)| values.to_vec())
+/// Rank 0 in a run with seed 1, which sends the tensor "t".
+pub(super) struct Sender {
+    pub(super) encoder: Encoder,
+    pub(super) tensor: Tensor,
 }
 
-/// The numbers of a matrix's message, and what it decodes to.
-pub(super) fn send(
-    encoder: &mut Encoder,
-    shape: &[usize],
-    gradient: &[f32],
-) -> (Vec<f32>, Vec<f32>) {
-    let (tensor, mut message) = (Tensor::new("t", shape), Vec::new());
-    encoder.encode(&tensor, 1, Floats::F32(gradient), &mut message).unwrap();
-    let mut out = vec![0.0; gradient.len()];
-    Decoder::new(encoder.spec_of("t"), 1)
-        .decode_add(&tensor, 1, 0, &message, 1.0, &mut out)
-        .unwrap();
-    (f32s(&message), out)
+impl Sender {
+    pub(super) fn new(spec: &str, shape: &[usize]) -> Self {
+        let encoder = Encoder::new(&spec.parse().unwrap(), 1, 0);
+        Self { encoder, tensor: Tensor::new("t", shape) }
+    }
+
+    /// A sender whose method keeps these numbers from the step before.
+    pub(super) fn starting_from(spec: &str, shape: &[usize], kept: &[f32]) -> Self {
+        let mut state = State::new();
+        state.set_setting("spec/t", spec.to_owned());
+        state.set_floats("kept/t", kept.to_vec());
+        let mut sender = Self::new(spec, shape);
+        sender.encoder.restore("", &state).unwrap();
+        sender
+    }
+
+    /// The message of a gradient.
+    pub(super) fn encode(&mut self, step: u64, gradient: &[f32]) -> Vec<u8> {
+        let mut message = Vec::new();
+        self.encoder.encode(&self.tensor, step, Floats::F32(gradient), &mut message).unwrap();
+        message
+    }
+
+    /// The message of a gradient, and what it decodes to.
+    pub(super) fn send(&mut self, step: u64, gradient: &[f32]) -> (Vec<u8>, Vec<f32>) {
+        let (message, mut out) = (self.encode(step, gradient), vec![0.0; gradient.len()]);
+        Decoder::new(self.encoder.spec_of("t"), 1)
+            .decode_add(&self.tensor, step, 0, &message, 1.0, &mut out)
+            .unwrap();
+        (message, out)
+    }
+
+    pub(super) fn residual(&self) -> &[f32] {
+        self.encoder.residual("t").unwrap()
+    }
+
+    /// What the method keeps for the tensor.
+    pub(super) fn kept(&self) -> Vec<f32> {
+        let mut state = State::new();
+        self.encoder.save("", &mut state);
+        let kept = state.floats_under("kept/t").next();
+        kept.map_or(Vec::new(), |(_, values)| values.to_vec())
+    }
 }
 
+/// The numbers of a message.
 pub(super) fn f32s(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }

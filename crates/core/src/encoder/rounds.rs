@@ -3,16 +3,17 @@
 use gradwire_bits::DecodeError;
 
 use super::kept::Arrays;
-use super::{Encoder, Entry};
-use crate::codecs::{Codec, check_length};
+use super::{Encoder, Entry, entry_of};
 use crate::rounds::{RankState, RoundContext, Rounds};
+use crate::specs::check_length;
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
 impl Encoder {
     /// Whether the tensor called `name` is encoded in [rounds](crate::Rounds) of all-reduce, by
     /// [`contribute`](Self::contribute). A method with a [memory](crate::memories) of its own in force is not.
     pub fn has_rounds(&self, name: &str) -> bool {
-        let Codec { spec, compressor } = self.codec_of(name);
+        let spec = self.spec_of(name);
+        let compressor = spec.compressor();
         let own = compressor.own_memory(spec.memory().is_some(), self.plain);
         compressor.rounds().is_some() && own.is_none()
     }
@@ -45,10 +46,10 @@ impl Encoder {
             self.correct(tensor, input)?;
         }
         let context = self.context(tensor, step);
-        let (rounds, mut state) = self.rank_state(tensor, &context)?;
+        let (rounds, mut state) = self.rank_state(tensor, &context, means)?;
         let more = rounds.addend_len(&state.round_context(), round).is_some();
         if more {
-            rounds.contribute(round, means, &mut state, addend);
+            rounds.contribute(round, &mut state, addend);
         }
         Ok(more)
     }
@@ -66,7 +67,7 @@ impl Encoder {
     ) -> Result<Sent, Error> {
         check_length(tensor, out.len())?;
         let (context, rank) = (self.context(tensor, step), self.rank);
-        let (rounds, mut state) = self.rank_state(tensor, &context)?;
+        let (rounds, mut state) = self.rank_state(tensor, &context, means)?;
         let round_context =
             RoundContext { context: &context, kept: state.kept, single_rank: false };
         let expected: usize = (0..).map_while(|at| rounds.addend_len(&round_context, at)).sum();
@@ -79,18 +80,17 @@ impl Encoder {
             rank,
             source,
         })?;
-        Ok(rounds.settle(means, &mut state))
+        Ok(rounds.settle(&mut state))
     }
 
     /// Leaves the corrected gradient where [`rank_state`](Self::rank_state) finds it.
     fn correct(&mut self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
-        self.enter(tensor.name());
-        let Self { codecs, tensors, scratch, .. } = self;
-        let Entry { codec, kept, gradient, .. } =
-            tensors.get_mut(tensor.name()).expect("the tensor was entered");
-        let Codec { spec, compressor } = codecs.get(*codec);
+        let Self { specs, tensors, scratch, .. } = self;
+        let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
+        let spec = &specs.0[*spec];
+        let compressor = spec.compressor();
         let present = kept.present();
-        let arrays = kept.arrays_of(tensor, spec.memory(), false, &**compressor)?;
+        let arrays = kept.arrays_of(tensor, spec.memory(), false, compressor)?;
         let (weights, corrected) = arrays.feedback.unwrap_or_else(|| {
             gradient.resize(tensor.elements(), 0.0);
             // The gradient of the step before counts for nothing.
@@ -111,19 +111,20 @@ impl Encoder {
         &'a mut self,
         tensor: &Tensor,
         context: &'a Context<'a>,
+        means: &'a [f32],
     ) -> Result<(&'a dyn Rounds, RankState<'a>), Error> {
-        self.enter(tensor.name());
-        let Self { codecs, tensors, workspace, .. } = self;
-        let Entry { codec, kept, gradient, .. } =
-            tensors.get_mut(tensor.name()).expect("the tensor was entered");
-        let Codec { spec, compressor } = codecs.get(*codec);
+        let Self { specs, tensors, workspace, .. } = self;
+        let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
+        let spec = &specs.0[*spec];
+        let compressor = spec.compressor();
         let Arrays { feedback, kept, .. } =
-            kept.arrays_of(tensor, spec.memory(), false, &**compressor)?;
+            kept.arrays_of(tensor, spec.memory(), false, compressor)?;
         let corrected = feedback.map(|(_, residual)| residual).unwrap_or_else(|| {
             gradient.resize(tensor.elements(), 0.0);
             gradient
         });
         let rounds = compressor.rounds().expect("the method has rounds");
-        Ok((rounds, RankState { corrected, kept, context, single_rank: false, workspace }))
+        let state = RankState { corrected, kept, means, context, single_rank: false, workspace };
+        Ok((rounds, state))
     }
 }

@@ -1,7 +1,7 @@
 //! What an encoder keeps: copied to be taken back, saved and restored.
 
 use super::kept::KINDS;
-use super::{Encoder, Entry};
+use super::{Encoder, Entry, entry_of};
 use crate::{Spec, State, StateError};
 
 impl Encoder {
@@ -25,7 +25,7 @@ impl Encoder {
     /// `kept/NAME` that it has.
     pub fn save(&self, prefix: &str, state: &mut State) {
         for (name, entry) in &self.tensors {
-            let spec = self.codecs.get(entry.codec).spec.to_string();
+            let spec = self.specs.0[entry.spec].to_string();
             state.set_setting(&format!("{prefix}spec/{name}"), spec);
             for (kind, values) in KINDS.iter().zip(&entry.kept.0) {
                 if let Some(values) = values {
@@ -62,13 +62,11 @@ impl Encoder {
             }
         }
         for entry in self.tensors.values_mut() {
-            *entry = Entry { codec: entry.codec, ..Entry::default() };
+            *entry = Entry { spec: entry.spec, ..Entry::default() };
         }
         for (at, under) in kinds.iter().enumerate() {
             for (name, values) in state.floats_under(under) {
-                self.enter(name);
-                let entry = self.tensors.get_mut(name).expect("the tensor was entered");
-                entry.kept.0[at] = Some(values.to_vec());
+                entry_of(&mut self.tensors, name).kept.0[at] = Some(values.to_vec());
             }
         }
         Ok(())

@@ -71,7 +71,7 @@ pub(super) fn nothing_is_kept_without_feedback(spec: &Spec) {
 }
 
 pub(super) fn lossless_means_every_value(spec: &Spec) {
-    if !spec.entry().guarantees.lossless {
+    if !spec.entry().lossless {
         return;
     }
     for (kind, gradient) in tensors(1023) {

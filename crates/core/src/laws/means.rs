@@ -1,7 +1,7 @@
 //! Laws of means: of linear messages over ranks, of unbiased ones over draws.
 
 use super::parse;
-use super::samples::{SEED, SIZES, decode, encode, encoder, gaussian};
+use super::samples::{SEED, SIZES, decode, gaussian, means_and_variances};
 use crate::{Decoder, Element, Encoder, Entry, Floats, Spec, Tensor};
 
 /// The elements of a linear message.
@@ -63,18 +63,9 @@ pub(super) fn expectation_is_the_gradient(entry: &'static Entry) {
     const DRAWS: u64 = 5000;
     let gradient = [0.0, 1.0, -0.5, 0.25, 0.125, -0.75, 0.01, -0.9, 0.3, 0.6, -0.2, 0.05];
     let (spec, tensor) = (parse(entry, "ef=off"), Tensor::new("t", &[3, 4]));
-    let (mut sums, mut squares) = ([0f64; 12], [0f64; 12]);
-    for step in 0..DRAWS {
-        let message = encode(&mut encoder(&spec), &tensor, step, &gradient).unwrap();
-        for (i, x) in decode(&spec, &tensor, step, &message).unwrap().into_iter().enumerate() {
-            sums[i] += f64::from(x);
-            squares[i] += f64::from(x) * f64::from(x);
-        }
-    }
-    for (i, &x) in gradient.iter().enumerate() {
-        let mean = sums[i] / DRAWS as f64;
-        let variance = (squares[i] / DRAWS as f64 - mean * mean).max(0.0);
-        let deviation = (variance / DRAWS as f64).sqrt();
+    let moments = means_and_variances(&spec, &tensor, &gradient, DRAWS);
+    for (&x, [mean, variance]) in gradient.iter().zip(moments) {
+        let deviation = (variance.max(0.0) / DRAWS as f64).sqrt();
         let error = (mean - f64::from(x)).abs();
         // An element that is hardly ever sent may never have been: the room is then that of a chance of 1e-3.
         let rare = 0.01 * f64::from(x.abs()) + 1e-6;

@@ -40,6 +40,8 @@ pub const LAWS: &[(&str, Law)] = &[
 /// # Panics
 /// If the compressor breaks a law; the law and the configuration are printed.
 pub fn check(entry: &'static Entry) {
+    let described = [entry.id, entry.summary, entry.formula, entry.reference, entry.payload];
+    assert!(described.iter().all(|text| !text.is_empty()), "an entry lacks a text: {described:?}");
     for spec in specs(entry) {
         for (name, law) in LAWS {
             let _named = Named(format!("{spec}: {name}"));
@@ -49,7 +51,7 @@ pub fn check(entry: &'static Entry) {
     let _named =
         Named(format!("{}: the ends of ranges work, and nothing beyond them does", entry.id));
     ranges::ends_work_and_nothing_beyond(entry);
-    if entry.guarantees.unbiased {
+    if entry.unbiased {
         let _named =
             Named(format!("{}: decoded tensors have the encoded one as expectation", entry.id));
         means::expectation_is_the_gradient(entry);

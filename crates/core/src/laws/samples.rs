@@ -79,6 +79,32 @@ pub fn decode(spec: &Spec, tensor: &Tensor, step: u64, message: &[u8]) -> Result
     Ok(out)
 }
 
+/// For each element, the mean and the variance of what the messages of this many steps decode to. Nothing is kept from
+/// step to step.
+///
+/// # Panics
+/// If a message is not encoded or decoded.
+pub fn means_and_variances(
+    spec: &Spec,
+    tensor: &Tensor,
+    gradient: &[f32],
+    draws: u64,
+) -> Vec<[f64; 2]> {
+    let mut sums = vec![[0f64; 2]; gradient.len()];
+    for step in 0..draws {
+        let message = encode(&mut encoder(spec), tensor, step, gradient).unwrap();
+        for (sums, x) in sums.iter_mut().zip(decode(spec, tensor, step, &message).unwrap()) {
+            sums[0] += f64::from(x);
+            sums[1] += f64::from(x) * f64::from(x);
+        }
+    }
+    let moments = |[sum, squares]: [f64; 2]| {
+        let mean = sum / draws as f64;
+        [mean, squares / draws as f64 - mean * mean]
+    };
+    sums.into_iter().map(moments).collect()
+}
+
 /// The bit patterns of values, which tell zeros of either sign apart.
 pub fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()

@@ -4,7 +4,7 @@ use super::velocity::accelerate;
 use super::{Encoding, Memory, Scope, Step};
 use crate::{Floats, NonFinite, Sent, Source};
 
-/// `z ← δ·z + (1 − δ)·g`, and z is compressed, whole every time. With error feedback a residual is kept beside z.
+/// `z ← δ·z + (1 − δ)·g`; every message compresses all of z. With error feedback there is a residual as well.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
     /// Weight δ of the mean so far, in \[0, 1).

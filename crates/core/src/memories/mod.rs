@@ -45,12 +45,12 @@ pub trait Memory: Debug + Send + Sync {
         false
     }
 
-    /// Whether it keeps sums of squares, one an element, in [`Step::kept`], and so looks at [`Input::squares`].
+    /// Whether it keeps sums of squares, one for each element, in [`Step::kept`], and so uses [`Input::squares`].
     fn keeps_squares(&self) -> bool {
         false
     }
 
-    /// Whether it applies the momentum that otherwise an optimizer applies, so that one of them is enough.
+    /// Whether it applies momentum, so that the optimizer must not apply it again.
     fn replaces_momentum(&self) -> bool {
         false
     }
@@ -63,7 +63,7 @@ pub enum Scope {
     ErrorFeedback,
     /// For gradients, with error feedback or without.
     Gradients,
-    /// For everything: also for what is no gradient, such as the changes that a server sends.
+    /// For everything, also for values that are not gradients, such as the changes that a server sends.
     Always,
 }
 
@@ -100,7 +100,7 @@ impl Encoding<'_> {
         (self.encode)(source, self.workspace)
     }
 
-    /// Which tensor, rank and step it is.
+    /// Seed, tensor, step and rank.
     pub fn context(&self) -> &Context<'_> {
         self.context
     }

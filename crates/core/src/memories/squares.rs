@@ -1,10 +1,10 @@
-//! What `variance` keeps: the residual, and beside it sums of squares.
+//! The memory of `variance`: the residual and sums of squares.
 
 use super::{Encoding, Memory, Scope, Step};
 use crate::{NonFinite, Sent, Source};
 
-/// The plain residual, and sums of the squares of the parts that gradients consist of. The compressor itself sets back
-/// what it has sent.
+/// The plain residual, and elementwise sums of the squares of the parts (micro-batches) of gradients. The compressor
+/// sets the sums of the elements that it sends to 0, and decays the others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Squares;
 

@@ -38,7 +38,7 @@ impl Moments {
     }
 
     /// The root of the mean squared deviation from the mean; 0 of nothing, and 0 where it is too
-    /// small beside the mean to be told from the rounding of the sums.
+    /// small, compared with the mean, to be distinguished from the rounding of the sums.
     pub fn standard_deviation(&self) -> f64 {
         if self.count == 0 {
             return 0.0;

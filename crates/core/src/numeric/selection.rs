@@ -20,7 +20,7 @@ pub struct Threshold {
 pub struct Buffers {
     /// A sample of the tensor, then the elements that may be the one looked for.
     pub candidates: Vec<f32>,
-    /// Positions that the kernel finds beside the candidates; nobody looks at them.
+    /// The positions of the candidates, which the kernel writes and nobody reads.
     positions: Vec<u32>,
     /// How often each value of a digit occurs.
     counts: Vec<u32>,
@@ -52,7 +52,7 @@ fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f3
         return (-1.0, f32::MAX);
     }
     let rank = k as f64 * values.len() as f64 / elements as f64;
-    // Six standard deviations of the rank, and some more where the tail of so few is not normal.
+    // Six standard deviations of the rank, and 8 more, because a small rank is not normally distributed.
     let room = 6.0 * rank.sqrt() + 8.0;
     let (above, below) = (rank - room, (rank + room) as usize);
     let low = if below < values.len() { nth_largest(values, below) } else { -1.0 };
@@ -90,7 +90,7 @@ fn within(
         copy.copy_from_slice(block);
         let start = values.len();
         positions.clear();
-        // What is taken leaves a zero in its place, so that the second call takes the rest.
+        // Taken elements become 0, so that the second call takes the others.
         kernels::compact_beyond(copy, Side::Both, high, 0, positions, values);
         above += values.len() - start;
         values.truncate(start);

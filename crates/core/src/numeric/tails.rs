@@ -28,13 +28,13 @@ pub struct Buffers {
     below: Vec<f32>,
     /// Bit patterns of absolute values, to select among.
     patterns: Vec<u32>,
-    /// Positions that the kernel finds beside the elements; nobody looks at them.
+    /// The positions of the elements, which the kernel writes and nobody reads.
     positions: Vec<u32>,
 }
 
-/// Both tails of up to `k` elements each, exactly, in one pass over the tensor beside the sample: it
-/// gathers what lies beyond a bound that holds each tail in all likelihood. Where the sample misleads,
-/// because values are ordered or many are equal, a second pass collects all elements of a sign.
+/// Both tails of up to `k` elements each, exactly. A sample gives a bound beyond which each tail lies in all likelihood,
+/// and one pass over the tensor gathers the elements beyond it. Where the sample misleads, because values are ordered or
+/// many are equal, a second pass collects all elements of a sign.
 pub fn tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
     let Buffers { above, below, patterns, positions } = buffers;
     let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, above));

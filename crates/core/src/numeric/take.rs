@@ -5,8 +5,8 @@ use gradwire_bits::kernels::{self, Side};
 use super::selection::{Threshold, kth_largest};
 use crate::{BLOCK, Source, Workspace};
 
-/// Empties the workspace, with so much room that the kernel never grows it: it writes whole registers
-/// past the end.
+/// Empties the positions and values of the workspace, with room for `most` of them and for a block: the kernel writes
+/// whole registers past the end, and so never grows them.
 pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
     workspace.positions.clear();
     workspace.positions.reserve(most + BLOCK);
@@ -72,8 +72,8 @@ pub(crate) fn take_reaching(
     });
 }
 
-/// Puts the elements taken since `start` that are not to be kept back into their block.
-fn give_back(
+/// Puts the elements taken since `start` that are not to be kept back into their block, which begins at `offset`.
+pub(crate) fn give_back(
     block: &mut [f32],
     offset: usize,
     start: usize,

@@ -12,16 +12,16 @@
 //! | `memory_compensate` φ = β·m + γ·g | [`Source`](crate::Source), which shows the sum block by block; β and γ are in [`Residual`](crate::Residual). By itself: [`memory_compensate`] |
 //! | `memory_update` ψ = φ − decoded | what the closure of [`Source::take`](crate::Source::take) leaves in its block. By itself: [`memory_update`] |
 //! | φ and ψ of a method's own | [`Memory`](crate::Memory), by [`Compressor::memory`](crate::Compressor::memory) |
-//! | `aggregate` Agg | the weighted mean, then [`Compressor::aggregate`](crate::Compressor::aggregate) |
-//! | communication strategy | [`Aggregation`](crate::Aggregation) |
+//! | `aggregate` Agg | the weighted mean; for votes then the function of [`Aggregation::Vote`](crate::Aggregation::Vote) |
+//! | communication strategy | [`Compressor::aggregation`](crate::Compressor::aggregation) |
 //! | `quantize`, `dequantize` | [`quantize`], [`dequantize`] to evenly spaced [`Grid`] numbers |
 //! | `sparsify`, `desparsify` | [`sparsify`], [`desparsify`] by a [`Selection`] |
 //! | `pack`, `unpack` | [`pack`], [`unpack`] for symbols; [`pack_positions`], [`unpack_positions`] for positions |
 //!
-//! All are those that the registered compressors are made of. `quantize` and `sparsify` leave behind what they fail to
-//! keep, so that a compressor made of them has error feedback; `unpack` and its like check what they read and consume
-//! it from the front of a message. For other values and codes there are the [`kernels`](gradwire_bits::kernels) and the
-//! modules of [`gradwire_bits`].
+//! The registered compressors use the same functions. `quantize` and `sparsify` leave behind what they do not keep, so
+//! a compressor made of them has error feedback. `unpack`, `unpack_positions` and [`Grid::read`] check what they read
+//! and consume it from the front of a message. For other values and codes there are the
+//! [`kernels`](gradwire_bits::kernels) and the modules of [`gradwire_bits`].
 //!
 //! ```
 //! use gradwire::tools::{Grid, Rounding, dequantize, pack, quantize, unpack};

@@ -64,11 +64,8 @@ pub fn unpack_positions(
     elements: usize,
     positions: &mut Vec<u32>,
 ) -> Result<(), DecodeError> {
-    let (code, count) = positions::take_header(message)?;
-    if count > elements as u64 {
-        return Err(DecodeError::Corrupt("there are more elements than the tensor has"));
-    }
-    code.take(message, count as usize, elements, positions)
+    let (code, count) = positions::take_header(message, elements)?;
+    code.take(message, count, elements, positions)
 }
 
 /// The most bytes that up to `count` positions in a tensor of `elements` elements take.

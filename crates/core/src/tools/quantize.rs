@@ -54,10 +54,7 @@ impl Grid {
     /// If `each_side` is 0 or above [`MOST`](Self::MOST).
     pub fn read(message: &mut &[u8], each_side: u16) -> Result<Self, DecodeError> {
         let each_side = checked(each_side);
-        let step = fields::take_scale(message)?;
-        if !(each_side * step).is_finite() {
-            return Err(DecodeError::Corrupt("the step makes infinite elements"));
-        }
+        let step = levels::take_step(message, each_side)?;
         Ok(Self { each_side, step, inverse: levels::invertible(step).1 })
     }
 

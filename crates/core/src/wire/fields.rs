@@ -1,18 +1,24 @@
 //! The fields that messages are made of: little-endian numbers, and their bounds.
 
 use gradwire_bits::DecodeError;
+pub(crate) use gradwire_bits::expect_len;
+
+use crate::BLOCK;
 
 /// Appends one number.
 pub(crate) fn put_f32(value: f32, message: &mut Vec<u8>) {
     message.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends numbers. Fast for at most a block of them: the space is cleared while it is in the cache.
+/// Appends numbers.
 pub(crate) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
-    let start = message.len();
-    message.resize(start + 4 * values.len(), 0);
-    for (bytes, value) in message[start..].as_chunks_mut::<4>().0.iter_mut().zip(values) {
-        *bytes = value.to_le_bytes();
+    // The space for a block is cleared while it is in the cache.
+    for values in values.chunks(BLOCK) {
+        let start = message.len();
+        message.resize(start + 4 * values.len(), 0);
+        for (bytes, value) in message[start..].as_chunks_mut::<4>().0.iter_mut().zip(values) {
+            *bytes = value.to_le_bytes();
+        }
     }
 }
 
@@ -23,7 +29,21 @@ pub(crate) fn read_f32s(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Appends 16-bit patterns; at most a block of them, as [`put_f32s`].
+/// Adds `weight` times the numbers; `bytes` holds exactly four for each.
+pub(crate) fn add_f32s(bytes: &[u8], weight: f32, out: &mut [f32]) {
+    for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        *out += weight * f32::from_le_bytes(*bytes);
+    }
+}
+
+/// Adds `weight` times the numbers at increasing positions; `bytes` holds exactly four for each.
+pub(crate) fn add_f32s_at(positions: &[u32], bytes: &[u8], weight: f32, out: &mut [f32]) {
+    for (&position, value) in positions.iter().zip(bytes.as_chunks::<4>().0) {
+        out[position as usize] += weight * f32::from_le_bytes(*value);
+    }
+}
+
+/// Appends 16-bit patterns, at most a block of them.
 pub(crate) fn put_u16s(values: &[u16], message: &mut Vec<u8>) {
     let start = message.len();
     message.resize(start + 2 * values.len(), 0);
@@ -58,13 +78,4 @@ pub(crate) fn take_finite(message: &mut &[u8]) -> Result<f32, DecodeError> {
 pub(crate) fn take_scale(message: &mut &[u8]) -> Result<f32, DecodeError> {
     let scale = take_finite(message)?;
     scale.is_sign_positive().then_some(scale).ok_or(DecodeError::Corrupt("the scale is negative"))
-}
-
-/// Checks that exactly `len` bytes are left.
-pub(crate) fn expect_len(message: &[u8], len: usize) -> Result<(), DecodeError> {
-    match message.len().checked_sub(len) {
-        None => Err(DecodeError::Truncated),
-        Some(0) => Ok(()),
-        Some(extra) => Err(DecodeError::Trailing { extra }),
-    }
 }

@@ -1,7 +1,9 @@
 //! What compressors with evenly spaced levels share: the step between levels, and the norms that
 //! fix it.
 
-use gradwire_bits::kernels;
+use gradwire_bits::{DecodeError, kernels};
+
+use super::fields;
 
 /// The step and its inverse; both zero where the inverse would overflow, and levels
 /// cannot be distinguished.
@@ -14,6 +16,28 @@ pub(crate) fn invertible(step: f32) -> (f32, f32) {
 pub(crate) fn step(largest: f32, levels: f32) -> (f32, f32) {
     let step = largest / levels;
     invertible(if (step * levels).is_finite() { step } else { step.next_down() })
+}
+
+/// Splits a step off the front of a message whose largest level is `most` steps from zero.
+pub(crate) fn take_step(message: &mut &[u8], most: f32) -> Result<f32, DecodeError> {
+    let step = fields::take_scale(message)?;
+    if (most * step).is_finite() {
+        return Ok(step);
+    }
+    Err(DecodeError::Corrupt("the step makes infinite elements"))
+}
+
+/// Splits the bytes of `count` steps off the front of a message, each as for [`take_step`].
+pub(crate) fn take_steps<'a>(
+    message: &mut &'a [u8],
+    count: usize,
+    most: f32,
+) -> Result<&'a [[u8; 4]], DecodeError> {
+    let steps = fields::take(message, count.saturating_mul(4))?.as_chunks().0;
+    for step in steps {
+        take_step(&mut &step[..], most)?;
+    }
+    Ok(steps)
 }
 
 /// A norm of elements that are seen a block at a time.

@@ -147,8 +147,8 @@ fn rice_bound(count: usize, elements: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Empties a list of positions, with room for `count` and more: counts differ from step to step, and a later one that is
-/// no more than twice as large allocates nothing.
+/// Empties a list of positions, with room for twice `count`: counts differ from step to step, and a later one of up to
+/// that number allocates nothing.
 pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>) {
     positions.clear();
     if positions.capacity() < count {
@@ -162,12 +162,31 @@ pub(crate) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
     varint::write(count as u64, message);
 }
 
-/// Splits the header off the front. The count is not checked against anything.
-pub(crate) fn take_header(message: &mut &[u8]) -> Result<(Code, u64), DecodeError> {
-    let (&tag, rest) = message.split_first().ok_or(DecodeError::Truncated)?;
-    let code = Code::from_tag(tag)?;
-    *message = rest;
-    Ok((code, varint::read(message)?))
+/// Splits the header of at most `most` positions off the front.
+pub(crate) fn take_header(message: &mut &[u8], most: usize) -> Result<(Code, usize), DecodeError> {
+    let code = Code::from_tag(fields::take(message, 1)?[0])?;
+    Ok((code, take_count(message, most)?))
+}
+
+/// Splits a number of at most `most` positions off the front.
+pub(crate) fn take_count(message: &mut &[u8], most: usize) -> Result<usize, DecodeError> {
+    match varint::read(message)? {
+        count if count <= most as u64 => Ok(count as usize),
+        _ => Err(DecodeError::Corrupt("there are more positions than the configuration allows")),
+    }
+}
+
+/// Appends the header, values as f32 and their positions.
+pub(crate) fn put_with_values(
+    code: Code,
+    positions: &[u32],
+    values: &[f32],
+    elements: usize,
+    message: &mut Vec<u8>,
+) {
+    put_header(code, positions.len(), message);
+    fields::put_f32s(values, message);
+    code.encode(positions, elements, message);
 }
 
 #[cfg(test)]

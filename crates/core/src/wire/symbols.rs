@@ -10,7 +10,7 @@ use gradwire_bits::{DecodeError, fixed};
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
 
-/// Symbols that are packed at a time: a whole number of bytes, so that what is packed joins without shifting.
+/// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
 const CHUNK: usize = 1024;
 
 /// The symbols there are, and how they travel.
@@ -46,22 +46,38 @@ impl Alphabet {
     pub(crate) fn put(self, symbols: &[u16], coder: &mut SymbolCoder, message: &mut Vec<u8>) {
         if self.huffman && !symbols.is_empty() {
             self.reserve(coder);
-            let SymbolCoder { counts, code } = coder;
-            counts.resize(self.symbols, 0);
-            for &symbol in symbols {
-                let count = &mut counts[usize::from(symbol)];
-                *count = count.saturating_add(1);
-            }
-            code.fit(counts, huffman::limit(self.symbols));
-            let bytes = code.packed_bits().div_ceil(8) + code.len_bits(counts).div_ceil(8);
-            if (bytes as usize) < fixed::len(symbols.len(), self.width()) {
-                message.push(1);
-                code.write(message);
-                return code.encode(symbols, message);
-            }
+            let tag = message.len();
             message.push(0);
+            if self.put_coded(symbols, coder, message) {
+                message[tag] = 1;
+                return;
+            }
         }
         self.put_fixed(symbols, message);
+    }
+
+    /// Appends the packed lengths of Huffman's code for symbols and their stream, where that is shorter than symbols
+    /// of fixed width. Returns whether it is.
+    pub(crate) fn put_coded(
+        self,
+        symbols: &[u16],
+        SymbolCoder { counts, code }: &mut SymbolCoder,
+        message: &mut Vec<u8>,
+    ) -> bool {
+        counts.clear();
+        counts.resize(self.symbols, 0);
+        for &symbol in symbols {
+            let count = &mut counts[usize::from(symbol)];
+            *count = count.saturating_add(1);
+        }
+        code.fit(counts, huffman::limit(self.symbols));
+        let bytes = code.packed_bits().div_ceil(8) + code.len_bits(counts).div_ceil(8);
+        let shorter = (bytes as usize) < fixed::len(symbols.len(), self.width());
+        if shorter {
+            code.write(message);
+            code.encode(symbols, message);
+        }
+        shorter
     }
 
     /// Reads one symbol for each of `elements` elements off the front of a message into the workspace.
@@ -151,7 +167,7 @@ impl Alphabet {
         }
     }
 
-    /// Makes room for any code, so that none allocates later.
+    /// Makes room for any code, so that later messages allocate nothing.
     fn reserve(self, coder: &mut SymbolCoder) {
         coder.counts.clear();
         coder.counts.reserve(self.symbols);

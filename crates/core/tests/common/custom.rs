@@ -5,57 +5,40 @@ use std::sync::Arc;
 use gradwire::memories::{Encoding, Step};
 use gradwire::parameters::Value;
 use gradwire::{
-    Compressor, Context, DecodeError, Element, Entry, Family, Floats, Guarantees, Memory,
-    NonFinite, Residual, Rounds, Sent, Source, Spec, Workspace, tools,
+    Aggregation, Compressor, DecodeArgs, DecodeError, EncodeArgs, Entry, Floats, Memory, NonFinite,
+    Residual, Sent, Source, Spec, tools,
 };
 
 /// A registered compressor with another memory.
 #[derive(Debug)]
 struct Custom {
-    inner: Arc<dyn Compressor>,
+    inner: Spec,
     memory: Arc<dyn Memory>,
 }
 
 impl Compressor for Custom {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
-        self.inner.encode(source, context, workspace, message)
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        self.inner.compressor().encode(args)
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        self.inner.decode_add(message, context, weight, workspace, out)
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        self.inner.compressor().decode_add(args)
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        self.inner.max_len(elements)
+        self.inner.compressor().max_len(elements)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        self.inner.max_elements(message_len)
+        self.inner.compressor().max_elements(message_len)
     }
 
     fn memory(&self) -> Option<&dyn Memory> {
         Some(&*self.memory)
     }
 
-    fn rounds(&self) -> Option<&dyn Rounds> {
-        self.inner.rounds()
-    }
-
-    fn linear(&self) -> Option<Element> {
-        self.inner.linear()
+    fn aggregation(&self) -> Aggregation<'_> {
+        self.inner.compressor().aggregation()
     }
 }
 
@@ -200,26 +183,17 @@ const fn entry(id: &'static str, build: Build) -> Entry {
         id,
         summary: "a registered compressor with other parts",
         formula: "that of the other",
-        family: Family::Hybrid,
-        sparse: false,
         error_feedback: true,
-        parameters: &[],
-        examples: &[],
         reference: "this file",
         payload: "that of the other",
-        guarantees: Guarantees { unbiased: false, lossless: false },
-        build,
+        ..Entry::new(&[], build)
     }
 }
 
 type Build = fn(&[Value]) -> Arc<dyn Compressor>;
 
 fn fed(inner: &str, functions: impl Functions + 'static) -> Arc<dyn Compressor> {
-    Arc::new(Custom { inner: compressor(inner), memory: Arc::new(Grace(functions)) })
-}
-
-fn compressor(text: &str) -> Arc<dyn Compressor> {
-    text.parse::<Spec>().unwrap().compressor()
+    Arc::new(Custom { inner: inner.parse().unwrap(), memory: Arc::new(Grace(functions)) })
 }
 
 /// Registered compressors, and the same with the defaults of [`Functions`].

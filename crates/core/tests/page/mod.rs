@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use gradwire::parameters::{Kind, Param};
 use gradwire::registry::{PRESETS, REGISTRY};
-use gradwire::{Aggregation, Entry, Family, Spec};
+use gradwire::{Entry, Family, Spec};
 use serde_json::Value;
 
 /// The measured rows, from the repository's root.
@@ -111,13 +111,8 @@ fn overview(entries: &[&Entry], page: &mut String) {
 fn properties(entries: &[&Entry], page: &mut String) {
     head(page, ["compressor", "exchange", "error feedback", "guarantees"]);
     for entry in entries {
-        let exchange = match entry.aggregation() {
-            Aggregation::Linear => "linear",
-            Aggregation::Rounds => "rounds",
-            Aggregation::Gather => "gather",
-            Aggregation::Vote => "vote",
-        };
-        let guarantees = match (entry.guarantees.unbiased, entry.guarantees.lossless) {
+        let exchange = entry.compressor().aggregation().name();
+        let guarantees = match (entry.unbiased, entry.lossless) {
             (true, true) => "unbiased, lossless",
             (true, false) => "unbiased",
             (false, true) => "lossless",

@@ -10,7 +10,7 @@ pub mod engine;
 use std::thread;
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Aggregation, Rng, Spec, State, StateError, Tensor};
+use gradwire::{Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
     DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Optimizer, Participation, Policy,
     ReplicatedOptimizer, Role, ServerReport, StepReport, in_process, launch_with,
@@ -38,16 +38,15 @@ fn shape(size: usize) -> Vec<usize> {
 
 /// Whether all-reduce serves for a compressor.
 pub fn adds(spec: &Spec) -> bool {
-    let compressor = spec.compressor();
-    compressor.linear().is_some() || compressor.rounds().is_some()
+    spec.compressor().adds()
 }
 
 /// Whether a strategy takes a compressor.
 pub fn suits(name: &str, spec: &Spec) -> bool {
     match name {
         "all-reduce" => adds(spec),
-        "sparse-all-reduce" => spec.entry().sparse,
-        "server:stale=0" => spec.entry().aggregation() != Aggregation::Vote,
+        "sparse-all-reduce" => spec.entry().is_sparse(),
+        "server:stale=0" => !spec.compressor().votes(),
         _ => true,
     }
 }

@@ -13,22 +13,16 @@ use std::sync::Arc;
 use gradwire_bits::kernels;
 
 use super::half::Half;
-use crate::{Element, Entry, Family, Guarantees};
+use crate::{Element, Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "bf16",
     summary: "16-bit floats with the range of 32-bit ones",
     formula: "x̂ = c rounded to bfloat16, cut to its largest number",
     family: Family::Baseline,
-    sparse: false,
-    error_feedback: false,
-    parameters: &[],
-    examples: &[],
     reference: "bfloat16: the upper half of IEEE 754 binary32",
     payload: "d × bf16",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(BF16),
+    ..Entry::new(&[], |_| Arc::new(BF16))
 };
 
 const BF16: Half =

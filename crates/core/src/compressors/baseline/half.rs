@@ -3,7 +3,7 @@
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, Context, Element, Sent, Source, Workspace};
+use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, Element, EncodeArgs, Sent};
 
 /// Rounding to one 16-bit format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
@@ -17,13 +17,8 @@ pub(super) struct Half {
 }
 
 impl Compressor for Half {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         workspace.block.resize(BLOCK, 0.0);
         let keeps_residual = source.keeps_residual();
         let mut patterns = [0; BLOCK];
@@ -40,14 +35,8 @@ impl Compressor for Half {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         fields::expect_len(message, out.len().saturating_mul(2))?;
         workspace.block.resize(BLOCK, 0.0);
         let mut patterns = [0; BLOCK];
@@ -72,7 +61,7 @@ impl Compressor for Half {
         message_len / 2
     }
 
-    fn linear(&self) -> Option<Element> {
-        Some(self.element)
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Linear(self.element)
     }
 }

@@ -7,27 +7,21 @@
 
 use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::DecodeError;
 
 use crate::wire::fields;
-use crate::{
-    BLOCK, Compressor, Context, Element, Entry, Family, Guarantees, Sent, Source, Workspace,
-};
+use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "none",
     summary: "32-bit floats, uncompressed",
     formula: "x̂ = c",
     family: Family::Baseline,
-    sparse: false,
-    error_feedback: false,
-    parameters: &[],
-    examples: &[],
     reference: "the baseline of every comparison",
     payload: "d × f32",
-    guarantees: Guarantees { unbiased: true, lossless: true },
-    build: |_| Arc::new(Uncompressed),
+    unbiased: true,
+    lossless: true,
+    ..Entry::new(&[], |_| Arc::new(Uncompressed))
 };
 
 /// The identity.
@@ -35,13 +29,8 @@ pub static ENTRY: Entry = Entry {
 pub struct Uncompressed;
 
 impl Compressor for Uncompressed {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         source.take_blocks(|_, block| {
             fields::put_f32s(block, message);
             block.fill(0.0);
@@ -49,21 +38,10 @@ impl Compressor for Uncompressed {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, out, .. } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
-        workspace.block.resize(BLOCK, 0.0);
-        for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(4 * BLOCK)) {
-            let values = &mut workspace.block[..out.len()];
-            fields::read_f32s(bytes, values);
-            kernels::add_scaled(out, values, weight);
-        }
+        fields::add_f32s(message, weight, out);
         Ok(())
     }
 
@@ -79,25 +57,19 @@ impl Compressor for Uncompressed {
         message_len / 4
     }
 
-    fn linear(&self) -> Option<Element> {
-        Some(Element::F32)
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Linear(Element::F32)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{decode, encode};
+    use crate::compressors::testing::{encode, round_trip};
 
     #[test]
     fn the_message_is_the_tensor() {
         assert_eq!(encode("none", &[1.0, -2.0]), [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
+        assert_eq!(round_trip("none", &[1.0, -2.0]), [1.0, -2.0]);
         assert!(encode("none", &[]).is_empty());
-    }
-
-    #[test]
-    fn decoding_scales_and_adds() {
-        let mut out = [1.0, 1.0];
-        decode("none", &[0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0], 0.5, &mut out).unwrap();
-        assert_eq!(out, [1.5, 0.0]);
     }
 }

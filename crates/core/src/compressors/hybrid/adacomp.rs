@@ -1,5 +1,4 @@
-//! `adacomp`: adaptive residual gradient compression, ternary values of what is near the largest in its
-//! bin.
+//! `adacomp`: adaptive residual gradient compression, ternary values of the elements near the largest of their bin.
 //!
 //! - **Selection** (Algorithm 2): the tensor, with the residual G = m + g, is cut into bins of L_T
 //!   consecutive elements, the last of which may be shorter. An element is sent if H = m + factor·g, the
@@ -29,33 +28,27 @@
 use std::ops::Bound::Included;
 use std::sync::Arc;
 
-use gradwire_bits::DecodeError;
-
 use super::bins::{self, Bins, Pick};
-use crate::parameters::real;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::parameters::{Parameters, real};
+use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "adacomp",
     summary: "the elements near the largest of their bin, as ternary values",
     formula: "x̂ = sign(G)·scale where |m + factor·g| ≥ max|G| of the bin, 0 elsewhere; G = m + g, scale = mean of the bins' max|G|",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Params::PARAMETERS,
     examples: &["fc=60", "fc=60,code=records", "factor=3,code=records"],
     reference: "Chen et al., AAAI 2018",
     payload: "code u8, count varint, scale f32, signs, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Params::PARAMETERS, |values| {
         let Params { conv, fc, factor, records } = Params::new(values);
-        Arc::new(AdaComp { bins: Bins { conv, fc, records }, pick: Pick::Near(factor) })
-    },
+        Arc::new(Bins { conv, fc, records, pick: Pick::Near(factor) })
+    })
 };
 
 crate::parameters! {
-    /// What [`AdaComp`] is made of.
+    /// The parameters of [`Bins`] with a soft threshold.
     struct Params {
         /// bin size in tensors of three or more dimensions, in elements
         conv: usize = bins::CONV,
@@ -68,53 +61,10 @@ crate::parameters! {
     }
 }
 
-/// Adaptive residual gradient compression.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdaComp {
-    pub(super) bins: Bins,
-    pub(super) pick: Pick,
-}
-
-impl Compressor for AdaComp {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
-        self.bins.encode(self.pick, source, context, workspace, message)
-    }
-
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        self.bins.decode_add(message, context, weight, workspace, out)
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        self.bins.value_bits()
-    }
-
-    fn max_len(&self, elements: usize) -> usize {
-        self.bins.max_len(elements)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        self.bins.max_elements(message_len)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::DecodeError;
+    use crate::compressors::testing::{Sender, encode, refused, residual, round_trip};
 
     /// Bins of three: maxima 3, 5 and 4, mean 4.
     const GRADIENT: [f32; 7] = [1.5, -3.0, 1.0, 0.0, 0.0, 5.0, -4.0];
@@ -156,13 +106,10 @@ mod tests {
 
     #[test]
     fn the_latest_gradient_counts_twice_and_the_residual_once() {
-        let spec: Spec = "adacomp:fc=4".parse().unwrap();
-        let tensor = Tensor::new("t", &[4]);
-        let (mut encoder, mut message) = (Encoder::new(&spec, 1, 0), Vec::new());
+        let mut sender = Sender::new("adacomp:fc=4", &[4]);
         let mut step = |step, gradient: [f32; 4]| {
-            message.clear();
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            (encoder.positions().to_vec(), encoder.residual("t").unwrap().to_vec())
+            sender.encode(step, &gradient);
+            (sender.encoder.positions().to_vec(), sender.residual().to_vec())
         };
         assert_eq!(step(0, [8.0, 3.0, 3.5, 1.0]), (vec![0], vec![0.0, 3.0, 3.5, 1.0]));
         // G = 0, 4, 3.5, 3; H = 0, 5, 3.5, 5 against 4: what grows goes, what lies still stays.
@@ -171,12 +118,10 @@ mod tests {
 
     #[test]
     fn convolutions_have_bins_of_their_own() {
-        let spec: Spec = "adacomp:conv=2,fc=4".parse().unwrap();
         let sent = |shape: &[usize]| {
-            let mut encoder = Encoder::new(&spec, 1, 0);
-            let gradient = Floats::F32(&[1.0, 0.1, 9.0, 0.1]);
-            encoder.encode(&Tensor::new("t", shape), 0, gradient, &mut Vec::new()).unwrap();
-            encoder.positions().to_vec()
+            let mut sender = Sender::new("adacomp:conv=2,fc=4", shape);
+            sender.encode(0, &[1.0, 0.1, 9.0, 0.1]);
+            sender.encoder.positions().to_vec()
         };
         assert_eq!(sent(&[2, 2]), [2]);
         assert_eq!(sent(&[2, 2, 1, 1]), [0, 2]);
@@ -194,12 +139,10 @@ mod tests {
 
     #[test]
     fn malformed_records_are_refused() {
-        let spec = "adacomp:fc=3,code=records";
         let refused = |records: &[u8]| {
-            let message = [&[0, 0, 0x80, 0x3f], records].concat();
-            decode(spec, &message, 1.0, &mut [0.0; 4]).unwrap_err()
+            refused("adacomp:fc=3,code=records", 4, &[&[0, 0, 0x80, 0x3f], records].concat())
         };
-        let order = DecodeError::Corrupt("a record is not behind the one before, or past its bin");
+        let order = DecodeError::Corrupt("the indices of a bin do not increase within it");
         assert_eq!(refused(&[1, 0b0100_0001, 0x7f]), order);
         assert_eq!(refused(&[0b0100_0011, 0x7f]), order);
         assert_eq!(refused(&[0x7f, 0b0100_0001]), order);

@@ -1,13 +1,14 @@
-//! The selection of AdaComp and of local selection: what is largest in its bin, or near it.
+//! The compressor behind `adacomp` and `local-selection`: it sends the largest elements of each bin, or those near it.
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
 use crate::parameters::{Kind, either, whole};
+use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
-use crate::{BLOCK, Context, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
 
 /// The largest bin.
 const MOST: u64 = 1 << 24;
@@ -19,7 +20,7 @@ pub(super) const FC: Kind = whole(500, 1..=MOST);
 /// The codes of positions.
 pub(super) const CODE: Kind = either(&["gaps", "records"]);
 
-/// What both methods have in common.
+/// A compressor that selects elements by bin and sends their signs and one scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bins {
     /// Elements of a bin in tensors of three or more dimensions.
@@ -28,9 +29,11 @@ pub(super) struct Bins {
     pub(super) fc: usize,
     /// Whether positions are the paper's records of 8 or 16 bits.
     pub(super) records: bool,
+    /// Which elements of a bin are sent.
+    pub(super) pick: Pick,
 }
 
-/// What of a bin is sent.
+/// Which elements of a bin are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Pick {
     /// The first of its largest elements.
@@ -40,49 +43,34 @@ pub(super) enum Pick {
 }
 
 impl Bins {
-    /// Elements of a bin of a tensor. Convolution kernels have a dimension or more beside the
-    /// features they lead from and to.
+    /// Elements of a bin of a tensor with this shape. Tensors of three or more dimensions are convolution kernels.
     fn bin(&self, shape: &[usize]) -> usize {
         if shape.len() > 2 { self.conv } else { self.fc }
     }
+}
 
-    /// Compresses, and leaves in the residual what the message does not carry.
-    pub(super) fn encode(
-        &self,
-        pick: Pick,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+impl Compressor for Bins {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let (elements, bin) = (source.len(), self.bin(context.shape));
         workspace.positions.clear();
         if elements == 0 {
             return Sent::Positions;
         }
-        let scale = select(pick, bin, source, workspace);
+        let scale = select(self.pick, bin, source, workspace);
         let Workspace { positions, values, .. } = workspace;
-        if let Some(left) = source.left() {
-            for (&position, &value) in positions.iter().zip(&*values) {
-                left[position as usize] = value - scale.copysign(value);
-            }
-        }
         if self.records {
             write_records(scale, bin, elements, positions, values, message);
         } else {
             signs::write(&[scale], elements, positions, values, message);
         }
+        values.iter_mut().for_each(|x| *x -= scale.copysign(*x));
+        give_back(source, positions, values);
         Sent::Positions
     }
 
-    pub(super) fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, context, weight, workspace, out } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
@@ -93,11 +81,11 @@ impl Bins {
         signs::read_add::<1>(message, out.len(), weight, workspace, out)
     }
 
-    pub(super) fn value_bits(&self) -> Option<u32> {
+    fn value_bits(&self) -> Option<u32> {
         (!self.records).then_some(1)
     }
 
-    pub(super) fn max_len(&self, elements: usize) -> usize {
+    fn max_len(&self, elements: usize) -> usize {
         if self.records {
             let width = Record::of(self.conv.max(self.fc)).width;
             return 4 + elements.saturating_mul(width);
@@ -105,7 +93,7 @@ impl Bins {
         signs::max_len::<1>(elements, elements)
     }
 
-    pub(super) fn max_elements(&self, message_len: usize) -> usize {
+    fn max_elements(&self, message_len: usize) -> usize {
         if !self.records || message_len == usize::MAX {
             // Nothing is sent of a bin of zeros.
             return if message_len == 0 { 0 } else { MOST_ELEMENTS };
@@ -129,7 +117,7 @@ fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)
 #[derive(Debug, Default)]
 struct Maxima(Vec<f32>);
 
-/// Fills the workspace with what is sent, and returns the mean of the bins' maxima.
+/// Takes the elements to send into the workspace, and returns the mean of the bins' maxima.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
     let Workspace { positions, values, own, .. } = workspace;
     let Maxima(maxima) = own.get();
@@ -180,8 +168,8 @@ fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Op
     positions.truncate(kept);
 }
 
-/// A record of an element: its index in the bin, whether it is the bin's last, and its sign. A bin of
-/// which nothing is sent has one record with an index that none of its elements can have.
+/// A record of an element: its index in the bin, whether it is the bin's last, and its sign. A bin without elements to
+/// send has one record, with an index that none of its elements can have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Record {
     /// Bytes.
@@ -270,9 +258,7 @@ fn read_records_add(
                 break;
             }
             if !(least..len).contains(&index) {
-                return Err(DecodeError::Corrupt(
-                    "a record is not behind the one before, or past its bin",
-                ));
+                return Err(DecodeError::Corrupt("the indices of a bin do not increase within it"));
             }
             positions.push(start as u32 + index);
             values.push(if below { -value } else { value });
@@ -283,9 +269,7 @@ fn read_records_add(
         }
     }
     fields::expect_len(message, 0)?;
-    for (&position, value) in positions.iter().zip(&*values) {
-        out[position as usize] += value;
-    }
+    desparsify(positions, values, 1.0, out);
     Ok(())
 }
 

@@ -17,7 +17,6 @@
 //! Deep Neural Networks", MLHPC 2016, section III-B.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
@@ -26,24 +25,20 @@ use super::signs;
 use crate::compressors::sparsification::fraction;
 use crate::numeric::tails::sampled_sides;
 use crate::parameters::real;
+use crate::tools::give_back;
 use crate::wire::fields;
-use crate::wire::positions::MOST_ELEMENTS;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "dryden",
     summary: "the largest elements of either sign, each decoded to the mean of its sign",
     formula: "x̂ = mean of its side where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, which a fraction ratio of each sign reaches; 0 elsewhere",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Dryden::PARAMETERS,
     examples: &["ratio=0.05"],
     reference: "Dryden et al., MLHPC 2016",
     payload: "code u8, count varint, two means f32, signs, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Dryden::new(values)),
+    ..Entry::of::<Dryden>()
 };
 
 crate::parameters! {
@@ -62,13 +57,8 @@ impl Dryden {
 }
 
 impl Compressor for Dryden {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -76,28 +66,17 @@ impl Compressor for Dryden {
         }
         let limits = sampled_sides(source, self.ratio, workspace.own());
         take(source, limits, workspace);
-        give_back(source, self.most(elements), workspace);
+        bound_sides(source, self.most(elements), workspace);
         let Workspace { positions, values, .. } = workspace;
-        let means = means(values);
-        if let Some(left) = source.left() {
-            for (&position, &value) in positions.iter().zip(&*values) {
-                let [above, below] = means;
-                let decoded = if value.is_sign_negative() { -below } else { above };
-                left[position as usize] = value - decoded;
-            }
-        }
-        signs::write(&means, elements, positions, values, message);
+        let [above, below] = means(values);
+        signs::write(&[above, below], elements, positions, values, message);
+        values.iter_mut().for_each(|x| *x -= if x.is_sign_negative() { -below } else { above });
+        give_back(source, positions, values);
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
@@ -112,21 +91,16 @@ impl Compressor for Dryden {
     fn max_len(&self, elements: usize) -> usize {
         signs::max_len::<2>(self.most(elements).saturating_mul(2).min(elements), elements)
     }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
-    }
 }
 
-/// Takes what is beyond its side's limit out of the tensor, in order.
+/// Takes the elements beyond the limit of their side out of the tensor, in order.
 fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
     let Workspace { positions, values, .. } = workspace;
     values.clear();
     let mut found = [(0, 0.0); BLOCK];
     source.take_blocks(|offset, block| {
         let start = positions.len();
-        // So much that the kernel never grows them: it writes whole registers past the end.
+        // The kernel writes whole registers past the end; with this room it never grows the lists.
         positions.reserve(2 * BLOCK);
         values.reserve(2 * BLOCK);
         for (side, limit) in [Side::Above, Side::Below].into_iter().zip(limits) {
@@ -148,7 +122,7 @@ fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
 struct Patterns(Vec<u32>);
 
 /// Gives all but the `most` largest of a side back, the last of equal ones first.
-fn give_back(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) {
+fn bound_sides(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) {
     let Workspace { positions, values, own, .. } = workspace;
     let Patterns(patterns) = own.get();
     for negative in [false, true] {

@@ -10,31 +10,27 @@
 
 use std::sync::Arc;
 
-use super::adacomp::AdaComp;
 use super::bins::{self, Bins, Pick};
-use crate::{Entry, Family, Guarantees};
+use crate::parameters::Parameters;
+use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "local-selection",
     summary: "the largest element of each bin, as a ternary value",
     formula: "x̂ = sign(G)·scale at the largest |G| of each bin, 0 elsewhere; scale = mean of the bins' max|G|",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Params::PARAMETERS,
     examples: &["fc=60"],
     reference: "Chen et al., AAAI 2018 (comparator)",
     payload: "code u8, count varint, scale f32, signs, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Params::PARAMETERS, |values| {
         let Params { conv, fc, records } = Params::new(values);
-        Arc::new(AdaComp { bins: Bins { conv, fc, records }, pick: Pick::Largest })
-    },
+        Arc::new(Bins { conv, fc, records, pick: Pick::Largest })
+    })
 };
 
 crate::parameters! {
-    /// What [`AdaComp`] is made of, but for its comparison with the latest gradient.
+    /// The parameters of [`Bins`] without a threshold.
     struct Params {
         /// bin size in tensors of three or more dimensions, in elements
         conv: usize = bins::CONV,
@@ -47,8 +43,7 @@ crate::parameters! {
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{encode, residual, round_trip};
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::compressors::testing::{Sender, encode, residual, round_trip};
 
     #[test]
     fn one_of_each_bin_worked_by_hand() {
@@ -82,8 +77,7 @@ mod tests {
     #[test]
     fn what_is_left_counts_in_the_next_bins() {
         // Of three dimensions: bins of two.
-        let spec: Spec = "local-selection:conv=2,fc=5".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[1, 1, 5]));
+        let mut sender = Sender::new("local-selection:conv=2,fc=5", &[1, 1, 5]);
         for (gradient, message, left) in [
             // Mean 2, −3 and 3 are sent.
             (
@@ -98,10 +92,8 @@ mod tests {
                 [0.0, -2.0, 3.0, 0.0, 0.0],
             ),
         ] {
-            let mut found = Vec::new();
-            encoder.encode(&tensor, 0, Floats::F32(&gradient), &mut found).unwrap();
-            assert_eq!(found, message);
-            assert_eq!(encoder.residual("t").unwrap(), left);
+            assert_eq!(sender.encode(0, &gradient), message);
+            assert_eq!(sender.residual(), left);
         }
     }
 }

@@ -29,7 +29,6 @@
 //! Sparsification, and Local Computations", NeurIPS 2019, section 2.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
@@ -40,21 +39,19 @@ use crate::compressors::sparsification::fraction;
 use crate::compressors::sparsification::randomk::{self, RandomK};
 use crate::numeric::take::take_largest;
 use crate::parameters::{either, real, whole};
+use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::positions::{Code, MOST_ELEMENTS};
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "qsparse-local",
     summary: "the largest elements, or random ones, quantized",
     formula: "x̂ = Q(c) at the k largest |c|, 0 elsewhere; Q(c) = qsgd(c)/(1 + β) or sign(c)·mean|c|",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: QsparseLocal::PARAMETERS,
     examples: &[
         "ratio=0.1",
         "ratio=0.5,select=randomk,s=3,bucket=0,scale=off,code=huffman",
@@ -67,8 +64,7 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Basu et al., NeurIPS 2019",
     payload: "[code u8,] steps f32, levels [, positions]",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(QsparseLocal::new(values)),
+    ..Entry::of::<QsparseLocal>()
 };
 
 /// What becomes of the elements sent.
@@ -171,18 +167,13 @@ impl Quantizer {
             return Ok(());
         };
         let s = f32::from(s);
-        let steps = fields::take(message, 4 * count.div_ceil(bucket))?;
-        for mut step in steps.chunks(4) {
-            if !(s * fields::take_scale(&mut step)?).is_finite() {
-                return Err(DecodeError::Corrupt("the step makes infinite elements"));
-            }
-        }
+        let steps = levels::take_steps(message, count.div_ceil(bucket), s)?;
         alphabet.read(message, count, workspace)?;
         let Workspace { values, symbols, .. } = workspace;
         values.clear();
         values.resize(count, 0.0);
         let buckets = values.chunks_mut(bucket).zip(symbols.chunks_mut(bucket));
-        for ((values, symbols), step) in buckets.zip(steps.as_chunks::<4>().0) {
+        for ((values, symbols), step) in buckets.zip(steps) {
             kernels::levels_add(symbols, -s, weight * f32::from_le_bytes(*step), values);
         }
         Ok(())
@@ -211,13 +202,8 @@ impl Quantizer {
 }
 
 impl Compressor for QsparseLocal {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -237,22 +223,12 @@ impl Compressor for QsparseLocal {
         if let Some(code) = code {
             code.encode(positions, elements, message);
         }
-        if let Some(left) = source.left() {
-            for (&position, &value) in positions.iter().zip(&*values) {
-                left[position as usize] = value;
-            }
-        }
+        give_back(source, positions, values);
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, context, weight, workspace, out } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
@@ -266,9 +242,7 @@ impl Compressor for QsparseLocal {
             fields::expect_len(message, 0)?;
             self.shared().draw(context, out.len(), workspace);
         }
-        for (&position, value) in workspace.positions.iter().zip(&workspace.values) {
-            out[position as usize] += value;
-        }
+        desparsify(&workspace.positions, &workspace.values, 1.0, out);
         Ok(())
     }
 
@@ -299,8 +273,8 @@ impl Compressor for QsparseLocal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
-    use crate::{Encoder, Floats, Rng, Spec, Tensor};
+    use crate::compressors::testing::{Sender, encode, refused, residual, round_trip};
+    use crate::{Rng, Tensor};
 
     /// The two largest are 3 and −4, of norm 5 and mean 3.5.
     const GRADIENT: [f32; 8] = [0.0, 1.0, 3.0, -1.0, 0.0, -4.0, 2.0, 0.0];
@@ -374,15 +348,12 @@ mod tests {
         // One level, k = 20 of d = 100 equal elements: β = √20, and the variance is √20 − 1 of what
         // is sent.
         let error = |rest: &str| {
-            let spec: Spec = format!("qsparse-local:ratio=0.2,s=1,{rest}").parse().unwrap();
-            let tensor = Tensor::new("t", &[100]);
+            let spec = format!("qsparse-local:ratio=0.2,s=1,{rest}");
             let draws = 2000;
             let errors = (0..draws).map(|step| {
-                let mut encoder = Encoder::new(&spec, 1, 0);
-                let gradient = Floats::F32(&[1.0; 100]);
-                encoder.encode(&tensor, step, gradient, &mut Vec::new()).unwrap();
-                let left = encoder.residual("t").unwrap();
-                left.iter().map(|x| f64::from(x * x)).sum::<f64>()
+                let mut sender = Sender::new(&spec, &[100]);
+                sender.encode(step, &[1.0; 100]);
+                sender.residual().iter().map(|x| f64::from(x * x)).sum::<f64>()
             });
             errors.sum::<f64>() / draws as f64 / 100.0
         };
@@ -408,23 +379,21 @@ mod tests {
     #[test]
     fn malformed_messages_are_refused() {
         let good = [0, 0, 0, 0x80, 0x3f, 0x18, POSITIONS];
-        let refused = |at: usize, byte: u8| {
+        let changed = |at: usize, byte: u8| {
             let mut bad = good;
             bad[at] = byte;
-            decode("qsparse-local:ratio=0.25,s=5", &bad, 1.0, &mut [0.0; 8]).unwrap_err()
+            refused("qsparse-local:ratio=0.25,s=5", 8, &bad)
         };
-        assert_eq!(refused(0, 3), DecodeError::Corrupt("unknown code of positions"));
-        assert!(matches!(refused(4, 0xbf), DecodeError::Corrupt(_)));
-        assert!(matches!(refused(4, 0x7f), DecodeError::Corrupt(_)));
-        assert_eq!(refused(5, 0x1b), DecodeError::Corrupt("a symbol is not of the alphabet"));
+        assert_eq!(changed(0, 3), DecodeError::Corrupt("unknown code of positions"));
+        assert!(matches!(changed(4, 0xbf), DecodeError::Corrupt(_)));
+        assert!(matches!(changed(4, 0x7f), DecodeError::Corrupt(_)));
+        assert_eq!(changed(5, 0x1b), DecodeError::Corrupt("a symbol is not of the alphabet"));
         let ones = DecodeError::Corrupt("the bitmap has another number of ones");
-        assert_eq!(refused(6, 0b0010_0000), ones);
+        assert_eq!(changed(6, 0b0010_0000), ones);
         let spec = "qsparse-local:ratio=0.25,quantizer=sign";
         let signs = [0, 0, 0, 0x60, 0x40, 0b110, POSITIONS];
-        let padded = DecodeError::Corrupt("a padding bit is set");
-        assert_eq!(decode(spec, &signs, 1.0, &mut [0.0; 8]), Err(padded));
+        assert_eq!(refused(spec, 8, &signs), DecodeError::Corrupt("a padding bit is set"));
         let random = "qsparse-local:ratio=0.25,quantizer=sign,select=randomk";
-        let longer = DecodeError::Trailing { extra: 1 };
-        assert_eq!(decode(random, &[0, 0, 0, 0, 0, 0], 1.0, &mut [0.0; 8]), Err(longer));
+        assert_eq!(refused(random, 8, &[0; 6]), DecodeError::Trailing { extra: 1 });
     }
 }

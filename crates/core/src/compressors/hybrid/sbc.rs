@@ -26,27 +26,24 @@
 //! Learning with minimal Communication", 2018, section II.
 
 use std::ops::Bound::Excluded;
-use std::sync::Arc;
 
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, rice, varint};
 
 use crate::compressors::sparsification::fraction;
 use crate::numeric::tails::{Tail, sampled_tails, tails};
+use crate::numeric::take::{clear, give_back};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::wire::positions::{Code, MOST_ELEMENTS, make_room};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::wire::positions::{Code, make_room};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "sbc",
     summary: "the tail with the larger mean, each element decoded to that mean",
     formula: "x̂ = μ on the tail of k = round(p·d) elements whose mean μ is larger in magnitude, 0 elsewhere",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Sbc::PARAMETERS,
     examples: &[
         "p=0.02",
         "p=0.02,golomb=derived",
@@ -59,8 +56,7 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Sattler et al. 2018",
     payload: "b, sign and flags u8, [count varint], mean f32 or bf16, gaps Golomb",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Sbc::new(values)),
+    ..Entry::of::<Sbc>()
 };
 
 crate::parameters! {
@@ -146,29 +142,23 @@ fn take(
             return;
         }
         kernels::compact_beyond(block, tail.side, limit, offset as u32, positions, values);
-        let mut kept = start;
-        for at in start..positions.len() {
-            let (position, value) = (positions[at], values[at]);
+        let mut room = most - start;
+        give_back(block, offset, start, positions, values, |value| {
             let tie = !all_ties && value.abs() == threshold.value;
-            let keep = kept < most && (!tie || ties > 0);
+            let keep = room > 0 && (!tie || ties > 0);
             ties -= usize::from(tie && keep);
-            block[position as usize - offset] = if keep { value - level } else { value };
-            positions[kept] = position;
-            kept += usize::from(keep);
+            room -= usize::from(keep);
+            keep
+        });
+        for (&position, value) in positions[start..].iter().zip(&values[start..]) {
+            block[position as usize - offset] = value - level;
         }
-        positions.truncate(kept);
-        values.truncate(kept);
     });
 }
 
 impl Compressor for Sbc {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -177,12 +167,8 @@ impl Compressor for Sbc {
         let tail = self.winner(source, workspace);
         let (level, most) = (self.level(tail.mean), self.most(elements));
         let signed = if tail.side == Side::Below { -level } else { level };
+        clear(most, workspace);
         let Workspace { positions, values, .. } = workspace;
-        positions.clear();
-        values.clear();
-        // So much that the kernel never grows them: it writes whole registers past the end.
-        positions.reserve(most + BLOCK);
-        values.reserve(most + BLOCK);
         let most = if tail.count == 0 { 0 } else { most };
         take(source, &tail, signed, most, positions, values);
 
@@ -206,14 +192,8 @@ impl Compressor for Sbc {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
@@ -269,17 +249,13 @@ impl Compressor for Sbc {
         // The cheapest parameter costs no more than the derived one.
         1 + varint::len(most as u64) + 4 + Code::Rice.max_len(most, elements)
     }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::BLOCK;
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     const GRADIENT: [f32; 10] = [0.5, -3.0, 0.0, 1.0, 2.0, -0.5, 4.0, -1.0, 0.25, -2.0];
 
@@ -366,22 +342,13 @@ mod tests {
     #[test]
     fn malformed_messages_are_refused() {
         let good = [2, 0, 0, 0x40, 0x40, 0b0010_0001];
-        let refused = |at: usize, byte: u8| {
-            let (mut bad, mut out) = (good, [0.5; 10]);
+        for (at, byte) in [(0, 31), (0, 2 | SHORT), (4, 0xc0), (5, 0b1010_0001), (5, 0xff)] {
+            let mut bad = good;
             bad[at] = byte;
-            assert!(decode("sbc:p=0.2", &bad, 1.0, &mut out).is_err(), "byte {at} as {byte}");
-            assert_eq!(out, [0.5; 10]);
-        };
-        refused(0, 31);
-        refused(0, 2 | SHORT);
-        refused(4, 0xc0);
-        refused(5, 0b1010_0001);
-        refused(5, 0xff);
-        let mut out = [0.0; 10];
-        let counted = [2 | COUNTED, 2, 0, 0, 0x40, 0x40, 0b0010_0001];
-        assert!(decode("sbc:p=0.2", &counted, 1.0, &mut out).is_err());
-        assert!(decode("sbc:p=0.2", &[COUNTED, 3, 0, 0, 0x40, 0x40, 0], 1.0, &mut out).is_err());
-        let huge = [COUNTED, 0xff, 0xff, 0xff, 0xff, 0x0f];
-        assert!(decode("sbc:p=0.2", &huge, 1.0, &mut out).is_err());
+            refused("sbc:p=0.2", 10, &bad);
+        }
+        refused("sbc:p=0.2", 10, &[2 | COUNTED, 2, 0, 0, 0x40, 0x40, 0b0010_0001]);
+        refused("sbc:p=0.2", 10, &[COUNTED, 3, 0, 0, 0x40, 0x40, 0]);
+        refused("sbc:p=0.2", 10, &[COUNTED, 0xff, 0xff, 0xff, 0xff, 0x0f]);
     }
 }

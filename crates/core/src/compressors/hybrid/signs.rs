@@ -73,11 +73,7 @@ pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     elements: usize,
     positions: &mut Vec<u32>,
 ) -> Result<([f32; LEVELS], &'a [u8]), DecodeError> {
-    let (code, count) = positions::take_header(&mut message)?;
-    if count > most as u64 {
-        return Err(DecodeError::Corrupt("there are more elements than the method sends"));
-    }
-    let count = count as usize;
+    let (code, count) = positions::take_header(&mut message, most)?;
     let mut levels = [0.0; LEVELS];
     if count == 0 {
         positions.clear();

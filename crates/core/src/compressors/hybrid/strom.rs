@@ -17,31 +17,26 @@
 //! Interspeech 2015.
 
 use std::ops::Bound::Included;
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
+use crate::numeric::take::clear;
 use crate::parameters::real;
 use crate::wire::fields;
-use crate::wire::positions::MOST_ELEMENTS;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "strom",
     summary: "the elements above a fixed threshold, decoded to the threshold with their sign",
     formula: "x̂ = τ·sign(c) where |c| > τ, 0 elsewhere",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: Strom::PARAMETERS,
     examples: &["tau=0.125", "tau=2"],
     reference: "Strom, Interspeech 2015",
     payload: "code u8, count varint, signs, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Strom::new(values)),
+    ..Entry::of::<Strom>()
 };
 
 crate::parameters! {
@@ -53,23 +48,14 @@ crate::parameters! {
 }
 
 impl Compressor for Strom {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
-        let Workspace { positions, values, .. } = workspace;
-        positions.clear();
-        values.clear();
+        clear(elements, workspace);
         if elements == 0 {
             return Sent::Positions;
         }
-        // So much that the kernel never grows them: it writes whole registers past the end.
-        positions.reserve(elements + BLOCK);
-        values.reserve(elements + BLOCK);
+        let Workspace { positions, values, .. } = workspace;
         source.take_blocks(|offset, block| {
             let start = positions.len();
             kernels::compact_beyond(block, Side::Both, self.tau, offset as u32, positions, values);
@@ -81,14 +67,8 @@ impl Compressor for Strom {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
@@ -105,17 +85,12 @@ impl Compressor for Strom {
     fn max_len(&self, elements: usize) -> usize {
         signs::max_len::<0>(elements, elements)
     }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
-    use crate::{DecodeError, Encoder, Floats, Spec, Tensor};
+    use crate::DecodeError;
+    use crate::compressors::testing::{Sender, encode, refused, residual, round_trip};
 
     const GRADIENT: [f32; 10] = [0.5, -3.0, 0.0, 1.0, 2.0, -0.5, 4.0, -1.0, 0.25, -2.0];
 
@@ -135,11 +110,10 @@ mod tests {
 
     #[test]
     fn what_exceeds_the_threshold_goes_out_a_piece_at_a_time() {
-        let spec: Spec = "strom:tau=0.5".parse().unwrap();
-        let (tensor, mut encoder) = (Tensor::new("t", &[2]), Encoder::new(&spec, 1, 0));
+        let mut sender = Sender::new("strom:tau=0.5", &[2]);
         let mut step = |step, gradient: [f32; 2]| {
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut Vec::new()).unwrap();
-            (encoder.positions().to_vec(), encoder.residual("t").unwrap().to_vec())
+            sender.encode(step, &gradient);
+            (sender.encoder.positions().to_vec(), sender.residual().to_vec())
         };
         assert_eq!(step(0, [1.25, 0.25]), (vec![0], vec![0.75, 0.25]));
         assert_eq!(step(1, [0.0, 0.375]), (vec![0, 1], vec![0.25, 0.125]));
@@ -155,14 +129,12 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.5; 10];
-        let mut result = |message: &[u8]| decode("strom", message, 1.0, &mut out).unwrap_err();
+        let result = |message: &[u8]| refused("strom", 10, message);
         let padding = DecodeError::Corrupt("a padding bit is set");
         assert_eq!(result(&[0, 4, 0b1_1001, 0b0101_0010, 0b10]), padding);
-        let many = DecodeError::Corrupt("there are more elements than the method sends");
+        let many = DecodeError::Corrupt("there are more positions than the configuration allows");
         assert_eq!(result(&[0, 11, 0, 0, 0xff, 3]), many);
         assert_eq!(result(&[2, 0, 0]), DecodeError::Trailing { extra: 1 });
         assert_eq!(result(&[0, 4]), DecodeError::Truncated);
-        assert_eq!(out, [0.5; 10]);
     }
 }

@@ -8,7 +8,7 @@
 //!   sent as σᵢ / pᵢ. `budget=l2` and `budget=max` take Σσ / ‖σ‖₂ and Σσ / max σ for s: of entries,
 //!   these are QSGD's probabilities with one level, |c| / ‖c‖₂, and TernGrad's, |c| / max |c|.
 //! - **Message** of spectral atoms: a byte 0, their number as varint, for each m × f32 (σ / p)·u and n ×
-//!   f32 v. Vectors, and what is not worth it (below), a byte 1 and all elements as f32. Entries
+//!   f32 v. Uncompressed tensors (below) have a byte 1 and all elements as f32. Entries
 //!   travel as in `adaptive`, whose probabilities with a budget of k they have. An empty tensor has an
 //!   empty message.
 //! - **Uncompressed** are tensors of one dimension, those for which the expected atoms are no shorter
@@ -17,19 +17,18 @@
 //! - **Draws**: atom i, the largest first, or element i use word i of the sender's stream for the tensor and step;
 //!   24 bits each.
 //! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
-//!   Σσ²·(1 / p − 1) in all, beside the rounding of a decomposition in f32.
-//! - **Error feedback**: off; what is not sent is made up for by what is.
+//!   Σσ²·(1 / p − 1) in all, plus the rounding of a decomposition in f32.
+//! - **Error feedback**: off; the message is unbiased.
 //! - **Cost**: the decomposition, m·n·min(m, n) many times: 20 to 40 ms for 512 × 512, so about 0.04 GB/s, and
 //!   seconds for 4096 × 4096. The method asks for it; entries go at the speed of `adaptive`, vectors at a third of
 //!   a copy's. Decoding takes 2·m·n operations an atom. Cut into slices, as for a scatter-reduce,
 //!   tensors are vectors.
-//! - **Deviation**: σ / p is multiplied into u, where the paper sends it by itself.
+//! - **Deviation**: σ / p is multiplied into u, where the paper sends it separately.
 //!
 //! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient Learning
 //! via Atomic Sparsification", NeurIPS 2018.
 
 use std::ops::Bound::Included;
-use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels, varint};
 
@@ -38,18 +37,15 @@ use crate::numeric::svd::Svd;
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::levels::Norm;
-use crate::wire::positions::MOST_ELEMENTS;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{
+    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace,
+};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "atomo",
     summary: "random singular vectors or entries: unbiased, least variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
-    sparse: false,
-    error_feedback: false,
-    parameters: Atomo::PARAMETERS,
     examples: &[
         "atoms=entries,budget=l2",
         "atoms=entries,s=100,ef=on",
@@ -60,21 +56,14 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Wang et al., NeurIPS 2018",
     payload: "tag u8, count varint, count × (m + n) f32; or tag u8, d × f32; entries as adaptive",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Atomo::new(values)),
+    unbiased: true,
+    ..Entry::of::<Atomo>()
 };
 
 /// The norm of the weights that the sum of weights is divided by; `None` for the number `s` of atoms.
 impl Choice for Option<Norm> {
     const WORDS: &'static [&'static str] = &["s", "l2", "max"];
-
-    fn of(word: &str) -> Self {
-        match word {
-            "l2" => Some(Norm::Euclidean),
-            "max" => Some(Norm::Max),
-            _ => None,
-        }
-    }
+    const VALUES: &'static [Self] = &[None, Some(Norm::Euclidean), Some(Norm::Max)];
 }
 
 crate::parameters! {
@@ -278,7 +267,7 @@ impl Atomo {
 fn put_atoms(source: &mut Source<'_>, sides: Sides, atoms: &[f32], message: &mut Vec<u8>) {
     message.push(ATOMS);
     varint::write((atoms.len() / sides.atom()) as u64, message);
-    atoms.chunks(BLOCK).for_each(|values| fields::put_f32s(values, message));
+    fields::put_f32s(atoms, message);
     if source.keeps_residual() {
         let mut sent = [0.0; BLOCK];
         source.take_blocks(|offset, block| {
@@ -309,13 +298,8 @@ struct Atoms {
 }
 
 impl Compressor for Atomo {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -335,14 +319,8 @@ impl Compressor for Atomo {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, context, weight, workspace, out } = args;
         let elements = out.len();
         if elements == 0 {
             return fields::expect_len(message, 0);
@@ -357,9 +335,7 @@ impl Compressor for Atomo {
             (ATOMS, Some(sides)) => (sides, varint::read(&mut message)?),
             (PLAIN, _) => {
                 fields::expect_len(message, 4 * elements)?;
-                for (out, value) in out.iter_mut().zip(message.as_chunks::<4>().0) {
-                    *out += weight * f32::from_le_bytes(*value);
-                }
+                fields::add_f32s(message, weight, out);
                 return Ok(());
             }
             _ => return Err(DecodeError::Corrupt("the tensor has no such atoms")),
@@ -389,11 +365,6 @@ impl Compressor for Atomo {
         }
         // All atoms of m × n are min(m, n)·(m + n) numbers, at most two of the square's.
         1 + varint::len(elements as u64) + elements.saturating_mul(8)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
     }
 }
 

@@ -1,13 +1,18 @@
 //! What methods with two thin factors share: `C ≈ P·Qᵀ`, `P` all-reduced in a first round, `Q` in a second.
 //!
+//! The first round starts from the `Q` of the step before, which is kept. In each round the gradient `C`, which is
+//! row-major, is multiplied by one factor to give the other; an [`Alternation`] says how.
+//!
 //! The transcript of a tensor that is factored is the mean of `P`, rows × rank, and that of `Q`, columns ×
 //! rank, both column by column. Of another tensor it is the mean of the tensor, in one round.
 
+use std::fmt::Debug;
+
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::Context;
-use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product};
-use crate::rounds::{RoundContext, zero_beyond};
+use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product, times, transposed_times};
+use crate::rounds::{self, RankState, RoundContext, Rounds};
+use crate::{Context, Sent, Workspace};
 
 /// How a tensor travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +50,14 @@ impl Factors {
         fits.then_some(()).ok_or(DecodeError::Corrupt("the product of the factors overflows"))
     }
 
-    /// The largest number in a second factor beside a certain first, such that no sum overflows.
+    /// The largest absolute value in a second factor for which no sum of its products with `p` overflows.
     fn largest_second(&self, p: &[f32]) -> f32 {
         f32::MAX / 2.0 / self.rank as f32 / abs_max(p).max(1.0)
     }
 
     /// Makes a second factor that would overflow zero: nothing is sent then, and all is kept.
     pub(super) fn keep_in_range(&self, p: &[f32], q: &mut [f32]) {
-        zero_beyond(self.largest_second(p), q);
+        rounds::zero_beyond(self.largest_second(p), q);
     }
 
     /// Subtracts the product from the gradient.
@@ -70,9 +75,9 @@ impl Factors {
     }
 }
 
-/// Fills columns of which nothing is left, as all are in the beginning, with numbers in [−1, 1) that are the
-/// same on every rank: what is zero once would stay so.
-pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
+/// Fills columns of zeros, as all are at first, with draws from [−1, 1) that are the same on every rank: a column of
+/// zeros would stay zero.
+fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
     let rng = context.shared_rng(0);
     for (at, column) in columns.chunks_exact_mut(rows).enumerate() {
         if column.iter().all(|&x| x == 0.0) {
@@ -85,18 +90,105 @@ pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
     }
 }
 
-/// Numbers in each rank's addend of a round.
-pub(super) fn addend_len(context: &RoundContext<'_>, rank: usize, round: usize) -> Option<usize> {
-    match (Factors::of(context.context.shape, rank), round) {
-        (Some(factors), 0) => Some(factors.first()),
-        (Some(factors), 1) => Some(factors.second()),
-        (None, 0) => Some(context.context.shape.iter().product()),
-        _ => None,
-    }
+/// How a method with two factors computes them. Factors are stored column by column.
+pub(super) trait Alternation: Debug + Send + Sync {
+    /// The number of columns of either factor.
+    fn rank(&self) -> usize;
+
+    /// Turns the kept `Q` into the factor that `C` is multiplied by.
+    fn before_first(&self, _q: &mut [f32], _columns: usize) {}
+
+    /// Turns the mean of the first factors into `P`.
+    fn after_first(&self, _p: &mut [f32], _rows: usize) {}
+
+    /// Turns `P` into the factor that `Cᵀ` is multiplied by.
+    fn before_second(&self, _p: &mut [f32], _rows: usize) {}
+
+    /// Scales `Q` for the next step.
+    fn normalise(&self, q: &mut [f32], columns: usize);
 }
 
-/// The most elements of a matrix whose two factors with `rank` columns take `message_len` bytes: those of a square one.
-pub(super) fn max_elements(rank: usize, message_len: usize) -> usize {
-    let side = message_len / 4 / rank / 2 + 1;
-    side.saturating_mul(side).max(message_len / 4)
+/// `P`, and a factor to multiply by.
+#[derive(Debug, Default)]
+struct Buffers {
+    p: Vec<f32>,
+    operand: Vec<f32>,
+}
+
+fn copy(from: &[f32], to: &mut Vec<f32>) {
+    to.clear();
+    to.extend_from_slice(from);
+}
+
+impl<M: Alternation> Rounds for M {
+    fn kept_len(&self, shape: &[usize]) -> usize {
+        Factors::of(shape, self.rank()).map_or(0, |factors| factors.second())
+    }
+
+    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
+        match (Factors::of(context.context.shape, self.rank()), round) {
+            (Some(factors), 0) => Some(factors.first()),
+            (Some(factors), 1) => Some(factors.second()),
+            (None, 0) => Some(context.context.shape.iter().product()),
+            _ => None,
+        }
+    }
+
+    fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
+        let Some(factors) = Factors::of(state.context.shape, self.rank()) else {
+            return rounds::contribute_raw(state, addend);
+        };
+        let (Factors { dimensions, rank }, start) = (factors, addend.len());
+        let [rows, columns] = dimensions;
+        let Buffers { p, operand } = state.workspace.own();
+        if round == 0 {
+            revive(state.kept, columns, state.context);
+            copy(state.kept, operand);
+            self.before_first(operand, columns);
+            times(state.corrected, dimensions, operand, rank, addend);
+            return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
+        }
+        copy(&state.means[..factors.first()], p);
+        self.after_first(p, rows);
+        copy(p, operand);
+        self.before_second(operand, rows);
+        transposed_times(state.corrected, dimensions, operand, rank, addend);
+        let q = &mut addend[start..];
+        factors.keep_in_range(p, q);
+        factors.subtract(p, q, state.corrected);
+    }
+
+    fn settle(&self, state: &mut RankState<'_>) -> Sent {
+        if let Some(factors) = Factors::of(state.context.shape, self.rank()) {
+            state.kept.copy_from_slice(factors.split(state.means).1);
+            self.normalise(state.kept, factors.dimensions[1]);
+        }
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        means: &[f32],
+        context: &RoundContext<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let Some(factors) = Factors::of(context.context.shape, self.rank()) else {
+            return rounds::add_raw(means, weight, out);
+        };
+        let (first, q) = factors.split(means);
+        let Buffers { p, .. } = workspace.own();
+        copy(first, p);
+        self.after_first(p, factors.dimensions[0]);
+        factors.check(p, q)?;
+        factors.add(p, q, weight, out);
+        Ok(())
+    }
+
+    /// The elements of the square matrix whose factors take `message_len` bytes.
+    fn max_elements(&self, message_len: usize) -> usize {
+        let side = message_len / 4 / self.rank() / 2 + 1;
+        side.saturating_mul(side).max(message_len / 4)
+    }
 }

@@ -3,7 +3,7 @@
 //! The gradient, flat, is cut in slices of K elements. At a refresh, the first exchange and every `refresh` exchanges,
 //! slices travel as they are; of their means the K × K matrix of second moments is formed, and its leading
 //! `keep` eigenvectors become the basis B. Until the next refresh each slice x travels as Bᵀx, and the mean of
-//! coefficients gives the mean gradient's slices, B·mean(Bᵀx). Elements behind the last whole slice travel as they are.
+//! coefficients gives the mean gradient's slices, B·mean(Bᵀx). Elements after the last whole slice are sent uncompressed.
 //!
 //! - **Message**: at a refresh the tensor, then the basis, which rank 0 sends and the others leave zero; between,
 //!   `keep` coefficients a slice, coefficient by coefficient, then the rest, all `f32`. A rank on its own sends
@@ -24,8 +24,6 @@
 //! Reference: Yu, Lin, Narra, Li, Li, Kim, Schwing, Annavaram, Avestimehr: "GradiVeQ: Vector Quantization for
 //! Bandwidth-Efficient Gradient Aggregation in Distributed CNN Training", NeurIPS 2018.
 
-use std::sync::Arc;
-
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par, Side};
 use gradwire_bits::{DecodeError, kernels};
@@ -35,25 +33,21 @@ use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{orthonormalise, times};
 use crate::parameters::whole;
 use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{Entry, Family, Guarantees, Sent, Workspace};
+use crate::{Entry, Family, Sent, Workspace};
 
 /// What a count in `f32` reaches.
 const COUNTED: u64 = 1 << 24;
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "gradiveq",
     summary: "coefficients of slices in a basis of principal components",
     formula: "x̂ = B·Bᵀx for slices x, B the leading eigenvectors of Σ x·xᵀ at the latest refresh",
     family: Family::LowRank,
-    sparse: false,
     error_feedback: true,
-    parameters: GradiVeq::PARAMETERS,
     examples: &["slice=16,keep=3", "slice=8,keep=2,refresh=2"],
     reference: "Yu et al., NeurIPS 2018",
     payload: "keep × f32 a slice",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SingleRank(GradiVeq::new(values))),
+    ..Entry::of::<SingleRank<GradiVeq>>()
 };
 
 crate::parameters! {
@@ -119,13 +113,7 @@ impl Rounds for GradiVeq {
         }
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
+    fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let Some(factors) = self.factors(state.corrected.len()) else {
             return rounds::contribute_raw(state, addend);
         };
@@ -146,18 +134,18 @@ impl Rounds for GradiVeq {
                 let start = addend.len();
                 addend.resize(start + factors.second(), 0.0);
                 if state.context.rank == 0 {
-                    principal(means, factors, &mut addend[start..]);
+                    principal(state.means, factors, &mut addend[start..]);
                 }
             }
         }
     }
 
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+    fn settle(&self, state: &mut RankState<'_>) -> Sent {
         let Some(factors) = self.factors(state.corrected.len()) else { return Sent::All };
         let refreshed = self.refreshes(&state.round_context());
         let (used, basis) = state.kept.split_last_mut().expect("a count follows the basis");
         if refreshed && !state.single_rank {
-            basis.copy_from_slice(&means[state.corrected.len()..]);
+            basis.copy_from_slice(&state.means[state.corrected.len()..]);
             orthonormalise(basis, factors.dimensions[1]);
         }
         *used = if refreshed { 1.0 } else { *used + 1.0 };
@@ -224,12 +212,8 @@ fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{encode, residual, round_trip};
-    use crate::{Decoder, Encoder, Floats, Spec, Tensor};
-
-    fn numbers(message: &[u8]) -> Vec<f32> {
-        message.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
-    }
+    use crate::compressors::testing::{Sender, encode, f32s, residual, round_trip};
+    use crate::{Encoder, Floats, Spec, Tensor};
 
     /// Four slices of four, the first and the third along the second axis, and a rest of two. Second moments are
     /// diag(1, 4 + 9, 1, 0): the first component is the second axis.
@@ -246,7 +230,7 @@ mod tests {
     fn slices_on_axes_worked_by_hand() {
         let spec = "gradiveq:slice=4,keep=1";
         // An axis serves in either direction, and coefficients turn with it.
-        let mut sent = numbers(&encode(spec, &AXES));
+        let mut sent = f32s(&encode(spec, &AXES));
         let direction = sent[1].signum();
         sent[..8].iter_mut().for_each(|x| *x *= direction);
         assert_eq!(sent, [0.0, 1.0, 0.0, 0.0, 2.0, 0.0, -3.0, 0.0, 7.0, -8.0]);
@@ -260,25 +244,21 @@ mod tests {
 
     #[test]
     fn a_basis_that_stays_worked_by_hand() {
-        let spec: Spec = "gradiveq:slice=4,keep=1".parse().unwrap();
-        let tensor = Tensor::new("t", &[18]);
-        let (mut encoder, mut message) = (Encoder::new(&spec, 1, 0), Vec::new());
-        encoder.encode(&tensor, 0, Floats::F32(&AXES), &mut message).unwrap();
+        let mut sender = Sender::new("gradiveq:slice=4,keep=1", &[18]);
+        sender.encode(0, &AXES);
         // With what was left the slices are (1, 2, 3, 4), (0, 0, 1, 0), 0 and (1, 5, 0, -1): the second axis is no
         // longer the first component, but it is the basis.
         let mut next = [0.0; 18];
         next[..4].copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
         next[12..].copy_from_slice(&[0.0, 5.0, 0.0, -1.0, 0.5, 0.0]);
-        message.clear();
-        encoder.encode(&tensor, 1, Floats::F32(&next), &mut message).unwrap();
-        let mut sent = numbers(&message);
+        let mut sent = f32s(&sender.encode(1, &next));
         let direction = sent[1].signum();
         sent[..8].iter_mut().for_each(|x| *x *= direction);
         assert_eq!(sent, [0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 5.0, 0.5, 0.0]);
         let mut left = [0.0; 18];
         (left[0], left[2], left[3], left[6]) = (1.0, 3.0, 4.0, 1.0);
         (left[12], left[15]) = (1.0, -1.0);
-        assert_eq!(encoder.residual("t").unwrap(), left);
+        assert_eq!(sender.residual(), left);
     }
 
     /// A step of two ranks by all-reduce: what the mean decodes to.
@@ -332,17 +312,13 @@ mod tests {
     #[test]
     fn exchanges_count_and_not_steps() {
         // With ten local steps the exchanges are in steps 9, 19, 29, …: none is a multiple of 3 · 10.
-        let spec: Spec = "gradiveq:slice=4,keep=1,refresh=3".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[18]));
+        let mut sender = Sender::new("gradiveq:slice=4,keep=1,refresh=3", &[18]);
         let along = |axis: usize| -> [f32; 18] {
             std::array::from_fn(|at| if at < 16 && at % 4 == axis { 1.0 } else { 0.0 })
         };
         let axes = (0..7).map(|exchange| {
-            let mut message = Vec::new();
-            let gradient = along(exchange / 3);
-            let step = 10 * exchange as u64 + 9;
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            numbers(&message)[..4].iter().position(|x| x.abs() > 0.5).unwrap()
+            let message = sender.encode(10 * exchange as u64 + 9, &along(exchange / 3));
+            f32s(&message)[..4].iter().position(|x| x.abs() > 0.5).unwrap()
         });
         // Made of the first axis, of all that is there of the second, of all that is there of the third.
         assert_eq!(axes.collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 2]);
@@ -357,13 +333,9 @@ mod tests {
             gradient.extend([a, 2.0 * b, 0.0, -a, b, 0.0, a, -b]);
         }
         gradient.extend([0.5, -0.25, 1e-6]);
-        let spec: Spec = "gradiveq:slice=8,keep=2".parse().unwrap();
-        let tensor = Tensor::new("t", &[gradient.len()]);
-        let (mut encoder, mut message) = (Encoder::new(&spec, 1, 0), Vec::new());
-        encoder.encode(&tensor, 0, Floats::F32(&gradient), &mut message).unwrap();
+        let mut sender = Sender::new("gradiveq:slice=8,keep=2", &[gradient.len()]);
+        let (message, out) = sender.send(0, &gradient);
         assert_eq!(message.len(), 4 * (2 * (8 + 40) + 3));
-        let mut out = vec![0.0; gradient.len()];
-        Decoder::new(&spec, 1).decode_add(&tensor, 0, 0, &message, 1.0, &mut out).unwrap();
         for (x, y) in out.iter().zip(&gradient) {
             assert!((x - y).abs() <= 2e-5, "{x} for {y}");
         }
@@ -375,14 +347,10 @@ mod tests {
         let along = |axis: usize| -> Vec<f32> {
             (0..40).map(|i| if i % 4 == axis { 1.0 } else { 0.0 }).collect()
         };
-        let spec: Spec = "gradiveq:slice=4,keep=1".parse().unwrap();
-        let tensor = Tensor::new("t", &[40]);
-        let mut encoder = Encoder::new(&spec, 1, 0);
+        let mut sender = Sender::new("gradiveq:slice=4,keep=1", &[40]);
         for (step, axis, left) in [(0, 0, 0.0), (1, 1, 1.0)] {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&along(axis)), &mut message).unwrap();
-            assert_eq!(message.len(), 4 * (4 + 10));
-            let residual = encoder.residual("t").unwrap();
+            assert_eq!(sender.encode(step, &along(axis)).len(), 4 * (4 + 10));
+            let residual = sender.residual();
             residual.iter().zip(along(1)).for_each(|(x, y)| assert!((x - left * y).abs() < 1e-6));
         }
     }

@@ -13,7 +13,7 @@
 //!   the mean left out.
 //! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that has become zero starts
 //!   again.
-//! - **Deviations**: λ is relative to the mean squared norm of the columns it stands beside, so that it means the same
+//! - **Deviations**: λ is relative to the mean squared norm of the columns of its factor, so that it means the same
 //!   whatever the scale of gradients: an absolute λ above a gradient's singular values would let both factors die out.
 //!   For the same reason `R` is scaled to norm 1 between steps: where the gradient turns faster than `R` follows, `R`
 //!   would grow and `P` shrink without bound. A rank whose product would overflow sends zeros and keeps all.
@@ -24,31 +24,23 @@
 //! Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
-use gradwire_bits::DecodeError;
-
-use super::factors::{self, Factors};
+use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
-use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse, times, transposed_times};
+use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse};
 use crate::parameters::{real, whole};
-use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{Entry, Family, Guarantees, Sent, Workspace};
+use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "gradzip",
     summary: "two thin factors, by alternating least squares",
     formula: "Ĉ = P·Rᵀ, P = C·R·(RᵀR + λI)⁻¹ with R before, R = Cᵀ·P·(PᵀP + λI)⁻¹",
     family: Family::LowRank,
-    sparse: false,
     error_feedback: true,
-    parameters: GradZip::PARAMETERS,
     examples: &["rank=3,lambda=0.01"],
     reference: "Cho et al., NeurIPS workshop 2019",
     payload: "rank × (rows + columns) f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SingleRank(GradZip::new(values))),
+    ..Entry::of::<SingleRank<GradZip>>()
 };
 
 crate::parameters! {
@@ -61,96 +53,33 @@ crate::parameters! {
     }
 }
 
-/// A factor times the regularised inverse of its product with itself.
-#[derive(Debug, Default)]
-struct Inverted(Vec<f32>);
-
-impl Rounds for GradZip {
-    fn kept_len(&self, shape: &[usize]) -> usize {
-        Factors::of(shape, self.rank).map_or(0, |factors| factors.second())
+impl Alternation for GradZip {
+    fn rank(&self) -> usize {
+        self.rank
     }
 
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
-        factors::addend_len(context, self.rank, round)
+    fn before_first(&self, q: &mut [f32], columns: usize) {
+        regularised_inverse(q, columns, self.lambda);
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
-        let Some(factors) = Factors::of(state.context.shape, self.rank) else {
-            return rounds::contribute_raw(state, addend);
-        };
-        let ([rows, columns], start) = (factors.dimensions, addend.len());
-        let Inverted(inverted) = state.workspace.own();
-        inverted.clear();
-        if round == 0 {
-            factors::revive(state.kept, columns, state.context);
-            inverted.extend_from_slice(state.kept);
-            regularised_inverse(inverted, columns, self.lambda);
-            times(state.corrected, factors.dimensions, inverted, self.rank, addend);
-            return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
-        }
-        let p = &means[..factors.first()];
-        inverted.extend_from_slice(p);
-        regularised_inverse(inverted, rows, self.lambda);
-        transposed_times(state.corrected, factors.dimensions, inverted, self.rank, addend);
-        let own = &mut addend[start..];
-        factors.keep_in_range(p, own);
-        factors.subtract(p, own, state.corrected);
+    fn before_second(&self, p: &mut [f32], rows: usize) {
+        regularised_inverse(p, rows, self.lambda);
     }
 
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
-        if let Some(factors) = Factors::of(state.context.shape, self.rank) {
-            state.kept.copy_from_slice(factors.split(means).1);
-            normalise(state.kept);
-        }
-        Sent::All
-    }
-
-    fn decode_add(
-        &self,
-        means: &[f32],
-        context: &RoundContext<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let Some(factors) = Factors::of(context.context.shape, self.rank) else {
-            return rounds::add_raw(means, weight, out);
-        };
-        let (p, r) = factors.split(means);
-        factors.check(p, r)?;
-        factors.add(p, r, weight, out);
-        Ok(())
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        factors::max_elements(self.rank, message_len)
+    fn normalise(&self, q: &mut [f32], _: usize) {
+        normalise(q);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{kept, send, starting_from};
-    use crate::{Decoder, Encoder, Floats, Spec, Tensor};
+    use crate::compressors::testing::{Sender, f32s};
 
     /// What a constant gradient decodes to after some steps.
     fn decoded(spec: &str, shape: &[usize], gradient: &[f32], steps: u64) -> (usize, Vec<f32>) {
-        let spec: Spec = spec.parse().unwrap();
-        let tensor = Tensor::new("t", shape);
-        let mut encoder = Encoder::new(&spec, 1, 0);
-        let (mut len, mut out) = (0, Vec::new());
-        for step in 0..steps {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(gradient), &mut message).unwrap();
-            (len, out) = (message.len(), vec![0.0; gradient.len()]);
-            Decoder::new(&spec, 1).decode_add(&tensor, step, 0, &message, 1.0, &mut out).unwrap();
-        }
-        (len, out)
+        let mut sender = Sender::new(spec, shape);
+        let (message, out) = (0..steps).map(|step| sender.send(step, gradient)).last().unwrap();
+        (message.len(), out)
     }
 
     #[test]
@@ -185,13 +114,14 @@ mod tests {
     fn a_single_column_worked_by_hand() {
         // λ = 1 doubles RᵀR = 2: P = C·R / 4 = (1, 1). PᵀP is 2 as well: R = Cᵀ·P / 4.
         let gradient = [5.0, -1.0, 6.0, 3.0, 1.0, 0.0];
-        let mut encoder = starting_from("gradzip:rank=1,lambda=1", &[1.0, 1.0, 0.0]);
-        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
-        assert_eq!(message, [1.0, 1.0, 2.0, 0.0, 1.5]);
+        let mut sender =
+            Sender::starting_from("gradzip:rank=1,lambda=1", &[2, 3], &[1.0, 1.0, 0.0]);
+        let (message, decoded) = sender.send(1, &gradient);
+        assert_eq!(f32s(&message), [1.0, 1.0, 2.0, 0.0, 1.5]);
         assert_eq!(decoded, [2.0, 0.0, 1.5, 2.0, 0.0, 1.5]);
-        assert_eq!(encoder.residual("t").unwrap(), [3.0, -1.0, 4.5, 1.0, 1.0, -1.5]);
+        assert_eq!(sender.residual(), [3.0, -1.0, 4.5, 1.0, 1.0, -1.5]);
         // R / 2.5 for the next step.
-        assert_eq!(kept(&encoder), [0.8, 0.0, 0.6]);
+        assert_eq!(sender.kept(), [0.8, 0.0, 0.6]);
     }
 
     #[test]
@@ -203,15 +133,15 @@ mod tests {
         let matrix = |first: f32, fourth: f32| -> Vec<f32> {
             (0..5).flat_map(|row| [first * a[row], 0.0, 0.0, fourth * b[row], 0.0]).collect()
         };
-        let mut encoder = starting_from("gradzip:rank=2,lambda=0.25", &start);
-        let (message, decoded) = send(&mut encoder, &[5, 5], &matrix(16.0, 4.0));
+        let mut sender = Sender::starting_from("gradzip:rank=2,lambda=0.25", &[5, 5], &start);
+        let (message, decoded) = sender.send(1, &matrix(16.0, 4.0));
         // R: 16·14 / 16 of the one, 4·2 / 4 of the other.
         let r = [14.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
-        assert_eq!(message, [start, r.to_vec()].concat());
+        assert_eq!(f32s(&message), [start, r.to_vec()].concat());
         assert_eq!(decoded, matrix(14.0, 2.0));
-        assert_eq!(encoder.residual("t").unwrap(), matrix(2.0, 2.0));
+        assert_eq!(sender.residual(), matrix(2.0, 2.0));
         // Scaled as a whole, by √(14² + 2²), so that one column stays seven times the other.
         let norm = 200f64.sqrt();
-        assert_eq!(kept(&encoder), r.map(|x| (f64::from(x) / norm) as f32));
+        assert_eq!(sender.kept(), r.map(|x| (f64::from(x) / norm) as f32));
     }
 }

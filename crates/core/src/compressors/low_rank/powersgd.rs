@@ -24,31 +24,22 @@
 //! Reference: Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
 //! Optimization", NeurIPS 2019, Algorithms 1 and 2.
 
-use std::sync::Arc;
-
-use gradwire_bits::DecodeError;
-
-use super::factors::{self, Factors};
+use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
-use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise, times, transposed_times};
+use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise};
 use crate::parameters::whole;
-use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{Entry, Family, Guarantees, Sent, Workspace};
+use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "powersgd",
     summary: "two thin factors, by one step of subspace iteration",
     formula: "Ĉ = P·Qᵀ, P = orthonormal(C·Q_before), Q = Cᵀ·P",
     family: Family::LowRank,
-    sparse: false,
     error_feedback: true,
-    parameters: PowerSgd::PARAMETERS,
     examples: &["rank=2", "rank=12", "rank=1"],
     reference: "Vogels et al., NeurIPS 2019",
     payload: "rank × (rows + columns) f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SingleRank(PowerSgd::new(values))),
+    ..Entry::of::<SingleRank<PowerSgd>>()
 };
 
 crate::parameters! {
@@ -59,96 +50,30 @@ crate::parameters! {
     }
 }
 
-/// The first factor, with orthonormal columns.
-#[derive(Debug, Default)]
-struct Orthonormal(Vec<f32>);
-
-impl Rounds for PowerSgd {
-    fn kept_len(&self, shape: &[usize]) -> usize {
-        Factors::of(shape, self.rank).map_or(0, |factors| factors.second())
+impl Alternation for PowerSgd {
+    fn rank(&self) -> usize {
+        self.rank
     }
 
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
-        factors::addend_len(context, self.rank, round)
+    fn after_first(&self, p: &mut [f32], rows: usize) {
+        orthonormalise(p, rows);
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
-        let Some(factors) = Factors::of(state.context.shape, self.rank) else {
-            return rounds::contribute_raw(state, addend);
-        };
-        let start = addend.len();
-        if round == 0 {
-            factors::revive(state.kept, factors.dimensions[1], state.context);
-            times(state.corrected, factors.dimensions, state.kept, self.rank, addend);
-            return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
-        }
-        let Orthonormal(p) = state.workspace.own();
-        orthonormal(means, factors, p);
-        transposed_times(state.corrected, factors.dimensions, p, self.rank, addend);
-        let own = &mut addend[start..];
-        factors.keep_in_range(p, own);
-        factors.subtract(p, own, state.corrected);
+    fn normalise(&self, q: &mut [f32], columns: usize) {
+        q.chunks_exact_mut(columns).for_each(normalise);
     }
-
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
-        if let Some(factors) = Factors::of(state.context.shape, self.rank) {
-            state.kept.copy_from_slice(factors.split(means).1);
-            state.kept.chunks_exact_mut(factors.dimensions[1]).for_each(normalise);
-        }
-        Sent::All
-    }
-
-    fn decode_add(
-        &self,
-        means: &[f32],
-        context: &RoundContext<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let Some(factors) = Factors::of(context.context.shape, self.rank) else {
-            return rounds::add_raw(means, weight, out);
-        };
-        let Orthonormal(p) = workspace.own();
-        let (first, q) = factors.split(means);
-        orthonormal(first, factors, p);
-        factors.check(p, q)?;
-        factors.add(p, q, weight, out);
-        Ok(())
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        factors::max_elements(self.rank, message_len)
-    }
-}
-
-/// The mean of the first factor, its columns made orthonormal.
-fn orthonormal(means: &[f32], factors: Factors, p: &mut Vec<f32>) {
-    p.clear();
-    p.extend_from_slice(&means[..factors.first()]);
-    orthonormalise(p, factors.dimensions[0]);
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{kept, send, starting_from};
-    use crate::{Decoder, Encoder, Floats, Spec, Tensor};
+    use crate::Floats;
+    use crate::compressors::testing::{Sender, f32s};
 
     /// Message, decoded message and residual of a matrix.
     fn play(spec: &str, shape: &[usize], gradient: &[f32]) -> (usize, Vec<f32>, Vec<f32>) {
-        let spec: Spec = spec.parse().unwrap();
-        let tensor = Tensor::new("t", shape);
-        let (mut encoder, mut message) = (Encoder::new(&spec, 1, 0), Vec::new());
-        encoder.encode(&tensor, 0, Floats::F32(gradient), &mut message).unwrap();
-        let mut out = vec![0.0; gradient.len()];
-        Decoder::new(&spec, 1).decode_add(&tensor, 0, 0, &message, 1.0, &mut out).unwrap();
-        (message.len(), out, encoder.residual("t").unwrap().to_vec())
+        let mut sender = Sender::new(spec, shape);
+        let (message, out) = sender.send(0, gradient);
+        (message.len(), out, sender.residual().to_vec())
     }
 
     fn outer(a: &[f32], b: &[f32]) -> Vec<f32> {
@@ -197,18 +122,8 @@ mod tests {
         // Two directions, 10 and 9: a single step from a random start mixes them, many find the greater.
         let mut gradient = vec![0.0; 64];
         (gradient[0], gradient[9]) = (10.0, 9.0);
-        let spec: Spec = "powersgd:rank=1,ef=off".parse().unwrap();
-        let tensor = Tensor::new("t", &[8, 8]);
-        let mut encoder = Encoder::new(&spec, 1, 0);
-        let mut decoded = Vec::new();
-        for step in 0..60 {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            decoded = vec![0.0; 64];
-            Decoder::new(&spec, 1)
-                .decode_add(&tensor, step, 0, &message, 1.0, &mut decoded)
-                .unwrap();
-        }
+        let mut sender = Sender::new("powersgd:rank=1,ef=off", &[8, 8]);
+        let (_, decoded) = (0..60).map(|step| sender.send(step, &gradient)).last().unwrap();
         gradient[9] = 0.0;
         close(&decoded, &gradient, 1e-3);
     }
@@ -218,25 +133,25 @@ mod tests {
         // C = (3, 4)·(3, 0, 4)ᵀ. With Q = (1, 0, 0): P = (9, 12), orthonormal (3/5, 4/5), Q = 5·(3, 0, 4).
         // As f32 the fifths are rounded, but their products with numbers this small round to whole ones.
         let gradient = [9.0, 0.0, 12.0, 12.0, 0.0, 16.0];
-        let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
-        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
-        assert_eq!(message, [9.0, 12.0, 15.0, 0.0, 20.0]);
+        let mut sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0]);
+        let (message, decoded) = sender.send(1, &gradient);
+        assert_eq!(f32s(&message), [9.0, 12.0, 15.0, 0.0, 20.0]);
         assert_eq!(decoded, gradient);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0; 6]);
+        assert_eq!(sender.residual(), [0.0; 6]);
         // Q / 25 for the next step.
-        assert_eq!(kept(&encoder), [0.6, 0.0, 0.8]);
+        assert_eq!(sender.kept(), [0.6, 0.0, 0.8]);
     }
 
     #[test]
     fn what_lies_across_the_factor_is_left() {
         // (4, −3), across P, in the second column, which Q does not see: C = (3, 4)·(3, 4, 0)ᵀ + (4, −3)·(0, 1, 0)ᵀ.
         let gradient = [9.0, 16.0, 0.0, 12.0, 13.0, 0.0];
-        let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
-        let (message, decoded) = send(&mut encoder, &[2, 3], &gradient);
-        assert_eq!(message, [9.0, 12.0, 15.0, 20.0, 0.0]);
+        let mut sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0]);
+        let (message, decoded) = sender.send(1, &gradient);
+        assert_eq!(f32s(&message), [9.0, 12.0, 15.0, 20.0, 0.0]);
         assert_eq!(decoded, [9.0, 12.0, 0.0, 12.0, 16.0, 0.0]);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0, 4.0, 0.0, 0.0, -3.0, 0.0]);
-        assert_eq!(kept(&encoder), [0.6, 0.8, 0.0]);
+        assert_eq!(sender.residual(), [0.0, 4.0, 0.0, 0.0, -3.0, 0.0]);
+        assert_eq!(sender.kept(), [0.6, 0.8, 0.0]);
     }
 
     #[test]
@@ -245,13 +160,13 @@ mod tests {
         let mut gradient = [0.0; 20];
         (gradient[0], gradient[4]) = (3.0, 4.0);
         let start = [1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0];
-        let mut encoder = starting_from("powersgd:rank=2", &start);
-        let (message, decoded) = send(&mut encoder, &[5, 4], &gradient);
+        let mut sender = Sender::starting_from("powersgd:rank=2", &[5, 4], &start);
+        let (message, decoded) = sender.send(1, &gradient);
         let p = [3.0, 4.0, 0.0, 0.0, 0.0, 6.0, 8.0, 0.0, 0.0, 0.0];
         let q = [5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-        assert_eq!(message, [&p[..], &q].concat());
+        assert_eq!(f32s(&message), [&p[..], &q].concat());
         assert_eq!(decoded, gradient);
-        assert_eq!(kept(&encoder), [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(sender.kept(), [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]
@@ -265,8 +180,9 @@ mod tests {
         let decoded = [3.0, 6.0, 1.5, 4.0, 8.0, 2.0];
         let left = [[0.0, 4.0, 0.0, 0.0, -3.0, 0.0], [0.0; 6]];
         for rank in 0..2 {
-            let mut encoder = starting_from("powersgd:rank=1", &[1.0, 0.0, 0.0]);
-            let (tensor, mut addend) = (Tensor::new("t", &[2, 3]), Vec::new());
+            let start = [1.0, 0.0, 0.0];
+            let sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &start);
+            let (Sender { mut encoder, tensor }, mut addend) = (sender, Vec::new());
             for (round, known) in [(0, 0), (1, 2)] {
                 let floats = Floats::F32(&gradients[rank]);
                 let means = &means[..known];

@@ -24,30 +24,24 @@
 //! Reference: Dettmers: "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, section
 //! 2.
 
-use std::sync::Arc;
-
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Codebook};
 
 use crate::parameters::either;
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
     summary: "the nearest of 256 values that are dense near zero",
     formula: "x̂ = max|c|·(the nearest to c/max|c| of 0, 1 and ±10^−z·(0.1 + 0.9·(k + ½)/2^(6−z)))",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: DynamicTree::PARAMETERS,
     examples: &["code=huffman,ef=off", "code=huffman"],
     reference: "Dettmers, ICLR 2016",
     payload: "largest f32, d × u8",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(DynamicTree::new(values)),
+    ..Entry::of::<DynamicTree>()
 };
 
 const HEADER: usize = 4;
@@ -114,13 +108,8 @@ impl DynamicTree {
 }
 
 impl Compressor for DynamicTree {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let (scale, inverse) = levels::invertible(source.abs_max());
         fields::put_f32(scale, message);
         let (symbols, values) = (&mut workspace.symbols, scaled(scale));
@@ -133,14 +122,8 @@ impl Compressor for DynamicTree {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let values = scaled(weight * fields::take_scale(&mut message)?);
         self.bytes().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
@@ -164,7 +147,7 @@ impl Compressor for DynamicTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     /// The tree read bit by bit.
     fn value(byte: u8) -> f64 {
@@ -241,12 +224,10 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 2];
-        let mut result = |bytes: &[u8]| decode("8bit", bytes, 1.0, &mut out);
-        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1]), Err(DecodeError::Truncated));
-        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1, 1, 1]), Err(DecodeError::Trailing { extra: 1 }));
-        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1, 1]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 0, 0x80, 0xbf, 1, 1]), Err(DecodeError::Corrupt(_))));
-        assert_eq!(out, [0.0; 2]);
+        let result = |bytes: &[u8]| refused("8bit", 2, bytes);
+        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1]), DecodeError::Truncated);
+        assert_eq!(result(&[0, 0, 0x80, 0x3f, 1, 1, 1]), DecodeError::Trailing { extra: 1 });
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1, 1]), DecodeError::Corrupt(_)));
+        assert!(matches!(result(&[0, 0, 0x80, 0xbf, 1, 1]), DecodeError::Corrupt(_)));
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! - **Message**: the mean as f32, then d bits, least significant first, 1 for elements at or above
 //!   zero, the last byte padded with zeros: 1·d + 32 bits. The mean of no elements is 0.
-//! - **Error feedback**: on, which is what the method adds to the sign: with it the loss of
-//!   magnitudes is made good later, without it the method need not converge.
+//! - **Error feedback**: on; it is part of the method. It sends the lost magnitudes in later steps; without it
+//!   the method need not converge.
 //! - **Deviations**: one mean for each tensor, as in the paper's experiments, where its Algorithm 1
 //!   has one for the model. The paper multiplies gradients by the learning rate before they enter
 //!   the memory: that is `gamma`.
@@ -20,22 +20,17 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
 use crate::wire::fields;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "efsignsgd",
     summary: "the sign, times the mean absolute value",
     formula: "x̂ = sign(c)·‖c‖₁/d",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: &[],
-    examples: &[],
     reference: "Karimireddy et al., ICML 2019",
     payload: "mean f32, d bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(EfSignSgd),
+    ..Entry::new(&[], |_| Arc::new(EfSignSgd))
 };
 
 const HEADER: usize = 4;
@@ -51,32 +46,21 @@ fn mean(source: &mut Source<'_>) -> f32 {
         let sums = kernels::sums_by_sign(block);
         sum += sums.positive_sum - sums.negative_sum;
     });
-    // The rounding of a sum of many must not lift the mean over the largest there is.
+    // Rounding must not lift the mean above the largest absolute value.
     ((sum / source.len().max(1) as f64) as f32).min(source.abs_max())
 }
 
 impl Compressor for EfSignSgd {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         let mean = mean(source);
         fields::put_f32(mean, message);
         two_levels::encode(source, [-mean, mean], message);
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, out, .. } = args;
         let mean = weight * fields::take_scale(&mut message)?;
         two_levels::decode_add(message, [-mean, mean], out)
     }
@@ -97,7 +81,7 @@ impl Compressor for EfSignSgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     #[test]
     fn bits_and_mean_are_those_worked_by_hand() {
@@ -118,14 +102,12 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 3];
-        let mut result = |bytes: &[u8]| decode("efsignsgd", bytes, 1.0, &mut out);
-        assert_eq!(result(&[0, 0, 0, 0x3f]), Err(DecodeError::Truncated));
-        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 0]), Err(DecodeError::Trailing { extra: 1 }));
+        let result = |bytes: &[u8]| refused("efsignsgd", 3, bytes);
+        assert_eq!(result(&[0, 0, 0, 0x3f]), DecodeError::Truncated);
+        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 0]), DecodeError::Trailing { extra: 1 });
         let padded = DecodeError::Corrupt("a padding bit is set");
-        assert_eq!(result(&[0, 0, 0, 0x3f, 8]), Err(padded));
-        assert!(matches!(result(&[0, 0, 0, 0xbf, 1]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), Err(DecodeError::Corrupt(_))));
-        assert_eq!(out, [0.0; 3]);
+        assert_eq!(result(&[0, 0, 0, 0x3f, 8]), padded);
+        assert!(matches!(result(&[0, 0, 0, 0xbf, 1]), DecodeError::Corrupt(_)));
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), DecodeError::Corrupt(_)));
     }
 }

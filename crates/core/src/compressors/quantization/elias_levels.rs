@@ -1,8 +1,8 @@
 //! Levels around zero in Elias' ω code: the distance to the next one that is not zero, its sign,
 //! its magnitude.
 //!
-//! Levels are symbols from 0 to 2s, of which s stands for 0. Distances count from place −1; the one
-//! to the place behind the last closes the code. No levels have no bits.
+//! Levels are symbols from 0 to 2s, of which s stands for 0. Distances count from place −1; the
+//! distance to the place after the last level ends the code. An empty list of levels has no bits.
 
 use gradwire_bits::elias::Elias;
 use gradwire_bits::{BitReader, BitWriter, DecodeError};

@@ -1,4 +1,4 @@
-//! `entropy-bits`: as many bits as the entropy asks for, and Huffman's code behind them.
+//! `entropy-bits`: uniform bins whose number follows from the entropy, then Huffman's code.
 //!
 //! - **Bits** (section 3.4): of a random sample of a fraction F of the elements, 4096 at least, in runs of 16
 //!   neighbours, in 2^M bins between the tensor's least and greatest value, the entropy H is computed; N = H + c bits,
@@ -22,7 +22,6 @@
 //! Magnitude (Almost)", ICASSP 2015.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::kernels::{self, Bins};
@@ -33,22 +32,17 @@ use crate::parameters::{either, real, whole};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::workspace::SymbolCoder;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "entropy-bits",
     summary: "a number of bits chosen by the entropy, Huffman coded",
     formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: EntropyBits::PARAMETERS,
     examples: &["bits=7,code=fixed,ef=on", "c=1"],
     reference: "Øland, Raj, ICASSP 2015",
     payload: "N and code u8, least f32, greatest f32, [lengths], bins",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(EntropyBits::new(values)),
+    ..Entry::of::<EntropyBits>()
 };
 
 /// The most bits of a bin's number.
@@ -110,7 +104,9 @@ impl EntropyBits {
         symbols.clear();
         symbols.resize(sample.len(), 0);
         kernels::bin_of(sample, bins(range, self.preliminary), symbols);
-        count(symbols, self.preliminary, counts);
+        counts.clear();
+        counts.resize(1 << self.preliminary, 0);
+        symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
         let bits = (entropy(counts, symbols.len()) + self.floor).round() as u32;
         bits.clamp(1, self.most_bits())
     }
@@ -123,11 +119,9 @@ fn bins((least, greatest): (f32, f32), bits: u32) -> Bins {
     Bins { least, width: (greatest - least) / f64::from(count), top: (count - 1) as u16 }
 }
 
-/// Replaces `counts` by how often each bin occurs.
-fn count(symbols: &[u16], bits: u32, counts: &mut Vec<u32>) {
-    counts.clear();
-    counts.resize(1 << bits, 0);
-    symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
+/// The numbers of the bins.
+fn alphabet(bits: u32) -> Alphabet {
+    Alphabet::new(1 << bits, false)
 }
 
 /// The entropy of a histogram of `elements` elements, in bits.
@@ -149,31 +143,9 @@ fn extremes(source: &mut Source<'_>) -> (f32, f32) {
     (least, greatest)
 }
 
-/// Appends the bins, in Huffman's code if that is shorter and asked for. Returns whether they are.
-fn write_bins(huffman: bool, bits: u32, workspace: &mut Workspace, message: &mut Vec<u8>) -> bool {
-    let Workspace { symbols, coder: SymbolCoder { counts, code }, .. } = workspace;
-    if huffman {
-        count(symbols, bits, counts);
-        code.fit(counts, huffman::limit(counts.len()));
-        let bytes = code.packed_bits().div_ceil(8) + code.len_bits(counts).div_ceil(8);
-        if (bytes as usize) < fixed::len(symbols.len(), bits) {
-            code.write(message);
-            code.encode(symbols, message);
-            return true;
-        }
-    }
-    Alphabet::new(1 << bits, false).put_fixed(symbols, message);
-    false
-}
-
 impl Compressor for EntropyBits {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         if source.is_empty() {
             return Sent::All;
         }
@@ -197,20 +169,17 @@ impl Compressor for EntropyBits {
         let head = message.len();
         message.push(bits as u8);
         fields::put_f32s(&[range.0, range.1], message);
-        if write_bins(!self.packed, bits, workspace, message) {
+        let (alphabet, Workspace { symbols, coder, .. }) = (alphabet(bits), workspace);
+        if !self.packed && alphabet.put_coded(symbols, coder, message) {
             message[head] |= HUFFMAN;
+        } else {
+            alphabet.put_fixed(symbols, message);
         }
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
@@ -240,7 +209,7 @@ impl Compressor for EntropyBits {
             read_huffman(message, bits, out.len(), code, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
-            Alphabet::new(1 << bits, false).take_fixed(&mut message, out.len(), symbols)?;
+            alphabet(bits).take_fixed(&mut message, out.len(), symbols)?;
         }
         kernels::middle_add(symbols, bins((least, greatest), bits), weight, out);
         Ok(())
@@ -248,11 +217,6 @@ impl Compressor for EntropyBits {
 
     fn max_len(&self, elements: usize) -> usize {
         9 + fixed::len(elements, self.most_bits())
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of one value has five bytes, however large it is.
-        if message_len == 0 { 0 } else { u32::MAX as usize }
     }
 }
 
@@ -278,7 +242,7 @@ fn read_huffman(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     #[test]
     fn fixed_bits_worked_by_hand() {
@@ -341,23 +305,20 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let refused = |message: &[u8], len: usize| {
-            decode("entropy-bits", message, 1.0, &mut vec![0.0; len]).unwrap_err()
-        };
+        let result = |message: &[u8]| refused("entropy-bits", 1, message);
         // Four and five are nine.
         let bits = DecodeError::Corrupt("there are more bits than agreed");
-        assert_eq!(refused(&[10, 0, 0, 0, 0], 1), bits);
-        assert_eq!(refused(&[0x40, 0, 0, 0, 0], 1), bits);
-        assert_eq!(refused(&[0x20, 0, 0, 0, 0], 1), bits);
+        assert_eq!(result(&[10, 0, 0, 0, 0]), bits);
+        assert_eq!(result(&[0x40, 0, 0, 0, 0]), bits);
+        assert_eq!(result(&[0x20, 0, 0, 0, 0]), bits);
         let order = DecodeError::Corrupt("the greatest value is not above the least");
-        assert_eq!(refused(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0], 1), order);
+        assert_eq!(result(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0]), order);
         // Of two bins one has a code.
         let one = DecodeError::Corrupt("all elements of a tensor with two values are in one bin");
         let range = [1 | HUFFMAN, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
-        assert_eq!(refused(&[&range[..], &[0b0000_1111, 0b1011]].concat(), 1), one);
+        assert_eq!(result(&[&range[..], &[0b0000_1111, 0b1011]].concat()), one);
         let agreed = DecodeError::Corrupt("the number of bits is not the one agreed on");
         let message = encode("entropy-bits:bits=3", &[0.0, 1.0]);
-        let found = decode("entropy-bits:bits=4", &message, 1.0, &mut [0.0; 2]);
-        assert_eq!(found, Err(agreed));
+        assert_eq!(refused("entropy-bits:bits=4", 2, &message), agreed);
     }
 }

@@ -17,22 +17,17 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "int8",
     summary: "255 evenly spaced levels up to the largest absolute value",
     formula: "x̂ = s·round(c/s), s = max|c|/127",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: &[],
-    examples: &[],
     reference: "Lim et al., MLSys 2019, §5.1 (\"8-bit int\")",
     payload: "step f32, d × i8",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(Int8),
+    ..Entry::new(&[], |_| Arc::new(Int8))
 };
 
 const LEVELS: f32 = 127.0;
@@ -43,13 +38,8 @@ const HEADER: usize = 4;
 pub struct Int8;
 
 impl Compressor for Int8 {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
         let mut levels = [0; BLOCK];
@@ -61,18 +51,9 @@ impl Compressor for Int8 {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let step = fields::take_scale(&mut message)?;
-        if !(127.0 * step).is_finite() {
-            return Err(DecodeError::Corrupt("the step makes infinite elements"));
-        }
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, out, .. } = args;
+        let step = levels::take_step(&mut message, LEVELS)?;
         fields::expect_len(message, out.len())?;
         if message.contains(&0x80) {
             return Err(DecodeError::Corrupt("a level is -128"));
@@ -104,7 +85,7 @@ impl Compressor for Int8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     #[test]
     fn levels_are_whole_steps_from_zero() {
@@ -113,22 +94,14 @@ mod tests {
         let message = encode("int8", &gradient);
         assert_eq!(message, [0, 0, 0x80, 0x3f, 127, 129, 0, 2, 254, 0]);
         assert_eq!(residual("int8", &gradient), [0.0, 0.0, 0.5, -0.5, -0.25, 0.0]);
-    }
-
-    #[test]
-    fn decoding_scales_and_adds() {
-        let mut out = [1.0, 1.0];
-        decode("int8", &[0, 0, 0x80, 0x3f, 127, 254], 0.5, &mut out).unwrap();
-        assert_eq!(out, [64.5, 0.0]);
+        assert_eq!(round_trip("int8", &gradient), [127.0, -127.0, 0.0, 2.0, -2.0, 0.0]);
     }
 
     #[test]
     fn the_unused_level_and_bad_steps_are_corrupt() {
-        let mut out = [0.0];
         for bytes in [[0, 0, 0x80, 0x3f, 0x80], [0, 0, 0x80, 0xbf, 1], [0, 0, 0x80, 0x7f, 1]] {
-            assert!(matches!(decode("int8", &bytes, 1.0, &mut out), Err(DecodeError::Corrupt(_))));
+            assert!(matches!(refused("int8", 1, &bytes), DecodeError::Corrupt(_)));
         }
-        assert_eq!(out, [0.0]);
     }
 
     #[test]

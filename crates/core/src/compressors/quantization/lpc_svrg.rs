@@ -1,4 +1,4 @@
-//! `lpc-svrg`: so many bits an element, clipped to a part of the range and drawn at random.
+//! `lpc-svrg`: stochastic rounding to a fixed number of bits, with clipping to a part of the range.
 //!
 //! With w bits and δ = λ·max|c| / (2^(w−1) − 1) the code-words are −2^(w−1)·δ … (2^(w−1) − 1)·δ. An
 //! element beyond them becomes the nearest of them; any other lies between two, ε and ε + δ, and
@@ -25,7 +25,6 @@
 //! Distributed Networks", AISTATS 2019, section 3.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
@@ -33,17 +32,13 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
     summary: "stochastic rounding to a fixed number of bits, with clipping",
     formula: "x̂ = δ·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/δ cut to −2^(w−1) … 2^(w−1) − 1, δ = λ·max|c|/(2^(w−1) − 1)",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: LpcSvrg::PARAMETERS,
     examples: &[
         "w=5",
         "lambda=0.25,code=huffman,ef=on",
@@ -52,8 +47,8 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Yu, Wu, Huang, AISTATS 2019",
     payload: "δ f32, code-words of w bits",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(LpcSvrg::new(values)),
+    unbiased: true,
+    ..Entry::of::<LpcSvrg>()
 };
 
 const HEADER: usize = 4;
@@ -90,13 +85,8 @@ impl LpcSvrg {
 }
 
 impl Compressor for LpcSvrg {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let (step, inverse) = self.delta(source.abs_max());
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
@@ -114,18 +104,9 @@ impl Compressor for LpcSvrg {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let step = fields::take_scale(&mut message)?;
-        if !(self.half() * step).is_finite() {
-            return Err(DecodeError::Corrupt("the step makes infinite elements"));
-        }
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
+        let step = levels::take_step(&mut message, self.half())?;
         self.words().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
         kernels::levels_add(&workspace.symbols, -self.half(), weight * step, out);
@@ -148,7 +129,7 @@ impl Compressor for LpcSvrg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
     use crate::{Rng, Tensor};
 
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
@@ -204,17 +185,14 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let refused = |rest: &[u8]| {
-            let message = [&ONE[..], rest].concat();
-            decode("lpc-svrg:w=3", &message, 1.0, &mut [0.0; 2]).unwrap_err()
-        };
+        let of = |message: &[u8]| refused("lpc-svrg:w=3", 2, message);
+        let refused = |rest: &[u8]| of(&[&ONE[..], rest].concat());
         assert_eq!(refused(&[]), DecodeError::Truncated);
         assert_eq!(refused(&[1, 2]), DecodeError::Trailing { extra: 1 });
         assert_eq!(refused(&[0x40]), DecodeError::Corrupt("padding bits are not zero"));
         for step in [-1.0, f32::NAN, f32::INFINITY, 1e38] {
             let message = [&f32::to_le_bytes(step)[..], &[1]].concat();
-            let result = decode("lpc-svrg:w=3", &message, 1.0, &mut [0.0; 2]);
-            assert!(matches!(result, Err(DecodeError::Corrupt(_))), "{step}");
+            assert!(matches!(of(&message), DecodeError::Corrupt(_)), "{step}");
         }
     }
 }

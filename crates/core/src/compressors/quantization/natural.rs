@@ -24,29 +24,24 @@
 //! Reference: Horváth, Ho, Horváth, Sahu, Canini, Richtárik: "Natural Compression for Distributed
 //! Deep Learning", arXiv 1905.10988, 2019.
 
-use std::sync::Arc;
-
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::parameters::either;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "natural",
     summary: "stochastic rounding to powers of two",
     formula: "x̂ = sign(c)·2^(e + [u < |c|/2^e − 1]), e = ⌊log2|c|⌋",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: Natural::PARAMETERS,
     examples: &["code=huffman,ef=off", "code=huffman"],
     reference: "Horváth et al., 2019",
     payload: "d bits of signs, d exponents u8",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Natural::new(values)),
+    unbiased: true,
+    ..Entry::of::<Natural>()
 };
 
 /// Zero, and the exponents of all normal numbers.
@@ -67,13 +62,8 @@ impl Natural {
 }
 
 impl Compressor for Natural {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let Workspace { random, block: rounded, symbols, .. } = &mut *workspace;
         let rng = context.rng(0);
         random.resize(BLOCK, 0);
@@ -93,14 +83,8 @@ impl Compressor for Natural {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let signs = fields::take(&mut message, out.len().div_ceil(8))?;
         self.exponents().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;

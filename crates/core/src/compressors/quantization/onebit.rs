@@ -19,22 +19,17 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
 use crate::wire::fields;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "onebit",
     summary: "the sign, decoded to the mean of the elements of that sign",
     formula: "x̂ = mean of the elements ≥ 0 where c ≥ 0, mean of those < 0 where c < 0",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: &[],
-    examples: &[],
     reference: "Seide et al., Interspeech 2014 (3LC's \"MQE 1-bit int\")",
     payload: "two means f32, d bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(OneBit),
+    ..Entry::new(&[], |_| Arc::new(OneBit))
 };
 
 const HEADER: usize = 8;
@@ -57,13 +52,8 @@ fn means(source: &mut Source<'_>) -> (f32, f32) {
 }
 
 impl Compressor for OneBit {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         let (negative, positive) = means(source);
         fields::put_f32(negative, message);
         fields::put_f32(positive, message);
@@ -71,14 +61,8 @@ impl Compressor for OneBit {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, out, .. } = args;
         let negative = fields::take_finite(&mut message)?;
         let positive = fields::take_finite(&mut message)?;
         two_levels::decode_add(message, [weight * negative, weight * positive], out)
@@ -96,7 +80,7 @@ impl Compressor for OneBit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     #[test]
     fn bits_and_means_are_those_worked_by_hand() {
@@ -105,6 +89,7 @@ mod tests {
         let message = encode("onebit", &gradient);
         assert_eq!(message, [0, 0, 0, 0xc0, 0, 0, 0, 0x40, 0b10101]);
         assert_eq!(residual("onebit", &gradient), [-2.0, 1.0, 0.0, -1.0, 2.0]);
+        assert_eq!(round_trip("onebit", &gradient), [2.0, -2.0, 2.0, -2.0, 2.0]);
     }
 
     #[test]
@@ -114,16 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn decoding_scales_and_adds() {
-        let mut out = [1.0; 3];
-        decode("onebit", &[0, 0, 0, 0xc0, 0, 0, 0, 0x40, 0b101], 0.5, &mut out).unwrap();
-        assert_eq!(out, [2.0, 0.0, 2.0]);
-    }
-
-    #[test]
     fn padding_bits_must_be_zero() {
         let message = [0, 0, 0, 0xc0, 0, 0, 0, 0x40, 0b1101];
-        let corrupt = decode("onebit", &message, 1.0, &mut [0.0; 3]);
-        assert_eq!(corrupt, Err(DecodeError::Corrupt("a padding bit is set")));
+        let padded = DecodeError::Corrupt("a padding bit is set");
+        assert_eq!(refused("onebit", 3, &message), padded);
     }
 }

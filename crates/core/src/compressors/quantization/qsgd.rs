@@ -35,7 +35,6 @@
 //! Gradient Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
@@ -45,17 +44,13 @@ use crate::parameters::{Choice, Kind, choice, whole};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "qsgd",
     summary: "stochastic rounding to evenly spaced levels up to the norm",
     formula: "x̂ = step·(⌊t⌋ + [u < t − ⌊t⌋]), t = c/step, step = ‖c‖/s in each bucket",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: Qsgd::PARAMETERS,
     examples: &[
         "s=4,bucket=0,code=elias",
         "s=10,bucket=100,norm=max,code=huffman,ef=on",
@@ -65,8 +60,8 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Alistarh et al., NIPS 2017",
     payload: "steps f32, levels",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Qsgd::new(values)),
+    unbiased: true,
+    ..Entry::of::<Qsgd>()
 };
 
 /// The values of `s`: a symbol of 16 bits holds level + s.
@@ -74,10 +69,7 @@ pub(in crate::compressors) const S: Kind = whole(127, 1..=32_767);
 
 impl Choice for Norm {
     const WORDS: &'static [&'static str] = &["2", "max"];
-
-    fn of(word: &str) -> Self {
-        if word == "max" { Norm::Max } else { Norm::Euclidean }
-    }
+    const VALUES: &'static [Self] = &[Norm::Euclidean, Norm::Max];
 }
 
 /// How levels travel.
@@ -90,14 +82,7 @@ enum Code {
 
 impl Choice for Code {
     const WORDS: &'static [&'static str] = &["fixed", "elias", "huffman"];
-
-    fn of(word: &str) -> Self {
-        match word {
-            "elias" => Code::Elias,
-            "huffman" => Code::Huffman,
-            _ => Code::Fixed,
-        }
-    }
+    const VALUES: &'static [Self] = &[Code::Fixed, Code::Elias, Code::Huffman];
 }
 
 crate::parameters! {
@@ -138,13 +123,8 @@ fn pieces(bucket: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Compressor for Qsgd {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let Workspace { random, symbols, .. } = &mut *workspace;
         let (rng, s) = (context.rng(0), f32::from(self.s));
         random.resize(BLOCK, 0);
@@ -174,21 +154,10 @@ impl Compressor for Qsgd {
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let s = f32::from(self.s);
-        let steps = fields::take(&mut message, self.count(out.len()).saturating_mul(4))?;
-        for mut step in steps.chunks(4) {
-            if !(s * fields::take_scale(&mut step)?).is_finite() {
-                return Err(DecodeError::Corrupt("the step makes infinite elements"));
-            }
-        }
+        let steps = levels::take_steps(&mut message, self.count(out.len()), s)?;
         match self.symbols() {
             None => {
                 elias_levels::read(message, out.len(), self.s, &mut workspace.symbols)?;
@@ -198,7 +167,7 @@ impl Compressor for Qsgd {
                 fields::expect_len(message, 0)?;
             }
         }
-        for (bucket, step) in self.buckets(out.len()).zip(steps.as_chunks::<4>().0) {
+        for (bucket, step) in self.buckets(out.len()).zip(steps) {
             let step = weight * f32::from_le_bytes(*step);
             let symbols = &workspace.symbols[bucket.clone()];
             kernels::levels_add(symbols, -s, step, &mut out[bucket]);
@@ -238,7 +207,7 @@ impl Compressor for Qsgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
     use crate::{Rng, Tensor};
 
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
@@ -334,18 +303,15 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let refused = |spec: &str, rest: &[u8], len: usize| {
-            let message = [&ONE[..], rest].concat();
-            decode(spec, &message, 1.0, &mut vec![0.0; len]).unwrap_err()
-        };
-        assert_eq!(refused("qsgd:s=4", &[0x28], 4), DecodeError::Truncated);
-        assert_eq!(refused("qsgd:s=4", &[0x28, 4], 2), DecodeError::Trailing { extra: 1 });
+        let result = |rest: &[u8], len| refused("qsgd:s=4", len, &[&ONE[..], rest].concat());
+        assert_eq!(result(&[0x28], 4), DecodeError::Truncated);
+        assert_eq!(result(&[0x28, 4], 2), DecodeError::Trailing { extra: 1 });
         let alphabet = DecodeError::Corrupt("a symbol is not of the alphabet");
-        assert_eq!(refused("qsgd:s=4", &[0x29], 2), alphabet);
+        assert_eq!(result(&[0x29], 2), alphabet);
         for step in [-1.0, f32::NAN, f32::INFINITY, 1e38] {
             let message = [&f32::to_le_bytes(step)[..], &[0x28]].concat();
-            let result = decode("qsgd:s=4", &message, 1.0, &mut [0.0; 2]);
-            assert!(matches!(result, Err(DecodeError::Corrupt(_))), "{step}");
+            let error = refused("qsgd:s=4", 2, &message);
+            assert!(matches!(error, DecodeError::Corrupt(_)), "{step}");
         }
     }
 }

@@ -3,8 +3,8 @@
 //! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the mean of the ranks'
 //! messages: +1 or −1 as most ranks say, weighed by their shares, and 0 on a tie. The learning rate is then
 //! the length of every step, as in methods of the kind of Adam. A sum of n shares of 1/n comes out within
-//! n·2⁻²⁵ of the true one, and the narrowest majority is 1/n ahead: what is nearer to 0 than 2⁻¹³ is a tie,
-//! which tells the two apart up to 4095 ranks.
+//! n·2⁻²⁵ of the true one, and the narrowest majority is 1/n ahead. Means nearer to 0 than 2⁻¹³ count as ties, so ties and
+//! majorities are told apart for up to 4095 ranks.
 //!
 //! - **Message**: d bits, least significant first, the last byte padded with zeros.
 //! - **Aggregation**: majority vote. Under scatter-reduce owners send the outcome as signs, where a tie counts
@@ -22,22 +22,16 @@ use gradwire_bits::DecodeError;
 
 use super::two_levels;
 use crate::memories::{Average, Memory};
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "signsgd",
     summary: "the sign, with majority vote",
     formula: "x̂ = sign(c), 1 of 0; the step uses the sign of the mean over ranks",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: &[],
-    examples: &[],
     reference: "Bernstein et al., ICML 2018",
     payload: "d bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |_| Arc::new(SignSgd { memory: None }),
+    ..Entry::new(&[], |_| Arc::new(SignSgd { memory: None }))
 };
 
 /// Means nearer to 0 than this are ties, but for rounding.
@@ -45,6 +39,13 @@ const TIE: f32 = 1.0 / 8192.0;
 
 /// What a bit stands for.
 const LEVELS: [f32; 2] = [-1.0, 1.0];
+
+/// The sign of each mean, 0 on a tie.
+fn majority(means: &mut [f32]) {
+    for mean in means {
+        *mean = if mean.abs() < TIE { 0.0 } else { 1f32.copysign(*mean) };
+    }
+}
 
 /// Signs, of gradients or of their running mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,32 +55,19 @@ pub struct SignSgd {
 }
 
 impl Compressor for SignSgd {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         two_levels::encode(source, LEVELS, message);
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, out, .. } = args;
         two_levels::decode_add(message, LEVELS.map(|level| weight * level), out)
     }
 
-    fn aggregate(&self, mean: &mut [f32]) {
-        for x in mean {
-            *x = if x.abs() < TIE { 0.0 } else { 1f32.copysign(*x) };
-        }
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Vote(majority)
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -102,7 +90,7 @@ impl Compressor for SignSgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, round_trip};
+    use crate::compressors::testing::{encode, refused, round_trip};
 
     #[test]
     fn bits_are_signs() {
@@ -115,22 +103,20 @@ mod tests {
 
     #[test]
     fn the_majority_decides_and_a_tie_is_nothing() {
-        let vote = SignSgd { memory: None };
         let mut mean = [1.0 / 3.0, -1.0, 0.0, -0.0, 1.0 / 4095.0];
-        vote.aggregate(&mut mean);
+        majority(&mut mean);
         assert_eq!(mean, [1.0, -1.0, 0.0, 0.0, 1.0]);
     }
 
     /// Six shares of a sixth, three of them negative, add up to 0 in some orders and to 3·10⁻⁸ in others.
     #[test]
     fn ties_are_ties_in_every_order() {
-        let vote = SignSgd { memory: None };
         for ranks in 1..=12u32 {
             let share = 1.0 / ranks as f32;
             for ballot in 0..1u32 << ranks {
                 let sign = |rank| if ballot >> rank & 1 == 1 { share } else { -share };
                 let mut mean = [(0..ranks).map(sign).sum()];
-                vote.aggregate(&mut mean);
+                majority(&mut mean);
                 let ahead = 2 * ballot.count_ones() as i32 - ranks as i32;
                 assert_eq!(mean[0], ahead.signum() as f32, "{ranks} ranks, {ballot:b}");
             }
@@ -139,10 +125,9 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 3];
-        let mut result = |bytes: &[u8]| decode("signsgd", bytes, 1.0, &mut out);
-        assert_eq!(result(&[]), Err(DecodeError::Truncated));
-        assert_eq!(result(&[1, 0]), Err(DecodeError::Trailing { extra: 1 }));
-        assert_eq!(result(&[8]), Err(DecodeError::Corrupt("a padding bit is set")));
+        let result = |bytes: &[u8]| refused("signsgd", 3, bytes);
+        assert_eq!(result(&[]), DecodeError::Truncated);
+        assert_eq!(result(&[1, 0]), DecodeError::Trailing { extra: 1 });
+        assert_eq!(result(&[8]), DecodeError::Corrupt("a padding bit is set"));
     }
 }

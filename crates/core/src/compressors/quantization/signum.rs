@@ -5,7 +5,7 @@
 //!
 //! - **Message**: d bits, as `signsgd`.
 //! - **Range**: momentum δ in \[0, 1); 0 is `signsgd`.
-//! - **Error feedback**: off; with it, what signs leave out of z + residual is kept beside z.
+//! - **Error feedback**: off; with it, the signs of z + residual are sent, and the difference becomes the residual.
 //! - **Cost**: 4 bytes an element for a check, 12 for the running mean, 4 for its check, 4 for the signs.
 //!
 //! Reference: Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with Majority Vote is Communication Efficient
@@ -16,26 +16,20 @@ use std::sync::Arc;
 
 use super::signsgd::SignSgd;
 use crate::memories::Average;
-use crate::parameters::real;
-use crate::{Entry, Family, Guarantees};
+use crate::parameters::{Parameters, real};
+use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "signum",
     summary: "the sign of the running mean, with majority vote",
     formula: "x̂ = sign(z), z ← δ·z + (1 − δ)·g; the step uses the sign of the mean over ranks",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: Signum::PARAMETERS,
-    examples: &[],
     reference: "Bernstein et al., ICLR 2019",
     payload: "d bits",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Signum::PARAMETERS, |values| {
         let Signum { momentum: decay } = Signum::new(values);
         Arc::new(SignSgd { memory: Some(Average { decay }) })
-    },
+    })
 };
 
 crate::parameters! {
@@ -48,37 +42,31 @@ crate::parameters! {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::compressors::testing::Sender;
 
     #[test]
     fn signs_follow_the_running_mean() {
-        let spec: Spec = "signum:momentum=0.5".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[2]));
+        let mut sender = Sender::new("signum:momentum=0.5", &[2]);
         // z: 1, then 1/2·1 − 1/2·½ = ¼, then ⅛ − ½; the other element the other way round.
         for (step, g, bits) in [(0, 2.0, 0b01), (1, -0.5, 0b01), (2, -1.0, 0b10)] {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&[g, -g]), &mut message).unwrap();
-            assert_eq!(message, [bits], "step {step}");
+            assert_eq!(sender.encode(step, &[g, -g]), [bits], "step {step}");
         }
-        assert!(encoder.residual("t").is_none());
+        assert!(sender.encoder.residual("t").is_none());
     }
 
     #[test]
     fn a_mean_outlasts_its_first_gradient_until_half_of_it_has_faded() {
-        let spec: Spec = "signum".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[1]));
+        let mut sender = Sender::new("signum", &[1]);
         // z = 1 after 10, then 2·0.9ⁿ − 1 after n times −1: 0.9⁶ = 0.531 and 0.9⁷ = 0.478.
         for (step, bits) in (0..9).zip([1, 1, 1, 1, 1, 1, 1, 0, 0]) {
-            let (gradient, mut message) = ([if step == 0 { 10.0 } else { -1.0 }], Vec::new());
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            assert_eq!(message, [bits], "step {step}");
+            let gradient = [if step == 0 { 10.0 } else { -1.0 }];
+            assert_eq!(sender.encode(step, &gradient), [bits], "step {step}");
         }
     }
 
     #[test]
     fn error_feedback_is_beside_the_mean() {
-        let spec: Spec = "signum:momentum=0.5,ef=on".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[2]));
+        let mut sender = Sender::new("signum:momentum=0.5,ef=on", &[2]);
         for (step, gradient, bits, residual) in [
             // z = c = (2, −½): signs + and −.
             (0, [4.0, -1.0], 0b01, [1.0, 0.5]),
@@ -87,10 +75,8 @@ mod tests {
             // z = (0, ⅛ − 5/4), c = z + (0, −¼) = (0, −11/8); the sign of 0 is +.
             (2, [0.0, -2.5], 0b01, [-1.0, -0.375]),
         ] {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
-            assert_eq!(message, [bits], "step {step}");
-            assert_eq!(encoder.residual("t").unwrap(), residual, "step {step}");
+            assert_eq!(sender.encode(step, &gradient), [bits], "step {step}");
+            assert_eq!(sender.residual(), residual, "step {step}");
         }
     }
 }

@@ -11,9 +11,9 @@ use gradwire_bits::{DecodeError, kernels, zero_run};
 use crate::wire::fields;
 use crate::{BLOCK, Source};
 
-/// Five times trit 0: the byte of five zeros.
+/// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
-/// Five times trit +1. What lies above stands for runs, or for nothing.
+/// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are coded.
 const LARGEST_DIGIT: u8 = 242;
 
 /// The cut of a tensor into five parts of equal length, the last ones short.
@@ -41,15 +41,16 @@ impl Fifths {
         (0..len).step_by(BLOCK).map(move |start| (start, BLOCK.min(len - start)))
     }
 
-    /// Quantizes the tensor: `quantize` is given the offset of a piece, the piece, and the digits
-    /// to which it appends a trit; `emit` each block of finished bytes.
+    /// Quantizes the tensor and appends the bytes, with runs of zeros coded or not. `quantize` is given the offset of a
+    /// piece, the piece, and the digits to which it appends a trit.
     pub(super) fn encode(
         &self,
         source: &mut Source<'_>,
+        code_runs: bool,
+        message: &mut Vec<u8>,
         mut quantize: impl FnMut(usize, &mut [f32], &mut [u8]),
-        mut emit: impl FnMut(&[u8]),
     ) {
-        let mut digits = [0; BLOCK];
+        let (mut digits, mut runs) = ([0; BLOCK], zero_run::Encoder::default());
         for (start, len) in self.blocks() {
             let digits = &mut digits[..len];
             digits.fill(0);
@@ -60,53 +61,53 @@ impl Fifths {
                 // Past the end of the tensor stand zero trits, so that they join runs of zeros.
                 padding.iter_mut().for_each(|digit| *digit = 3 * *digit + 1);
             }
-            emit(digits);
+            match code_runs {
+                true => runs.push(digits, message),
+                false => message.extend_from_slice(digits),
+            }
         }
+        runs.finish(message);
     }
 
-    /// Adds `scale` times the trits to `out`; `fill` yields the bytes in order.
-    pub(super) fn decode_add(&self, scale: f32, out: &mut [f32], mut fill: impl FnMut(&mut [u8])) {
-        let mut digits = [0; BLOCK];
+    /// Adds `scale` times the trits that these bytes, with coded runs or not, consist of.
+    pub(super) fn decode_add(
+        &self,
+        mut bytes: &[u8],
+        coded_runs: bool,
+        scale: f32,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if coded_runs { self.check_runs(bytes) } else { self.check_plain(bytes) }?;
+        if scale == 0.0 {
+            return Ok(());
+        }
+        let (mut digits, mut runs) = ([0; BLOCK], zero_run::Decoder::new(bytes));
         for (start, len) in self.blocks() {
             let digits = &mut digits[..len];
-            fill(digits);
+            if coded_runs {
+                runs.fill(digits);
+            } else {
+                digits.copy_from_slice(fields::take(&mut bytes, len)?);
+            }
             for part in 0..5 {
                 let range = self.range(part, start, len);
                 kernels::ternary_add(&digits[..range.len()], part, scale, &mut out[range]);
             }
         }
-    }
-
-    /// As [`decode_add`](Self::decode_add), from bytes without coded runs.
-    pub(super) fn decode_add_plain(&self, mut bytes: &[u8], scale: f32, out: &mut [f32]) {
-        self.decode_add(scale, out, |digits| {
-            let (head, rest) = bytes.split_at(digits.len());
-            digits.copy_from_slice(head);
-            bytes = rest;
-        });
-    }
-
-    /// As [`decode_add`](Self::decode_add), from bytes with coded runs.
-    pub(super) fn decode_add_runs(&self, coded: &[u8], scale: f32, out: &mut [f32]) {
-        let mut runs = zero_run::Decoder::new(coded);
-        self.decode_add(scale, out, |digits| {
-            runs.fill(digits);
-        });
+        Ok(())
     }
 
     /// Checks bytes without coded runs.
-    pub(super) fn check_plain(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+    fn check_plain(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         fields::expect_len(bytes, self.len)?;
         if kernels::max_byte(bytes) > LARGEST_DIGIT {
-            return Err(DecodeError::Corrupt(
-                "a byte is above 242, the largest code of five trits",
-            ));
+            return Err(DecodeError::Corrupt("a quartic byte is above 242"));
         }
         self.check_padding(bytes)
     }
 
     /// Checks bytes with coded runs.
-    pub(super) fn check_runs(&self, coded: &[u8]) -> Result<(), DecodeError> {
+    fn check_runs(&self, coded: &[u8]) -> Result<(), DecodeError> {
         match zero_run::decoded_len(coded) {
             len if len < self.len => Err(DecodeError::Truncated),
             len if len > self.len => Err(DecodeError::Trailing { extra: len - self.len }),

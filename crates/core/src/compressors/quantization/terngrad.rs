@@ -34,35 +34,29 @@
 //! Distributed Deep Learning", NIPS 2017.
 
 use std::ops::Bound::Included;
-use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels, varint, zero_run};
+use gradwire_bits::{DecodeError, kernels, varint};
 
 use super::ternary::Fifths;
 use crate::numeric::moments::Moments;
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "terngrad",
     summary: "stochastic rounding to three values, five to a byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
-    sparse: false,
-    error_feedback: false,
-    parameters: TernGrad::PARAMETERS,
     examples: &["clip=0", "clip=0,code=huffman", "code=huffman", "clip=0,code=huffman,ef=on"],
     reference: "Wen et al., NIPS 2017",
     payload: "M f32, trits five to a byte",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(TernGrad::new(values)),
+    ..Entry::of::<TernGrad>()
 };
 
 const HEADER: usize = 4;
-/// Bytes there are where runs of zeros are coded.
+/// The number of byte values where runs of zeros are coded.
 const BYTES: usize = 256;
 /// The part of a quartic byte that was appended last.
 const LAST_PART: usize = 4;
@@ -95,8 +89,8 @@ impl TernGrad {
     }
 }
 
-/// Puts the bytes with coded runs that end a message, from `start` on, in a code of their own, behind their number.
-/// There may be `most`, for which room is made.
+/// Replaces the bytes with coded runs that end a message, from `start` on, by their number and their code in this
+/// alphabet. Makes room for `most` bytes.
 fn put_coded(
     alphabet: Alphabet,
     start: usize,
@@ -140,66 +134,38 @@ fn take_coded<'a>(
 }
 
 impl Compressor for TernGrad {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let scale = self.scale(source);
         fields::put_f32(scale, message);
         let rng = context.rng(0);
         let keeps_residual = source.keeps_residual();
         let random = &mut workspace.random;
         random.resize(BLOCK, 0);
-        let quantize = |first, piece: &mut [f32], digits: &mut [u8]| {
+        let (start, fifths) = (message.len(), Fifths::new(source.len()));
+        fifths.encode(source, self.huffman, message, |first, piece, digits| {
             let random = &mut random[..piece.len()];
             rng.fill_from(first, random);
             kernels::stochastic_ternary(piece, scale, random, digits);
             if keeps_residual {
                 kernels::ternary_add(digits, LAST_PART, -scale, piece);
             }
-        };
-        let (start, mut runs) = (message.len(), zero_run::Encoder::default());
-        let fifths = Fifths::new(source.len());
-        fifths.encode(source, quantize, |digits| {
-            if self.huffman {
-                runs.push(digits, message);
-            } else {
-                message.extend_from_slice(digits);
-            }
         });
         if let Some(alphabet) = self.coded() {
-            runs.finish(message);
             put_coded(alphabet, start, fifths.len, workspace, message);
         }
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        let Some(alphabet) = self.coded() else {
-            fifths.check_plain(message)?;
-            if scale != 0.0 {
-                fifths.decode_add_plain(message, scale, out);
-            }
-            return Ok(());
+        let bytes = match self.coded() {
+            Some(alphabet) => take_coded(alphabet, message, fifths.len, workspace)?,
+            None => message,
         };
-        let coded = take_coded(alphabet, message, fifths.len, workspace)?;
-        fifths.check_runs(coded)?;
-        if scale != 0.0 {
-            fifths.decode_add_runs(coded, scale, out);
-        }
-        Ok(())
+        fifths.decode_add(bytes, self.huffman, scale, out)
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -221,7 +187,7 @@ impl Compressor for TernGrad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{decode, encode, refused, residual, round_trip};
     use crate::{Rng, Tensor};
 
     #[test]
@@ -317,11 +283,10 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 5];
-        let mut result = |bytes: &[u8]| decode("terngrad", bytes, 1.0, &mut out);
-        assert_eq!(result(&[0, 0, 0, 0x3f]), Err(DecodeError::Truncated));
-        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 1]), Err(DecodeError::Trailing { extra: 1 }));
-        assert!(matches!(result(&[0, 0, 0, 0x3f, 243]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), Err(DecodeError::Corrupt(_))));
+        let result = |bytes: &[u8]| refused("terngrad", 5, bytes);
+        assert_eq!(result(&[0, 0, 0, 0x3f]), DecodeError::Truncated);
+        assert_eq!(result(&[0, 0, 0, 0x3f, 1, 1]), DecodeError::Trailing { extra: 1 });
+        assert!(matches!(result(&[0, 0, 0, 0x3f, 243]), DecodeError::Corrupt(_)));
+        assert!(matches!(result(&[0, 0, 0x80, 0x7f, 1]), DecodeError::Corrupt(_)));
     }
 }

@@ -14,35 +14,30 @@
 //!   digit 0, which stands for −1 and would spoil the last run of zeros; runs longer than 14 bytes,
 //!   which the paper leaves open, are cut from the left into runs of 14; M saturates at the largest
 //!   finite number.
-//! - **Cost**: 8 bytes an element for the maximum, 12 for the rest, beside the message.
+//! - **Cost**: 8 bytes an element for the maximum, 12 for the rest, and the message.
 //!
 //! Reference: Lim, Andersen, Kaminsky: "3LC: Lightweight and Effective Traffic Compression for
 //! Distributed Machine Learning", MLSys 2019, §3.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels, zero_run};
+use gradwire_bits::{DecodeError, kernels};
 
 use super::ternary::Fifths;
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "3lc",
     summary: "ternary values with sparsity multiplication, quartic and zero-run coding",
     formula: "x̂ = M·round(c/M), M = s·max|c|",
     family: Family::Quantization,
-    sparse: false,
     error_feedback: true,
-    parameters: ThreeLc::PARAMETERS,
     examples: &["zre=off", "s=1.75", "beta=0.5,gamma=0.25"],
     reference: "Lim et al., MLSys 2019",
     payload: "M f32, trits five to a byte with runs of zeros coded",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(ThreeLc::new(values)),
+    ..Entry::of::<ThreeLc>()
 };
 
 const HEADER: usize = 4;
@@ -60,54 +55,21 @@ crate::parameters! {
 }
 
 impl Compressor for ThreeLc {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        _: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
         let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
         fields::put_f32(scale, message);
-        let mut runs = zero_run::Encoder::default();
-        let quantize = |_, piece: &mut [f32], digits: &mut [u8]| {
+        let fifths = Fifths::new(source.len());
+        fifths.encode(source, self.zero_runs, message, |_, piece, digits| {
             kernels::ternary_residual(piece, scale, digits);
-        };
-        Fifths::new(source.len()).encode(source, quantize, |digits| {
-            if self.zero_runs {
-                runs.push(digits, message);
-            } else {
-                message.extend_from_slice(digits);
-            }
         });
-        runs.finish(message);
         Sent::All
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        _: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
-        let fifths = Fifths::new(out.len());
-        if self.zero_runs {
-            fifths.check_runs(message)?;
-        } else {
-            fifths.check_plain(message)?;
-        }
-        if scale == 0.0 {
-            return Ok(());
-        }
-        if self.zero_runs {
-            fifths.decode_add_runs(message, scale, out);
-        } else {
-            fifths.decode_add_plain(message, scale, out);
-        }
-        Ok(())
+        Fifths::new(out.len()).decode_add(message, self.zero_runs, scale, out)
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -124,7 +86,7 @@ impl Compressor for ThreeLc {
 mod tests {
     use super::*;
     use crate::compressors::testing::{decode, encode, residual, round_trip};
-    use crate::parameters::Value;
+    use crate::parameters::{Parameters, Value};
 
     /// 1.0 as the bytes of M.
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
@@ -191,10 +153,7 @@ mod tests {
         assert_eq!(result(&[121, 122]), Err(DecodeError::Corrupt("padding is not zero")));
         assert_eq!(result(&[243]), Ok(()));
         let long = decode("3lc:zre=off", &message(ONE, &[121, 243]), 1.0, &mut out);
-        assert_eq!(
-            long,
-            Err(DecodeError::Corrupt("a byte is above 242, the largest code of five trits"))
-        );
+        assert_eq!(long, Err(DecodeError::Corrupt("a quartic byte is above 242")));
         let negative = decode("3lc", &message([0, 0, 0x80, 0xbf], &[243]), 1.0, &mut out);
         assert_eq!(negative, Err(DecodeError::Corrupt("the scale is negative")));
         assert_eq!(out, [7.0; 6]);

@@ -6,17 +6,17 @@
 //!   number of elements above M (Algorithm 3, with 1 / M for its λ), until n stays or 8 times. Each
 //!   round lowers M towards its goal, so that ending early, or rounding M up to an f32, sends fewer,
 //!   and takes nothing from the expectation. Where M would be above the largest f32, it is that.
-//! - **Values**: what is sent stands for c / p: an element up to M for ±M, one above for itself. The
+//! - **Values**: an element that is sent decodes to c / p: ±M for elements up to M, c itself for larger ones. The
 //!   message is unbiased, with variance |c|·(M − |c|) below M and 0 above.
 //! - **Message**: the elements above M as in `topk`: a byte that names the code of their positions (0
-//!   bitmap, 1 Rice, 2 raw), their number as varint, their values as f32, the positions. Then those drawn:
-//!   code and number likewise, and unless that is 0 M as f32, a bit a sign, the positions. An empty tensor has an
+//!   bitmap, 1 Rice, 2 raw), their number as varint, their values as f32, the positions. Then the
+//!   drawn elements: the same code byte and number, and unless the number is 0 M as f32, a bit a sign, the positions. An empty tensor has an
 //!   empty message.
 //! - **Draws**: element i uses word i of the sender's stream for the tensor and step; 24 bits each, so that
 //!   probabilities are multiples of 2⁻²⁴, rounded up.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
 //!   drawn is random.
-//! - **Error feedback**: off; what is not sent is made up for by what is.
+//! - **Error feedback**: off; the message is unbiased.
 //! - **Cost**: 4 bytes an element for the maximum, 4 for the sum, 4 for each further round where
 //!   elements are above M, 4 for the draws.
 //!
@@ -24,30 +24,24 @@
 //! Optimization", NeurIPS 2018.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
 use super::{drawn, fraction};
 use crate::parameters::real;
 use crate::wire::fields;
-use crate::wire::positions::MOST_ELEMENTS;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "adaptive",
     summary: "random elements with probabilities in proportion to their size: unbiased, least variance",
     formula: "x̂ = c/p with probability p = min(|c|/M, 1), else 0; Σp = ratio·d",
     family: Family::Sparsification,
-    sparse: true,
-    error_feedback: false,
-    parameters: Adaptive::PARAMETERS,
     examples: &["ratio=0.3,ef=on", "ratio=0.02", "ratio=0.4", "ratio=1,ef=on"],
     reference: "Wangni et al., NeurIPS 2018",
     payload: "large ones as topk; code u8, count varint, M f32, signs, positions",
-    guarantees: Guarantees { unbiased: true, lossless: false },
-    build: |values| Arc::new(Adaptive::new(values)),
+    unbiased: true,
+    ..Entry::of::<Adaptive>()
 };
 
 crate::parameters! {
@@ -66,13 +60,8 @@ impl Adaptive {
 }
 
 impl Compressor for Adaptive {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         workspace.positions.clear();
         if !source.is_empty() {
             let kept = self.kept(source.len());
@@ -82,14 +71,8 @@ impl Compressor for Adaptive {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
@@ -100,17 +83,12 @@ impl Compressor for Adaptive {
     fn max_len(&self, elements: usize) -> usize {
         drawn::max_len(self.kept(elements), elements)
     }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
     use crate::{BLOCK, Rng, Tensor};
 
     #[test]
@@ -153,14 +131,12 @@ mod tests {
     fn malformed_messages_are_refused() {
         let good = [0, 1, 0, 0, 0x80, 0x40, 0b0010, 0, 1, 0, 0, 0, 0x40, 1, 0b1000];
         let refused = |at: usize, byte: u8| {
-            let (mut bad, mut out) = (good, [0.5; 4]);
+            let mut bad = good;
             bad[at] = byte;
-            let error = decode("adaptive:ratio=0.5", &bad, 1.0, &mut out).unwrap_err();
-            assert_eq!(out, [0.5; 4]);
-            error
+            refused("adaptive:ratio=0.5", 4, &bad)
         };
         let corrupt = DecodeError::Corrupt;
-        let many = corrupt("more elements are above the level than the budget allows");
+        let many = corrupt("there are more positions than the configuration allows");
         assert_eq!(refused(1, 3), many);
         assert_eq!(refused(4, 0), corrupt("a value is not above the level"));
         assert_eq!(refused(14, 0b0010), corrupt("an element is sent twice"));

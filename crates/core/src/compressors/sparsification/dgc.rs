@@ -2,8 +2,8 @@
 //!
 //! - **Memory**: momentum correction (section 3.1): the gradient, clipped, goes into a velocity
 //!   `u ← m·u + g`, and that into the residual, `v ← v + u`. What is compressed is v. Momentum factor
-//!   masking (3.2): both are 0 afterwards where elements were sent. So the momentum is here, and the
-//!   optimizer behind it has none.
+//!   masking (3.2): both are 0 afterwards where elements were sent. The optimizer that
+//!   follows must not have momentum of its own.
 //! - **Local clipping** (3.1): each of N ranks brings its gradient's ℓ2 norm down to clip·N^(−1/2), tensor
 //!   by tensor; 0 leaves it alone. Warm-up of the ratio (3.3): over the first `warmup` steps it falls
 //!   exponentially from a quarter to `ratio`.
@@ -28,26 +28,22 @@ use super::fraction;
 use super::topk::TopK;
 use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
-use crate::parameters::{Kind, real, whole};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::parameters::{Kind, Parameters, real, whole};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "dgc",
     summary: "deep gradient compression: the largest elements of a momentum-corrected residual",
     formula: "x̂ = v at the k largest |v|, where u and v become 0; u ← m·u + g, v ← v + u",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: Params::PARAMETERS,
     examples: &["ratio=0.02", "ratio=0.02,clip=1,warmup=10", "ratio=0.05,clip=1,warmup=3"],
     reference: "Lin et al., ICLR 2018",
     payload: "code u8, count varint, values f32, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, momentum, clip, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })
-    },
+    })
 };
 
 crate::parameters! {
@@ -123,13 +119,8 @@ fn adjusted(
 }
 
 impl<M: Memory> Compressor for Dgc<M> {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let selection = self.at(context.step);
         let mut threshold = 0.0;
         if !source.is_empty() {
@@ -144,15 +135,8 @@ impl<M: Memory> Compressor for Dgc<M> {
         selection.send_reaching(source, threshold, workspace, message)
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        self.widest().decode_add(message, context, weight, workspace, out)
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        self.widest().decode_add(args)
     }
 
     fn memory(&self) -> Option<&dyn Memory> {
@@ -175,23 +159,23 @@ impl<M: Memory> Compressor for Dgc<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::Floats;
+    use crate::compressors::testing::Sender;
 
-    /// Messages of one tensor at steps 0, 1, …
-    fn encoder(spec: &str, ranks: u32) -> impl FnMut(u64, &[f32]) -> (Vec<u8>, Vec<f32>) {
-        let spec: Spec = spec.parse().unwrap();
-        let mut encoder = Encoder::new(&spec, 1, 0).with_ranks(ranks);
-        move |step, gradient| {
-            let tensor = Tensor::new("t", &[gradient.len()]);
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(gradient), &mut message).unwrap();
-            (message, encoder.residual("t").unwrap().to_vec())
-        }
+    /// The messages of a tensor and the residuals after them.
+    fn encoder(
+        spec: &str,
+        elements: usize,
+        ranks: u32,
+    ) -> impl FnMut(u64, &[f32]) -> (Vec<u8>, Vec<f32>) {
+        let mut sender = Sender::new(spec, &[elements]);
+        sender.encoder = sender.encoder.with_ranks(ranks);
+        move |step, gradient| (sender.encode(step, gradient), sender.residual().to_vec())
     }
 
     #[test]
     fn momentum_goes_into_the_residual_and_is_forgotten_where_sent() {
-        let mut encode = encoder("dgc:ratio=0.25,momentum=0.5", 1);
+        let mut encode = encoder("dgc:ratio=0.25,momentum=0.5", 4, 1);
         // v = u = g; the largest is sent: a bitmap, one value, bit 1.
         let (message, residual) = encode(0, &[1.0, 4.0, 0.0, -2.0]);
         assert_eq!(message, [0, 1, 0, 0, 0x80, 0x40, 0b10]);
@@ -207,7 +191,7 @@ mod tests {
     #[test]
     fn gradients_are_clipped_by_the_square_root_of_the_ranks() {
         // The norm 5 comes down to 2 / √4.
-        let mut encode = encoder("dgc:ratio=0.5,clip=2", 4);
+        let mut encode = encoder("dgc:ratio=0.5,clip=2", 2, 4);
         let (message, residual) = encode(0, &[3.0, -4.0]);
         assert_eq!(&message[2..6], (-0.8f32).to_le_bytes());
         assert!((residual[0] - 0.6).abs() < 1e-6);
@@ -215,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_ratio_falls_from_a_quarter() {
-        let mut encode = encoder("dgc:ratio=0.01,warmup=10", 1);
+        let mut encode = encoder("dgc:ratio=0.01,warmup=10", 4000, 1);
         let gradient: Vec<f32> = (0..4000).map(|at| ((at * 37 % 4000) as f32) - 2000.0).collect();
         let mut sent = |step| -> usize {
             let before = encode(step, &gradient).1;

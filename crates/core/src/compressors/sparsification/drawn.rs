@@ -59,7 +59,7 @@ struct Drawn {
     small_values: Vec<f32>,
 }
 
-/// Empties the lists, with room for what is drawn where `kept` are expected.
+/// Empties the lists, with room for the elements that are drawn where `kept` are expected.
 fn make_room(kept: usize, elements: usize, positions: &mut Vec<u32>, drawn: &mut Drawn) {
     // Eight standard deviations more than the mean, and what the kernel writes past the end.
     let room = (kept + 8 * kept.isqrt()).min(elements) + BLOCK;
@@ -74,8 +74,8 @@ fn make_room(kept: usize, elements: usize, positions: &mut Vec<u32>, drawn: &mut
     }
 }
 
-/// Appends the message of what is drawn, of a tensor with elements, where `kept` are expected. Positions are
-/// those of all that is sent; what that fails to stand for is left.
+/// Draws the elements of a tensor that is not empty and appends their message; `kept` elements are expected. Leaves the
+/// positions of all elements sent in the workspace, and in the residual what the message does not carry.
 pub(in crate::compressors) fn encode(
     source: &mut Source<'_>,
     context: &Context<'_>,
@@ -92,15 +92,11 @@ pub(in crate::compressors) fn encode(
     let Drawn { large, large_values, small, small_values } = drawn;
     merge(large, small, positions);
     let code = Code::shortest(large, elements);
-    positions::put_header(code, large.len(), message);
-    for values in large_values.chunks(BLOCK) {
-        fields::put_f32s(values, message);
-    }
-    code.encode(large, elements, message);
+    positions::put_with_values(code, large, large_values, elements, message);
     signs::write(&[level], elements, small, small_values, message);
 }
 
-/// Draws elements, and leaves what they fail to stand for.
+/// Draws elements, and leaves in the residual what they do not carry.
 fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, drawn: &mut Drawn) {
     let Drawn { large, large_values, small, small_values } = drawn;
     let (rng, keeps_residual) = (context.rng(0), source.keeps_residual());
@@ -110,7 +106,7 @@ fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, drawn: &mut 
         rng.fill_from(offset, random);
         kernels::drawn(block, level, random, drawn);
         let (first, base) = ([large.len(), small.len()], offset as u32);
-        // What is taken leaves a zero in its place, so that the second call takes the rest.
+        // Taken elements become 0, so that the second call takes the others.
         kernels::compact_beyond(drawn, Side::Both, level, base, large, large_values);
         kernels::compact_beyond(drawn, Side::Both, 0.0, base, small, small_values);
         if keeps_residual {
@@ -151,14 +147,8 @@ pub(in crate::compressors) fn decode_add(
     let drawn = own.get();
     make_room(expected, elements, positions, drawn);
     let Drawn { large, small, .. } = drawn;
-    let (code, count) = positions::take_header(&mut message)?;
-    if count > most as u64 {
-        return Err(DecodeError::Corrupt(
-            "more elements are above the level than the budget allows",
-        ));
-    }
-    let count = count as usize;
-    let values = fields::take(&mut message, 4 * count)?.as_chunks::<4>().0;
+    let (code, count) = positions::take_header(&mut message, most)?;
+    let values = fields::take(&mut message, 4 * count)?;
     code.take(&mut message, count, elements, large)?;
     let ([level], signs) = signs::read(message, elements, elements, small)?;
     if !small.is_empty() && level == 0.0 {
@@ -168,15 +158,13 @@ pub(in crate::compressors) fn decode_add(
         let value = f32::from_le_bytes(*bytes);
         value.is_finite() && value.abs() > level
     };
-    if !values.iter().all(is_large) {
+    if !values.as_chunks().0.iter().all(is_large) {
         return Err(DecodeError::Corrupt("a value is not above the level"));
     }
     if meet(large, small) {
         return Err(DecodeError::Corrupt("an element is sent twice"));
     }
-    for (&position, value) in large.iter().zip(values) {
-        out[position as usize] += weight * f32::from_le_bytes(*value);
-    }
+    fields::add_f32s_at(large, values, weight, out);
     signs::add(signs, [weight * level, weight * -level], small, out);
     Ok(())
 }

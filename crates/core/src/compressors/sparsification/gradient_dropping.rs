@@ -12,26 +12,22 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use super::topk::TopK;
-use crate::parameters::{either, real};
-use crate::{Entry, Family, Guarantees};
+use crate::parameters::{Parameters, either, real};
+use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "gradient-dropping",
     summary: "the 0.1 % of the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: GradientDropping::PARAMETERS,
     examples: &["select=sampled"],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(GradientDropping::PARAMETERS, |values| {
         let GradientDropping { ratio, sampled } = GradientDropping::new(values);
         Arc::new(TopK { ratio, sampled, code: None })
-    },
+    })
 };
 
 crate::parameters! {
@@ -46,8 +42,7 @@ crate::parameters! {
 
 #[cfg(test)]
 mod tests {
-    use crate::compressors::testing::{encode, residual};
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::compressors::testing::{Sender, encode, residual};
 
     #[test]
     fn one_of_a_thousand_is_sent() {
@@ -73,8 +68,7 @@ mod tests {
 
     #[test]
     fn what_is_dropped_adds_up_until_it_is_the_largest() {
-        let spec: Spec = "gradient-dropping:ratio=0.25".parse().unwrap();
-        let (mut encoder, tensor) = (Encoder::new(&spec, 1, 0), Tensor::new("t", &[4]));
+        let mut sender = Sender::new("gradient-dropping:ratio=0.25", &[4]);
         for (step, value, bitmap, left) in [
             (0, -1.5f32, 0b0010, [1.0, 0.0, 0.5, 0.0]),
             // c = (2, −1.5, 1, 0), and so on.
@@ -83,12 +77,9 @@ mod tests {
             // Of equal ones the first: c = (2, −1.5, 2, 0).
             (3, 2.0, 0b0001, [0.0, -1.5, 2.0, 0.0]),
         ] {
-            let mut message = Vec::new();
-            let gradient = [1.0, -1.5, 0.5, 0.0];
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message).unwrap();
             let expected = [&[0, 1][..], &value.to_le_bytes(), &[bitmap]].concat();
-            assert_eq!(message, expected, "step {step}");
-            assert_eq!(encoder.residual("t").unwrap(), left, "step {step}");
+            assert_eq!(sender.encode(step, &[1.0, -1.5, 0.5, 0.0]), expected, "step {step}");
+            assert_eq!(sender.residual(), left, "step {step}");
         }
     }
 }

@@ -20,7 +20,6 @@
 //! Reference: Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
@@ -29,18 +28,16 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
-    BLOCK, Compressor, Context, Element, Entry, Family, Guarantees, Rng, Sent, Source, Workspace,
+    Aggregation, Compressor, Context, DecodeArgs, Element, EncodeArgs, Entry, Family, Rng, Sent,
+    Source, Workspace,
 };
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "randomk",
     summary: "elements at random positions",
     formula: "x̂ = c at k positions drawn at random, alike on all ranks or not, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: RandomK::PARAMETERS,
     examples: &[
         "ratio=0.1",
         "ratio=0.1,indices=independent",
@@ -51,8 +48,8 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Stich, Cordonnier, Jaggi, NeurIPS 2018",
     payload: "k × f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(RandomK::new(values)),
+    drawn_positions: true,
+    ..Entry::of::<RandomK>()
 };
 
 crate::parameters! {
@@ -151,36 +148,21 @@ fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) 
 struct Drawn(Vec<u32>);
 
 impl Compressor for RandomK {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         self.draw(context, source.len(), workspace);
         let Workspace { positions, values, .. } = workspace;
         let factor = self.factor(positions.len(), source.len());
         take_at(source, positions, factor, values);
-        for values in values.chunks(BLOCK) {
-            fields::put_f32s(values, message);
-        }
+        fields::put_f32s(values, message);
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        message: &[u8],
-        context: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, context, weight, workspace, out } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
         self.draw(context, out.len(), workspace);
-        for (&position, value) in workspace.positions.iter().zip(message.as_chunks::<4>().0) {
-            out[position as usize] += weight * f32::from_le_bytes(*value);
-        }
+        fields::add_f32s_at(&workspace.positions, message, weight, out);
         Ok(())
     }
 
@@ -199,12 +181,11 @@ impl Compressor for RandomK {
         fraction::largest(self.ratio, message_len / 4).min(MOST_ELEMENTS)
     }
 
-    fn linear(&self) -> Option<Element> {
-        (!self.independent).then_some(Element::F32)
-    }
-
-    fn positions_travel(&self) -> bool {
-        false
+    fn aggregation(&self) -> Aggregation<'_> {
+        match self.independent {
+            true => Aggregation::Gather,
+            false => Aggregation::Linear(Element::F32),
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! - **Memory**: gradients add up in `u_k = u_{k−1} + ε·g_k`; what is compressed is
 //!   `v_k = α·u_{k−1} + u_k`, in which older gradients weigh more than the latest. Where elements were
-//!   sent, u is 0 afterwards. The sums are never diminished otherwise, so nothing is lost; but v counts
-//!   what was there before the latest gradient 1 + α times, so that what is sent is more than what
-//!   came in. The residual is u: of an element that was not sent, the plain sum of its gradients.
+//!   sent, u is 0 afterwards. The sums never shrink otherwise, so nothing is lost; but v counts
+//!   the sum before the latest gradient 1 + α times, so that messages carry more than the sum of the
+//!   gradients. The residual is u: of an element that was not sent, the plain sum of its gradients.
 //! - **Selection, message, range, warm-up**: as [`dgc`](super::dgc).
 //! - **Error feedback**: on, as above; off, it is `topk` with a sampled threshold.
 //! - **Cost**: as `dgc`, with 20 bytes an element for the memory.
@@ -19,26 +19,22 @@ use std::sync::Arc;
 
 use super::dgc::{Dgc, RATIO, WARMUP};
 use crate::memories::LongTerm;
-use crate::parameters::real;
-use crate::{Entry, Family, Guarantees};
+use crate::parameters::{Parameters, real};
+use crate::{Entry, Family};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "sgc",
     summary: "sparse gradient compression: the largest elements of a sum with long-term momentum",
     formula: "x̂ = v at the k largest |v|, where u becomes 0; v = α·u_before + u, u ← u + ε·g",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: Params::PARAMETERS,
     examples: &["ratio=0.02", "ratio=0.3"],
     reference: "Sun et al., DASFAA 2019",
     payload: "code u8, count varint, values f32, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| {
+    ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, epsilon, alpha, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: LongTerm { epsilon, alpha } })
-    },
+    })
 };
 
 crate::parameters! {
@@ -57,33 +53,24 @@ crate::parameters! {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Encoder, Floats, Spec, Tensor};
+    use crate::compressors::testing::Sender;
 
     #[test]
     fn sums_gather_and_what_is_sent_counts_the_past_more() {
-        let spec: Spec = "sgc:ratio=0.25,epsilon=2,alpha=0.5".parse().unwrap();
-        let tensor = Tensor::new("t", &[4]);
-        let mut encoder = Encoder::new(&spec, 1, 0);
-        let mut encode = |step, gradient: &[f32]| {
-            let mut message = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(gradient), &mut message).unwrap();
-            (message, encoder.residual("t").unwrap().to_vec())
-        };
+        let mut sender = Sender::new("sgc:ratio=0.25,epsilon=2,alpha=0.5", &[4]);
         // u = v = 2·g; 4 is sent.
-        let (message, sums) = encode(0, &[0.5, 2.0, 0.0, -1.0]);
+        let message = sender.encode(0, &[0.5, 2.0, 0.0, -1.0]);
         assert_eq!(message, [0, 1, 0, 0, 0x80, 0x40, 0b10]);
-        assert_eq!(sums, [1.0, 0.0, 0.0, -2.0]);
+        assert_eq!(sender.residual(), [1.0, 0.0, 0.0, -2.0]);
         // u = (1, 0.5, 0, −2), v = u + 0.5·(1, 0, 0, −2) = (1.5, 0.5, 0, −3); −3 is sent.
-        let (message, sums) = encode(1, &[0.0, 0.25, 0.0, 0.0]);
+        let message = sender.encode(1, &[0.0, 0.25, 0.0, 0.0]);
         assert_eq!(message, [0, 1, 0, 0, 0x40, 0xc0, 0b1000]);
-        assert_eq!(sums, [1.0, 0.5, 0.0, 0.0]);
+        assert_eq!(sender.residual(), [1.0, 0.5, 0.0, 0.0]);
     }
 
     #[test]
     fn of_equal_sums_the_older_one_is_sent() {
-        let spec: Spec = "sgc:ratio=0.5,epsilon=0.5,alpha=0.25".parse().unwrap();
-        let tensor = Tensor::new("t", &[4]);
-        let mut encoder = Encoder::new(&spec, 1, 0);
+        let mut sender = Sender::new("sgc:ratio=0.5,epsilon=0.5,alpha=0.25", &[4]);
         for (step, gradient, message, sums) in [
             // u = v = g / 2 = (4, −2, 1, ½).
             (
@@ -102,10 +89,8 @@ mod tests {
             // v = (1.25, 0, 0, 0); zeros are not sent.
             (2, [0.0; 4], &[0, 1, 0, 0, 0xa0, 0x3f, 0b0001], [0.0; 4]),
         ] {
-            let mut found = Vec::new();
-            encoder.encode(&tensor, step, Floats::F32(&gradient), &mut found).unwrap();
-            assert_eq!(found, message, "step {step}");
-            assert_eq!(encoder.residual("t").unwrap(), sums, "step {step}");
+            assert_eq!(sender.encode(step, &gradient), message, "step {step}");
+            assert_eq!(sender.residual(), sums, "step {step}");
         }
     }
 }

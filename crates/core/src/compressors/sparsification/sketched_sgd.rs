@@ -13,9 +13,9 @@
 //! - **Range**: ratio in (0, 1]; rows 1 to 15, of an even number the two middle estimates are averaged; width 1 to
 //!   1000 columns for each element kept; candidates 1 to 1000.
 //! - **Error feedback**: on, in dense space: the gradient at the k elements is sent, all else kept. Momentum is the
-//!   optimizer's, behind the exchange.
+//!   optimizer's, after the exchange.
 //! - **Draws**: two keys a row, new at every step and the same on every rank.
-//! - **Deviations**: the paper keeps momentum and error within the sketch or beside it; see above. A table that
+//! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; see above. A table that
 //!   would overflow is sent as zeros.
 //! - **Cost**: for every element `rows` additions at random places, and as many look-ups and a median, twice over
 //!   under all-reduce. Places, not bytes, are the bound, and keep the method below 1 GB/s.
@@ -24,7 +24,6 @@
 //! Sketching", NeurIPS 2019.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
@@ -33,22 +32,18 @@ use crate::compressors::single_rank::SingleRank;
 use crate::numeric::sketch::{CountSketch, MAX_ROWS};
 use crate::parameters::{real, whole};
 use crate::rounds::{self, RankState, RoundContext, Rounds};
-use crate::{BLOCK, Context, Entry, Family, Guarantees, Sent, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
     summary: "the heaviest elements of the mean, found by a count sketch",
     formula: "x̂ = c at its k largest among the elements that a count sketch of c estimates largest, 0 elsewhere",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: SketchedSgd::PARAMETERS,
     examples: &["ratio=0.01,rows=3", "ratio=0.03,rows=2,width=3"],
     reference: "Ivkin et al., NeurIPS 2019",
     payload: "table of f32, candidates f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SingleRank(SketchedSgd::new(values))),
+    ..Entry::of::<SingleRank<SketchedSgd>>()
 };
 
 crate::parameters! {
@@ -93,8 +88,8 @@ impl SketchedSgd {
 
     /// Leaves the candidates, increasing, in the workspace's positions.
     ///
-    /// Estimates are looked at block by block and never stored: an element that no more than equals the least of
-    /// as many before it is none of the largest.
+    /// Estimates are computed block by block and never stored: an element is dropped if the wanted number of earlier
+    /// elements have estimates at least as large.
     fn find(
         &self,
         table: &[f32],
@@ -153,13 +148,7 @@ impl Rounds for SketchedSgd {
         }
     }
 
-    fn contribute(
-        &self,
-        round: usize,
-        means: &[f32],
-        state: &mut RankState<'_>,
-        addend: &mut Vec<f32>,
-    ) {
+    fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let elements = state.corrected.len();
         let Some(sizes) = self.sizes(elements) else {
             return rounds::contribute_raw(state, addend);
@@ -170,14 +159,14 @@ impl Rounds for SketchedSgd {
             self.sketch(sizes, state.context).add(state.corrected, &mut addend[start..]);
             return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
         }
-        self.find(&means[..sizes.table], elements, sizes, state.context, state.workspace);
+        self.find(&state.means[..sizes.table], elements, sizes, state.context, state.workspace);
         addend.extend(state.workspace.positions.iter().map(|&at| state.corrected[at as usize]));
     }
 
-    fn settle(&self, means: &[f32], state: &mut RankState<'_>) -> Sent {
+    fn settle(&self, state: &mut RankState<'_>) -> Sent {
         let elements = state.corrected.len();
         let Some(sizes) = self.sizes(elements) else { return Sent::All };
-        let exact = &means[sizes.table..];
+        let exact = &state.means[sizes.table..];
         // The candidates are where they were left, by the last round of a single rank or by decoding.
         let Workspace { positions, own, .. } = &mut *state.workspace;
         let Search { patterns, chosen, .. } = own.get();
@@ -238,8 +227,8 @@ fn largest(values: &[f32], k: usize, patterns: &mut Vec<u32>, chosen: &mut Vec<u
     f32::from_bits(threshold)
 }
 
-/// Forgets all but the `k` largest absolute values and their positions, and returns the least of them. The other
-/// two are working memory.
+/// Keeps the `k` largest absolute values and their positions only, and returns the least of them. `patterns` and
+/// `chosen` are working memory.
 fn keep_largest(
     k: usize,
     values: &mut Vec<f32>,
@@ -269,7 +258,7 @@ fn reserve(len: usize, values: &mut Vec<f32>, others: [&mut Vec<u32>; 3]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::{encode, residual, round_trip};
+    use crate::compressors::testing::{encode, f32s, residual, round_trip};
 
     #[test]
     fn the_largest_are_found_with_the_first_of_equals() {
@@ -282,10 +271,6 @@ mod tests {
         assert_eq!((values, positions), (vec![-3.0, 2.0, -2.0], vec![5, 7, 8]));
         largest(&[0.0; 4], 2, &mut patterns, &mut chosen);
         assert_eq!(chosen, [0, 1]);
-    }
-
-    fn numbers(message: &[u8]) -> Vec<f32> {
-        message.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
     }
 
     // The messages below are of tensor t at step 2 with seed 1. The first draws of its shared generator, factor
@@ -304,7 +289,7 @@ mod tests {
         let spec = "sketched-sgd:rows=1,width=2,candidates=3";
         // Sums −4 + 0.25 − 8 + 1 and 0.5 − 1 + 2 + 16. All of the second column are estimated alike, and its last
         // element, though the heaviest, is none of the first three.
-        assert_eq!(numbers(&encode(spec, &gradient)), [-10.75, 17.5, 0.5, 1.0, 2.0]);
+        assert_eq!(f32s(&encode(spec, &gradient)), [-10.75, 17.5, 0.5, 1.0, 2.0]);
         let (mut decoded, mut left) = ([0.0; 8], gradient);
         (decoded[2], left[2]) = (2.0, 0.0);
         assert_eq!(round_trip(spec, &gradient), decoded);
@@ -323,8 +308,8 @@ mod tests {
         // Element 3 is estimated by 8, 7 and 5, and so is element 1, whose places are the same; 0 by −8, 7 and 5.
         // The others' medians are 5 and less, and come behind.
         let spec = "sketched-sgd:rows=3,width=2,candidates=3";
-        assert_eq!(numbers(&encode(spec, &gradient))[..6], table);
-        assert_eq!(numbers(&encode(spec, &gradient))[6..], [0.0, 0.0, 8.0]);
+        assert_eq!(f32s(&encode(spec, &gradient))[..6], table);
+        assert_eq!(f32s(&encode(spec, &gradient))[6..], [0.0, 0.0, 8.0]);
         let (mut decoded, mut left) = ([0.0; 12], gradient);
         (decoded[3], left[3]) = (8.0, 0.0);
         assert_eq!(round_trip(spec, &gradient), decoded);

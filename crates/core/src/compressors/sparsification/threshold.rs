@@ -14,30 +14,25 @@
 //! Implementations of Compressed Communication for Distributed Deep Learning", AAAI 2020.
 
 use std::ops::Bound::Included;
-use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
-use gradwire_bits::kernels::{self, Side};
 
 use crate::parameters::real;
+use crate::tools::{Selection, sparsify};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::wire::positions::{self, Code};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "threshold",
     summary: "the elements above a fixed absolute value",
     formula: "x̂ = c where |c| > v, 0 elsewhere",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: Threshold::PARAMETERS,
     examples: &["v=0.3", "v=0.5"],
     reference: "Dutta et al., AAAI 2020",
     payload: "code u8, count varint, values f32, positions; or 255 u8, d × f32",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Threshold::new(values)),
+    ..Entry::of::<Threshold>()
 };
 
 crate::parameters! {
@@ -51,28 +46,14 @@ crate::parameters! {
 const DENSE: u8 = 255;
 
 impl Compressor for Threshold {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
-        let Workspace { positions, values, .. } = workspace;
-        positions.clear();
-        values.clear();
-        source.take_blocks(|offset, block| {
-            kernels::compact_beyond(block, Side::Both, self.v, offset as u32, positions, values);
-        });
-        let start = message.len();
-        let code = Code::shortest(positions, elements);
-        positions::put_header(code, positions.len(), message);
-        if 4 * values.len() < 4 * elements {
-            for values in values.chunks(BLOCK) {
-                fields::put_f32s(values, message);
-            }
-            code.encode(positions, elements, message);
+        sparsify(source, Selection::Above(self.v), workspace);
+        let (Workspace { positions, values, .. }, start) = (workspace, message.len());
+        if values.len() < elements || elements == 0 {
+            let code = Code::shortest(positions, elements);
+            positions::put_with_values(code, positions, values, elements, message);
         }
         if elements > 0 && (values.len() == elements || message.len() - start > 1 + 4 * elements) {
             message.truncate(start);
@@ -81,31 +62,17 @@ impl Compressor for Threshold {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * out.len())?;
-            for (out, value) in out.iter_mut().zip(all.as_chunks::<4>().0) {
-                *out += weight * f32::from_le_bytes(*value);
-            }
+            fields::add_f32s(all, weight, out);
             return Ok(());
         }
-        let (code, count) = positions::take_header(&mut message)?;
-        if count > out.len() as u64 {
-            return Err(DecodeError::Corrupt("there are more elements than the tensor has"));
-        }
-        let count = count as usize;
+        let (code, count) = positions::take_header(&mut message, out.len())?;
         let values = fields::take(&mut message, 4 * count)?;
         code.decode(message, count, out.len(), &mut workspace.positions)?;
-        for (&position, value) in workspace.positions.iter().zip(values.as_chunks::<4>().0) {
-            out[position as usize] += weight * f32::from_le_bytes(*value);
-        }
+        fields::add_f32s_at(&workspace.positions, values, weight, out);
         Ok(())
     }
 
@@ -117,11 +84,6 @@ impl Compressor for Threshold {
         // Before it is found too long, a sparse message takes its header and positions, too.
         let positions = Code::Bitmap.max_len(elements, elements);
         elements.saturating_mul(4).saturating_add(positions + 16)
-    }
-
-    fn max_elements(&self, _: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        MOST_ELEMENTS
     }
 }
 

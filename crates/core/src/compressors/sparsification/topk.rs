@@ -16,7 +16,6 @@
 //! sampled threshold); Lim et al., MLSys 2019, §5.1 ("25 % / 5 % sparsification": sampled, bitmap).
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, varint};
 
@@ -26,17 +25,14 @@ use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "topk",
     summary: "the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: TopK::PARAMETERS,
     examples: &[
         "ratio=0.02",
         "ratio=0.4",
@@ -50,22 +46,13 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(TopK::new(values)),
+    ..Entry::of::<TopK>()
 };
 
 /// The code of positions; `None` for the shortest.
 impl Choice for Option<Code> {
     const WORDS: &'static [&'static str] = &["auto", "bitmap", "rice", "raw"];
-
-    fn of(word: &str) -> Self {
-        match word {
-            "bitmap" => Some(Code::Bitmap),
-            "rice" => Some(Code::Rice),
-            "raw" => Some(Code::Raw),
-            _ => None,
-        }
-    }
+    const VALUES: &'static [Self] = &[None, Some(Code::Bitmap), Some(Code::Rice), Some(Code::Raw)];
 }
 
 crate::parameters! {
@@ -99,11 +86,7 @@ impl TopK {
     fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Sent {
         let Workspace { positions, values, .. } = workspace;
         let code = self.code.unwrap_or_else(|| Code::shortest(positions, elements));
-        positions::put_header(code, positions.len(), message);
-        for values in values.chunks(BLOCK) {
-            fields::put_f32s(values, message);
-        }
-        code.encode(positions, elements, message);
+        positions::put_with_values(code, positions, values, elements, message);
         Sent::Positions
     }
 
@@ -115,13 +98,8 @@ impl TopK {
 }
 
 impl Compressor for TopK {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        context: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         let k = fraction::kept(self.ratio, elements);
         if elements > 0 && self.sampled {
@@ -134,28 +112,19 @@ impl Compressor for TopK {
         self.write(elements, workspace, message)
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let (code, count) = positions::take_header(&mut message)?;
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let most = self.most(out.len());
-        if count > most as u64 || (!self.sampled && count < most as u64) {
-            return Err(DecodeError::Corrupt("the number of elements is not the ratio's"));
+        let (code, count) = positions::take_header(&mut message, most)?;
+        if !self.sampled && count < most {
+            return Err(DecodeError::Corrupt("there are fewer positions than the ratio asks for"));
         }
         if self.code.is_some_and(|expected| expected != code) {
             return Err(DecodeError::Corrupt("positions are in another code than agreed"));
         }
-        let count = count as usize;
         let values = fields::take(&mut message, 4 * count)?;
         code.decode(message, count, out.len(), &mut workspace.positions)?;
-        for (&position, value) in workspace.positions.iter().zip(values.as_chunks::<4>().0) {
-            out[position as usize] += weight * f32::from_le_bytes(*value);
-        }
+        fields::add_f32s_at(&workspace.positions, values, weight, out);
         Ok(())
     }
 
@@ -183,8 +152,8 @@ impl Compressor for TopK {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::compressors::testing::{decode, encode, residual, round_trip};
+    use crate::BLOCK;
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
 
@@ -257,20 +226,13 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 6];
         let good = [0, 2, 0, 0, 0x40, 0xc0, 0, 0, 0, 0x40, 0b01_0010];
-        let mut refused = |at: usize, byte: u8, spec: &str| {
+        for (at, byte) in [(0, 3), (1, 3), (10, 0b11_0010), (10, 0b101_0000)] {
             let mut bad = good;
             bad[at] = byte;
-            assert!(decode(spec, &bad, 1.0, &mut out).is_err(), "byte {at} as {byte}");
-        };
-        refused(0, 3, "topk:ratio=0.3");
-        refused(1, 3, "topk:ratio=0.3");
-        refused(10, 0b11_0010, "topk:ratio=0.3");
-        refused(10, 0b101_0000, "topk:ratio=0.3");
-        refused(10, 0b01_0010, "topk:ratio=0.3,positions=rice");
-        let huge = [0, 0xff, 0xff, 0xff, 0xff, 0x0f];
-        assert!(decode("topk:ratio=0.3", &huge, 1.0, &mut out).is_err());
-        assert_eq!(out, [0.0; 6]);
+            refused("topk:ratio=0.3", 6, &bad);
+        }
+        refused("topk:ratio=0.3,positions=rice", 6, &good);
+        refused("topk:ratio=0.3", 6, &[0, 0xff, 0xff, 0xff, 0xff, 0x0f]);
     }
 }

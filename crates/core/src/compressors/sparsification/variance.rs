@@ -1,4 +1,4 @@
-//! `variance`: the elements that are large beside their variance over micro-batches.
+//! `variance`: the elements that are large compared with their variance over micro-batches.
 //!
 //! A worker's gradient is the sum of parts, those of its micro-batches. Elementwise, r adds up gradients that have
 //! not been sent, and v the squares of their parts. An element whose parts mostly agree has r² well above v; one
@@ -14,9 +14,9 @@
 //!   the shortest code. `code=huffman` puts the half bytes in [Huffman's code](gradwire_bits::huffman) where that is
 //!   shorter.
 //! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
-//! - **Memory**: r is the residual. What rounding leaves is not kept, as in the paper: a remainder without a variance
-//!   would be sent at once. Where a server sends changes of a model, or the owner of a slice what all ranks sent, it
-//!   is kept, so that nothing is lost on the way. v is kept beside r. Without error feedback r is the latest gradient.
+//! - **Memory**: r is the residual, and v is a second array. As in the paper, r does not keep rounding errors: a
+//!   remainder without a variance would be sent at once. A server that sends changes of a model, and the owner of a
+//!   slice that sends a mean, do keep them, so that nothing is lost. Without error feedback r is the latest gradient.
 //! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient that comes without them counts as one part. The
 //!   trainer divides a batch of images in four.
 //! - **Deviations**: positions are entropy-coded, where the paper has 28 bits each. An element whose square is
@@ -27,31 +27,26 @@
 //! Learning", ICLR workshop 2018, Algorithm 1 and §4.2.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, varint};
 
 use crate::memories::{Memory, Squares};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::wire::positions::{self, Code};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "variance",
     summary: "the elements that are large compared with their variance, in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
-    sparse: true,
     error_feedback: true,
-    parameters: Variance::PARAMETERS,
     examples: &["alpha=0.5", "alpha=0.5,code=huffman"],
     reference: "Tsuzuku et al., ICLR workshop 2018",
     payload: "code u8, count varint, [exponent i16, count × 4 bits, positions]",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(Variance::new(values)),
+    ..Entry::of::<Variance>()
 };
 
 crate::parameters! {
@@ -111,22 +106,17 @@ impl Variance {
 }
 
 impl Compressor for Variance {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         let largest = self.largest(source);
         let Workspace { positions, symbols, .. } = &mut *workspace;
         positions.clear();
         symbols.clear();
-        // All may be sent; so that none allocates later.
+        // Room for all elements, so that later messages allocate nothing.
         symbols.reserve(elements);
         let top = largest.unwrap_or(i32::MAX);
-        // The nearest power of two of less is out of reach.
+        // Smaller elements round to a power of two that 3 bits cannot say.
         let least = 1.5 * f64::exp2(f64::from(top) - f64::from(POWERS));
         let levels = source.has_plain_memory().then(|| values(top, 1.0));
         source.take_blocks_with_kept(|offset, block, squares| {
@@ -156,19 +146,9 @@ impl Compressor for Variance {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let (code, count) = positions::take_header(&mut message)?;
-        if count > out.len() as u64 {
-            return Err(DecodeError::Corrupt("there are more elements than the tensor has"));
-        }
-        let count = count as usize;
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
+        let (code, count) = positions::take_header(&mut message, out.len())?;
         if count == 0 {
             return fields::expect_len(message, 0);
         }
@@ -201,11 +181,6 @@ impl Compressor for Variance {
         let positions = Code::shortest_max_len(elements, elements);
         1 + varint::len(elements as u64) + 2 + self.levels().max_len(elements) + positions
     }
-
-    fn max_elements(&self, _: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        MOST_ELEMENTS
-    }
 }
 
 /// What each symbol stands for, times the weight.
@@ -219,62 +194,49 @@ fn values(exponent: i32, weight: f32) -> [f32; LEVELS] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compressors::testing::decode;
-    use crate::{Encoder, Floats, Input, Spec, Tensor};
+    use crate::compressors::testing::{Sender, decode, refused};
+    use crate::{Floats, Input};
 
-    fn encoder() -> (Encoder, Tensor) {
-        let spec: Spec = "variance:alpha=2,zeta=0.5".parse().unwrap();
-        (Encoder::new(&spec, 1, 0), Tensor::new("t", &[4]))
+    fn sender() -> Sender {
+        Sender::new("variance:alpha=2,zeta=0.5", &[4])
     }
 
     /// The message of a gradient of which all is sent.
     fn all(spec: &str, gradient: &[f32]) -> Vec<u8> {
-        let tensor = Tensor::new("t", &[gradient.len()]);
-        let mut encoder = Encoder::new(&spec.parse().unwrap(), 1, 0);
-        step_with_squares(&mut encoder, &tensor, gradient, &vec![0.0; gradient.len()])
+        let mut sender = Sender::new(spec, &[gradient.len()]);
+        encode_with_squares(&mut sender, gradient, &vec![0.0; gradient.len()])
     }
 
-    fn step_with_squares(
-        encoder: &mut Encoder,
-        tensor: &Tensor,
-        gradient: &[f32],
-        squares: &[f32],
-    ) -> Vec<u8> {
+    fn encode_with_squares(sender: &mut Sender, gradient: &[f32], squares: &[f32]) -> Vec<u8> {
         let input = Input { gradient: Floats::F32(gradient), squares: Some(squares) };
         let mut message = Vec::new();
-        encoder.encode(tensor, 0, input, &mut message).unwrap();
-        message
-    }
-
-    fn step(encoder: &mut Encoder, tensor: &Tensor, gradient: &[f32]) -> Vec<u8> {
-        let mut message = Vec::new();
-        encoder.encode(tensor, 0, Floats::F32(gradient), &mut message).unwrap();
+        sender.encoder.encode(&sender.tensor, 0, input, &mut message).unwrap();
         message
     }
 
     #[test]
     fn elements_whose_parts_agree_are_sent() {
-        let (mut encoder, tensor) = encoder();
+        let mut sender = sender();
         // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
         let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
-        let message = step_with_squares(&mut encoder, &tensor, &[3.0, 5.0, -1.0, 0.001], &squares);
+        let message = encode_with_squares(&mut sender, &[3.0, 5.0, -1.0, 0.001], &squares);
         // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
         assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
         let mut out = [0.0; 4];
         decode("variance", &message, 1.0, &mut out).unwrap();
         assert_eq!(out, [2.0, 0.0, -1.0, 0.0]);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0, 5.0, 0.0, 0.001]);
+        assert_eq!(sender.residual(), [0.0, 5.0, 0.0, 0.001]);
     }
 
     #[test]
     fn with_a_plain_memory_nothing_is_lost() {
-        let (encoder, tensor) = encoder();
-        let mut encoder = encoder.with_plain_memory();
+        let mut sender = sender();
+        sender.encoder = sender.encoder.with_plain_memory();
         let mut seen = [0.0; 4];
         for sum in 1..=20 {
-            let message = step(&mut encoder, &tensor, &[1.9, -0.7, 3.0, 0.0]);
+            let message = sender.encode(0, &[1.9, -0.7, 3.0, 0.0]);
             decode("variance", &message, 1.0, &mut seen).unwrap();
-            let left = encoder.residual("t").unwrap();
+            let left = sender.residual();
             for (at, x) in [1.9, -0.7, 3.0, 0.0].into_iter().enumerate() {
                 assert!(
                     (seen[at] + left[at] - sum as f32 * x).abs() < 1e-4,
@@ -287,24 +249,24 @@ mod tests {
 
     #[test]
     fn what_waits_is_sent_once_it_stands_out() {
-        let (mut encoder, tensor) = encoder();
+        let mut sender = sender();
         // A single part: v = g², and r² = g² is not above 2·v.
-        let message = step(&mut encoder, &tensor, &[1.0, -1.0, 0.0, 0.0]);
+        let message = sender.encode(0, &[1.0, -1.0, 0.0, 0.0]);
         assert_eq!((message.len(), message[1]), (2, 0));
         // v = ½ + 1 and 2·v = 3; r² = 4 and 0. Exponent 1.
-        let message = step(&mut encoder, &tensor, &[1.0, 1.0, 0.0, 0.0]);
+        let message = sender.encode(0, &[1.0, 1.0, 0.0, 0.0]);
         assert_eq!(message, [0, 1, 1, 0, 0, 1]);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0; 4]);
+        assert_eq!(sender.residual(), [0.0; 4]);
     }
 
     #[test]
     fn the_small_wait_beside_the_large() {
-        let (mut encoder, tensor) = encoder();
+        let mut sender = sender();
         // 2^-7 is seven powers below 1, 2^-8 eight.
         let gradient = [1.0, 1.0 / 128.0, -1.0 / 256.0, 0.0];
-        let message = step_with_squares(&mut encoder, &tensor, &gradient, &[0.0; 4]);
+        let message = encode_with_squares(&mut sender, &gradient, &[0.0; 4]);
         assert_eq!(message, [0, 2, 0, 0, 0x70, 0b0011]);
-        assert_eq!(encoder.residual("t").unwrap(), [0.0, 0.0, -1.0 / 256.0, 0.0]);
+        assert_eq!(sender.residual(), [0.0, 0.0, -1.0 / 256.0, 0.0]);
     }
 
     #[test]
@@ -327,24 +289,23 @@ mod tests {
 
     #[test]
     fn malformed_messages_are_refused() {
-        let mut out = [0.0; 4];
-        let mut result = |bytes: &[u8]| decode("variance", bytes, 1.0, &mut out);
-        assert_eq!(result(&[0, 0, 0]), Err(DecodeError::Trailing { extra: 1 }));
-        assert!(matches!(result(&[0, 5, 0, 0, 0, 15]), Err(DecodeError::Corrupt(_))));
+        let refused = |bytes: &[u8]| refused("variance", 4, bytes);
+        assert_eq!(refused(&[0, 0, 0]), DecodeError::Trailing { extra: 1 });
+        assert!(matches!(refused(&[0, 5, 0, 0, 0, 15]), DecodeError::Corrupt(_)));
         // Exponents 128 and −150, and a half byte too many.
-        assert!(matches!(result(&[0, 1, 128, 0, 0, 1]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 1, 0x6a, 0xff, 0, 1]), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(result(&[0, 1, 0, 0, 0x10, 1]), Err(DecodeError::Corrupt(_))));
-        assert_eq!(out, [0.0; 4]);
+        assert!(matches!(refused(&[0, 1, 128, 0, 0, 1]), DecodeError::Corrupt(_)));
+        assert!(matches!(refused(&[0, 1, 0x6a, 0xff, 0, 1]), DecodeError::Corrupt(_)));
+        assert!(matches!(refused(&[0, 1, 0, 0, 0x10, 1]), DecodeError::Corrupt(_)));
     }
 
     #[test]
     fn squares_that_are_none_are_refused() {
-        let (mut encoder, tensor) = encoder();
+        let mut sender = sender();
         for squares in [&[0.0; 3][..], &[0.0, f32::NAN, 0.0, 0.0]] {
             let input = Input { gradient: Floats::F32(&[1.0; 4]), squares: Some(squares) };
             let mut message = Vec::new();
-            assert!(encoder.encode(&tensor, 0, input, &mut message).is_err());
+            let Sender { encoder, tensor } = &mut sender;
+            assert!(encoder.encode(tensor, 0, input, &mut message).is_err());
             assert!(message.is_empty() && encoder.residual("t").is_none());
         }
     }

@@ -102,7 +102,7 @@ mod tests {
         let mut cells = Vec::new();
         let buckets = Buckets::new(&values, 64, &mut cells);
         assert_eq!(buckets.sides, [64, 0]);
-        // A cell has up to 2⁻⁷ / 3 of the elements, 260, beside the 1562 or 1563 that are due.
+        // A bucket is due 1562 or 1563 elements; a cell has up to 2⁻⁷ / 3 of all, 260.
         assert!(buckets.counts[..64].iter().all(|&count| (1300..1830).contains(&count)));
         assert!(values.is_sorted_by_key(|&value| buckets.of(value)));
         assert!(buckets.means(&values)[..64].is_sorted());

@@ -18,7 +18,7 @@ pub(super) fn write(keys: &[u32], message: &mut Vec<u8>) {
         let extra = extra_bytes(gap);
         message[start + at / 4] |= (extra as u8) << (2 * (at % 4));
         message.extend_from_slice(&gap.to_le_bytes()[..=extra]);
-        // The last key there may be has none behind it.
+        // No key follows the largest possible one.
         next = key.wrapping_add(1);
     }
 }

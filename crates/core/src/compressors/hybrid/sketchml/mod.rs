@@ -1,4 +1,4 @@
-//! `sketchml`: quantile buckets of what is not zero, whose numbers share hashed bins.
+//! `sketchml`: quantile buckets of the non-zero elements, whose bucket numbers share hashed bins.
 //!
 //! - **Buckets**: the non-zero elements above zero and those below, each for themselves, are divided by
 //!   absolute value into up to `buckets` parts of about equal number, one for eight elements at most. An
@@ -37,27 +37,23 @@ mod buckets;
 mod keys;
 mod minmax;
 
-use std::sync::Arc;
-
-use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, bitmap, varint};
 
+use crate::numeric::take::clear;
 use crate::parameters::{either, whole};
+use crate::tools::{Selection, desparsify, pack_positions, sparsify, unpack_positions};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code, MOST_ELEMENTS};
-use crate::{BLOCK, Compressor, Context, Entry, Family, Guarantees, Sent, Source, Workspace};
+use crate::wire::positions;
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, MinMax};
 
-/// The registry entry.
-pub static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry = Entry {
     id: "sketchml",
     summary: "quantile buckets of the non-zero elements, with bucket numbers in a MinMaxSketch",
     formula: "x̂ = the mean of a bucket no further from 0 than that of c, of equally full buckets of either sign",
     family: Family::Hybrid,
-    sparse: true,
     error_feedback: true,
-    parameters: SketchMl::PARAMETERS,
     examples: &[
         "groups=4",
         "buckets=16,groups=1,rows=3,load=2,keys=bytes",
@@ -69,8 +65,7 @@ pub static ENTRY: Entry = Entry {
     ],
     reference: "Jiang et al., SIGMOD 2018",
     payload: "a side: count varint, means f32, groups of positions and bins",
-    guarantees: Guarantees { unbiased: false, lossless: false },
-    build: |values| Arc::new(SketchMl::new(values)),
+    ..Entry::of::<SketchMl>()
 };
 
 crate::parameters! {
@@ -118,7 +113,7 @@ impl SketchMl {
         MinMax { rows: self.rows, load: self.load, huffman: self.huffman }
     }
 
-    /// Makes room for a group of all elements, so that none allocates later.
+    /// Makes room for a group of all elements, so that later groups allocate nothing.
     fn reserve(&self, elements: usize, places: &mut Vec<u8>, bins: &mut Vec<u16>) {
         places.clear();
         places.reserve(elements);
@@ -140,9 +135,7 @@ impl SketchMl {
             varint::write(keys.len() as u64, message);
             keys::write(keys, message);
         } else {
-            let code = Code::shortest(keys, elements);
-            positions::put_header(code, keys.len(), message);
-            code.encode(keys, elements, message);
+            pack_positions(keys, elements, message);
         }
     }
 
@@ -154,23 +147,20 @@ impl SketchMl {
         elements: usize,
         keys: &mut Vec<u32>,
     ) -> Result<(), DecodeError> {
-        let (code, count) = if self.bytes {
-            (None, varint::read(message)?)
+        if self.bytes {
+            let count = positions::take_count(message, elements)?;
+            keys::read(message, count, elements, keys)?;
         } else {
-            let (code, count) = positions::take_header(message)?;
-            (Some(code), count)
-        };
-        if !(least as u64..=elements as u64).contains(&count) {
-            return Err(DecodeError::Corrupt("a group has too few elements or too many"));
+            unpack_positions(message, elements, keys)?;
         }
-        match code {
-            Some(code) => code.take(message, count as usize, elements, keys),
-            None => keys::read(message, count as usize, elements, keys),
+        if keys.len() < least {
+            return Err(DecodeError::Corrupt("a group has fewer elements than buckets"));
         }
+        Ok(())
     }
 }
 
-/// What encoding and decoding work with, beside positions and values in the order of the tensor.
+/// Buffers for elements in the order of their groups; the workspace has them in the order of the tensor.
 #[derive(Debug, Default)]
 struct GroupBuffers {
     /// Positions in the order of their groups.
@@ -185,18 +175,12 @@ struct GroupBuffers {
     seen: Vec<u32>,
 }
 
-/// Takes what is not zero out of the tensor, and makes room for it in the order of groups.
+/// Takes the non-zero elements out of the tensor, and makes room for them in the order of groups.
 fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
-    let Workspace { positions, values, own, .. } = workspace;
+    clear(source.len(), workspace);
+    sparsify(source, Selection::Above(0.0), workspace);
+    let Workspace { positions, own, .. } = workspace;
     let GroupBuffers { keys, grouped, .. } = own.get();
-    positions.clear();
-    values.clear();
-    // So much that the kernel never grows them: it writes whole registers past the end.
-    positions.reserve(source.len() + BLOCK);
-    values.reserve(source.len() + BLOCK);
-    source.take_blocks(|offset, block| {
-        kernels::compact_beyond(block, Side::Both, 0.0, offset as u32, positions, values);
-    });
     keys.clear();
     keys.resize(positions.len(), 0);
     grouped.clear();
@@ -204,13 +188,8 @@ fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
 }
 
 impl Compressor for SketchMl {
-    fn encode(
-        &self,
-        source: &mut Source<'_>,
-        _: &Context<'_>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-    ) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
@@ -261,14 +240,8 @@ impl Compressor for SketchMl {
         Sent::Positions
     }
 
-    fn decode_add(
-        &self,
-        mut message: &[u8],
-        _: &Context<'_>,
-        weight: f32,
-        workspace: &mut Workspace,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let elements = out.len();
         if elements == 0 {
             return fields::expect_len(message, 0);
@@ -305,9 +278,7 @@ impl Compressor for SketchMl {
             }
         }
         fields::expect_len(message, 0)?;
-        for (&position, &value) in positions.iter().zip(&*values) {
-            out[position as usize] += value;
-        }
+        desparsify(positions, values, 1.0, out);
         Ok(())
     }
 
@@ -323,11 +294,6 @@ impl Compressor for SketchMl {
         };
         let top = (self.buckets.div_ceil(self.groups) - 1) as u8;
         (heads + self.sketch().max_len(elements, lists, top)).saturating_add(keys)
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor of zeros sends nothing, however large it is.
-        if message_len == 0 { 0 } else { MOST_ELEMENTS }
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn encode(
     symbols.extend(wide.iter().map(|value| (value >> 8) as u16));
     bytes().put(symbols, coder, message);
     message.extend(wide.iter().map(|&value| value as u8));
-    whole.chunks(BLOCK).for_each(|whole| fields::put_f32s(whole, message));
+    fields::put_f32s(whole, message);
 }
 
 /// A tensor taken apart, by how many bytes its elements take.
@@ -91,7 +91,7 @@ fn drop_signs(tags: &mut [u8], words: &[u32]) {
     }
 }
 
-/// Empties a list, and makes room for all elements, so that none allocates later.
+/// Empties a list, and makes room for all elements, so that later messages allocate nothing.
 fn start<T>(list: &mut Vec<T>, elements: usize) {
     list.clear();
     list.reserve(elements);
@@ -108,7 +108,7 @@ fn select<T: Copy + Default>(
     let mut at = out.len();
     out.resize(at + tags.len(), T::default());
     for (&found, &word) in tags.iter().zip(words) {
-        // The next value overwrites what is of another tag, because a branch on tags would be a guess.
+        // The next value overwrites one of another tag: a branch on the tag would be mispredicted.
         out[at] = value(word);
         at += usize::from(found == tag);
     }
@@ -198,8 +198,7 @@ fn valid<T: Copy>(tag: u8, values: &[T], word: impl Fn(T) -> u32, cuts: Cuts) ->
     })
 }
 
-/// Splits values with this tag off the front, and puts them where they belong. There are as many as
-/// tags ask for.
+/// Splits values with this tag off the front, and puts them at their elements. There are as many values as tags.
 fn spread<T: Copy>(
     tag: u8,
     values: &mut &[T],
