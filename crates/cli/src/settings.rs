@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use gradwire_testbed::experiment::Experiment;
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{SETTINGS, Setting};
 
 use crate::failure::Failure;
@@ -126,7 +126,7 @@ pub(crate) struct Several {
     /// plan changes it on the way: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
     /// 'sbc within 2MB' for a budget of bytes a worker sends
     #[arg(long = "compressor", value_name = "SPEC")]
-    compressors: Vec<Plan>,
+    compressors: Vec<CompressionSchedule>,
     /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,

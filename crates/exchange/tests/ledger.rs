@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Run, exchange, zeros};
-use gradwire_exchange::Traffic;
+use gradwire_exchange::{StepInput, Traffic};
 
 /// Bytes before every message.
 const HEADER: u64 = 12;
@@ -11,6 +11,12 @@ const HEADER: u64 = 12;
 /// What each worker sent and received in its second step.
 fn traffic(run: &Run) -> Vec<Traffic> {
     run.steps(2).iter().map(|rank| rank.reports[1].traffic).collect()
+}
+
+fn total(ranks: Vec<Traffic>) -> Traffic {
+    let mut total = Traffic::default();
+    ranks.into_iter().for_each(|rank| total += rank);
+    total
 }
 
 #[test]
@@ -34,7 +40,7 @@ fn all_reduce_moves_every_byte_twice_less_the_own_share() {
         // 16-bit messages for the large tensor, raw 32-bit ones for the small.
         let run = Run::new(exchange("all-reduce"), n, &"fp16".parse().unwrap(), &[3, 1001]);
         let (n, bytes) = (n as u64, 3 * 4 + 1001 * 2);
-        let all = traffic(&run).into_iter().fold(Traffic::default(), |sum, rank| sum + rank);
+        let all = total(traffic(&run));
         assert_eq!(all.bytes_up, 2 * (n - 1) * bytes + 2 * n * (n - 1) * HEADER);
         assert_eq!(all.bytes_down, all.bytes_up);
         assert_eq!(all.messages_up, 2 * n * (n - 1));
@@ -46,7 +52,7 @@ fn rounds_move_both_factors_as_all_reduce_does() {
     // 33 × 31, factors of two columns, and a raw tensor beside the first round.
     let run = Run::new(exchange("all-reduce"), 3, &"powersgd:rank=2".parse().unwrap(), &[3, 1023]);
     let bytes = 4 * (3 + 2 * (33 + 31));
-    let all = traffic(&run).into_iter().fold(Traffic::default(), |sum, rank| sum + rank);
+    let all = total(traffic(&run));
     // Two rounds of two phases, each from everyone to both others.
     assert_eq!(all.messages_up, 2 * 2 * 3 * 2);
     assert_eq!(all.bytes_up, 2 * 2 * bytes + 24 * HEADER);
@@ -85,10 +91,7 @@ fn an_all_zero_model_under_3lc_costs_next_to_nothing() {
     let gradients = zeros(&run.tensors);
     let (results, servers) = run.workers(|_, exchange| {
         let mut parameters = run.initial.clone();
-        exchange
-            .step(gradwire_exchange::StepInput::new(0, 1.0, &gradients), &mut parameters)
-            .unwrap()
-            .traffic
+        exchange.step(StepInput::new(0, 1.0, &gradients), &mut parameters).unwrap().traffic
     });
     // A scale, and 70 000 / 5 quartic bytes in runs of 14.
     let message = 4 + 70_000 / 5 / 14;
@@ -164,7 +167,7 @@ fn reduced_bytes_are_those_of_the_table() {
             let (n, others) = (workers as u64, workers as u64 - 1);
             let ranks = measured("all-reduce", spec, workers);
             assert!(ranks.iter().all(|rank| rank.messages_up == 2 * others));
-            let sum = ranks.into_iter().fold(Traffic::default(), |sum, rank| sum + rank);
+            let sum = total(ranks);
             assert_eq!(sum.bytes_up, 2 * n * others * HEADER + 2 * all * others);
             // Of each owner, what its slices take as fused messages: an empty tensor stays where it is cut.
             let (mut owned, mut before) = (vec![0; workers], 0);
@@ -245,15 +248,8 @@ fn sums_of_the_same_positions_do_not_grow() {
     for workers in 1..=9 {
         let spec = "randomk:ratio=0.05".parse().unwrap();
         let run = Run::new(exchange("sparse-all-reduce"), workers, &spec, &[9000]);
-        let (ends, _) = run.workers(|rank, exchange| {
-            let mut parameters = run.initial.clone();
-            let gradients = common::gradients(&run.tensors, rank, 0);
-            let report = exchange
-                .step(
-                    gradwire_exchange::StepInput::new(0, common::RATE, &gradients),
-                    &mut parameters,
-                )
-                .unwrap();
+        let ends = run.each(|rank, exchange| {
+            let report = run.step(rank, 0, exchange, &mut run.initial.clone());
             let positions = exchange.sent(0).unwrap();
             // Of 9000 places 450: p = 0.05, b = 1 + ⌊log2(0.4812 / 0.0513)⌋ = 4, so a position takes
             // five bits and one for each 16 places of its gap.
@@ -267,7 +263,7 @@ fn sums_of_the_same_positions_do_not_grow() {
             (report.traffic, 1 + 2 + places + 4 * 450)
         });
         for (rank, end) in ends.into_iter().enumerate() {
-            let (found, sum) = end.unwrap();
+            let (found, sum) = end;
             let count = doublings(rank, workers);
             assert_eq!((found.messages_up, found.bytes_up), (count, count * (HEADER + sum)));
         }

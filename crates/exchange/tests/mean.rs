@@ -7,6 +7,7 @@ use common::checks::{mean_is_naive, mean_of, uncompressed_means_are_naive};
 use common::engine::Threads;
 use common::{RATE, Run, SIZES, bits, exchange, gradients, suits, zeros};
 use gradwire::State;
+use gradwire_exchange::StepInput;
 
 const STRATEGIES: [&str; 8] = [
     "all-reduce",
@@ -154,20 +155,15 @@ fn what_others_send_back_has_no_momentum_of_its_own() {
 fn in_a_hierarchy_nodes_vote_not_ranks() {
     for (name, vote) in [("all-gather", 1.0), ("hierarchical:node=3", -1.0)] {
         let run = Run::new(exchange(name), 4, &"signsgd".parse().unwrap(), &[5]);
-        let (results, _) = run.workers(|rank, exchange| {
+        let results = run.each(|rank, exchange| {
             let mut parameters = zeros(&run.tensors);
             // The mean of the first three is −1, though two of them, and the fourth, say +.
             let gradient = [1.0, 1.0, -5.0, 1.0][rank];
-            exchange
-                .step(
-                    gradwire_exchange::StepInput::new(0, RATE, &[vec![gradient; 5]]),
-                    &mut parameters,
-                )
-                .unwrap();
+            exchange.step(StepInput::new(0, RATE, &[vec![gradient; 5]]), &mut parameters).unwrap();
             parameters
         });
         for end in results {
-            assert_eq!(end.unwrap(), [[-RATE * vote; 5]], "{name}");
+            assert_eq!(end, [[-RATE * vote; 5]], "{name}");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{RATE, Run, bits, exchange, gradients};
+use common::{Run, bits, exchange};
 use gradwire::{State, Tensor};
-use gradwire_exchange::{StepInput, upgrade};
+use gradwire_exchange::upgrade;
 
 /// The run whose state after two of three steps is in the golden files, and what it had come to after the third.
 fn run(name: &str) -> Run {
@@ -42,13 +42,12 @@ fn a_run_goes_on_from_version_1_bit_for_bit() {
         let mut turned = run.clone();
         turned.policy.rules.reverse();
         for run in [run, turned] {
-            let (results, _) = run.workers(|rank, exchange| {
+            run.each(|rank, exchange| {
                 let before = golden.extract(&format!("before{rank}/"));
                 let after = golden.extract(&format!("after{rank}/"));
                 let mut own = parameters(&run, &before);
                 exchange.restore(&before).unwrap();
-                let gradients = gradients(&run.tensors, rank, 2);
-                exchange.step(StepInput::new(2, RATE, &gradients), &mut own).unwrap();
+                run.step(rank, 2, exchange, &mut own);
                 assert!(bits(&own) == bits(&parameters(&run, &after)), "{name}, rank {rank}");
                 let mut state = State::new();
                 exchange.save(&mut state).unwrap();
@@ -59,7 +58,6 @@ fn a_run_goes_on_from_version_1_bit_for_bit() {
                     assert_eq!(state.floats(&format!("reduce/{key}")).unwrap(), values, "{key}");
                 }
             });
-            results.into_iter().for_each(|result| result.unwrap());
         }
     }
 }

@@ -6,22 +6,23 @@ use gradwire::{Floats, Input, State, Tensor};
 
 use super::pulls::Pulls;
 use super::service::encode_begin;
-use super::{assign, unexpected};
+use super::{assign, parameters};
 use crate::codecs::Codecs;
 use crate::control::{Channel, Control, Task};
+use crate::error::refuse;
 use crate::group_config::check_lengths;
 use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
-    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Header, Operation, Participation,
-    Phase, StepInput, StepReport, Synchronization, Transport,
+    DistributedOptimizer, ExchangeError, GroupConfig, Header, Operation, Participation, Phase,
+    StepInput, StepReport, Synchronization, Transport,
 };
 
 /// A worker of the parameter server.
 pub struct Worker {
     transport: Box<dyn Transport>,
     tensors: Vec<Tensor>,
-    /// Of each tensor, the rank of its server.
+    /// For each tensor, the rank of its server.
     homes: Vec<usize>,
     /// The servers' ranks, in any order.
     servers: Vec<usize>,
@@ -31,13 +32,13 @@ pub struct Worker {
     push_codecs: Codecs,
     pull_codecs: Codecs,
     pulls: Pulls,
-    /// Of each tensor, whether the step's pull is in the parameters.
+    /// For each tensor, whether the step's pull is in the parameters.
     applied: Vec<bool>,
     message: Vec<u8>,
     /// The last step that is in the parameters, or in progress.
     step: u64,
     exchange: String,
-    shares: Participation,
+    participation: Participation,
 }
 
 impl Worker {
@@ -50,9 +51,7 @@ impl Worker {
         setup: &GroupConfig<'_>,
     ) -> Result<Self, ExchangeError> {
         setup.join(&mut *transport, "")?;
-        let Exchange::ParameterServer { servers, backups, synchronization } = setup.exchange else {
-            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.exchange)));
-        };
+        let (servers, backups, synchronization) = parameters(setup.exchange)?;
         let (rank, workers) = (transport.rank(), setup.workers);
         let homes = assign(setup.tensors, servers);
         Ok(Self {
@@ -70,7 +69,7 @@ impl Worker {
             message: Vec::new(),
             step: 0,
             exchange: format!("{} with {workers} workers", setup.exchange),
-            shares: setup.shares.clone(),
+            participation: setup.participation.clone(),
         })
     }
 
@@ -83,7 +82,7 @@ impl Worker {
         let step = self.step;
         self.poll()?;
         (0..self.tensors.len()).for_each(|index| self.push_codecs.begin(index, step));
-        let takes_part = self.shares.takes_part(self.transport.rank(), step);
+        let takes_part = self.participation.takes_part(self.transport.rank(), step);
         if takes_part && self.pulls.complete() != Some(step as u32) {
             self.push(input, report)?;
         }
@@ -99,7 +98,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Pushes from the last tensor to the first what the servers still want.
+    /// Pushes the gradients that the servers still need, from the last tensor to the first.
     fn push(&mut self, input: StepInput<'_>, report: &mut StepReport) -> Result<(), ExchangeError> {
         let step = self.step;
         let begin = encode_begin(step, input.learning_rate);
@@ -145,13 +144,13 @@ impl Worker {
             let index = self.pulled(from, header)?;
             if header.step == step as u32 && !self.applied[index] {
                 self.apply(index, step, parameters, report)?;
-            } else if self.backups > 0 || !self.shares.everyone() {
-                // A round can be over before a worker without part in it has all pulls of the last.
+            } else if self.backups > 0 || !self.participation.everyone() {
+                // A round can end before a worker that does not take part in it has all pulls of the previous round.
                 self.pulls.keep(index, header.step, &mut self.message);
             } else {
                 let operation =
                     Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
-                return Err(unexpected(home, operation, header));
+                return Err(ExchangeError::protocol(home, operation, header));
             }
         }
         Ok(())
@@ -174,17 +173,17 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for any server, but says that it waits for the one that holds tensor `missing`.
+    /// Waits for a pull of any server; an error names the server that holds tensor `missing`.
     fn await_pull(&mut self, missing: usize, step: u64) -> Result<(usize, Header), ExchangeError> {
         let home = self.homes[missing];
         let at = self.servers.iter().position(|&server| server == home).unwrap_or(0);
         self.servers.swap(0, at);
-        let operation = Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
         let until = self.patience();
+        let operation = Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
         self.transport.recv_any(&self.servers, operation, until, &mut self.message)
     }
 
-    /// When to give up on a server: after the server's own deadline, which names the worker that all wait for.
+    /// When to give up on a server: after the server's own deadline, whose error names the missing worker.
     fn patience(&self) -> Instant {
         Instant::now() + self.transport.deadline() * 5 / 4
     }
@@ -194,10 +193,12 @@ impl Worker {
         header
             .tensor
             .filter(|&index| header.phase == Phase::Pull && self.homes.get(index) == Some(&from))
-            .ok_or_else(|| unexpected(from, Operation::whole(Phase::Pull, self.step), header))
+            .ok_or_else(|| {
+                ExchangeError::protocol(from, Operation::whole(Phase::Pull, self.step), header)
+            })
     }
 
-    /// Keeps the pulls that are here already. Without backup workers there are none.
+    /// Keeps the pulls that have arrived. Without backup workers there are none.
     fn poll(&mut self) -> Result<(), ExchangeError> {
         if self.backups == 0 {
             return Ok(());
@@ -216,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// Waits for a server's answer to a request, which is left in `self.message`.
+    /// Waits for a server's answer to a request and stores it in `self.message`.
     fn answer(&mut self, server: usize, operation: Operation<'_>) -> Result<(), ExchangeError> {
         loop {
             let until = self.patience();
@@ -301,10 +302,9 @@ impl DistributedOptimizer for Worker {
     ) -> Result<StepReport, ExchangeError> {
         input.check(&self.tensors, parameters)?;
         if input.shift.is_some() {
-            return Err(ExchangeError::Config(
-                "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce"
-                    .to_owned(),
-            ));
+            return refuse(
+                "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce",
+            );
         }
         let before = self.transport.traffic();
         let mut report = StepReport::default();

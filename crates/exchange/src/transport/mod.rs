@@ -1,37 +1,49 @@
 //! The transport: bytes between ranks, counted.
 
+mod endpoint;
 pub mod in_process;
 mod inbox;
 mod operation;
 
 use std::time::{Duration, Instant};
 
+pub use endpoint::Endpoint;
 pub use operation::{HEADER_BYTES, Header, Operation, Phase};
 
 use crate::{ExchangeError, Traffic};
 
 /// One rank's access to the others.
 ///
-/// Messages between two ranks arrive in the order in which they were sent. Sending does not wait
-/// for the receiver. Dropping a transport tells the others that this rank has left.
+/// Messages between two ranks arrive in the order in which they were sent. A send does not wait for the receiver.
+/// Dropping a transport tells the other ranks that this rank has left.
 pub trait Transport: Send {
+    /// This rank's number, the number of ranks, the deadline and the counted bytes.
+    fn endpoint(&self) -> &Endpoint;
+
     /// This rank, from 0.
-    fn rank(&self) -> usize;
+    fn rank(&self) -> usize {
+        self.endpoint().rank
+    }
 
     /// The number of ranks.
-    fn size(&self) -> usize;
+    fn size(&self) -> usize {
+        self.endpoint().size
+    }
 
     /// How long this rank waits for another.
-    fn deadline(&self) -> Duration;
+    fn deadline(&self) -> Duration {
+        self.endpoint().deadline
+    }
 
     /// Everything sent and received so far.
-    fn traffic(&self) -> Traffic;
+    fn traffic(&self) -> Traffic {
+        self.endpoint().traffic
+    }
 
     /// Sends `payload` under a header made of `operation` and its length.
     ///
     /// # Errors
-    /// `PeerLost` if the receiver has left, `Config` for a payload of 4 GiB or more or a rank that
-    /// does not exist.
+    /// `PeerLost` if the receiver has left; `Config` for a payload of 4 GiB or more, or a rank that does not exist.
     fn send(
         &mut self,
         to: usize,
@@ -39,24 +51,23 @@ pub trait Transport: Send {
         payload: &[u8],
     ) -> Result<(), ExchangeError>;
 
-    /// [Sends](Self::send) the same `payload` to every other rank. Each starts with its neighbour, so
-    /// that no receiver is everyone's first.
+    /// [Sends](Self::send) the same `payload` to every other rank. Each rank starts with the rank after it, so that the
+    /// ranks do not all send to the same receiver first.
     fn send_to_others(
         &mut self,
         operation: Operation<'_>,
         payload: &[u8],
     ) -> Result<(), ExchangeError> {
-        let (rank, size) = (self.rank(), self.size());
-        (rank + 1..size).chain(0..rank).try_for_each(|to| self.send(to, operation, payload))
+        self.endpoint().others().try_for_each(|to| self.send(to, operation, payload))
     }
 
-    /// Waits until `until` for the next message of any rank in `from`; its payload replaces what
-    /// `into` held. Messages of other ranks stay where they are. With a time that has passed it
-    /// takes what is here and does not wait.
+    /// Waits until `until` for the next message of any rank in `from`; the payload replaces the content of `into`.
+    /// Messages of other ranks stay in the queue. If `until` has passed, it takes a message that has arrived, and does
+    /// not wait.
     ///
     /// # Errors
-    /// `PeerLost` if no message is on its way and a rank of `from` has left, or some rank has
-    /// [aborted](Self::abort) the run; `Deadline`, naming the first of `from`.
+    /// `PeerLost` if a rank of `from` has left and no message is on its way, or if some rank has
+    /// [aborted](Self::abort) the run; `Deadline`, naming the first rank of `from`.
     fn recv_any(
         &mut self,
         from: &[usize],
@@ -65,8 +76,8 @@ pub trait Transport: Send {
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header), ExchangeError>;
 
-    /// Waits until what was sent has left for good, so that this rank may compute for a while, or end. Nothing to do
-    /// where the engine sees to it.
+    /// Waits until all sent messages have left this rank, so that it may compute for a while, or end. Does nothing for
+    /// engines that send in the background.
     ///
     /// # Errors
     /// `PeerLost` or `Deadline`.
@@ -74,11 +85,10 @@ pub trait Transport: Send {
         Ok(())
     }
 
-    /// Tells every rank to stop waiting, because of what happened to `culprit`. The first call of
-    /// a run counts.
+    /// Tells every rank to stop waiting, because of an error of rank `culprit`. The first call of a run counts.
     fn abort(&mut self, culprit: usize);
 
-    /// Waits for the message of `operation` from one rank, for as long as the deadline says.
+    /// Waits for the message of `operation` from one rank, until the deadline.
     ///
     /// # Errors
     /// Those of [`recv_any`](Self::recv_any); `Protocol` if another message comes.
@@ -91,8 +101,8 @@ pub trait Transport: Send {
         self.recv_within(from, operation, self.deadline(), into)
     }
 
-    /// [Waits](Self::recv) for `within`. Waiting for a rank that waits for others itself takes longer than the
-    /// deadline, so that it is that rank which fails first and names the one that is missing.
+    /// The same with another deadline. A rank that waits for a waiting rank uses a longer deadline, so that the other
+    /// rank fails first and names the rank that is missing.
     fn recv_within(
         &mut self,
         from: usize,
@@ -105,15 +115,12 @@ pub trait Transport: Send {
         if header.matches(operation) {
             return Ok(());
         }
-        Err(ExchangeError::Protocol {
-            peer: from,
-            operation: operation.to_string(),
-            what: format!("{header}; the ranks must call the same operations in the same order"),
-        })
+        let what = format!("{header}; the ranks must call the same operations in the same order");
+        Err(ExchangeError::protocol(from, operation, what))
     }
 
-    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with theirs.
-    /// One phase; with messages of `b` bytes, `(n − 1)·b` bytes each way.
+    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with the messages of the others. One
+    /// phase; with messages of `b` bytes, `(n − 1)·b` bytes each way.
     fn all_gather_v(
         &mut self,
         operation: Operation<'_>,
@@ -148,7 +155,6 @@ pub trait Transport: Send {
             for from in 1..self.size() {
                 self.recv(from, operation, &mut nothing)?;
             }
-            nothing.clear();
         } else {
             self.send(0, operation, &[])?;
         }

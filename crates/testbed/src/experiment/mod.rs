@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::TrainingSettings;
 use serde::{Serialize, Serializer};
 
@@ -25,7 +25,7 @@ pub struct Experiment {
     pub data: String,
     /// The compressors to compare.
     #[serde(serialize_with = "write_plans")]
-    pub compressors: Vec<Plan>,
+    pub compressors: Vec<CompressionSchedule>,
     /// Passes over the training set, instead of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<f64>,
@@ -89,8 +89,8 @@ impl DerefMut for Experiment {
 }
 
 /// Writes compressors as their specs.
-fn write_plans<S: Serializer>(plans: &[Plan], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(plans.iter().map(Plan::to_string))
+fn write_plans<S: Serializer>(plans: &[CompressionSchedule], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(plans.iter().map(CompressionSchedule::to_string))
 }
 
 /// A value this crate itself writes as text.

@@ -1,4 +1,4 @@
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 
 use super::*;
 use crate::experiment::Experiment;
@@ -33,7 +33,7 @@ fn default_experiments_can_run_and_begin_with_the_baseline() {
         }
         // Tables find runs by what specs print.
         for plan in &experiment.compressors {
-            assert_eq!(plan.to_string().parse::<Plan>().unwrap(), *plan);
+            assert_eq!(plan.to_string().parse::<CompressionSchedule>().unwrap(), *plan);
         }
     }
 }

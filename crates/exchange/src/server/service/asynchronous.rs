@@ -2,13 +2,13 @@
 
 use gradwire::Floats;
 
-use super::Server;
+use super::{Server, send_unless_left};
 use crate::report::worked;
 use crate::server::staleness::Staleness;
 use crate::{ExchangeError, Header, Operation, Phase};
 
 impl Server {
-    /// Updates a tensor by one worker's push, and answers all who may go on.
+    /// Updates a tensor by one worker's push, and answers all workers that may continue.
     pub(super) fn apply_push(
         &mut self,
         worker: usize,
@@ -51,43 +51,36 @@ impl Server {
                 let change = Floats::F32(delta).into();
                 pulls.encode((slot.index, 0), &slot.tensor, step, change, message)
             })?;
-            let pull = Operation::tensor(Phase::Pull, slot.index, slot.tensor.name(), step);
-            match transport.send(to, pull, message) {
-                Err(ExchangeError::PeerLost { peer, .. }) if peer == to => {}
-                sent => sent?,
-            }
+            send_unless_left(&mut **transport, to, slot.operation(Phase::Pull, step), message)?;
         }
         Ok(())
     }
 
-    /// Who keeps an answer waiting, and the push that is missing.
+    /// The worker for whose push an answer waits, and the operation of that push.
     pub(super) fn keeps_waiting(&self) -> Option<(usize, String)> {
         let (_, at, peer) = self.staleness.as_ref()?.overdue()?;
         Some((peer, self.push_to(at)))
     }
 
-    /// Refuses that someone has left for whose push an answer waits.
+    /// Fails if a worker has left for whose push an answer waits.
     pub(super) fn expect_nobody_gone(&self) -> Result<(), ExchangeError> {
         match self.staleness.as_ref().and_then(|staleness| staleness.stuck(&self.present)) {
-            Some((at, peer)) => Err(ExchangeError::PeerLost { peer, operation: self.push_to(at) }),
+            Some((at, peer)) => Err(ExchangeError::lost(peer, self.push_to(at))),
             None => Ok(()),
         }
     }
 
-    /// Refuses that someone has left early, where there is no bound and nobody waited.
+    /// Fails if a worker has left early, where there is no bound and nobody waited for it.
     pub(super) fn expect_as_many_of_all(&self) -> Result<(), ExchangeError> {
-        let step = self.begun.map_or(0, |(step, _)| step);
         match self.staleness.as_ref().and_then(Staleness::behind) {
-            Some(peer) => Err(ExchangeError::PeerLost {
-                peer,
-                operation: Operation::whole(Phase::Push, step).to_string(),
-            }),
+            Some(peer) => {
+                Err(ExchangeError::lost(peer, Operation::whole(Phase::Push, self.step())))
+            }
             None => Ok(()),
         }
     }
 
     fn push_to(&self, at: usize) -> String {
-        let (slot, step) = (&self.slots[at], self.begun.map_or(0, |(step, _)| step));
-        Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step).to_string()
+        self.slots[at].operation(Phase::Push, self.step()).to_string()
     }
 }

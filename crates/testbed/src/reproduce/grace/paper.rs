@@ -3,7 +3,7 @@
 use gradwire::{Aggregation, Spec};
 use gradwire_exchange::Exchange;
 use gradwire_train::RunRecord;
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;
@@ -167,7 +167,7 @@ pub(super) enum Differs<'a> {
 /// The experiment by all-reduce with the compressors whose messages add, and by all-gather with the others, as in the
 /// survey; less one for which there are no compressors.
 pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
-    let adds = |plan: &Plan| {
+    let adds = |plan: &CompressionSchedule| {
         let aggregation = plan.first().entry().aggregation();
         matches!(aggregation, Aggregation::Linear | Aggregation::Rounds)
     };

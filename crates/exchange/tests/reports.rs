@@ -4,6 +4,7 @@ mod common;
 
 use common::{RATE, Run, exchange, gradients};
 use gradwire::{Encoder, Floats};
+use gradwire_exchange::StepInput;
 
 const SIZES: [usize; 3] = [5000, 0, 900];
 
@@ -13,17 +14,12 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
         let text = if name == "all-reduce" { "randomk:ratio=0.1" } else { "topk" };
         let mut run = Run::new(exchange(name), 2, &text.parse().unwrap(), &SIZES);
         run.policy.raw_below = 0;
-        let (results, servers) = run.workers(|rank, exchange| {
+        run.each(|rank, exchange| {
             let mut encoder = Encoder::new(&run.policy.push.first, 7, rank as u32).with_ranks(2);
             let mut parameters = run.initial.clone();
             for step in 0..3 {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange
-                    .step(
-                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                        &mut parameters,
-                    )
-                    .unwrap();
+                run.step(rank, step, exchange, &mut parameters);
                 for (index, tensor) in run.tensors.iter().enumerate() {
                     let mut message = Vec::new();
                     let gradient = Floats::F32(&gradients[index]);
@@ -35,8 +31,6 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
                 }
             }
         });
-        results.into_iter().for_each(|result| result.unwrap());
-        servers.unwrap();
     }
 }
 
@@ -44,12 +38,9 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
 fn slices_make_up_the_tensor() {
     let mut run = Run::new(exchange("scatter-reduce"), 3, &"topk".parse().unwrap(), &SIZES);
     run.policy.raw_below = 0;
-    let (results, _) = run.workers(|rank, exchange| {
-        let mut parameters = run.initial.clone();
+    run.each(|rank, exchange| {
         let gradients = gradients(&run.tensors, rank, 0);
-        exchange
-            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
-            .unwrap();
+        run.step(rank, 0, exchange, &mut run.initial.clone());
         for (index, gradient) in gradients.iter().enumerate() {
             let mut left = Vec::new();
             exchange.residual(index, &mut |piece| left.extend_from_slice(piece));
@@ -64,7 +55,6 @@ fn slices_make_up_the_tensor() {
             assert!(exchange.message_bytes(index) >= 4 * sent.len());
         }
     });
-    results.into_iter().for_each(|result| result.unwrap());
 }
 
 #[test]
@@ -72,7 +62,7 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
     for name in ["all-gather", "scatter-reduce", "server"] {
         let mut run = Run::new(exchange(name), 2, &"variance".parse().unwrap(), &SIZES);
         run.policy.raw_below = 0;
-        let (results, _) = run.workers(|rank, exchange| {
+        run.each(|rank, exchange| {
             assert!(exchange.needs_squares());
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
@@ -86,10 +76,8 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
                     gradient.iter().enumerate().map(square).collect()
                 })
                 .collect();
-            let input = gradwire_exchange::StepInput {
-                squares: Some(&squares),
-                ..gradwire_exchange::StepInput::new(0, RATE, &gradients)
-            };
+            let input =
+                StepInput { squares: Some(&squares), ..StepInput::new(0, RATE, &gradients) };
             exchange.step(input, &mut parameters).unwrap();
             for (index, gradient) in gradients.iter().enumerate() {
                 let sent = exchange.sent(index).unwrap();
@@ -98,6 +86,5 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
                 assert!(sent.len() * 50 >= gradient.len() * 24, "{name}: {}", sent.len());
             }
         });
-        results.into_iter().for_each(|result| result.unwrap());
     }
 }
