@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use common::{RATE, Run, bits, exchange, gradients};
+use common::{RATE, Run, bits, gradients};
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput};
 
 const SIZES: [usize; 4] = [100, 0, 3, 900];
 const WORKERS: usize = 4;
 
 fn run(name: &str, spec: &str) -> Run {
-    Run::new(exchange(name), WORKERS, &spec.parse().unwrap(), &SIZES)
+    Run::of(name, WORKERS, spec, &SIZES)
 }
 
 /// Gradients and parameters whose sums are exact in any order: multiples of 2⁻⁸ below 1.

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Barrier;
 
-use common::{RATE, Run, bits, exchange, gradients};
+use common::{RATE, Run, bits, gradients};
 use gradwire::State;
 
 const STEPS: u64 = 6;
@@ -14,7 +14,7 @@ fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
     for text in ["3lc", "none", "topk:ratio=0.1", "terngrad", "randomk:ratio=0.2"] {
         for servers in [1, 2] {
             let name = format!("server:servers={servers},backup=1");
-            let run = Run::new(exchange(&name), 3, &text.parse().unwrap(), &[100, 0, 3, 900]);
+            let run = Run::of(&name, 3, text, &[100, 0, 3, 900]);
             let others_done = Barrier::new(3);
             let (results, reports) = run.workers(|rank, exchange| {
                 let mut parameters = run.initial.clone();
@@ -44,7 +44,7 @@ fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
 
 #[test]
 fn a_step_is_the_mean_of_those_who_were_in_time() {
-    let run = Run::new(exchange("server:backup=1"), 2, &"none".parse().unwrap(), &[50]);
+    let run = Run::of("server:backup=1", 2, "none", &[50]);
     let done = Barrier::new(2);
     let results = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
@@ -69,7 +69,7 @@ fn a_step_is_the_mean_of_those_who_were_in_time() {
 fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
     for (workers, backups) in [(2, 1), (4, 1), (5, 3)] {
         let name = format!("server:servers=2,backup={backups}");
-        let run = Run::new(exchange(&name), workers, &"3lc".parse().unwrap(), &[500, 0, 40, 3]);
+        let run = Run::of(&name, workers, "3lc", &[500, 0, 40, 3]);
         let (results, reports) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
             for half in [0, 1] {
@@ -93,8 +93,7 @@ fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
 
 #[test]
 fn the_others_go_on_without_a_worker_that_has_left() {
-    let run =
-        Run::new(exchange("server:servers=2,backup=1"), 3, &"3lc".parse().unwrap(), &[100, 900]);
+    let run = Run::of("server:servers=2,backup=1", 3, "3lc", &[100, 900]);
     let results = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
         // Worker 1 leaves after its first step.

@@ -25,7 +25,7 @@ fn the_worked_example_of_the_documentation_is_measured() {
     for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
         // Two servers need two tensors.
         let sizes: &[usize] = if name == "server:servers=2" { &[12_000, 0] } else { &[12_000] };
-        let mut run = Run::new(exchange(name), 4, &"none".parse().unwrap(), sizes);
+        let mut run = Run::of(name, 4, "none", sizes);
         run.policy.raw_below = 0;
         for traffic in traffic(&run) {
             let row = format!("| `{name}` | {} | {} |", traffic.bytes_up, traffic.bytes_down);
@@ -38,7 +38,7 @@ fn the_worked_example_of_the_documentation_is_measured() {
 fn all_reduce_moves_every_byte_twice_less_the_own_share() {
     for n in 1..=5 {
         // 16-bit messages for the large tensor, raw 32-bit ones for the small.
-        let run = Run::new(exchange("all-reduce"), n, &"fp16".parse().unwrap(), &[3, 1001]);
+        let run = Run::of("all-reduce", n, "fp16", &[3, 1001]);
         let (n, bytes) = (n as u64, 3 * 4 + 1001 * 2);
         let all = total(traffic(&run));
         assert_eq!(all.bytes_up, 2 * (n - 1) * bytes + 2 * n * (n - 1) * HEADER);
@@ -50,7 +50,7 @@ fn all_reduce_moves_every_byte_twice_less_the_own_share() {
 #[test]
 fn rounds_move_both_factors_as_all_reduce_does() {
     // 33 × 31, factors of two columns, and a raw tensor beside the first round.
-    let run = Run::new(exchange("all-reduce"), 3, &"powersgd:rank=2".parse().unwrap(), &[3, 1023]);
+    let run = Run::of("all-reduce", 3, "powersgd:rank=2", &[3, 1023]);
     let bytes = 4 * (3 + 2 * (33 + 31));
     let all = total(traffic(&run));
     // Two rounds of two phases, each from everyone to both others.
@@ -61,7 +61,7 @@ fn rounds_move_both_factors_as_all_reduce_does() {
 
 #[test]
 fn all_gather_sends_every_message_to_everyone() {
-    let run = Run::new(exchange("all-gather"), 3, &"none".parse().unwrap(), &[3, 1001]);
+    let run = Run::of("all-gather", 3, "none", &[3, 1001]);
     let bytes = (1 + 3 * 4) + (2 + 1001 * 4);
     for rank in traffic(&run) {
         assert_eq!(rank.bytes_up, 2 * (HEADER + bytes));
@@ -74,7 +74,7 @@ fn all_gather_sends_every_message_to_everyone() {
 fn a_worker_pushes_and_pulls_every_tensor_once() {
     for servers in 1..=2 {
         let name = format!("server:servers={servers}");
-        let run = Run::new(exchange(&name), 3, &"fp16".parse().unwrap(), &[3, 1001, 0]);
+        let run = Run::of(&name, 3, "fp16", &[3, 1001, 0]);
         let bytes = 3 * HEADER + 3 * 4 + 1001 * 2;
         for rank in traffic(&run) {
             assert_eq!(rank.bytes_up, servers * (HEADER + 12) + bytes);
@@ -86,7 +86,7 @@ fn a_worker_pushes_and_pulls_every_tensor_once() {
 
 #[test]
 fn an_all_zero_model_under_3lc_costs_next_to_nothing() {
-    let mut run = Run::new(exchange("server"), 2, &"3lc".parse().unwrap(), &[70_000]);
+    let mut run = Run::of("server", 2, "3lc", &[70_000]);
     run.initial = zeros(&run.tensors);
     let gradients = zeros(&run.tensors);
     let (results, servers) = run.workers(|_, exchange| {
@@ -121,7 +121,7 @@ const FIXED: [(&str, u64); 2] = [("none", 4), ("fp16", 2)];
 
 /// Every worker's second step.
 fn measured(name: &str, spec: &str, workers: usize) -> Vec<Traffic> {
-    let mut run = Run::new(exchange(name), workers, &spec.parse().unwrap(), &TENSORS);
+    let mut run = Run::of(name, workers, spec, &TENSORS);
     run.policy.raw_below = 0;
     traffic(&run)
 }
@@ -231,8 +231,7 @@ fn doublings(rank: usize, workers: usize) -> u64 {
 #[test]
 fn sums_of_dense_tensors_are_swapped_with_one_byte_each() {
     for workers in 1..=9 {
-        let mut run =
-            Run::new(exchange("sparse-all-reduce"), workers, &"topk".parse().unwrap(), &TENSORS);
+        let mut run = Run::of("sparse-all-reduce", workers, "topk", &TENSORS);
         run.policy.raw_below = usize::MAX;
         let sum: u64 = TENSORS.iter().map(|&elements| 1 + 4 * elements as u64).sum();
         for (rank, found) in traffic(&run).into_iter().enumerate() {

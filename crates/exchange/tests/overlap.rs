@@ -96,7 +96,7 @@ fn ranks_end_as_if_nothing_had_begun_early() {
 #[test]
 fn slices_of_each_tensor_do_not_depend_on_who_is_early() {
     for text in ["none", "3lc", "topk:ratio=0.1"] {
-        let mut run = Run::new(exchange("scatter-reduce"), 3, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::of("scatter-reduce", 3, text, &SIZES);
         run.groups = Some(groups());
         let late = ends(&run, HANDS[0]);
         assert!(late.iter().all(|end| end.parameters == late[0].parameters), "{text}");
@@ -108,7 +108,7 @@ fn slices_of_each_tensor_do_not_depend_on_who_is_early() {
 
 #[test]
 fn what_comes_late_twice_or_wrong_is_ignored() {
-    let mut run = Run::new(exchange("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
+    let mut run = Run::of("all-gather", 2, "3lc", &SIZES);
     run.groups = Some(groups());
     let results = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
@@ -132,7 +132,7 @@ fn what_comes_late_twice_or_wrong_is_ignored() {
 
 #[test]
 fn a_step_of_which_groups_have_left_must_end_before_another() {
-    let mut run = Run::new(exchange("all-gather"), 1, &"none".parse().unwrap(), &SIZES);
+    let mut run = Run::of("all-gather", 1, "none", &SIZES);
     run.groups = Some(groups());
     run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
@@ -155,7 +155,7 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
 #[test]
 fn what_others_have_saved_does_not_come_back() {
     for groups in [None, Some(groups())] {
-        let mut run = Run::new(exchange("all-gather"), 1, &"3lc".parse().unwrap(), &SIZES);
+        let mut run = Run::of("all-gather", 1, "3lc", &SIZES);
         run.groups = groups;
         run.each(|rank, exchange| {
             let (mut saved, mut again) = (State::new(), State::new());
@@ -217,7 +217,7 @@ impl Transport for Telling {
 
 #[test]
 fn a_group_leaves_as_soon_as_it_is_complete() {
-    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    let run = Run::of("all-gather", 2, "none", &SIZES);
     let order = Arc::new(Mutex::new(Vec::new()));
     connected(2, |rank, inner| {
         let (sends, sent) = mpsc::channel();
@@ -260,7 +260,7 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
 
 #[test]
 fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
-    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    let run = Run::of("all-gather", 2, "none", &SIZES);
     connected(2, |rank, inner| {
         let (sends, flushes) = (mpsc::channel().0, Arc::default());
         let transport = Telling { inner, breaks: rank == 0, sends, flushes };
@@ -279,7 +279,7 @@ fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
 
 /// Why rank 0 of a run of one cannot be made.
 fn refusal(name: &str, spec: &str, change: impl Fn(&mut Run, &mut Vec<Vec<usize>>)) -> String {
-    let mut run = Run::new(exchange(name), 1, &spec.parse().unwrap(), &SIZES);
+    let mut run = Run::of(name, 1, spec, &SIZES);
     let mut groups = groups();
     change(&mut run, &mut groups);
     let transport = in_process::connect(1, in_process::Options::default()).remove(0);
@@ -303,7 +303,7 @@ fn what_does_not_go_group_by_group_is_refused() {
 
 #[test]
 fn ranks_with_other_groups_are_told_so() {
-    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    let run = Run::of("all-gather", 2, "none", &SIZES);
     connected(2, |rank, transport| {
         let mut groups = groups();
         if rank == 1 {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{RATE, Run, exchange, gradients};
+use common::{RATE, Run, gradients};
 use gradwire::{Encoder, Floats};
 use gradwire_exchange::StepInput;
 
@@ -12,7 +12,7 @@ const SIZES: [usize; 3] = [5000, 0, 900];
 fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
     for name in ["all-gather", "sparse-all-reduce", "server", "all-reduce"] {
         let text = if name == "all-reduce" { "randomk:ratio=0.1" } else { "topk" };
-        let mut run = Run::new(exchange(name), 2, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::of(name, 2, text, &SIZES);
         run.policy.raw_below = 0;
         run.each(|rank, exchange| {
             let mut encoder = Encoder::new(&run.policy.push.first, 7, rank as u32).with_ranks(2);
@@ -36,7 +36,7 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
 
 #[test]
 fn slices_make_up_the_tensor() {
-    let mut run = Run::new(exchange("scatter-reduce"), 3, &"topk".parse().unwrap(), &SIZES);
+    let mut run = Run::of("scatter-reduce", 3, "topk", &SIZES);
     run.policy.raw_below = 0;
     run.each(|rank, exchange| {
         let gradients = gradients(&run.tensors, rank, 0);
@@ -60,7 +60,7 @@ fn slices_make_up_the_tensor() {
 #[test]
 fn squares_reach_the_compressor_whole_or_in_slices() {
     for name in ["all-gather", "scatter-reduce", "server"] {
-        let mut run = Run::new(exchange(name), 2, &"variance".parse().unwrap(), &SIZES);
+        let mut run = Run::of(name, 2, "variance", &SIZES);
         run.policy.raw_below = 0;
         run.each(|rank, exchange| {
             assert!(exchange.needs_squares());

@@ -83,12 +83,12 @@ fn a_resumed_run_is_bit_identical() {
 
 #[test]
 fn another_configuration_is_refused() {
-    let saved = Run::new(exchange("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
+    let saved = Run::of("all-gather", 2, "3lc", &SIZES);
     let state = continued(&saved, 0..1, None);
     for (name, workers, text) in
         [("all-gather", 3, "3lc"), ("scatter-reduce", 2, "3lc"), ("all-gather", 2, "3lc:s=1.5")]
     {
-        let run = Run::new(exchange(name), workers, &text.parse().unwrap(), &SIZES);
+        let run = Run::of(name, workers, text, &SIZES);
         for result in run.each(|_, exchange| exchange.restore(&read(&state[0]))) {
             let error = result.unwrap_err();
             assert!(matches!(error, ExchangeError::State(_)), "{error}");
@@ -102,7 +102,7 @@ fn a_run_goes_on_with_groups_or_without_but_for_slices() {
     for (name, text) in
         [("all-gather", "3lc"), ("all-gather", "onebit"), ("all-reduce", "powersgd")]
     {
-        let mut run = Run::new(exchange(name), 3, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::of(name, 3, text, &SIZES);
         run.momentum = true;
         let groups = Some(vec![vec![3, 2], vec![1, 0]]);
         let whole = continued(&run, 0..4, None);
@@ -114,7 +114,7 @@ fn a_run_goes_on_with_groups_or_without_but_for_slices() {
             assert!(bits(&rest[1].0) == bits(&whole[1].0), "{name}, {text}: {:?}", run.groups);
         }
     }
-    let mut run = Run::new(exchange("scatter-reduce"), 3, &"3lc".parse().unwrap(), &SIZES);
+    let mut run = Run::of("scatter-reduce", 3, "3lc", &SIZES);
     let saved = continued(&run, 0..1, None);
     run.groups = Some(vec![vec![0, 1, 2, 3]]);
     let results = run.each(|_, exchange| exchange.restore(&read(&saved[0])));

@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::{Run, bits, exchange, gradients};
+use common::{Run, bits, gradients};
 use gradwire::{Encoder, Floats, Spec, State};
 
 const SIZES: [usize; 4] = [1023, 5000, 900, 3];
 
 /// Three tensors by rules, of which one travels in rounds, and one raw.
 fn run(name: &str, push: &str, rules: &[&str]) -> Run {
-    let mut run = Run::new(exchange(name), 3, &push.parse().unwrap(), &SIZES);
+    let mut run = Run::of(name, 3, push, &SIZES);
     run.policy.rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     run
 }

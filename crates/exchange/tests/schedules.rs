@@ -9,7 +9,7 @@ const STRATEGIES: [&str; 5] =
     ["all-gather", "scatter-reduce", "sparse-all-reduce", "server", "server:servers=2"];
 
 fn run(name: &str) -> Run {
-    let mut run = Run::new(exchange(name), 3, &"topk:ratio=0.3".parse().unwrap(), &SIZES);
+    let mut run = Run::of(name, 3, "topk:ratio=0.3", &SIZES);
     let later = [(2, "topk:ratio=0.01"), (5, "topk:ratio=0.5")];
     run.policy.push.later = later.map(|(from, spec)| (from, spec.parse().unwrap())).to_vec();
     run
@@ -36,7 +36,7 @@ fn what_keeps_nothing_is_followed_by_anything() {
         ("all-reduce", "none", "powersgd:rank=1", 4),
         ("all-reduce", "bf16", "gradiveq:slice=16,keep=2,refresh=100", 2),
     ] {
-        let mut run = Run::new(exchange(name), 3, &first.parse().unwrap(), &SIZES);
+        let mut run = Run::of(name, 3, first, &SIZES);
         run.policy.push.later = vec![(2, later.parse().unwrap())];
         let ends = run.steps(5);
         for end in &ends {

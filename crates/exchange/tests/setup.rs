@@ -14,7 +14,7 @@ fn refusal(run: &Run) -> String {
 }
 
 fn run(name: &str, spec: &str) -> Run {
-    Run::new(exchange(name), 3, &spec.parse().unwrap(), &[10, 20])
+    Run::of(name, 3, spec, &[10, 20])
 }
 
 #[test]

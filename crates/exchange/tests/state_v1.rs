@@ -8,7 +8,7 @@ use gradwire_exchange::upgrade;
 
 /// The run whose state after two of three steps is in the golden files, and what it had come to after the third.
 fn run(name: &str) -> Run {
-    let mut run = Run::new(exchange(name), 2, &"topk:ratio=0.5".parse().unwrap(), &[]);
+    let mut run = Run::of(name, 2, "topk:ratio=0.5", &[]);
     run.tensors = vec![
         Tensor::new("t0.weight", &[24]),
         Tensor::new("t1.weight", &[20]),

@@ -15,7 +15,7 @@ use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
     DistributedOptimizer, ExchangeError, GroupConfig, Header, Operation, Participation, Phase,
-    StepInput, StepReport, Synchronization, Transport,
+    StepInput, StepReport, Transport,
 };
 
 /// A worker of the parameter server.
@@ -28,7 +28,8 @@ pub struct Worker {
     servers: Vec<usize>,
     workers: usize,
     backups: usize,
-    synchronization: Synchronization,
+    /// Whether all workers hold the same parameters after the same step.
+    identical: bool,
     push_codecs: Codecs,
     pull_codecs: Codecs,
     pulls: Pulls,
@@ -51,7 +52,7 @@ impl Worker {
         setup: &GroupConfig<'_>,
     ) -> Result<Self, ExchangeError> {
         setup.join(&mut *transport, "")?;
-        let (servers, backups, synchronization) = parameters(setup.exchange)?;
+        let (servers, backups, _) = parameters(setup.exchange)?;
         let (rank, workers) = (transport.rank(), setup.workers);
         let homes = assign(setup.tensors, servers);
         Ok(Self {
@@ -61,7 +62,7 @@ impl Worker {
             servers: (workers..workers + servers).collect(),
             workers,
             backups,
-            synchronization,
+            identical: setup.exchange.keeps_replicas_identical(),
             push_codecs: Codecs::of_pushes(setup, rank),
             pull_codecs: Codecs::of_pulls(setup, rank),
             pulls: Pulls::new(setup.tensors.len()),
@@ -347,7 +348,7 @@ impl DistributedOptimizer for Worker {
     }
 
     fn control(&mut self) -> Control<'_> {
-        let (workers, identical) = (self.workers, self.synchronization.keeps_replicas_identical());
+        let Self { workers, identical, .. } = *self;
         Control::new(self, workers, identical)
     }
 }

@@ -154,6 +154,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// A run by the names of its exchange and its compressor.
+    pub fn of(name: &str, workers: usize, spec: &str, sizes: &[usize]) -> Self {
+        Self::new(exchange(name), workers, &spec.parse().unwrap(), sizes)
+    }
+
     pub fn new(exchange: Exchange, workers: usize, spec: &Spec, sizes: &[usize]) -> Self {
         let tensors = tensors(sizes);
         let mut policy = Policy::new(spec);
