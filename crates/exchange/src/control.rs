@@ -10,16 +10,16 @@ use std::sync::mpsc;
 use crate::collectives::all_reduce;
 use crate::error::refuse;
 use crate::transport::or_abort;
-use crate::{ExchangeError, Operation, Phase, Traffic, Transport, digest};
+use crate::{ExchangeError, Operation, Phase, Result, Traffic, Transport, digest};
 
 /// Work on a rank's transport.
-pub(crate) type Task = Box<dyn FnOnce(&mut dyn Transport) -> Result<(), ExchangeError> + Send>;
+pub(crate) type Task = Box<dyn FnOnce(&mut dyn Transport) -> Result<()> + Send>;
 
 /// The owner of a rank's transport, in the caller's thread or in another.
 pub(crate) trait Channel {
     /// Runs a task after all work submitted before, and waits for it. If the task fails, the other ranks are told to
     /// stop.
-    fn run(&mut self, task: Task) -> Result<(), ExchangeError>;
+    fn run(&mut self, task: Task) -> Result<()>;
 }
 
 /// Messages to the other ranks apart from the exchange of tensors.
@@ -43,8 +43,8 @@ impl<'a> Control<'a> {
 
     fn ask<R: Send + 'static>(
         &mut self,
-        task: impl FnOnce(&mut dyn Transport) -> Result<R, ExchangeError> + Send + 'static,
-    ) -> Result<R, ExchangeError> {
+        task: impl FnOnce(&mut dyn Transport) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.channel.run(Box::new(move |transport| {
             // The caller waits for it.
@@ -58,7 +58,7 @@ impl<'a> Control<'a> {
     ///
     /// # Errors
     /// Those of the transport.
-    pub fn gather(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
+    pub fn gather(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>> {
         let workers = self.workers;
         self.ask(move |transport| gather(transport, workers, REPORT, own))
     }
@@ -67,7 +67,7 @@ impl<'a> Control<'a> {
     ///
     /// # Errors
     /// Those of the transport.
-    pub fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
+    pub fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<()> {
         let (workers, mut own) = (self.workers, std::mem::take(message));
         *message = self.ask(move |transport| {
             broadcast(transport, workers, REPORT, &mut own)?;
@@ -82,7 +82,7 @@ impl<'a> Control<'a> {
     ///
     /// # Errors
     /// `Config` where parameters differ; those of the transport.
-    pub fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
+    pub fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<()> {
         if !self.replicas_are_identical {
             return Ok(());
         }
@@ -97,11 +97,7 @@ impl<'a> Control<'a> {
     ///
     /// # Errors
     /// `Config` where there are servers among the ranks; `Codec` for a value that is not finite; those of the transport.
-    pub fn exact_mean(
-        &mut self,
-        step: u64,
-        values: &mut Vec<Vec<f32>>,
-    ) -> Result<Traffic, ExchangeError> {
+    pub fn exact_mean(&mut self, step: u64, values: &mut Vec<Vec<f32>>) -> Result<Traffic> {
         let (workers, mut own) = (self.workers, std::mem::take(values));
         let (mean, traffic) = self.ask(move |transport| {
             if transport.size() != workers {
@@ -124,7 +120,7 @@ impl<'a> Control<'a> {
 ///
 /// # Errors
 /// `Config` where facts differ; those of the transport.
-pub fn agree(transport: &mut dyn Transport, facts: &str) -> Result<(), ExchangeError> {
+pub fn agree(transport: &mut dyn Transport, facts: &str) -> Result<()> {
     let operation = Operation::whole(Phase::Handshake, 0);
     let ranks = transport.size();
     let compared = verdict(transport, ranks, operation, facts.as_bytes().to_vec(), |all| {
@@ -139,7 +135,7 @@ fn compare_parameters(
     workers: usize,
     step: u64,
     digest: u64,
-) -> Result<Vec<u8>, ExchangeError> {
+) -> Result<Vec<u8>> {
     let operation = Operation::whole(Phase::Check, step);
     verdict(transport, workers, operation, digest.to_le_bytes().to_vec(), |all| {
         let differ: Vec<_> =
@@ -155,7 +151,7 @@ fn compare_parameters(
 }
 
 /// Fails with the reason in a verdict. Every rank receives the verdict, so that no rank must be told to stop.
-fn accept(verdict: Vec<u8>) -> Result<(), ExchangeError> {
+fn accept(verdict: Vec<u8>) -> Result<()> {
     if verdict.is_empty() {
         return Ok(());
     }
@@ -170,7 +166,7 @@ fn gather(
     ranks: usize,
     operation: Operation<'_>,
     own: Vec<u8>,
-) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
+) -> Result<Option<Vec<Vec<u8>>>> {
     if transport.rank() > 0 {
         return transport.send(0, operation, &own).map(|()| None);
     }
@@ -187,7 +183,7 @@ fn broadcast(
     ranks: usize,
     operation: Operation<'_>,
     message: &mut Vec<u8>,
-) -> Result<(), ExchangeError> {
+) -> Result<()> {
     if transport.rank() > 0 {
         return transport.recv(0, operation, message);
     }
@@ -200,7 +196,7 @@ fn verdict(
     operation: Operation<'_>,
     own: Vec<u8>,
     compare: impl FnOnce(&[Vec<u8>]) -> Option<String>,
-) -> Result<Vec<u8>, ExchangeError> {
+) -> Result<Vec<u8>> {
     let all = gather(transport, ranks, operation, own)?;
     let mut verdict = all.and_then(|all| compare(&all)).unwrap_or_default().into_bytes();
     broadcast(transport, ranks, operation, &mut verdict)?;

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The result of an operation of an exchange.
+pub type Result<T, E = ExchangeError> = std::result::Result<T, E>;
+
 /// An exchange that cannot go on. Names the rank and the operation.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
@@ -91,6 +94,6 @@ impl ExchangeError {
 }
 
 /// Fails with a [`Config`](ExchangeError::Config) error.
-pub(crate) fn refuse<R>(reason: impl Into<String>) -> Result<R, ExchangeError> {
+pub(crate) fn refuse<R>(reason: impl Into<String>) -> Result<R> {
     Err(ExchangeError::config(reason))
 }

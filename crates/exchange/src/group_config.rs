@@ -7,8 +7,8 @@ use gradwire::{Aggregation, Spec, Tensor};
 
 use crate::error::refuse;
 use crate::{
-    Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, control,
-    digest,
+    Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization, Transport,
+    control, digest,
 };
 
 /// The configuration that all ranks share, servers included.
@@ -35,7 +35,7 @@ impl GroupConfig<'_> {
     ///
     /// # Errors
     /// `Config`, with the reason and the remedy.
-    pub fn validate(&self) -> Result<(), ExchangeError> {
+    pub fn validate(&self) -> Result<()> {
         if self.workers == 0 {
             return refuse("there are no workers; give at least 1");
         }
@@ -51,7 +51,7 @@ impl GroupConfig<'_> {
     }
 
     /// The same without the number of workers and the parameters.
-    pub(crate) fn validate_group(&self) -> Result<(), ExchangeError> {
+    pub(crate) fn validate_group(&self) -> Result<()> {
         self.validate_names()?;
         self.validate_schedule()?;
         match self.exchange {
@@ -68,7 +68,7 @@ impl GroupConfig<'_> {
         }
     }
 
-    fn validate_names(&self) -> Result<(), ExchangeError> {
+    fn validate_names(&self) -> Result<()> {
         let mut names = HashSet::new();
         if let Some(twice) = self.tensors.iter().find(|tensor| !names.insert(tensor.name())) {
             return refuse(format!(
@@ -79,7 +79,7 @@ impl GroupConfig<'_> {
         Ok(())
     }
 
-    fn validate_initial(&self) -> Result<(), ExchangeError> {
+    fn validate_initial(&self) -> Result<()> {
         if self.initial.len() != self.tensors.len() {
             return refuse(format!(
                 "there are {} tensors and initial parameters for {}; give one flat buffer a tensor",
@@ -92,7 +92,7 @@ impl GroupConfig<'_> {
 
     /// A rule has one compressor for all steps. A later compressor of the schedule is the same with other parameters, so
     /// that it can use the residuals, or it follows a compressor that kept no state.
-    fn validate_schedule(&self) -> Result<(), ExchangeError> {
+    fn validate_schedule(&self) -> Result<()> {
         if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
             return refuse(format!(
                 "rule '{rule}': local steps are of a whole model; leave every off in rules"
@@ -116,7 +116,7 @@ impl GroupConfig<'_> {
         Ok(())
     }
 
-    fn validate_linear(&self) -> Result<(), ExchangeError> {
+    fn validate_linear(&self) -> Result<()> {
         if !self.participation.everyone() {
             return refuse(
                 "all-reduce needs every rank in every round; where only some take part, use \
@@ -141,7 +141,7 @@ impl GroupConfig<'_> {
     }
 
     /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent) gives positions in the whole tensor as `u32`.
-    fn validate_slices(&self) -> Result<(), ExchangeError> {
+    fn validate_slices(&self) -> Result<()> {
         let most = u32::MAX as usize;
         let large = self.tensors.iter().find(|tensor| tensor.elements() > most);
         large.map_or(Ok(()), |tensor| {
@@ -155,7 +155,7 @@ impl GroupConfig<'_> {
     }
 
     /// Sums of sparse messages are sent with their positions.
-    fn validate_sparse(&self) -> Result<(), ExchangeError> {
+    fn validate_sparse(&self) -> Result<()> {
         // A rule may leave some tensors uncompressed.
         let serves = |spec: &&Spec| spec.entry().sparse || spec.entry().is_identity();
         let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().sparse);
@@ -171,7 +171,7 @@ impl GroupConfig<'_> {
         ))
     }
 
-    fn validate_servers(&self, servers: usize, backups: usize) -> Result<(), ExchangeError> {
+    fn validate_servers(&self, servers: usize, backups: usize) -> Result<()> {
         if servers == 0 {
             return refuse("there are no servers; give servers=1 or more");
         }
@@ -213,7 +213,7 @@ impl GroupConfig<'_> {
         &self,
         synchronization: Synchronization,
         backups: usize,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         if synchronization == Synchronization::Synchronous {
             return Ok(());
         }
@@ -233,11 +233,7 @@ impl GroupConfig<'_> {
     }
 
     /// Validates this configuration and compares it with those of all other ranks. `facts` are compared too, one per line.
-    pub(crate) fn join(
-        &self,
-        transport: &mut dyn Transport,
-        facts: &str,
-    ) -> Result<(), ExchangeError> {
+    pub(crate) fn join(&self, transport: &mut dyn Transport, facts: &str) -> Result<()> {
         self.validate()?;
         let ranks = self.exchange.ranks(self.workers);
         if transport.size() != ranks {
@@ -293,7 +289,7 @@ pub(crate) fn adds(spec: &Spec) -> bool {
 }
 
 /// Refuses buffers whose number or lengths are not those of the tensors.
-pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<(), ExchangeError> {
+pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<()> {
     if tensors.len() != buffers.len() {
         return refuse(format!("{} buffers came for {} tensors", buffers.len(), tensors.len()));
     }

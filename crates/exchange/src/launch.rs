@@ -4,7 +4,8 @@ use std::panic;
 use std::thread::{self, JoinHandle};
 
 use crate::{
-    DistributedOptimizer, ExchangeError, GroupConfig, Role, ServerReport, Transport, in_process,
+    DistributedOptimizer, ExchangeError, GroupConfig, Result, Role, ServerReport, Transport,
+    in_process,
 };
 
 /// The ends of a run whose ranks are threads.
@@ -17,7 +18,7 @@ pub struct Launched {
 
 /// Servers running in threads of their own, until the workers' ends are dropped.
 pub struct Servers {
-    threads: Vec<JoinHandle<Result<ServerReport, ExchangeError>>>,
+    threads: Vec<JoinHandle<Result<ServerReport>>>,
 }
 
 impl Servers {
@@ -26,7 +27,7 @@ impl Servers {
     /// # Errors
     /// The servers' first error that is not merely the loss of another rank, else their first. A
     /// server's panic goes on in the caller.
-    pub fn join(self) -> Result<Vec<ServerReport>, ExchangeError> {
+    pub fn join(self) -> Result<Vec<ServerReport>> {
         let joined = self.threads.into_iter().map(|thread| thread.join());
         root_cause(joined.map(|result| result.unwrap_or_else(|panic| panic::resume_unwind(panic))))
     }
@@ -40,8 +41,8 @@ impl Servers {
 pub fn launch(
     setup: &GroupConfig<'_>,
     options: in_process::Options,
-    join: impl Fn(Box<dyn Transport>) -> Result<Role, ExchangeError> + Sync,
-) -> Result<Launched, ExchangeError> {
+    join: impl Fn(Box<dyn Transport>) -> Result<Role> + Sync,
+) -> Result<Launched> {
     setup.validate()?;
     let transports = in_process::connect(setup.exchange.ranks(setup.workers), options);
     // The ranks compare their configurations while they are made, so they are made at the same time.
@@ -73,9 +74,7 @@ pub fn launch(
 }
 
 /// All results, or the first error that is not merely the loss of another rank.
-fn root_cause<R>(
-    results: impl Iterator<Item = Result<R, ExchangeError>>,
-) -> Result<Vec<R>, ExchangeError> {
+fn root_cause<R>(results: impl Iterator<Item = Result<R>>) -> Result<Vec<R>> {
     let (mut values, mut errors) = (Vec::new(), Vec::new());
     for result in results {
         match result {

@@ -108,7 +108,7 @@ mod transport;
 pub use control::{Control, agree};
 pub use digest::digest;
 pub use distributed_optimizer::{DistributedOptimizer, StepInput};
-pub use error::ExchangeError;
+pub use error::{ExchangeError, Result};
 pub use exchange::{Exchange, ParseExchangeError, Synchronization};
 pub use group_config::GroupConfig;
 pub use launch::{Launched, Servers, launch};

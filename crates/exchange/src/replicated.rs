@@ -24,8 +24,8 @@ use crate::error::refuse;
 use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
 use crate::report::{timed, worked};
 use crate::{
-    DistributedOptimizer, Exchange, ExchangeError, GradientSink, GroupConfig, OnNonFinite,
-    Optimizer, Reducer, StepInput, StepReport, Transport,
+    DistributedOptimizer, Exchange, GradientSink, GroupConfig, OnNonFinite, Optimizer, Reducer,
+    Result, StepInput, StepReport, Transport,
 };
 
 /// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
@@ -55,7 +55,7 @@ impl ReplicatedOptimizer {
         mut transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         config.join(&mut *transport, "")?;
         let mut reducer = Reducer::of(transport, config, Cut::WholeModel, OnNonFinite::Refuse)?;
         reducer.add_group((0..config.tensors.len()).collect());
@@ -74,7 +74,7 @@ impl ReplicatedOptimizer {
         config: &GroupConfig<'_>,
         groups: Vec<Vec<usize>>,
         optimizer: Box<dyn Optimizer>,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         check_overlap(config)?;
         check_groups(&groups, config.tensors.len())?;
         config.join(&mut *transport, &format!("overlapped in groups {groups:?}\n"))?;
@@ -107,7 +107,7 @@ impl ReplicatedOptimizer {
 }
 
 /// Refuses what cannot be averaged group by group.
-fn check_overlap(config: &GroupConfig<'_>) -> Result<(), ExchangeError> {
+fn check_overlap(config: &GroupConfig<'_>) -> Result<()> {
     config.validate()?;
     check_by_groups(config.exchange)?;
     if !config.participation.everyone() {
@@ -137,11 +137,7 @@ impl DistributedOptimizer for ReplicatedOptimizer {
         }
     }
 
-    fn step(
-        &mut self,
-        input: StepInput<'_>,
-        parameters: &mut [Vec<f32>],
-    ) -> Result<StepReport, ExchangeError> {
+    fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport> {
         input.check(&self.tensors, parameters)?;
         let Self { host, optimizer, tensors, .. } = self;
         let mut update = |indices: &mut dyn Iterator<Item = usize>, means: &mut [f32]| {
@@ -219,11 +215,11 @@ impl DistributedOptimizer for ReplicatedOptimizer {
         }
     }
 
-    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>> {
         Ok(None)
     }
 
-    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+    fn save(&mut self, state: &mut State) -> Result<()> {
         let saved = self.host.ask(|reducer| {
             let mut state = State::new();
             reducer.save_into(&mut state);
@@ -235,7 +231,7 @@ impl DistributedOptimizer for ReplicatedOptimizer {
         Ok(())
     }
 
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+    fn restore(&mut self, state: &State) -> Result<()> {
         state.expect_setting("exchange", &self.saved_as)?;
         let saved = state.clone();
         self.host.ask(move |reducer| reducer.restore(&saved))??;
@@ -256,7 +252,7 @@ impl Host {
     fn ask<R: Send + 'static>(
         &mut self,
         question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
-    ) -> Result<R, ExchangeError> {
+    ) -> Result<R> {
         match self {
             Host::Inline { reducer, .. } => Ok(question(reducer)),
             Host::Overlapped { pipeline, .. } => pipeline.ask(question),

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Run, SIZES, bits, exchange};
+use common::{Run, SIZES, bits};
 
 const STRATEGIES: [&str; 5] =
     ["all-gather", "scatter-reduce", "sparse-all-reduce", "server", "server:servers=2"];

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Run, Sgd, connected, exchange};
+use common::{Run, Sgd, connected};
 use gradwire::Tensor;
 use gradwire_exchange::{
     Operation, Phase, ReplicatedOptimizer, Role, StepInput, Transport, in_process, launch,

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Run, bits, exchange};
+use common::{Run, bits};
 use gradwire::{State, Tensor};
 use gradwire_exchange::upgrade;
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradwire_exchange::{
-    Endpoint, ExchangeError, HEADER_BYTES, Header, Operation, Phase, Transport,
+    Endpoint, ExchangeError, HEADER_BYTES, Header, Operation, Phase, Result, Transport,
 };
 
 use crate::call::{Arrival, Fault, MOST_BYTES};
@@ -45,7 +45,7 @@ impl Mpi {
         during: Operation<'_>,
         until: Instant,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError> {
+    ) -> Result<(usize, Header)> {
         let (from, length) = (arrival.from, arrival.length);
         let mut transfer =
             arrival.receive(std::mem::take(into)).map_err(|fault| failed(from, during, fault))?;
@@ -85,7 +85,7 @@ impl Mpi {
         from: &[usize],
         during: Operation<'_>,
         (start, until): (Instant, Instant),
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let now = Instant::now();
         let within = until.saturating_duration_since(start);
         if now < until {
@@ -105,12 +105,7 @@ impl Transport for Mpi {
         &self.endpoint
     }
 
-    fn send(
-        &mut self,
-        to: usize,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         let most = MOST_BYTES - HEADER_BYTES;
         let header = self.endpoint.header(to, operation, payload.len(), most)?;
         let deadline = self.endpoint.deadline;
@@ -135,7 +130,7 @@ impl Transport for Mpi {
         during: Operation<'_>,
         until: Instant,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError> {
+    ) -> Result<(usize, Header)> {
         let start = Instant::now();
         let _busy = self.links().busy("a receive", until.saturating_duration_since(start));
         let mut pause = Pause::default();
@@ -154,7 +149,7 @@ impl Transport for Mpi {
 
     /// MPI sends only while it is called: without this, the rest of a long message, and its receiver, would wait for the
     /// next step.
-    fn flush(&mut self) -> Result<(), ExchangeError> {
+    fn flush(&mut self) -> Result<()> {
         let deadline = self.endpoint.deadline;
         let until = Instant::now() + deadline;
         let links = self.links_mut();

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gradwire_exchange::ExchangeError;
+use gradwire_exchange::{ExchangeError, Result};
 use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
@@ -33,7 +33,7 @@ impl World {
     ///
     /// # Errors
     /// `Config` if MPI was started before, or cannot be called from any thread, or if no thread can be started.
-    pub fn init(deadline: Duration) -> Result<Self, ExchangeError> {
+    pub fn init(deadline: Duration) -> Result<Self> {
         let watch = Watch::start().or_else(|error| {
             refuse(format!("the thread that watches MPI cannot start: {error}"))
         })?;
@@ -74,7 +74,7 @@ impl World {
     ///
     /// # Errors
     /// `Config` while there is another transport.
-    pub fn connect(&mut self) -> Result<Mpi, ExchangeError> {
+    pub fn connect(&mut self) -> Result<Mpi> {
         let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(links) = links else {
             return refuse("a process has one transport at a time; drop the one there is");
@@ -89,11 +89,11 @@ impl World {
     /// # Errors
     /// `Deadline`, with the first rank that has not left by then. MPI is then not ended, because that would wait for this
     /// rank; let the process exit with a status other than 0.
-    pub fn finish(mut self) -> Result<(), ExchangeError> {
+    pub fn finish(mut self) -> Result<()> {
         self.end()
     }
 
-    fn end(&mut self) -> Result<(), ExchangeError> {
+    fn end(&mut self) -> Result<()> {
         let Some(universe) = self.universe.take() else { return Ok(()) };
         // Ending MPI waits for all ranks, also for one that has died: so it is ended below, or never.
         let universe = ManuallyDrop::new(universe);
@@ -133,6 +133,6 @@ impl Drop for World {
     }
 }
 
-fn refuse<R>(reason: impl Into<String>) -> Result<R, ExchangeError> {
+fn refuse<R>(reason: impl Into<String>) -> Result<R> {
     Err(ExchangeError::config(reason))
 }

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use gradwire_exchange::{
-    Endpoint, ExchangeError, HEADER_BYTES, Header, Operation, Phase, Transport,
+    Endpoint, ExchangeError, HEADER_BYTES, Header, Operation, Phase, Result, Transport,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -39,7 +39,7 @@ impl Channel {
         peer: usize,
         operation: Operation<'_>,
         call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
-    ) -> Result<R, ExchangeError> {
+    ) -> Result<R> {
         let called = Python::try_attach(|py| {
             call(self.channel.bind(py)).map_err(|error| {
                 let text = error.to_string();
@@ -62,7 +62,7 @@ impl Channel {
         len: usize,
         until: Instant,
         during: Operation<'_>,
-    ) -> Result<Bytes, ExchangeError> {
+    ) -> Result<Bytes> {
         // Gloo closes every connection when a receive times out, so wait a little even if the time has passed.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(5));
         let receive = |channel: &Bound<'_, PyAny>| {
@@ -72,12 +72,7 @@ impl Channel {
     }
 
     /// Writes header and payload to a free buffer, and sends it to some ranks.
-    fn post(
-        &mut self,
-        to: &[usize],
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    fn post(&mut self, to: &[usize], operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         let Some(&first) = to.first() else { return Ok(()) };
         let header = self.endpoint.header(first, operation, payload.len(), u32::MAX as usize)?;
         let len = HEADER_BYTES + payload.len();
@@ -107,20 +102,11 @@ impl Transport for Channel {
         &self.endpoint
     }
 
-    fn send(
-        &mut self,
-        to: usize,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         self.post(&[to], operation, payload)
     }
 
-    fn send_to_others(
-        &mut self,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    fn send_to_others(&mut self, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         let others: Vec<_> = self.endpoint.others().collect();
         self.post(&others, operation, payload)
     }
@@ -131,7 +117,7 @@ impl Transport for Channel {
         during: Operation<'_>,
         until: Instant,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError> {
+    ) -> Result<(usize, Header)> {
         let &[peer] = from else {
             return Err(ExchangeError::config(format!(
                 "{during}: a process group cannot wait for the first of {} ranks; use all-reduce, all-gather or \
@@ -162,7 +148,7 @@ impl Transport for Channel {
     }
 
     /// A message leaves when its receiver asks for it, and is lost if the group is destroyed before.
-    fn flush(&mut self) -> Result<(), ExchangeError> {
+    fn flush(&mut self) -> Result<()> {
         let operation = Operation::whole(Phase::Barrier, 0);
         let seconds = self.endpoint.deadline.as_secs_f64();
         self.endpoint.others().try_for_each(|peer| {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, OnNonFinite, Outcome, ParseExchangeError, Reducer as Averages, ReducerConfig,
-    ReducerThread, RuleError, StepReport, Transport,
+    OnNonFinite, Outcome, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
+    Result, RuleError, StepReport, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -329,7 +329,7 @@ impl Reducer {
     fn ask<R: Send + 'static>(
         &self,
         py: Python<'_>,
-        question: impl FnOnce(&mut Averages) -> Result<R, ExchangeError> + Send + 'static,
+        question: impl FnOnce(&mut Averages) -> Result<R> + Send + 'static,
     ) -> PyResult<R> {
         let answer = py.detach(|| self.background.ask(question));
         Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)

@@ -6,7 +6,7 @@
 //! gathered like the others, as `none`.
 
 use super::{Collective, Reduction};
-use crate::{ExchangeError, Phase};
+use crate::{Phase, Result};
 
 /// Averages by all-gather; see the [module](self).
 #[derive(Default)]
@@ -19,11 +19,7 @@ pub(crate) struct AllGather {
 }
 
 impl Collective for AllGather {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let Self { own, received, message } = self;
         let operation = step.operation(Phase::Gather);
         let rank = step.transport.rank();

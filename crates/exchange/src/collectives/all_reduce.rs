@@ -14,7 +14,7 @@ use gradwire::{Element, Error};
 
 use super::{Collective, Reduction, expect_length};
 use crate::report::{timed, worked};
-use crate::{ExchangeError, Operation, Phase, StepReport, Transport, elements};
+use crate::{Operation, Phase, Result, StepReport, Transport, elements};
 
 /// Averages by all-reduce; see the [module](self).
 pub(crate) struct AllReduce {
@@ -51,11 +51,7 @@ struct Arithmetic {
 }
 
 impl Collective for AllReduce {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let weights = if step.equal { &[][..] } else { step.weights };
         step.compress(|step| self.encode(step, values))?;
         let mut first = 0;
@@ -83,7 +79,7 @@ pub(crate) fn exact_mean(
     transport: &mut dyn Transport,
     step: u64,
     values: &mut [Vec<f32>],
-) -> Result<(), ExchangeError> {
+) -> Result<()> {
     for (tensor, values) in values.iter().enumerate() {
         if let Some((index, value)) =
             values.iter().enumerate().find(|(_, value)| !value.is_finite())
@@ -122,7 +118,7 @@ impl AllReduce {
     }
 
     /// Fills the buffer with the messages of all tensors, or their first addends.
-    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<(), ExchangeError> {
+    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         self.buffer.clear();
         self.segments.clear();
         for (at, tensor) in step.group.tensors.iter().enumerate() {
@@ -139,12 +135,7 @@ impl AllReduce {
     }
 
     /// Appends the addends of a round to the buffer, for the tensors that have this round.
-    fn contribute(
-        &mut self,
-        step: &mut Reduction<'_>,
-        round: usize,
-        values: &[f32],
-    ) -> Result<(), ExchangeError> {
+    fn contribute(&mut self, step: &mut Reduction<'_>, round: usize, values: &[f32]) -> Result<()> {
         for (at, tensor) in step.group.tensors.iter().enumerate() {
             if !step.codecs.has_rounds(tensor) {
                 continue;
@@ -178,7 +169,7 @@ impl AllReduce {
         first: usize,
         weights: &[f32],
         report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         cut(&self.segments[first..], self.parts.len(), &mut self.cuts);
         timed(&mut report.wire, || self.scatter(transport, step))?;
         worked(&mut report.decompress, || self.reduce_own(transport.rank(), first, weights));
@@ -186,7 +177,7 @@ impl AllReduce {
     }
 
     /// Sends every part to its owner, and receives all ranks' versions of this rank's own.
-    fn scatter(&mut self, transport: &mut dyn Transport, step: u64) -> Result<(), ExchangeError> {
+    fn scatter(&mut self, transport: &mut dyn Transport, step: u64) -> Result<()> {
         let operation = Operation::whole(Phase::Scatter, step);
         let rank = transport.rank();
         for to in transport.endpoint().others() {
@@ -220,7 +211,7 @@ impl AllReduce {
     }
 
     /// Sends the mean of this rank's own part to all, and receives the others'.
-    fn gather(&mut self, transport: &mut dyn Transport, step: u64) -> Result<(), ExchangeError> {
+    fn gather(&mut self, transport: &mut dyn Transport, step: u64) -> Result<()> {
         let operation = Operation::whole(Phase::Gather, step);
         let rank = transport.rank();
         self.parts[rank].clear();
@@ -235,12 +226,7 @@ impl AllReduce {
     }
 
     /// Adds the mean of one tensor to `mean`.
-    fn decode(
-        &mut self,
-        step: &mut Reduction<'_>,
-        at: usize,
-        mean: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn decode(&mut self, step: &mut Reduction<'_>, at: usize, mean: &mut [f32]) -> Result<()> {
         let (tensor, index) = (&step.group.tensors[at], step.group.indices[at]);
         if step.codecs.has_rounds(tensor) {
             self.collect(at);

@@ -22,7 +22,7 @@ use std::ops::Range;
 use gradwire::{Encoder, Floats, Spec};
 
 use super::{Collective, Reduction, expect_length, packed};
-use crate::{ExchangeError, Operation, Phase, elements};
+use crate::{Operation, Phase, Result, elements};
 
 /// Averages hierarchically; see the [module](self).
 pub(crate) struct Hierarchical {
@@ -38,11 +38,7 @@ pub(crate) struct Hierarchical {
 }
 
 impl Collective for Hierarchical {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let members = self.members(step, step.transport.rank());
         if step.transport.rank() == members.start {
             self.average_node(step, members.clone(), values)?;
@@ -78,7 +74,7 @@ impl Hierarchical {
         step: &mut Reduction<'_>,
         leader: usize,
         values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let (up, down) = inside(step.step);
         self.outgoing.clear();
         if step.weights[step.transport.rank()] > 0.0 {
@@ -97,11 +93,7 @@ impl Hierarchical {
     }
 
     /// Appends the gradients to `self.outgoing`, as `f32`.
-    fn encode_raw(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &[f32],
-    ) -> Result<(), ExchangeError> {
+    fn encode_raw(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         for (at, tensor) in step.group.tensors.iter().enumerate() {
             let gradient = Floats::F32(&values[step.group.ranges[at].clone()]);
             let start = self.outgoing.len();
@@ -117,7 +109,7 @@ impl Hierarchical {
         step: &mut Reduction<'_>,
         members: Range<usize>,
         values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let (up, _) = inside(step.step);
         let whole: f32 = step.weights[members.clone()].iter().sum();
         for rank in members {
@@ -143,11 +135,7 @@ impl Hierarchical {
     }
 
     /// As a leader: makes `values`, the node's mean, the mean of all nodes' messages.
-    fn average_leaders(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn average_leaders(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let (own, size) = (step.transport.rank(), step.transport.size());
         let between = step.operation(Phase::Gather);
         let weights = step.weights;
@@ -182,7 +170,7 @@ impl Hierarchical {
         step: &mut Reduction<'_>,
         members: Range<usize>,
         means: &[f32],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let (_, down) = inside(step.step);
         self.outgoing.clear();
         if members.len() > 1 {

@@ -18,7 +18,9 @@ use gradwire::{Floats, Input, Tensor};
 use crate::codecs::Codecs;
 use crate::error::refuse;
 use crate::report::{timed, worked};
-use crate::{Exchange, ExchangeError, GroupConfig, Operation, Phase, StepReport, Transport};
+use crate::{
+    Exchange, ExchangeError, GroupConfig, Operation, Phase, Result, StepReport, Transport,
+};
 
 /// Averages groups of tensors over all ranks.
 pub(crate) trait Collective: Send {
@@ -26,8 +28,7 @@ pub(crate) trait Collective: Send {
     ///
     /// In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values` holds their mean over
     /// all ranks, with the same bits on every rank. After an error the content is unspecified.
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32])
-    -> Result<(), ExchangeError>;
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()>;
 }
 
 /// The collective of an exchange without servers. Scatter-reduce also gives the codecs its slices.
@@ -36,7 +37,7 @@ pub(crate) fn of(
     cut: scatter_reduce::Cut,
     codecs: &mut Codecs,
     rank: usize,
-) -> Result<Box<dyn Collective>, ExchangeError> {
+) -> Result<Box<dyn Collective>> {
     Ok(match config.exchange {
         Exchange::AllReduce => Box::new(all_reduce::AllReduce::new(config.workers)),
         Exchange::AllGather => Box::<all_gather::AllGather>::default(),
@@ -123,12 +124,7 @@ impl Reduction<'_> {
     }
 
     /// Replaces `message` by the message for tensor `at` of the group.
-    fn encode(
-        &mut self,
-        at: usize,
-        values: &[f32],
-        message: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    fn encode(&mut self, at: usize, values: &[f32], message: &mut Vec<u8>) -> Result<()> {
         let Self { codecs, group, step, squares, .. } = self;
         let index = group.indices[at];
         let gradient = Floats::F32(&values[group.ranges[at].clone()]);
@@ -142,7 +138,7 @@ impl Reduction<'_> {
         values: &[f32],
         packed: &mut Vec<u8>,
         message: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         // A large message is made in the larger buffer and stays there.
         if packed.capacity() > message.capacity() {
             std::mem::swap(packed, message);
@@ -161,7 +157,7 @@ impl Reduction<'_> {
         (rank, weight): (usize, f32),
         packed: &[u8],
         means: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let Self { codecs, group, step, .. } = self;
         let mut read = 0;
         if weight != 0.0 {
@@ -190,7 +186,7 @@ fn expect_length(
     operation: Operation<'_>,
     message: &[u8],
     expected: usize,
-) -> Result<(), ExchangeError> {
+) -> Result<()> {
     if message.len() == expected {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 
 use gradwire_bits::varint;
 
-use crate::{ExchangeError, Operation};
+use crate::{ExchangeError, Operation, Result};
 
 /// Appends one tensor's message.
 pub(crate) fn append(message: &[u8], packed: &mut Vec<u8>) {
@@ -31,7 +31,7 @@ pub(crate) fn next<'a>(
     packed: &'a [u8],
     at: &mut usize,
     operation: Operation<'_>,
-) -> Result<&'a [u8], ExchangeError> {
+) -> Result<&'a [u8]> {
     let mut rest = &packed[*at..];
     let length =
         varint::read(&mut rest).map_err(|error| ExchangeError::protocol(peer, operation, error))?;
@@ -50,7 +50,7 @@ pub(crate) fn finish(
     packed: &[u8],
     at: usize,
     operation: Operation<'_>,
-) -> Result<(), ExchangeError> {
+) -> Result<()> {
     match packed.len() - at {
         0 => Ok(()),
         extra => Err(ExchangeError::protocol(peer, operation, format!("{extra} bytes too many"))),

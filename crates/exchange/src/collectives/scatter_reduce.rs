@@ -13,7 +13,7 @@ use gradwire::{Floats, Input, Tensor};
 
 use super::{Collective, Reduction, packed};
 use crate::codecs::Codecs;
-use crate::{ExchangeError, GroupConfig, Operation, Phase, Transport, state_keys};
+use crate::{ExchangeError, GroupConfig, Operation, Phase, Result, Transport, state_keys};
 
 /// How tensors are cut into slices for their owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +49,7 @@ struct Slice {
 }
 
 impl Collective for ScatterReduce {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let (scatter, gather) = (step.operation(Phase::Scatter), step.operation(Phase::Gather));
         step.compress(|step| self.encode(step, values))?;
         step.wire(|transport| self.scatter(transport, scatter))?;
@@ -90,7 +86,7 @@ impl ScatterReduce {
         }
     }
 
-    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<(), ExchangeError> {
+    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         self.outbox.iter_mut().for_each(Vec::clear);
         if step.weights[step.transport.rank()] == 0.0 {
             return Ok(());
@@ -109,11 +105,7 @@ impl ScatterReduce {
         Ok(())
     }
 
-    fn scatter(
-        &mut self,
-        transport: &mut dyn Transport,
-        operation: Operation<'_>,
-    ) -> Result<(), ExchangeError> {
+    fn scatter(&mut self, transport: &mut dyn Transport, operation: Operation<'_>) -> Result<()> {
         for to in transport.endpoint().others() {
             transport.send(to, operation, &self.outbox[to])?;
         }
@@ -126,7 +118,7 @@ impl ScatterReduce {
     }
 
     /// Averages this rank's slices and compresses the averages.
-    fn reduce_own(&mut self, step: &mut Reduction<'_>) -> Result<(), ExchangeError> {
+    fn reduce_own(&mut self, step: &mut Reduction<'_>) -> Result<()> {
         let Self { slices, inbox, gathered, cursors, message, mean, .. } = self;
         let rank = step.transport.rank();
         cursors.fill(0);
@@ -159,7 +151,7 @@ impl ScatterReduce {
     }
 
     /// Puts every tensor together from the owners' averages.
-    fn decode(&mut self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<(), ExchangeError> {
+    fn decode(&mut self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<()> {
         let Self { slices, gathered, cursors, .. } = self;
         let n = gathered.len();
         cursors.fill(0);

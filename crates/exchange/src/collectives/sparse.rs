@@ -25,7 +25,7 @@ use gradwire::Tensor;
 
 use self::stream::Part;
 use super::{Collective, Reduction};
-use crate::{ExchangeError, Operation, Phase};
+use crate::{ExchangeError, Operation, Phase, Result};
 
 /// Averages by sparse all-reduce; see the [module](self).
 #[derive(Default)]
@@ -42,11 +42,7 @@ pub(crate) struct SparseAllReduce {
 }
 
 impl Collective for SparseAllReduce {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         step.compress(|step| self.contribute(step, values))?;
         self.double(step)?;
         step.decompress(|step| {
@@ -62,11 +58,7 @@ impl Collective for SparseAllReduce {
 
 impl SparseAllReduce {
     /// Replaces `self.sum` by this rank's decoded messages, times its weight in the mean.
-    fn contribute(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &[f32],
-    ) -> Result<(), ExchangeError> {
+    fn contribute(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         self.sum.resize_with(step.group.tensors.len(), Part::default);
         self.other.resize_with(step.group.tensors.len(), Part::default);
         self.sum.iter_mut().for_each(Part::clear);
@@ -98,7 +90,7 @@ impl SparseAllReduce {
     }
 
     /// Replaces `self.sum` by the sum over all ranks, by recursive doubling.
-    fn double(&mut self, step: &mut Reduction<'_>) -> Result<(), ExchangeError> {
+    fn double(&mut self, step: &mut Reduction<'_>) -> Result<()> {
         let (rank, size) = (step.transport.rank(), step.transport.size());
         let phases = size.ilog2();
         let pairs = 1 << phases;
@@ -131,7 +123,7 @@ impl SparseAllReduce {
         step: &mut Reduction<'_>,
         to: usize,
         operation: Operation<'_>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         step.compress(|step| stream::write(&self.sum, &step.group.tensors, &mut self.outgoing));
         step.wire(|transport| transport.send(to, operation, &self.outgoing))
     }
@@ -142,7 +134,7 @@ impl SparseAllReduce {
         step: &mut Reduction<'_>,
         (from, phase): (usize, u32),
         operation: Operation<'_>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let patience = step.transport.deadline() * (4 + phase) / 4;
         let Self { incoming, other, .. } = self;
         step.wire(|transport| transport.recv_within(from, operation, patience, incoming))?;

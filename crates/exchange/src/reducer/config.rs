@@ -4,7 +4,7 @@ use gradwire::Tensor;
 
 use crate::error::refuse;
 use crate::group_config::adds;
-use crate::{Exchange, ExchangeError, GroupConfig, Participation, Policy};
+use crate::{Exchange, GroupConfig, Participation, Policy, Result};
 
 /// The configuration of a reducer, the same on all ranks.
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ impl ReducerConfig {
 }
 
 /// Refuses exchanges that need the whole model at once.
-pub(crate) fn check_by_groups(exchange: Exchange) -> Result<(), ExchangeError> {
+pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
     let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
     if by_groups.contains(&exchange) {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use gradwire::Tensor;
 
-use crate::ExchangeError;
+use crate::Result;
 use crate::error::refuse;
 
 /// Joins consecutive parts of a model into groups of at least `least` bytes of `f32`; the last group may have fewer. A
@@ -22,7 +22,7 @@ pub fn fuse(parts: &[Vec<usize>], tensors: &[Tensor], least: usize) -> Vec<Vec<u
 }
 
 /// Refuses groups that do not contain each of a model's `tensors` tensors exactly once.
-pub(crate) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<(), ExchangeError> {
+pub(crate) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<()> {
     let mut all = groups.concat();
     all.sort_unstable();
     if all.into_iter().eq(0..tensors) && !groups.iter().any(Vec::is_empty) {

@@ -34,7 +34,7 @@ use crate::collectives::{self, Collective, Group, Reduction};
 use crate::control::{self, Channel, Control, Task};
 use crate::error::refuse;
 use crate::transport::or_abort;
-use crate::{ExchangeError, GroupConfig, Operation, Participation, Phase, StepReport, Transport};
+use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport};
 
 /// Averages groups of tensors over all ranks, with compressed messages.
 ///
@@ -72,10 +72,7 @@ impl Reducer {
     ///
     /// # Errors
     /// `Config` if the configuration cannot work, with the reason and the remedy.
-    pub fn new(
-        transport: Box<dyn Transport>,
-        config: ReducerConfig,
-    ) -> Result<Self, ExchangeError> {
+    pub fn new(transport: Box<dyn Transport>, config: ReducerConfig) -> Result<Self> {
         check_by_groups(config.exchange)?;
         let participation = Participation::equal(transport.size());
         let whole = config.of_group(&config.tensors, &participation);
@@ -89,7 +86,7 @@ impl Reducer {
         config: &GroupConfig<'_>,
         cut: Cut,
         on_non_finite: OnNonFinite,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         let rank = transport.rank();
         let names = config.tensors.iter().map(|tensor| tensor.name().to_owned());
         let mut codecs = Codecs::of_pushes(config, rank);
@@ -140,13 +137,13 @@ impl Reducer {
     /// # Errors
     /// `Config` for a tensor that the model does not have, or where another rank was started with another
     /// configuration, naming both.
-    pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
+    pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         self.alive()?;
         let formed = self.try_form(names);
         self.settle(formed)
     }
 
-    fn try_form(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
+    fn try_form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         let find = |name: &str| match self.by_name.get(name) {
             Some(&index) => Ok(index),
             None => refuse(format!("there is no tensor '{name}' in this model")),
@@ -172,7 +169,7 @@ impl Reducer {
     ///
     /// # Errors
     /// As for [`form`](Self::form).
-    pub fn group_of(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
+    pub fn group_of(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         let is = |group: &Group| {
             let own = group.tensors.iter().map(Tensor::name);
             own.eq(names.iter().map(AsRef::as_ref))
@@ -189,12 +186,7 @@ impl Reducer {
     ///
     /// # Errors
     /// Any; the exchange has then ended, here and on the other ranks.
-    pub fn average(
-        &mut self,
-        group: usize,
-        step: u64,
-        values: &mut [f32],
-    ) -> Result<Outcome, ExchangeError> {
+    pub fn average(&mut self, group: usize, step: u64, values: &mut [f32]) -> Result<Outcome> {
         self.average_with(group, step, values, None)
     }
 
@@ -209,7 +201,7 @@ impl Reducer {
         step: u64,
         read: impl FnOnce(&mut Vec<f32>),
         write: impl FnOnce(&mut [f32]),
-    ) -> Result<Outcome, ExchangeError> {
+    ) -> Result<Outcome> {
         let mut wide = std::mem::take(&mut self.wide);
         read(&mut wide);
         let outcome = self.average(group, step, &mut wide);
@@ -225,7 +217,7 @@ impl Reducer {
         step: u64,
         values: &mut [f32],
         squares: Option<&[Vec<f32>]>,
-    ) -> Result<Outcome, ExchangeError> {
+    ) -> Result<Outcome> {
         self.alive()?;
         if self.step != Some(step) {
             self.begin(step);
@@ -252,7 +244,7 @@ impl Reducer {
         step: u64,
         values: &mut [f32],
         squares: Option<&[Vec<f32>]>,
-    ) -> Result<Outcome, ExchangeError> {
+    ) -> Result<Outcome> {
         let Some(group) = self.groups.get(at) else {
             return refuse(format!("there is no group {at}; form it first"));
         };
@@ -288,7 +280,7 @@ impl Reducer {
 
     /// Whether the step is skipped, because of these values or of earlier ones. If so, the averages of this step are rolled
     /// back.
-    fn skips(&mut self, step: u64, values: &[f32]) -> Result<bool, ExchangeError> {
+    fn skips(&mut self, step: u64, values: &[f32]) -> Result<bool> {
         if self.skipping {
             return Ok(true);
         }
@@ -341,7 +333,7 @@ impl Reducer {
     ///
     /// # Errors
     /// As for [`average`](Self::average).
-    pub fn gather(&mut self, step: u64, own: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
+    pub fn gather(&mut self, step: u64, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         self.alive()?;
         let before = self.transport.traffic();
         let mut all = vec![Vec::new(); self.transport.size()];
@@ -356,7 +348,7 @@ impl Reducer {
     ///
     /// # Errors
     /// As for [`average`](Self::average).
-    pub fn flush(&mut self) -> Result<(), ExchangeError> {
+    pub fn flush(&mut self) -> Result<()> {
         self.alive()?;
         let flushed = self.transport.flush();
         self.settle(flushed)
@@ -369,13 +361,13 @@ impl Reducer {
         self.broken.get_or_insert_with(|| "it was told to stop".to_owned());
     }
 
-    fn alive(&self) -> Result<(), ExchangeError> {
+    fn alive(&self) -> Result<()> {
         let broken = self.broken.as_ref();
         broken.map_or(Ok(()), |why| refuse(format!("the exchange has ended: {why}")))
     }
 
     /// Passes a result on; after an error the exchange has ended on all ranks.
-    fn settle<R>(&mut self, result: Result<R, ExchangeError>) -> Result<R, ExchangeError> {
+    fn settle<R>(&mut self, result: Result<R>) -> Result<R> {
         if let Err(error) = &result {
             self.broken = Some(error.to_string());
         }
@@ -384,7 +376,7 @@ impl Reducer {
 }
 
 impl Channel for Reducer {
-    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+    fn run(&mut self, task: Task) -> Result<()> {
         self.alive()?;
         let done = task(&mut *self.transport);
         self.settle(done)
@@ -392,11 +384,7 @@ impl Channel for Reducer {
 }
 
 /// Whether some rank has a value that is not finite.
-fn some_non_finite(
-    transport: &mut dyn Transport,
-    step: u64,
-    values: &[f32],
-) -> Result<bool, ExchangeError> {
+fn some_non_finite(transport: &mut dyn Transport, step: u64, values: &[f32]) -> Result<bool> {
     let finite = values.iter().fold(true, |finite, value| finite & value.is_finite());
     let mut flags = vec![Vec::new(); transport.size()];
     flags[transport.rank()].push(u8::from(!finite));

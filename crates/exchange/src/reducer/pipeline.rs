@@ -22,7 +22,7 @@ use crate::codecs::Carried;
 use crate::collectives::Group;
 use crate::control::{Channel, Task};
 use crate::error::refuse;
-use crate::{ExchangeError, StepReport};
+use crate::{ExchangeError, Result, StepReport};
 
 /// A reducer in its own thread, fed with gradients as they become ready.
 pub(crate) struct Pipeline {
@@ -52,7 +52,7 @@ pub(crate) struct Bucket {
     last: bool,
     /// The number of tensors whose gradients are not in it yet.
     missing: usize,
-    outcome: Result<Result<(), ExchangeError>, Box<dyn Any + Send>>,
+    outcome: Result<Result<()>, Box<dyn Any + Send>>,
     done: Arc<Queue<Box<Bucket>>>,
     stopped: Arc<AtomicBool>,
 }
@@ -62,7 +62,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// `Config` where the system starts no thread.
-    pub(crate) fn new(mut reducer: Reducer, groups: &[Vec<usize>]) -> Result<Self, ExchangeError> {
+    pub(crate) fn new(mut reducer: Reducer, groups: &[Vec<usize>]) -> Result<Self> {
         let done = Arc::<Queue<Box<Bucket>>>::default();
         let stopped = Arc::<AtomicBool>::default();
         let tensors = reducer.tensors().to_vec();
@@ -111,7 +111,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// `Config` while another step is in progress.
-    pub(crate) fn complete(&self, step: u64, gradients: &[Vec<f32>]) -> Result<(), ExchangeError> {
+    pub(crate) fn complete(&self, step: u64, gradients: &[Vec<f32>]) -> Result<()> {
         let mut buckets = self.feed.lock();
         if let Some(other) = buckets.step_before(step) {
             return refuse(format!(
@@ -132,7 +132,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// Those of the reducer.
-    pub(crate) fn wait(&self) -> Result<Box<Bucket>, ExchangeError> {
+    pub(crate) fn wait(&self) -> Result<Box<Bucket>> {
         let mut bucket = self.done.pop().ok_or_else(ExchangeError::ended)?;
         match std::mem::replace(&mut bucket.outcome, Ok(Ok(()))) {
             Ok(outcome) => outcome.map(|()| bucket),
@@ -150,14 +150,14 @@ impl Pipeline {
     pub(crate) fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
-    ) -> Result<R, ExchangeError> {
+    ) -> Result<R> {
         let answer = self.thread.as_ref().and_then(|thread| thread.ask(question));
         answer.ok_or_else(ExchangeError::ended)
     }
 }
 
 impl Channel for Pipeline {
-    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+    fn run(&mut self, task: Task) -> Result<()> {
         self.ask(|reducer| reducer.run(task))?
     }
 }
@@ -291,7 +291,7 @@ impl Job for Bucket {
 }
 
 impl Bucket {
-    fn average(&mut self, reducer: &mut Reducer) -> Result<(), ExchangeError> {
+    fn average(&mut self, reducer: &mut Reducer) -> Result<()> {
         if self.group == 0 {
             reducer.begin(self.step);
         }

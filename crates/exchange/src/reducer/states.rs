@@ -3,8 +3,8 @@
 use gradwire::{State, StateError};
 
 use super::Reducer;
-use crate::ExchangeError;
 use crate::state_keys::{self, Entry};
+use crate::{ExchangeError, Result};
 
 impl Reducer {
     /// Adds the state of all tensors to `state`.
@@ -16,7 +16,7 @@ impl Reducer {
     ///
     /// # Errors
     /// `State` for the state of another configuration.
-    pub(crate) fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+    pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
         // In states of whole tensors, slices find their parts.
         let split = state_keys::split(state, self.codecs.names());
         self.codecs.restore(state_keys::PUSH, &split)?;
@@ -38,7 +38,7 @@ impl Reducer {
     ///
     /// # Errors
     /// As for [`average`](Self::average).
-    pub fn save_all(&mut self) -> Result<Vec<State>, ExchangeError> {
+    pub fn save_all(&mut self) -> Result<Vec<State>> {
         let own = self.save().to_bytes()?;
         let all = self.gather(self.step.unwrap_or_default(), own)?;
         all.iter().map(|bytes| Ok(State::from_bytes(bytes)?)).collect()
@@ -50,7 +50,7 @@ impl Reducer {
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
-    pub fn load(&mut self, states: &[State]) -> Result<(), ExchangeError> {
+    pub fn load(&mut self, states: &[State]) -> Result<()> {
         self.alive()?;
         let states: Vec<State> =
             states.iter().map(|state| state_keys::upgrade(state.clone())).collect();

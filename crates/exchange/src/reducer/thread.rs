@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use super::Reducer;
 use super::queue::Queue;
-use crate::ExchangeError;
+use crate::{ExchangeError, Result};
 
 /// Work for a reducer's thread. Closures are jobs.
 pub(super) trait Job: Send {
@@ -45,7 +45,7 @@ impl ReducerThread {
     ///
     /// # Errors
     /// `Config` where the system starts no thread.
-    pub fn new(name: &str, mut reducer: Reducer) -> Result<Self, ExchangeError> {
+    pub fn new(name: &str, mut reducer: Reducer) -> Result<Self> {
         let jobs = Arc::<Jobs>::default();
         let ending = Ending(Arc::clone(&jobs));
         let work = move || {

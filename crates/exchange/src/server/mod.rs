@@ -33,13 +33,13 @@ pub use service::{Server, ServerReport};
 pub use worker::Worker;
 
 use crate::error::refuse;
-use crate::{Exchange, ExchangeError, Synchronization};
+use crate::{Exchange, Result, Synchronization};
 
 /// The numbers of servers and of backup workers, and how workers wait for each other.
 ///
 /// # Errors
 /// `Config` for an exchange without servers.
-fn parameters(exchange: Exchange) -> Result<(usize, usize, Synchronization), ExchangeError> {
+fn parameters(exchange: Exchange) -> Result<(usize, usize, Synchronization)> {
     match exchange {
         Exchange::ParameterServer { servers, backups, synchronization } => {
             Ok((servers, backups, synchronization))

@@ -1,21 +1,23 @@
 //! A server: its requests, and the bulk-synchronous mode.
 
 mod asynchronous;
+mod checkpoint;
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Floats, State};
+use gradwire::Floats;
 
+use self::checkpoint::Barrier;
+pub(super) use self::checkpoint::copy_floats;
 use super::slot::{Outcome, Slot};
 use super::staleness::Staleness;
 use super::{assign, parameters};
 use crate::codecs::Codecs;
-use crate::elements;
 use crate::report::worked;
 use crate::transport::or_abort;
 use crate::{
-    ExchangeError, GroupConfig, Header, Operation, Optimizer, Participation, Phase, Traffic,
-    Transport,
+    ExchangeError, GroupConfig, Header, Operation, Optimizer, Participation, Phase, Result,
+    Traffic, Transport,
 };
 
 /// A server: holds some of the tensors, and serves until every worker has left.
@@ -65,16 +67,6 @@ pub struct ServerReport {
     pub traffic: Traffic,
 }
 
-/// A request that is answered once every worker has made it: a barrier between two steps.
-struct Barrier {
-    phase: Phase,
-    step: u64,
-    since: Instant,
-    arrived: Vec<bool>,
-    /// What worker 0 sent along.
-    payload: Vec<u8>,
-}
-
 impl Server {
     /// Joins the other ranks, all of which make their ends at the same time. The optimizer will
     /// see only the tensors that this server holds.
@@ -85,7 +77,7 @@ impl Server {
         mut transport: Box<dyn Transport>,
         setup: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         setup.join(&mut *transport, "")?;
         let (servers, backups, synchronization) = parameters(setup.exchange)?;
         let (rank, workers) = (transport.rank(), setup.workers);
@@ -128,14 +120,14 @@ impl Server {
     /// # Errors
     /// `PeerLost` if a worker leaves that is still needed, `Deadline` naming the worker whose push
     /// is missing; malformed messages and state. The other ranks are told to stop.
-    pub fn run(mut self) -> Result<ServerReport, ExchangeError> {
+    pub fn run(mut self) -> Result<ServerReport> {
         let served = self.serve();
         or_abort(&mut *self.transport, served)?;
         self.report.traffic = self.transport.traffic();
         Ok(self.report)
     }
 
-    fn serve(&mut self) -> Result<(), ExchangeError> {
+    fn serve(&mut self) -> Result<()> {
         let mut buffer = Vec::new();
         let mut gone = None;
         while !self.present.is_empty() {
@@ -197,7 +189,7 @@ impl Server {
         push.or_else(|| barrier.map(|barrier| Operation::whole(barrier.phase, barrier.step)))
     }
 
-    fn expect_no_more_of(&self, peer: usize) -> Result<(), ExchangeError> {
+    fn expect_no_more_of(&self, peer: usize) -> Result<()> {
         let awaited: Vec<usize> =
             self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
         self.expect_nobody_gone()?;
@@ -206,12 +198,7 @@ impl Server {
         awaited.map_or(Ok(()), |operation| Err(ExchangeError::lost(peer, operation)))
     }
 
-    fn handle(
-        &mut self,
-        worker: usize,
-        header: Header,
-        payload: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    fn handle(&mut self, worker: usize, header: Header, payload: &mut Vec<u8>) -> Result<()> {
         match header.phase {
             Phase::Begin => self.begin(worker, header, payload),
             Phase::Push => self.push(worker, header, payload),
@@ -226,12 +213,7 @@ impl Server {
     }
 
     /// Stores a step and its learning rate, which the first worker to begin the step determines.
-    fn begin(
-        &mut self,
-        worker: usize,
-        header: Header,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    fn begin(&mut self, worker: usize, header: Header, payload: &[u8]) -> Result<()> {
         let Some((step, rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
         };
@@ -246,12 +228,7 @@ impl Server {
         Ok(())
     }
 
-    fn push(
-        &mut self,
-        worker: usize,
-        header: Header,
-        payload: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    fn push(&mut self, worker: usize, header: Header, payload: &mut Vec<u8>) -> Result<()> {
         let at = header.tensor.and_then(|index| self.slot_of.get(index).copied().flatten());
         let (Some(at), Some((step, rate))) = (at, self.begun) else {
             return Err(self.refuse(worker, header));
@@ -279,7 +256,7 @@ impl Server {
     }
 
     /// Averages a tensor's pushes, updates it, and sends its change to all workers.
-    fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<(), ExchangeError> {
+    fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<()> {
         let Self { slots, pushes, pulls, optimizer, mean, delta, report, parts, .. } = self;
         let slot = &mut slots[at];
         // With backup workers, the weights of the workers that came first add up to the whole.
@@ -317,95 +294,6 @@ impl Server {
         let mut present = self.present.iter();
         present.try_for_each(|&to| send_unless_left(&mut *self.transport, to, pull, &self.message))
     }
-
-    /// Answers with the parameters of this server's tensors, in order, as little-endian `f32`.
-    fn send_model(&mut self, worker: usize, header: Header) -> Result<(), ExchangeError> {
-        self.message.clear();
-        for slot in &self.slots {
-            elements::narrow_onto(&slot.parameters, &mut self.message);
-        }
-        let operation = Operation::whole(Phase::Model, u64::from(header.step));
-        self.transport.send(worker, operation, &self.message)
-    }
-
-    fn arrive(
-        &mut self,
-        worker: usize,
-        header: Header,
-        payload: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
-        let workers = self.workers;
-        let barrier = self.barrier.get_or_insert_with(|| Barrier {
-            phase: header.phase,
-            step: u64::from(header.step),
-            since: Instant::now(),
-            arrived: vec![false; workers],
-            payload: Vec::new(),
-        });
-        let same = barrier.phase == header.phase && barrier.step == u64::from(header.step);
-        if !same || barrier.arrived[worker] {
-            return Err(self.refuse(worker, header));
-        }
-        barrier.arrived[worker] = true;
-        if worker == 0 {
-            std::mem::swap(&mut barrier.payload, payload);
-        }
-        if barrier.arrived.contains(&false) {
-            return Ok(());
-        }
-        let Some(barrier) = self.barrier.take() else { return Ok(()) };
-        let mut answer = Vec::new();
-        if barrier.phase == Phase::Save {
-            answer = self.save().to_bytes()?;
-        } else {
-            self.restore(&State::from_bytes(&barrier.payload)?)?;
-        }
-        let operation = Operation::whole(barrier.phase, barrier.step);
-        self.transport.send(0, operation, &answer)?;
-        (1..workers).try_for_each(|to| self.transport.send(to, operation, &[]))
-    }
-
-    fn save(&self) -> State {
-        let mut state = State::new();
-        for slot in &self.slots {
-            let key = format!("global/{}", slot.tensor.name());
-            state.set_floats(&key, slot.parameters.clone());
-        }
-        match &self.staleness {
-            Some(staleness) => staleness.save(&self.slots, &mut state),
-            None => self.pulls.save("pull/", &mut state),
-        }
-        self.optimizer.save("optimizer/", &mut state);
-        state
-    }
-
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        for slot in &mut self.slots {
-            copy_floats(state, format!("global/{}", slot.tensor.name()), &mut slot.parameters)?;
-            slot.rewind();
-        }
-        self.begun = None;
-        match &mut self.staleness {
-            Some(staleness) => staleness.restore(&self.slots, state)?,
-            None => self.pulls.restore("pull/", state)?,
-        }
-        Ok(self.optimizer.restore("optimizer/", state)?)
-    }
-}
-
-/// Copies the floats of an entry of a state.
-pub(super) fn copy_floats(
-    state: &State,
-    entry: String,
-    values: &mut [f32],
-) -> Result<(), ExchangeError> {
-    let saved = state.floats(&entry)?;
-    let (found, expected) = (saved.len(), values.len());
-    if found != expected {
-        return Err(gradwire::StateError::WrongSize { entry, found, expected }.into());
-    }
-    values.copy_from_slice(saved);
-    Ok(())
 }
 
 /// Sends a message to a worker that may have left. Whether the worker is missed is decided when its pushes are needed.
@@ -414,7 +302,7 @@ fn send_unless_left(
     to: usize,
     operation: Operation<'_>,
     message: &[u8],
-) -> Result<(), ExchangeError> {
+) -> Result<()> {
     match transport.send(to, operation, message) {
         Err(ExchangeError::PeerLost { peer, .. }) if peer == to => Ok(()),
         sent => sent,

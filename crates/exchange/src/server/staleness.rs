@@ -20,7 +20,7 @@ use gradwire::State;
 use super::service::copy_floats;
 use super::slot::Slot;
 use crate::codecs::Codecs;
-use crate::{ExchangeError, GroupConfig};
+use crate::{GroupConfig, Result};
 
 /// What an asynchronous server keeps for each worker, and how far ahead of each other they are.
 pub(super) struct Staleness {
@@ -129,7 +129,7 @@ impl Staleness {
         }
     }
 
-    pub(super) fn restore(&mut self, slots: &[Slot], state: &State) -> Result<(), ExchangeError> {
+    pub(super) fn restore(&mut self, slots: &[Slot], state: &State) -> Result<()> {
         let key = |worker: usize, slot: &Slot| format!("base{worker}/{}", slot.tensor.name());
         let first = slots.first();
         let saved = first

@@ -15,7 +15,7 @@ use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
     DistributedOptimizer, ExchangeError, GroupConfig, Header, Operation, Participation, Phase,
-    StepInput, StepReport, Transport,
+    Result, StepInput, StepReport, Transport,
 };
 
 /// A worker of the parameter server.
@@ -47,10 +47,7 @@ impl Worker {
     ///
     /// # Errors
     /// `Config` if the setup cannot work or is not that of the other ranks.
-    pub fn new(
-        mut transport: Box<dyn Transport>,
-        setup: &GroupConfig<'_>,
-    ) -> Result<Self, ExchangeError> {
+    pub fn new(mut transport: Box<dyn Transport>, setup: &GroupConfig<'_>) -> Result<Self> {
         setup.join(&mut *transport, "")?;
         let (servers, backups, _) = parameters(setup.exchange)?;
         let (rank, workers) = (transport.rank(), setup.workers);
@@ -79,7 +76,7 @@ impl Worker {
         input: StepInput<'_>,
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let step = self.step;
         self.poll()?;
         (0..self.tensors.len()).for_each(|index| self.push_codecs.begin(index, step));
@@ -100,7 +97,7 @@ impl Worker {
     }
 
     /// Pushes the gradients that the servers still need, from the last tensor to the first.
-    fn push(&mut self, input: StepInput<'_>, report: &mut StepReport) -> Result<(), ExchangeError> {
+    fn push(&mut self, input: StepInput<'_>, report: &mut StepReport) -> Result<()> {
         let step = self.step;
         let begin = encode_begin(step, input.learning_rate);
         for &server in &self.servers {
@@ -132,7 +129,7 @@ impl Worker {
         step: u64,
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         self.applied.fill(false);
         for index in 0..self.tensors.len() {
             if self.pulls.take(index, step as u32, &mut self.message) {
@@ -163,7 +160,7 @@ impl Worker {
         step: u64,
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let from = (step, self.homes[index]);
         let (tensor, out) = (&self.tensors[index], &mut parameters[index]);
         self.pull_codecs.begin(index, step);
@@ -175,7 +172,7 @@ impl Worker {
     }
 
     /// Waits for a pull of any server; an error names the server that holds tensor `missing`.
-    fn await_pull(&mut self, missing: usize, step: u64) -> Result<(usize, Header), ExchangeError> {
+    fn await_pull(&mut self, missing: usize, step: u64) -> Result<(usize, Header)> {
         let home = self.homes[missing];
         let at = self.servers.iter().position(|&server| server == home).unwrap_or(0);
         self.servers.swap(0, at);
@@ -190,7 +187,7 @@ impl Worker {
     }
 
     /// The tensor of a pull, which must come from that tensor's server.
-    fn pulled(&self, from: usize, header: Header) -> Result<usize, ExchangeError> {
+    fn pulled(&self, from: usize, header: Header) -> Result<usize> {
         header
             .tensor
             .filter(|&index| header.phase == Phase::Pull && self.homes.get(index) == Some(&from))
@@ -200,7 +197,7 @@ impl Worker {
     }
 
     /// Keeps the pulls that have arrived. Without backup workers there are none.
-    fn poll(&mut self) -> Result<(), ExchangeError> {
+    fn poll(&mut self) -> Result<()> {
         if self.backups == 0 {
             return Ok(());
         }
@@ -219,7 +216,7 @@ impl Worker {
     }
 
     /// Waits for a server's answer to a request and stores it in `self.message`.
-    fn answer(&mut self, server: usize, operation: Operation<'_>) -> Result<(), ExchangeError> {
+    fn answer(&mut self, server: usize, operation: Operation<'_>) -> Result<()> {
         loop {
             let until = self.patience();
             let (_, header) =
@@ -237,7 +234,7 @@ impl Worker {
         self.workers + k
     }
 
-    fn fetch_model(&mut self) -> Result<Vec<Vec<f32>>, ExchangeError> {
+    fn fetch_model(&mut self) -> Result<Vec<Vec<f32>>> {
         let operation = Operation::whole(Phase::Model, self.step);
         let mut model: Vec<Vec<f32>> = vec![Vec::new(); self.tensors.len()];
         for k in 0..self.servers.len() {
@@ -256,7 +253,7 @@ impl Worker {
         Ok(model)
     }
 
-    fn save_all(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+    fn save_all(&mut self, state: &mut State) -> Result<()> {
         state.set_setting("exchange", self.exchange.clone());
         self.push_codecs.save("push/", state);
         let operation = Operation::whole(Phase::Save, self.step);
@@ -272,7 +269,7 @@ impl Worker {
         Ok(())
     }
 
-    fn restore_all(&mut self, state: &State) -> Result<(), ExchangeError> {
+    fn restore_all(&mut self, state: &State) -> Result<()> {
         state.expect_setting("exchange", &self.exchange)?;
         self.push_codecs.restore("push/", state)?;
         let operation = Operation::whole(Phase::Restore, self.step);
@@ -296,11 +293,7 @@ impl DistributedOptimizer for Worker {
         &self.tensors
     }
 
-    fn step(
-        &mut self,
-        input: StepInput<'_>,
-        parameters: &mut [Vec<f32>],
-    ) -> Result<StepReport, ExchangeError> {
+    fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport> {
         input.check(&self.tensors, parameters)?;
         if input.shift.is_some() {
             return refuse(
@@ -332,17 +325,17 @@ impl DistributedOptimizer for Worker {
         self.push_codecs.residual(index, show);
     }
 
-    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>> {
         let fetched = self.fetch_model();
         or_abort(&mut *self.transport, fetched).map(Some)
     }
 
-    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+    fn save(&mut self, state: &mut State) -> Result<()> {
         let saved = self.save_all(state);
         or_abort(&mut *self.transport, saved)
     }
 
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+    fn restore(&mut self, state: &State) -> Result<()> {
         let restored = self.restore_all(state);
         or_abort(&mut *self.transport, restored)
     }
@@ -354,7 +347,7 @@ impl DistributedOptimizer for Worker {
 }
 
 impl Channel for Worker {
-    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+    fn run(&mut self, task: Task) -> Result<()> {
         let done = task(&mut *self.transport);
         or_abort(&mut *self.transport, done)
     }

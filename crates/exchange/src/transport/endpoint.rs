@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{HEADER_BYTES, Header, Operation};
-use crate::{ExchangeError, Traffic};
+use crate::{ExchangeError, Result, Traffic};
 
 /// One rank of a transport.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ impl Endpoint {
         operation: Operation<'_>,
         length: usize,
         most: usize,
-    ) -> Result<Header, ExchangeError> {
+    ) -> Result<Header> {
         let Self { rank, size, .. } = *self;
         if to >= size || to == rank {
             return Err(ExchangeError::config(format!(

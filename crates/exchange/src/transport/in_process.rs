@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::inbox::{Letter, Mailbox, Pacer};
 use super::{Endpoint, HEADER_BYTES, Header, Operation, Transport};
-use crate::{ExchangeError, Link};
+use crate::{ExchangeError, Link, Result};
 
 /// No rank has aborted the run.
 const NOBODY: usize = usize::MAX;
@@ -111,7 +111,7 @@ impl InProcess {
         letter: Letter,
         during: Operation<'_>,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError> {
+    ) -> Result<(usize, Header)> {
         let Letter { from, header, mut payload, .. } = letter;
         self.endpoint.count_received(payload.len());
         let read = Header::from_bytes(header).filter(|read| read.length as usize == payload.len());
@@ -135,12 +135,7 @@ impl InProcess {
         shared
     }
 
-    fn post(
-        &mut self,
-        to: usize,
-        operation: Operation<'_>,
-        payload: Arc<Vec<u8>>,
-    ) -> Result<(), ExchangeError> {
+    fn post(&mut self, to: usize, operation: Operation<'_>, payload: Arc<Vec<u8>>) -> Result<()> {
         let length = payload.len();
         let header = self.endpoint.header(to, operation, length, u32::MAX as usize)?.to_bytes();
         if self.group.has_left(to) {
@@ -169,21 +164,12 @@ impl Transport for InProcess {
         &self.endpoint
     }
 
-    fn send(
-        &mut self,
-        to: usize,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         let payload = self.wrap(payload);
         self.post(to, operation, payload)
     }
 
-    fn send_to_others(
-        &mut self,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    fn send_to_others(&mut self, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         let payload = self.wrap(payload);
         let mut others = self.endpoint.others();
         let sent = others.try_for_each(|to| self.post(to, operation, Arc::clone(&payload)));
@@ -197,7 +183,7 @@ impl Transport for InProcess {
         during: Operation<'_>,
         until: Instant,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError> {
+    ) -> Result<(usize, Header)> {
         let start = Instant::now();
         let group = Arc::clone(&self.group);
         let mailbox = &group.mailboxes[self.endpoint.rank];

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub use endpoint::Endpoint;
 pub use operation::{HEADER_BYTES, Header, Operation, Phase};
 
-use crate::{ExchangeError, Traffic};
+use crate::{ExchangeError, Result, Traffic};
 
 /// One rank's access to the others.
 ///
@@ -44,20 +44,11 @@ pub trait Transport: Send {
     ///
     /// # Errors
     /// `PeerLost` if the receiver has left; `Config` for a payload of 4 GiB or more, or a rank that does not exist.
-    fn send(
-        &mut self,
-        to: usize,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError>;
+    fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()>;
 
     /// [Sends](Self::send) the same `payload` to every other rank. Each rank starts with the rank after it, so that the
     /// ranks do not all send to the same receiver first.
-    fn send_to_others(
-        &mut self,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    fn send_to_others(&mut self, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         self.endpoint().others().try_for_each(|to| self.send(to, operation, payload))
     }
 
@@ -74,14 +65,14 @@ pub trait Transport: Send {
         during: Operation<'_>,
         until: Instant,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError>;
+    ) -> Result<(usize, Header)>;
 
     /// Waits until all sent messages have left this rank, so that it may compute for a while, or end. Does nothing for
     /// engines that send in the background.
     ///
     /// # Errors
     /// `PeerLost` or `Deadline`.
-    fn flush(&mut self) -> Result<(), ExchangeError> {
+    fn flush(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -92,12 +83,7 @@ pub trait Transport: Send {
     ///
     /// # Errors
     /// Those of [`recv_any`](Self::recv_any); `Protocol` if another message comes.
-    fn recv(
-        &mut self,
-        from: usize,
-        operation: Operation<'_>,
-        into: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    fn recv(&mut self, from: usize, operation: Operation<'_>, into: &mut Vec<u8>) -> Result<()> {
         self.recv_within(from, operation, self.deadline(), into)
     }
 
@@ -109,7 +95,7 @@ pub trait Transport: Send {
         operation: Operation<'_>,
         within: Duration,
         into: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let until = Instant::now() + within;
         let (_, header) = self.recv_any(&[from], operation, until, into)?;
         if header.matches(operation) {
@@ -121,11 +107,7 @@ pub trait Transport: Send {
 
     /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with the messages of the others. One
     /// phase; with messages of `b` bytes, `(n − 1)·b` bytes each way.
-    fn all_gather_v(
-        &mut self,
-        operation: Operation<'_>,
-        messages: &mut [Vec<u8>],
-    ) -> Result<(), ExchangeError> {
+    fn all_gather_v(&mut self, operation: Operation<'_>, messages: &mut [Vec<u8>]) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
         self.send_to_others(operation, &messages[rank])?;
         for from in (0..size).filter(|&from| from != rank) {
@@ -140,7 +122,7 @@ pub trait Transport: Send {
         root: usize,
         operation: Operation<'_>,
         message: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         if self.rank() != root {
             return self.recv(root, operation, message);
         }
@@ -148,7 +130,7 @@ pub trait Transport: Send {
     }
 
     /// Returns once every rank has called it. Empty messages to rank 0 and back.
-    fn barrier(&mut self) -> Result<(), ExchangeError> {
+    fn barrier(&mut self) -> Result<()> {
         let operation = Operation::whole(Phase::Barrier, 0);
         let mut nothing = Vec::new();
         if self.rank() == 0 {
@@ -163,10 +145,7 @@ pub trait Transport: Send {
 }
 
 /// Passes a result on; on an error the other ranks are told to stop.
-pub(crate) fn or_abort<R>(
-    transport: &mut dyn Transport,
-    result: Result<R, ExchangeError>,
-) -> Result<R, ExchangeError> {
+pub(crate) fn or_abort<R>(transport: &mut dyn Transport, result: Result<R>) -> Result<R> {
     if let Err(error) = &result {
         let own = transport.rank();
         transport.abort(error.culprit(own));

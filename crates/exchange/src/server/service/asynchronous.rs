@@ -5,7 +5,7 @@ use gradwire::Floats;
 use super::{Server, send_unless_left};
 use crate::report::worked;
 use crate::server::staleness::Staleness;
-use crate::{ExchangeError, Header, Operation, Phase};
+use crate::{ExchangeError, Header, Operation, Phase, Result};
 
 impl Server {
     /// Updates a tensor by one worker's push, and answers all workers that may continue.
@@ -15,7 +15,7 @@ impl Server {
         header: Header,
         at: usize,
         push: &[u8],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let refusal = self.refuse(worker, header);
         let Self { staleness, slots, pushes, optimizer, mean, report, parts, .. } = self;
         let Some(staleness) = staleness else { return Err(refusal) };
@@ -39,7 +39,7 @@ impl Server {
     }
 
     /// Sends the pulls of a tensor that are due.
-    fn answer(&mut self, at: usize) -> Result<(), ExchangeError> {
+    fn answer(&mut self, at: usize) -> Result<()> {
         let Self { staleness, slots, delta, message, report, transport, .. } = self;
         let (Some(staleness), slot) = (staleness, &slots[at]) else { return Ok(()) };
         while let Some(to) = staleness.release(at) {
@@ -63,7 +63,7 @@ impl Server {
     }
 
     /// Fails if a worker has left for whose push an answer waits.
-    pub(super) fn expect_nobody_gone(&self) -> Result<(), ExchangeError> {
+    pub(super) fn expect_nobody_gone(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(|staleness| staleness.stuck(&self.present)) {
             Some((at, peer)) => Err(ExchangeError::lost(peer, self.push_to(at))),
             None => Ok(()),
@@ -71,7 +71,7 @@ impl Server {
     }
 
     /// Fails if a worker has left early, where there is no bound and nobody waited for it.
-    pub(super) fn expect_as_many_of_all(&self) -> Result<(), ExchangeError> {
+    pub(super) fn expect_as_many_of_all(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(Staleness::behind) {
             Some(peer) => {
                 Err(ExchangeError::lost(peer, Operation::whole(Phase::Push, self.step())))
