@@ -1,4 +1,4 @@
-//! Workers at their own pace, or within some steps of each other.
+//! Asynchronous servers, without a bound on the staleness of workers or with one.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use common::{RATE, Run, bits, gradients};
+use common::{RATE, Run, bits, gradients, saved};
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput};
 
 const SIZES: [usize; 4] = [100, 0, 3, 900];
@@ -54,7 +54,7 @@ fn without_slack_all_hold_what_the_bulk_synchronous_server_makes() {
         let ends = ["server", "server:stale=0", "server:servers=2,stale=0"].map(|name| {
             let mut run = run(name, spec);
             run.initial = coarse(run.initial);
-            // What is pushed stays exact; what is pulled is compressed, and loses the same.
+            // Pushes stay exact; pulls are compressed with the same compressor.
             run.policy.push.first = "none".parse().unwrap();
             run.policy.pull = Some(spec.parse().unwrap());
             run.each(|rank, exchange| {
@@ -64,7 +64,7 @@ fn without_slack_all_hold_what_the_bulk_synchronous_server_makes() {
             })
         });
         let expected = bits(&ends[0][0]);
-        // Of two servers one draws as another rank.
+        // With two servers, one of them draws with another rank.
         let alike = if spec.starts_with("randomk") { &ends[..2] } else { &ends[..] };
         for end in alike.iter().flatten() {
             assert!(bits(end) == expected, "{spec}");
@@ -106,8 +106,7 @@ fn every_gradient_counts_once() {
 
 #[test]
 fn what_a_worker_pulls_and_what_is_kept_for_it_are_all_there_was() {
-    // One worker pulls last: nothing changes after, so that its copy and what its pulls left out are
-    // the global model.
+    // One worker pulls last, and nothing changes after. So its copy plus the residual of its pulls is the global model.
     let run = run("server:mode=async", "topk:ratio=0.1");
     let (others, last) = (Barrier::new(WORKERS), Mutex::new(None));
     let (ends, servers) = run.workers(|rank, exchange| {
@@ -121,8 +120,7 @@ fn what_a_worker_pulls_and_what_is_kept_for_it_are_all_there_was() {
         if rank != 1 {
             others.wait();
         }
-        let mut state = gradwire::State::new();
-        exchange.save(&mut state).unwrap();
+        let state = saved(exchange);
         if rank == 1 {
             *last.lock().unwrap() = Some(parameters);
         }
@@ -151,7 +149,7 @@ fn nobody_is_further_ahead_than_the_bound_and_everybody_may_be_so_far() {
         run.each(|rank, exchange| {
             let mut parameters = run.initial.clone();
             for step in 0..STEPS {
-                // The straggler does nothing until the others have gone as far as they may.
+                // The straggler waits until the others are as far ahead as the bound allows.
                 if (rank == 2 && step == 0) || (rank != 2 && step == bound) {
                     ahead.wait();
                 }

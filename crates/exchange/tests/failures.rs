@@ -1,4 +1,4 @@
-//! One rank fails: the others stop, and say which.
+//! When one rank fails, the others stop and name it.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{RATE, Run, Sgd, exchange, gradients, lossless, threads};
 use gradwire::Error;
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, Optimizer, Role, StepInput, launch};
 
-/// How an exchange that begins early is told from a plain one.
+/// The suffix of the name of an exchange with overlap.
 const OVERLAPPED: &str = " overlapped";
 
 const STRATEGIES: [&str; 9] = [
@@ -46,7 +46,7 @@ fn steps(
     Ok(())
 }
 
-/// Hands over the last gradient early, where that is possible.
+/// Hands over the last gradient early, if the exchange overlaps.
 fn early(exchange: &mut dyn DistributedOptimizer, step: u64, gradients: &[Vec<f32>]) {
     if let Some(early) = exchange.gradient_sink(step) {
         early.ready(2, &gradients[2]);
@@ -71,7 +71,7 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
             let gradients = gradients(&run.tensors, rank, 2);
             early(exchange, 2, &gradients);
             assert!(rank != 1, "this rank dies in the middle of its run");
-            exchange.step(StepInput::new(2, RATE, &gradients), &mut run.initial.clone()).map(|_| ())
+            exchange.step(StepInput::new(2, RATE, &gradients), &mut run.initial.clone())
         });
         for (rank, result) in results.into_iter().enumerate() {
             match (rank, result) {
@@ -96,7 +96,7 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
                 gradients[0][7] = f32::NAN;
             }
             early(exchange, 1, &gradients);
-            exchange.step(StepInput::new(1, RATE, &gradients), &mut run.initial.clone()).map(|_| ())
+            exchange.step(StepInput::new(1, RATE, &gradients), &mut run.initial.clone())
         });
         for (rank, result) in results.into_iter().enumerate() {
             let error = result.unwrap().unwrap_err();

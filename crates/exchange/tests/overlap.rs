@@ -17,7 +17,7 @@ use gradwire_exchange::{
 const SIZES: [usize; 5] = [300, 3, 0, 20_000, 4500];
 const STEPS: u64 = 4;
 
-/// How ranks hand gradients over.
+/// How a rank hands gradients to a sink.
 type Hands = fn(&dyn gradwire_exchange::GradientSink, usize, &[Vec<f32>]);
 
 fn groups() -> Vec<Vec<usize>> {
@@ -37,12 +37,12 @@ fn overlapped(
 #[derive(Debug, PartialEq)]
 struct End {
     parameters: Vec<Vec<u32>>,
-    /// What messages carried last and what they left out.
+    /// The positions that the last messages carried, and the residuals.
     sent: Vec<Vec<u32>>,
     bytes: usize,
 }
 
-/// What every worker is left with after some steps.
+/// Every worker after some steps.
 fn ends(run: &Run, hands: Hands) -> Vec<End> {
     run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
@@ -171,7 +171,7 @@ fn what_others_have_saved_does_not_come_back() {
     }
 }
 
-/// A transport that says when it sends, or breaks then.
+/// A transport that reports its sends, or panics at one.
 struct Telling {
     inner: in_process::InProcess,
     breaks: bool,
@@ -277,7 +277,7 @@ fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
     });
 }
 
-/// Why rank 0 of a run of one cannot be made.
+/// The error of a run of one rank.
 fn refusal(name: &str, spec: &str, change: impl Fn(&mut Run, &mut Vec<Vec<usize>>)) -> String {
     let mut run = Run::of(name, 1, spec, &SIZES);
     let mut groups = groups();

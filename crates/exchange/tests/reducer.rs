@@ -1,4 +1,4 @@
-//! Groups of tensors: averages do not depend on the grouping, and nothing that is still to be sent is lost.
+//! Groups of tensors: averages do not depend on the grouping, and no residual is lost.
 
 mod common;
 

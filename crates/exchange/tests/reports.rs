@@ -1,4 +1,4 @@
-//! What an exchange tells about a tensor after a step: how long its messages were, and what they left.
+//! The message lengths, sent positions and residuals that an exchange reports after a step.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
             assert!(exchange.needs_squares());
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
-            // Of the first half of each tensor the parts agree, of the rest a gradient is less than its parts.
+            // The parts agree in the first half of each tensor; in the rest, the gradient is smaller than its parts.
             let squares: Vec<Vec<f32>> = gradients
                 .iter()
                 .map(|gradient| {
@@ -82,7 +82,7 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
             for (index, gradient) in gradients.iter().enumerate() {
                 let sent = exchange.sent(index).unwrap();
                 assert!(sent.iter().all(|&at| 2 * (at as usize) < gradient.len()), "{name}");
-                // All but those far below the largest.
+                // All elements except those far below the largest.
                 assert!(sent.len() * 50 >= gradient.len() * 24, "{name}: {}", sent.len());
             }
         });

@@ -1,8 +1,8 @@
-//! A run that was saved and resumed ends with the bits of one that was not.
+//! A run that was saved and resumed ends with the same bits as one without interruption.
 
 mod common;
 
-use common::{RATE, Run, bits, custom, exchange, gradients, suits};
+use common::{RATE, Run, bits, custom, exchange, gradients, saved, suits};
 use gradwire::State;
 use gradwire_exchange::{ExchangeError, StepInput};
 
@@ -30,8 +30,7 @@ fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) 
             }
             exchange.step(StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
         }
-        let mut state = State::new();
-        exchange.save(&mut state).unwrap();
+        let state = saved(exchange);
         (parameters, state.to_bytes().unwrap())
     })
 }

@@ -1,8 +1,8 @@
-//! Compressors of their own for some tensors.
+//! Rules that give some tensors another compressor.
 
 mod common;
 
-use common::{Run, bits, gradients};
+use common::{Run, bits, gradients, saved};
 use gradwire::{Encoder, Floats, Spec, State};
 
 const SIZES: [usize; 4] = [1023, 5000, 900, 3];
@@ -31,7 +31,7 @@ fn each_tensor_travels_by_its_rule() {
             let gradients = gradients(&run.tensors, rank, 0);
             run.step(rank, 0, exchange, &mut parameters);
             for (index, tensor) in run.tensors.iter().enumerate() {
-                // A first refresh, which is all-reduced as it is, has the basis behind it.
+                // The first refresh is all-reduced uncompressed, followed by the basis.
                 if specs[index].entry().id == "gradiveq" {
                     assert_eq!(exchange.message_bytes(index), 4 * (5000 + 2 * 8));
                     continue;
@@ -66,8 +66,7 @@ fn rules_that_change_places_leave_residuals_with_their_tensors() {
         for run in [&before, &after] {
             let ends = run.each(|rank, exchange| {
                 exchange.restore(&states[rank]).unwrap();
-                let mut again = State::new();
-                exchange.save(&mut again).unwrap();
+                let again = saved(exchange);
                 assert!(again == states[rank], "{name}, rank {rank}");
                 let mut parameters = run.initial.clone();
                 run.step(rank, 2, exchange, &mut parameters);

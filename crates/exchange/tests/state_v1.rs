@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{Run, bits};
+use common::{Run, bits, saved};
 use gradwire::{State, Tensor};
 use gradwire_exchange::upgrade;
 
-/// The run whose state after two of three steps is in the golden files, and what it had come to after the third.
+/// The run of the golden files, which hold its state after the second and after the third step.
 fn run(name: &str) -> Run {
     let mut run = Run::of(name, 2, "topk:ratio=0.5", &[]);
     run.tensors = vec![
@@ -38,7 +38,7 @@ fn a_run_goes_on_from_version_1_bit_for_bit() {
         let golden = upgrade(read);
         assert_eq!(golden.version(), 2);
         let run = run(name);
-        // Rules in another order: what is kept belongs to tensors.
+        // Rules in another order: the state belongs to tensors.
         let mut turned = run.clone();
         turned.policy.rules.reverse();
         for run in [run, turned] {
@@ -49,8 +49,7 @@ fn a_run_goes_on_from_version_1_bit_for_bit() {
                 exchange.restore(&before).unwrap();
                 run.step(rank, 2, exchange, &mut own);
                 assert!(bits(&own) == bits(&parameters(&run, &after)), "{name}, rank {rank}");
-                let mut state = State::new();
-                exchange.save(&mut state).unwrap();
+                let state = saved(exchange);
                 for (key, values) in after.floats_under("push/") {
                     assert_eq!(state.floats(&format!("push/{key}")).unwrap(), values, "{key}");
                 }

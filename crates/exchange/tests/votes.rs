@@ -1,4 +1,4 @@
-//! A majority vote: ties are ties, whatever the order in which shares are added.
+//! A majority vote: a tie does not depend on the order in which votes are added.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{RATE, Run};
 use gradwire::Spec;
 use gradwire_exchange::StepInput;
 
-/// Each element's votes are half for and half against, from other ranks each.
+/// For each element, half of the ranks vote for and half against; which ranks differs by element.
 fn tied(rank: usize, ranks: usize) -> Vec<f32> {
     let sign = |element| if (rank + element) % ranks < ranks / 2 { 0.5 } else { -2.0 };
     (0..64).map(sign).collect()

@@ -66,7 +66,7 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
     ]
 }
 
-/// Refuses plans and rules that need all gradients at once.
+/// Refuses schedules and rules that need all gradients at once.
 pub(crate) fn check_schedule(
     config: &RunConfig,
     policy: &Policy,

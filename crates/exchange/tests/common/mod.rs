@@ -7,6 +7,7 @@ pub mod checks;
 pub mod custom;
 pub mod engine;
 
+use std::ops::Range;
 use std::thread;
 
 use gradwire::registry::REGISTRY;
@@ -240,6 +241,19 @@ impl Run {
         self.try_step(rank, step, exchange, parameters).unwrap()
     }
 
+    /// Runs some steps as one worker.
+    pub fn advance(
+        &self,
+        rank: usize,
+        steps: Range<u64>,
+        exchange: &mut dyn DistributedOptimizer,
+        parameters: &mut [Vec<f32>],
+    ) {
+        for step in steps {
+            self.step(rank, step, exchange, parameters);
+        }
+    }
+
     /// Runs steps `0..end` as one worker; then restores its state after `middle` steps and repeats the rest, which ends with
     /// the same bits.
     pub fn repeat(
@@ -249,18 +263,11 @@ impl Run {
         exchange: &mut dyn DistributedOptimizer,
     ) {
         let mut parameters = self.initial.clone();
-        for step in 0..middle {
-            self.step(rank, step, exchange, &mut parameters);
-        }
-        let (mut state, mut again) = (State::new(), parameters.clone());
-        exchange.save(&mut state).unwrap();
-        for step in middle..end {
-            self.step(rank, step, exchange, &mut parameters);
-        }
+        self.advance(rank, 0..middle, exchange, &mut parameters);
+        let (state, mut again) = (saved(exchange), parameters.clone());
+        self.advance(rank, middle..end, exchange, &mut parameters);
         exchange.restore(&state).unwrap();
-        for step in middle..end {
-            self.step(rank, step, exchange, &mut again);
-        }
+        self.advance(rank, middle..end, exchange, &mut again);
         assert!(bits(&parameters) == bits(&again), "{}", self.exchange);
     }
 
@@ -280,8 +287,7 @@ impl Run {
         let step = |step| self.step(rank, step, exchange, &mut parameters);
         let reports = (0..steps).map(step).collect();
         exchange.control().check(steps, &parameters).unwrap();
-        let mut state = State::new();
-        exchange.save(&mut state).unwrap();
+        let state = saved(exchange);
         let global = if rank == 0 { exchange.global_model().unwrap() } else { None };
         Finished { parameters, reports, state, global }
     }
@@ -314,6 +320,13 @@ pub fn connected<R: Send>(
 ) -> Vec<R> {
     let transports = in_process::connect(ranks, in_process::Options::default());
     threads(transports, work).into_iter().map(Result::unwrap).collect()
+}
+
+/// The state that a worker saves.
+pub fn saved(exchange: &mut dyn DistributedOptimizer) -> State {
+    let mut state = State::new();
+    exchange.save(&mut state).unwrap();
+    state
 }
 
 pub const RATE: f32 = 0.125;

@@ -24,7 +24,7 @@ pub struct Experiment {
     /// A data set's name (`digits` is generated) or the folder that holds its files.
     pub data: String,
     /// The compressors to compare.
-    #[serde(serialize_with = "write_plans")]
+    #[serde(serialize_with = "write_schedules")]
     pub compressors: Vec<CompressionSchedule>,
     /// Passes over the training set, instead of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,8 +89,8 @@ impl DerefMut for Experiment {
 }
 
 /// Writes compressors as their specs.
-fn write_plans<S: Serializer>(plans: &[CompressionSchedule], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(plans.iter().map(CompressionSchedule::to_string))
+fn write_schedules<S: Serializer>(schedules: &[CompressionSchedule], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(schedules.iter().map(CompressionSchedule::to_string))
 }
 
 /// A value this crate itself writes as text.
