@@ -32,7 +32,11 @@ pub struct RunConfig {
 impl RunConfig {
     /// A run with seed 0 that is evaluated at its end, and checks each 100 steps that all ranks hold the same
     /// parameters.
-    pub fn new(settings: TrainingSettings, data: Arc<Dataset>, compressor: CompressionSchedule) -> Self {
+    pub fn new(
+        settings: TrainingSettings,
+        data: Arc<Dataset>,
+        compressor: CompressionSchedule,
+    ) -> Self {
         let (evaluate_every, check_every, diagnose_every) = (0, 100, 0);
         Self { settings, data, compressor, seed: 0, evaluate_every, check_every, diagnose_every }
     }

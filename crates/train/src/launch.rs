@@ -52,8 +52,8 @@ fn run_wrapped(
     let transport =
         in_process::Options { deadline: resolution.deadline(config), link: options.link };
     let join = |transport| resolution.join(config, transport);
-    let launched = launch(&resolution.group_config(config), transport, join)
-        .map_err(TrainError::Servers)?;
+    let launched =
+        launch(&resolution.group_config(config), transport, join).map_err(TrainError::Servers)?;
     let replicas = std::mem::take(&mut resolution.replicas);
     let workers = replicas
         .into_iter()

@@ -150,7 +150,8 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     }
     let rounds = Rounds::new(&push, config.steps);
     // Updates and weights are applied as they are, so servers send means back without loss.
-    let pull = if config.send.is_local() { Some(lossless(&push.first)) } else { policy.pull.clone() };
+    let pull =
+        if config.send.is_local() { Some(lossless(&push.first)) } else { policy.pull.clone() };
     let policy = Policy { push, pull, ..policy };
     overlap::check_schedule(config, &policy, &rounds)?;
     Ok((policy, rounds))

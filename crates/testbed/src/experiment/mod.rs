@@ -89,7 +89,10 @@ impl DerefMut for Experiment {
 }
 
 /// Writes compressors as their specs.
-fn write_schedules<S: Serializer>(schedules: &[CompressionSchedule], to: S) -> Result<S::Ok, S::Error> {
+fn write_schedules<S: Serializer>(
+    schedules: &[CompressionSchedule],
+    to: S,
+) -> Result<S::Ok, S::Error> {
     to.collect_seq(schedules.iter().map(CompressionSchedule::to_string))
 }
 

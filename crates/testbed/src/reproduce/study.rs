@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use gradwire_train::RunRecord;
 use gradwire_train::CompressionSchedule;
+use gradwire_train::RunRecord;
 
 use crate::TestbedError;
 use crate::experiment::Experiment;

@@ -32,7 +32,12 @@ pub(super) fn findings(
 }
 
 /// Error and compression of each compressor; the paper's errors beside ours where a row of Table 2 is given.
-fn table(row: Option<&Row>, compressors: &[CompressionSchedule], summary: &Summary, runs: &[RunRecord]) -> Grid {
+fn table(
+    row: Option<&Row>,
+    compressors: &[CompressionSchedule],
+    summary: &Summary,
+    runs: &[RunRecord],
+) -> Grid {
     let metric = summary.metric;
     let measure = if metric == Metric::Accuracy { "error" } else { metric.name() };
     let mut grid = Grid::new([

@@ -2,8 +2,8 @@
 
 use gradwire::{Aggregation, Spec};
 use gradwire_exchange::Exchange;
-use gradwire_train::RunRecord;
 use gradwire_train::CompressionSchedule;
+use gradwire_train::RunRecord;
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;

@@ -41,7 +41,8 @@ impl Study for PlainSgd {
 
     /// By exchange; signs have a learning rate of their own.
     fn variants(&self, row: usize, experiment: &Experiment, _: Option<usize>) -> Vec<Experiment> {
-        let votes = |plan: &CompressionSchedule| plan.first().entry().aggregation() == Aggregation::Vote;
+        let votes =
+            |plan: &CompressionSchedule| plan.first().entry().aggregation() == Aggregation::Vote;
         let (signs, others): (Vec<_>, Vec<_>) =
             experiment.compressors.iter().cloned().partition(votes);
         let rate = sign_rate(row, &experiment.learning_rate.to_string());
