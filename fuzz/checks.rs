@@ -1,5 +1,5 @@
-//! What must hold for any bytes. The fuzz targets check it on generated inputs, and `crates/core/tests/corpus.rs` on the
-//! inputs that were kept.
+//! Checks that must hold for any bytes. The fuzz targets run them on generated inputs, and `crates/core/tests/corpus.rs`
+//! runs them on the corpus.
 
 use std::sync::OnceLock;
 
@@ -26,16 +26,16 @@ fn specs(id: &str) -> &'static [Spec] {
     all.iter().find(|(name, _)| *name == id).map_or(&[], |(_, specs)| specs)
 }
 
-/// The input for a message of a tensor with the golden files' shape. For a configuration that is not an example it
-/// chooses the defaults, which decode most other messages too.
+/// The input for a message of a tensor with the shape of the golden files. A configuration that is not an example is
+/// replaced by the defaults, which decode most other messages too.
 pub(crate) fn input(spec: &Spec, message: &[u8]) -> Vec<u8> {
     let listed = specs(spec.entry().id).iter().position(|listed| listed == spec);
     let choice = listed.unwrap_or(0) * SHAPES.len();
     [&[u8::try_from(choice).expect("a byte chooses")], message].concat()
 }
 
-/// A bare message after a byte that chooses configuration and shape: it decodes to the same values each time, or is
-/// refused and changes nothing.
+/// Decodes a bare message after a byte that chooses configuration and shape. The message must give the same values each
+/// time, or be refused and change nothing.
 ///
 /// # Panics
 /// If that does not hold, or there is no compressor of this name.
@@ -56,7 +56,7 @@ pub(crate) fn message(id: &str, input: &[u8]) {
     };
     let (accepted, bits) = decode();
     if accepted {
-        // The second time the decoder's buffers are not empty.
+        // The second time, the decoder's buffers are not empty.
         assert_eq!(decode(), (accepted, bits), "{spec}, {shape:?}");
         let most = spec.compressor().max_elements(message.len());
         assert!(tensor.elements() <= most, "{spec}, {shape:?}: {most} elements at most");
@@ -69,7 +69,7 @@ pub(crate) fn message(id: &str, input: &[u8]) {
     }
 }
 
-/// Bytes as the means of a method's rounds: they decode, or are refused and change nothing.
+/// Decodes bytes as the means of a method's rounds. They must decode, or be refused and change nothing.
 fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
     let (words, _) = bytes.as_chunks();
     let mut means = words.iter().map(|word| f32::from_le_bytes(*word));
@@ -81,7 +81,7 @@ fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
         for round in 0.. {
             let gradient = Floats::F32(&gradient);
             let more = encoder.contribute(tensor, (step, round), gradient, &so_far, &mut addend);
-            // The residual that hostile means left may make the corrected gradient infinite.
+            // Hostile means may leave a residual that makes the corrected gradient infinite.
             match more {
                 Ok(true) => so_far.extend(addend.iter().map(|own| means.next().unwrap_or(*own))),
                 Ok(false) => break,
@@ -95,14 +95,14 @@ fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
     }
 }
 
-/// Frames, one after the other. Each is read, decodes or not, and is read as the same frame after it was written again;
-/// or it is refused, and the input stays at its start.
+/// Reads consecutive frames. A frame must be read as the same frame after it is written again, or be refused without
+/// consuming input. Decoding may fail, but not panic.
 ///
 /// # Panics
 /// If that does not hold.
 pub(crate) fn frames(input: &[u8]) {
     let mut input = input.to_vec();
-    // Corrects checksums, as otherwise no changed byte would be read.
+    // Corrects checksums; otherwise every frame with a changed byte would be refused.
     while let Err(FrameError::Checksum { expected, found }) = walk(&input) {
         let wrong = expected.to_le_bytes();
         let Some(at) = input.windows(4).rposition(|bytes| bytes == wrong) else { return };
@@ -127,7 +127,7 @@ fn walk(mut rest: &[u8]) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// A state file: it is refused, or is read as the same state after it was written again.
+/// Reads a state file. It must be read as the same state after it is written again, or be refused.
 ///
 /// # Panics
 /// If that does not hold.

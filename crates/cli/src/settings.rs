@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use gradwire_testbed::experiment::Experiment;
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{SETTINGS, Setting};
 
 use crate::failure::Failure;
@@ -123,10 +123,10 @@ fn flag(setting: &'static Setting) -> Arg {
 #[derive(Debug, Args)]
 pub(crate) struct Several {
     /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several. A
-    /// plan changes it on the way: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
+    /// schedule changes it during the run: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
     /// 'sbc within 2MB' for a budget of bytes a worker sends
     #[arg(long = "compressor", value_name = "SPEC")]
-    compressors: Vec<Plan>,
+    compressors: Vec<CompressionSchedule>,
     /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,

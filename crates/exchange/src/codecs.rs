@@ -6,7 +6,7 @@
 use gradwire::{Decoder, Element, Encoder, Error, Input, Sent, Spec, State, Tensor};
 
 use crate::state_keys::REDUCE;
-use crate::{ExchangeError, GroupConfig, Schedule};
+use crate::{GroupConfig, Result, Schedule};
 
 /// Encoder and decoder of one end for all tensors of the model.
 pub(crate) struct Codecs {
@@ -269,7 +269,7 @@ impl Codecs {
     ///
     /// # Errors
     /// `State` for a tensor whose state was saved with a compressor that it does not have at any stage.
-    pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<(), ExchangeError> {
+    pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<()> {
         for index in 0..self.tensors.len() {
             let Entry { schedule, names, .. } = &self.tensors[index];
             let setting = |name: &String| state.setting(&format!("{prefix}spec/{name}")).ok();

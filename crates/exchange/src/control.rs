@@ -1,29 +1,30 @@
-//! What ranks tell each other beside tensors: whether they agree on the configuration and hold equal parameters, and
-//! small messages between worker 0 and the others.
+//! Messages between ranks apart from the exchange of tensors: comparisons of configurations and parameters, and small
+//! messages between worker 0 and the others.
 //!
-//! Whoever holds a rank's transport hands out a [`Control`]; all ranks then call the same of its methods between the
-//! same two steps. In a comparison every rank sends what it holds to rank 0, which sends its verdict to all: empty if
-//! they agree, else the reason with which all of them fail.
+//! The owner of a rank's transport lends a [`Control`]. All ranks call the same methods of it between the same two steps.
+//! In a comparison, every rank sends its value to rank 0, and rank 0 sends a verdict to all: empty if the values are
+//! equal, else the reason, with which all ranks fail.
 
 use std::sync::mpsc;
 
 use crate::collectives::all_reduce;
+use crate::error::refuse;
 use crate::transport::or_abort;
-use crate::{ExchangeError, Operation, Phase, Traffic, Transport, digest};
+use crate::{ExchangeError, Operation, Phase, Result, Traffic, Transport, digest};
 
 /// Work on a rank's transport.
-pub(crate) type Task = Box<dyn FnOnce(&mut dyn Transport) -> Result<(), ExchangeError> + Send>;
+pub(crate) type Task = Box<dyn FnOnce(&mut dyn Transport) -> Result<()> + Send>;
 
-/// Who holds a rank's transport, in the caller's thread or in another.
+/// The owner of a rank's transport, in the caller's thread or in another.
 pub(crate) trait Channel {
-    /// Runs a task after all that was submitted before, and waits for it. After an error of the task the other ranks
-    /// are told to stop.
-    fn run(&mut self, task: Task) -> Result<(), ExchangeError>;
+    /// Runs a task after all work submitted before, and waits for it. If the task fails, the other ranks are told to
+    /// stop.
+    fn run(&mut self, task: Task) -> Result<()>;
 }
 
-/// A rank's access to the others beside the exchange of tensors.
+/// Messages to the other ranks apart from the exchange of tensors.
 ///
-/// All ranks call the same of its methods between the same two steps.
+/// All ranks call the same methods between the same two steps.
 pub struct Control<'a> {
     channel: &'a mut dyn Channel,
     workers: usize,
@@ -42,8 +43,8 @@ impl<'a> Control<'a> {
 
     fn ask<R: Send + 'static>(
         &mut self,
-        task: impl FnOnce(&mut dyn Transport) -> Result<R, ExchangeError> + Send + 'static,
-    ) -> Result<R, ExchangeError> {
+        task: impl FnOnce(&mut dyn Transport) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.channel.run(Box::new(move |transport| {
             // The caller waits for it.
@@ -53,34 +54,35 @@ impl<'a> Control<'a> {
         answered.recv().map_err(|_| ExchangeError::ended())
     }
 
-    /// Gives worker 0 the bytes of every worker, in the order of ranks; the others get `None`.
+    /// Gives worker 0 the bytes of every worker, in rank order; the others get `None`.
     ///
     /// # Errors
     /// Those of the transport.
-    pub fn gather(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
+    pub fn gather(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>> {
         let workers = self.workers;
-        self.ask(move |transport| gather(transport, workers, own))
+        self.ask(move |transport| gather(transport, workers, REPORT, own))
     }
 
     /// Gives every worker the `message` of worker 0.
     ///
     /// # Errors
     /// Those of the transport.
-    pub fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<(), ExchangeError> {
+    pub fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<()> {
         let (workers, mut own) = (self.workers, std::mem::take(message));
         *message = self.ask(move |transport| {
-            broadcast(transport, workers, &mut own)?;
+            broadcast(transport, workers, REPORT, &mut own)?;
             Ok(own)
         })?;
         Ok(())
     }
 
-    /// Compares a [digest](crate::digest()) of the workers' parameters and fails on every worker, naming the ranks that
-    /// differ. Compares nothing where workers hold different parameters by design: in an asynchronous parameter server.
+    /// Compares a [digest](crate::digest()) of the workers' parameters. If they differ, it fails on every worker and names
+    /// the ranks that differ. In an asynchronous parameter server, whose workers hold different parameters by design, it
+    /// compares nothing.
     ///
     /// # Errors
     /// `Config` where parameters differ; those of the transport.
-    pub fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<(), ExchangeError> {
+    pub fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<()> {
         if !self.replicas_are_identical {
             return Ok(());
         }
@@ -95,19 +97,14 @@ impl<'a> Control<'a> {
     ///
     /// # Errors
     /// `Config` where there are servers among the ranks; `Codec` for a value that is not finite; those of the transport.
-    pub fn exact_mean(
-        &mut self,
-        step: u64,
-        values: &mut Vec<Vec<f32>>,
-    ) -> Result<Traffic, ExchangeError> {
+    pub fn exact_mean(&mut self, step: u64, values: &mut Vec<Vec<f32>>) -> Result<Traffic> {
         let (workers, mut own) = (self.workers, std::mem::take(values));
         let (mean, traffic) = self.ask(move |transport| {
             if transport.size() != workers {
-                return Err(ExchangeError::Config(
+                return refuse(
                     "an exact mean needs workers only, and there are servers among the ranks; use all-reduce, \
-                     all-gather or scatter-reduce"
-                        .to_owned(),
-                ));
+                     all-gather or scatter-reduce",
+                );
             }
             let before = transport.traffic();
             all_reduce::exact_mean(transport, step, &mut own)?;
@@ -118,15 +115,15 @@ impl<'a> Control<'a> {
     }
 }
 
-/// Fails on every rank unless all were started with the same `facts`, a fact a line; the error names the first that
-/// differs, and both values. Every rank calls it before anything else.
+/// Fails on every rank unless all were started with the same `facts`, one per line; the error names the first line that
+/// differs, with both values. Every rank calls it before anything else.
 ///
 /// # Errors
 /// `Config` where facts differ; those of the transport.
-pub fn agree(transport: &mut dyn Transport, facts: &str) -> Result<(), ExchangeError> {
+pub fn agree(transport: &mut dyn Transport, facts: &str) -> Result<()> {
     let operation = Operation::whole(Phase::Handshake, 0);
     let ranks = transport.size();
-    let compared = verdict(transport, ranks, operation, facts.as_bytes(), |all| {
+    let compared = verdict(transport, ranks, operation, facts.as_bytes().to_vec(), |all| {
         all.iter().enumerate().skip(1).find_map(|(rank, theirs)| difference(&all[0], theirs, rank))
     });
     accept(or_abort(transport, compared)?)
@@ -138,9 +135,9 @@ fn compare_parameters(
     workers: usize,
     step: u64,
     digest: u64,
-) -> Result<Vec<u8>, ExchangeError> {
+) -> Result<Vec<u8>> {
     let operation = Operation::whole(Phase::Check, step);
-    verdict(transport, workers, operation, &digest.to_le_bytes(), |all| {
+    verdict(transport, workers, operation, digest.to_le_bytes().to_vec(), |all| {
         let differ: Vec<_> =
             (1..workers).filter(|&rank| all[rank] != all[0]).map(|rank| rank.to_string()).collect();
         (!differ.is_empty()).then(|| {
@@ -153,66 +150,56 @@ fn compare_parameters(
     })
 }
 
-/// Fails with the reason in a verdict. It reaches every rank, so that none needs to be told to stop.
-fn accept(verdict: Vec<u8>) -> Result<(), ExchangeError> {
+/// Fails with the reason in a verdict. Every rank receives the verdict, so that no rank must be told to stop.
+fn accept(verdict: Vec<u8>) -> Result<()> {
     if verdict.is_empty() {
         return Ok(());
     }
-    Err(ExchangeError::Config(String::from_utf8_lossy(&verdict).into_owned()))
+    refuse(String::from_utf8_lossy(&verdict))
 }
+
+/// The operation of messages whose meaning is the caller's.
+const REPORT: Operation<'static> = Operation { phase: Phase::Report, tensor: None, step: 0 };
 
 fn gather(
     transport: &mut dyn Transport,
-    workers: usize,
+    ranks: usize,
+    operation: Operation<'_>,
     own: Vec<u8>,
-) -> Result<Option<Vec<Vec<u8>>>, ExchangeError> {
-    let operation = Operation::whole(Phase::Report, 0);
+) -> Result<Option<Vec<Vec<u8>>>> {
     if transport.rank() > 0 {
         return transport.send(0, operation, &own).map(|()| None);
     }
-    let mut all = vec![own];
-    for from in 1..workers {
-        let mut theirs = Vec::new();
-        transport.recv(from, operation, &mut theirs)?;
-        all.push(theirs);
+    let mut all = vec![Vec::new(); ranks];
+    all[0] = own;
+    for (from, theirs) in all.iter_mut().enumerate().skip(1) {
+        transport.recv(from, operation, theirs)?;
     }
     Ok(Some(all))
 }
 
 fn broadcast(
     transport: &mut dyn Transport,
-    workers: usize,
+    ranks: usize,
+    operation: Operation<'_>,
     message: &mut Vec<u8>,
-) -> Result<(), ExchangeError> {
-    let operation = Operation::whole(Phase::Report, 0);
+) -> Result<()> {
     if transport.rank() > 0 {
         return transport.recv(0, operation, message);
     }
-    (1..workers).try_for_each(|to| transport.send(to, operation, message))
+    (1..ranks).try_for_each(|to| transport.send(to, operation, message))
 }
 
 fn verdict(
     transport: &mut dyn Transport,
     ranks: usize,
     operation: Operation<'_>,
-    own: &[u8],
+    own: Vec<u8>,
     compare: impl FnOnce(&[Vec<u8>]) -> Option<String>,
-) -> Result<Vec<u8>, ExchangeError> {
-    let mut verdict = Vec::new();
-    if transport.rank() > 0 {
-        transport.send(0, operation, own)?;
-        transport.recv(0, operation, &mut verdict)?;
-        return Ok(verdict);
-    }
-    let mut all = vec![Vec::new(); ranks];
-    all[0].extend_from_slice(own);
-    for (from, theirs) in all.iter_mut().enumerate().skip(1) {
-        transport.recv(from, operation, theirs)?;
-    }
-    verdict.extend(compare(&all).unwrap_or_default().into_bytes());
-    for to in 1..ranks {
-        transport.send(to, operation, &verdict)?;
-    }
+) -> Result<Vec<u8>> {
+    let all = gather(transport, ranks, operation, own)?;
+    let mut verdict = all.and_then(|all| compare(&all)).unwrap_or_default().into_bytes();
+    broadcast(transport, ranks, operation, &mut verdict)?;
     Ok(verdict)
 }
 
@@ -255,22 +242,16 @@ mod tests {
     fn worker_0_gets_all_messages_and_all_get_that_of_worker_0() {
         // The fourth rank is a server and takes no part.
         let ranks = crate::in_process::connect(4, crate::in_process::Options::default());
-        let received = std::thread::scope(|scope| {
-            let threads: Vec<_> = ranks
-                .into_iter()
-                .take(3)
-                .map(|mut rank| {
-                    scope.spawn(move || {
-                        let own = vec![rank.rank() as u8; rank.rank()];
-                        let all = gather(&mut rank, 3, own).unwrap();
-                        let mut message = all.map_or_else(Vec::new, |all| all.concat());
-                        broadcast(&mut rank, 3, &mut message).unwrap();
-                        message
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        std::thread::scope(|scope| {
+            for mut rank in ranks.into_iter().take(3) {
+                scope.spawn(move || {
+                    let own = vec![rank.rank() as u8; rank.rank()];
+                    let all = gather(&mut rank, 3, REPORT, own).unwrap();
+                    let mut message = all.map_or_else(Vec::new, |all| all.concat());
+                    broadcast(&mut rank, 3, REPORT, &mut message).unwrap();
+                    assert_eq!(message, [1, 2, 2]);
+                });
+            }
         });
-        assert_eq!(received, [[1, 2, 2], [1, 2, 2], [1, 2, 2]]);
     }
 }

@@ -6,7 +6,7 @@ use gradwire::{State, Tensor};
 
 use crate::control::Control;
 use crate::group_config::check_lengths;
-use crate::{ExchangeError, GradientSink, StepReport};
+use crate::{GradientSink, Result, StepReport};
 
 /// What one step brings.
 #[derive(Debug, Clone, Copy)]
@@ -32,11 +32,7 @@ impl<'a> StepInput<'a> {
     }
 
     /// Refuses buffers that are not those of the tensors.
-    pub(crate) fn check(
-        &self,
-        tensors: &[Tensor],
-        parameters: &[Vec<f32>],
-    ) -> Result<(), ExchangeError> {
+    pub(crate) fn check(&self, tensors: &[Tensor], parameters: &[Vec<f32>]) -> Result<()> {
         let given = [Some(self.gradients), Some(parameters), self.squares, self.shift];
         given.into_iter().flatten().try_for_each(|buffers| check_lengths(tensors, buffers))
     }
@@ -63,11 +59,7 @@ pub trait DistributedOptimizer: Send {
     /// Exchanges built on collectives average the gradients and run the optimizer on every rank;
     /// the parameter server runs it once and sends model deltas back. With backup workers a rank
     /// that comes late may find later steps done without it: see [`StepReport::skipped`].
-    fn step(
-        &mut self,
-        input: StepInput<'_>,
-        parameters: &mut [Vec<f32>],
-    ) -> Result<StepReport, ExchangeError>;
+    fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport>;
 
     /// Whether some compressor uses [`StepInput::squares`].
     fn needs_squares(&self) -> bool {
@@ -98,15 +90,15 @@ pub trait DistributedOptimizer: Send {
     /// The global model, where it differs from the ranks' parameters (a parameter server keeps the
     /// full-precision one); `None` where it does not. Called by rank 0 only. With backup workers
     /// it is the model of the moment, which the others may have taken further.
-    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError>;
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>>;
 
     /// Adds all state that a resumed run needs to `state`: residuals, optimizer, servers. Every
     /// worker calls it after the same step; servers' state goes to worker 0.
-    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError>;
+    fn save(&mut self, state: &mut State) -> Result<()>;
 
     /// Restores what the same rank's [`save`](Self::save) wrote. Every worker calls it before
     /// its next step. Parameters are not in the state: the trainer keeps them.
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError>;
+    fn restore(&mut self, state: &State) -> Result<()>;
 
     /// A channel to the other workers beside the exchange of tensors. All of them use it alike between the same two
     /// steps.

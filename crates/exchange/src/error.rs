@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The result of an operation of an exchange.
+pub type Result<T, E = ExchangeError> = std::result::Result<T, E>;
+
 /// An exchange that cannot go on. Names the rank and the operation.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
@@ -52,11 +55,30 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
+    /// A [`Config`](Self::Config) error.
+    pub fn config(reason: impl Into<String>) -> Self {
+        Self::Config(reason.into())
+    }
+
+    /// A [`PeerLost`](Self::PeerLost) error.
+    pub fn lost(peer: usize, operation: impl ToString) -> Self {
+        Self::PeerLost { peer, operation: operation.to_string() }
+    }
+
+    /// A [`Deadline`](Self::Deadline) error.
+    pub fn late(peer: usize, operation: impl ToString, deadline: Duration) -> Self {
+        Self::Deadline { peer, operation: operation.to_string(), deadline }
+    }
+
+    /// A [`Protocol`](Self::Protocol) error.
+    pub fn protocol(peer: usize, operation: impl ToString, what: impl ToString) -> Self {
+        Self::Protocol { peer, operation: operation.to_string(), what: what.to_string() }
+    }
+
     /// The thread that held the rank's transport is gone.
     pub(crate) fn ended() -> Self {
-        Self::Config(
-            "the exchange's thread has ended; see its own message for the reason, and resume from the last checkpoint"
-                .to_owned(),
+        Self::config(
+            "the exchange's thread has ended; see its own message for the reason, and resume from the last checkpoint",
         )
     }
 
@@ -69,4 +91,9 @@ impl ExchangeError {
             _ => own,
         }
     }
+}
+
+/// Fails with a [`Config`](ExchangeError::Config) error.
+pub(crate) fn refuse<R>(reason: impl Into<String>) -> Result<R> {
+    Err(ExchangeError::config(reason))
 }

@@ -6,13 +6,13 @@ use std::str::FromStr;
 /// How the ranks of a run exchange their tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
-    /// Messages are added on their way; for linear compressors only.
+    /// Messages are added between the ranks; for linear compressors only.
     AllReduce,
-    /// Every rank gets every message and averages by itself.
+    /// Every rank receives every message and averages by itself.
     AllGather,
     /// Every rank averages one slice of the model and compresses the average for all.
     ScatterReduce,
-    /// Sums of sparse messages meet pairwise and grow; for sparse compressors only.
+    /// Ranks exchange sums of sparse messages pairwise; for sparse compressors only.
     SparseAllReduce,
     /// At full precision inside a node, compressed between the nodes' leaders.
     Hierarchical {
@@ -23,7 +23,7 @@ pub enum Exchange {
     ParameterServer {
         /// Servers the tensors are spread over, at least 1.
         servers: usize,
-        /// Backup workers: a step does not wait for this number of pushes, the last ones.
+        /// Backup workers: a step does not wait for the last pushes, this number of them.
         backups: usize,
         /// Whether workers wait for each other.
         synchronization: Synchronization,
@@ -33,17 +33,17 @@ pub enum Exchange {
 /// Whether the workers of a parameter server wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Synchronization {
-    /// Every step takes the mean of all: bulk-synchronous.
+    /// Every step applies the mean of all workers: bulk-synchronous.
     #[default]
     Synchronous,
     /// No worker is more than this number of steps ahead of the slowest: stale-synchronous.
     BoundedStaleness(u64),
-    /// Nobody waits for anybody: asynchronous.
+    /// No worker waits for another: asynchronous.
     Asynchronous,
 }
 
 impl Synchronization {
-    /// In an asynchronous server, the steps that a worker may be ahead of the slowest, `None` for any
+    /// For an asynchronous server, the number of steps that a worker may be ahead of the slowest, with `Some(None)` for any
     /// number; `None` for a bulk-synchronous server.
     pub(crate) fn bound(self) -> Option<Option<u64>> {
         match self {
@@ -52,19 +52,27 @@ impl Synchronization {
             Synchronization::Asynchronous => Some(None),
         }
     }
-
-    /// Whether all workers hold the same after the same step.
-    pub(crate) fn keeps_replicas_identical(self) -> bool {
-        matches!(self, Synchronization::Synchronous | Synchronization::BoundedStaleness(0))
-    }
 }
 
-/// The names and what each takes, as error messages and help list them.
+/// The names and parameters, as error messages and help list them.
 const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
                      server[:servers=N,backup=N,stale=N,mode=async]";
 
-/// Ranks of a node where no number is given.
-const NODE: usize = 2;
+/// The exchanges with their default parameters, by name.
+const DEFAULTS: [(&str, Exchange); 6] = [
+    ("all-reduce", Exchange::AllReduce),
+    ("all-gather", Exchange::AllGather),
+    ("scatter-reduce", Exchange::ScatterReduce),
+    ("sparse-all-reduce", Exchange::SparseAllReduce),
+    ("hierarchical", Exchange::Hierarchical { node: 2 }),
+    ("server", SERVER),
+];
+
+const SERVER: Exchange = Exchange::ParameterServer {
+    servers: 1,
+    backups: 0,
+    synchronization: Synchronization::Synchronous,
+};
 
 /// Why a text is not the name of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -104,12 +112,11 @@ impl Exchange {
 
     /// Whether all workers hold the same parameters after the same step: not those of an asynchronous server.
     pub fn keeps_replicas_identical(&self) -> bool {
-        match self {
-            Exchange::ParameterServer { synchronization, .. } => {
-                synchronization.keeps_replicas_identical()
-            }
-            _ => true,
-        }
+        let Exchange::ParameterServer { synchronization, .. } = self else { return true };
+        matches!(
+            synchronization,
+            Synchronization::Synchronous | Synchronization::BoundedStaleness(0)
+        )
     }
 
     /// How many times a worker sends what it compresses, in messages of the whole model: the
@@ -137,39 +144,29 @@ impl Exchange {
 /// One parameter server and no backup workers.
 impl Default for Exchange {
     fn default() -> Self {
-        Exchange::ParameterServer {
-            servers: 1,
-            backups: 0,
-            synchronization: Synchronization::Synchronous,
-        }
+        SERVER
     }
 }
 
 impl fmt::Display for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (servers, backups, synchronization) = match *self {
-            Exchange::AllReduce => return f.write_str("all-reduce"),
-            Exchange::AllGather => return f.write_str("all-gather"),
-            Exchange::ScatterReduce => return f.write_str("scatter-reduce"),
-            Exchange::SparseAllReduce => return f.write_str("sparse-all-reduce"),
-            Exchange::Hierarchical { node: NODE } => return f.write_str("hierarchical"),
+        if let Some((name, _)) = DEFAULTS.iter().find(|(_, default)| default == self) {
+            return f.write_str(name);
+        }
+        let items = match *self {
+            Exchange::ParameterServer { servers, backups, synchronization } => [
+                (servers != 1).then(|| format!("servers={servers}")),
+                (backups != 0).then(|| format!("backup={backups}")),
+                match synchronization {
+                    Synchronization::Synchronous => None,
+                    Synchronization::BoundedStaleness(steps) => Some(format!("stale={steps}")),
+                    Synchronization::Asynchronous => Some("mode=async".to_owned()),
+                },
+            ],
             Exchange::Hierarchical { node } => return write!(f, "hierarchical:node={node}"),
-            Exchange::ParameterServer { servers, backups, synchronization } => {
-                (servers, backups, synchronization)
-            }
+            _ => [None, None, None],
         };
-        let items = [
-            (servers != 1).then(|| format!("servers={servers}")),
-            (backups != 0).then(|| format!("backup={backups}")),
-            match synchronization {
-                Synchronization::Synchronous => None,
-                Synchronization::BoundedStaleness(steps) => Some(format!("stale={steps}")),
-                Synchronization::Asynchronous => Some("mode=async".to_owned()),
-            },
-        ];
-        let items: Vec<_> = items.into_iter().flatten().collect();
-        let colon = if items.is_empty() { "" } else { ":" };
-        write!(f, "server{colon}{}", items.join(","))
+        write!(f, "server:{}", items.into_iter().flatten().collect::<Vec<_>>().join(","))
     }
 }
 
@@ -178,15 +175,9 @@ impl FromStr for Exchange {
 
     fn from_str(text: &str) -> Result<Self, ParseExchangeError> {
         let (name, items) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
-        let mut exchange = match name {
-            "all-reduce" => Exchange::AllReduce,
-            "all-gather" => Exchange::AllGather,
-            "scatter-reduce" => Exchange::ScatterReduce,
-            "sparse-all-reduce" => Exchange::SparseAllReduce,
-            "hierarchical" => Exchange::Hierarchical { node: NODE },
-            "server" => Exchange::default(),
-            _ => return Err(ParseExchangeError::Unknown(name.to_owned())),
-        };
+        let default = DEFAULTS.iter().find(|(known, _)| *known == name);
+        let (_, mut exchange) =
+            *default.ok_or_else(|| ParseExchangeError::Unknown(name.to_owned()))?;
         for item in items.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             exchange.set(item).ok_or_else(|| ParseExchangeError::BadItem {
                 name: name.to_owned(),
@@ -198,33 +189,27 @@ impl FromStr for Exchange {
 }
 
 impl Exchange {
+    /// Sets a parameter from `KEY=VALUE`; `None` if the exchange does not have it, or not with this value.
     fn set(&mut self, item: &str) -> Option<()> {
+        use Synchronization::Synchronous;
         let (key, value) = item.split_once('=')?;
-        if (key.trim(), value.trim()) == ("mode", "async") {
-            let Exchange::ParameterServer {
-                synchronization: synchronization @ Synchronization::Synchronous,
-                ..
-            } = self
-            else {
-                return None;
-            };
-            *synchronization = Synchronization::Asynchronous;
-            return Some(());
-        }
-        let value: usize = value.trim().parse().ok()?;
-        match (self, key.trim()) {
-            (Exchange::ParameterServer { servers, .. }, "servers") if value > 0 => *servers = value,
-            (Exchange::ParameterServer { backups, .. }, "backup") => *backups = value,
-            (
-                Exchange::ParameterServer {
-                    synchronization: synchronization @ Synchronization::Synchronous,
-                    ..
-                },
-                "stale",
-            ) => {
-                *synchronization = Synchronization::BoundedStaleness(value as u64);
+        let (key, value) = (key.trim(), value.trim());
+        match (self, key, value.parse()) {
+            (Exchange::ParameterServer { servers, .. }, "servers", Ok(count @ 1..)) => {
+                *servers = count;
             }
-            (Exchange::Hierarchical { node }, "node") if value > 0 => *node = value,
+            (Exchange::ParameterServer { backups, .. }, "backup", Ok(count)) => *backups = count,
+            (
+                Exchange::ParameterServer { synchronization: mode @ Synchronous, .. },
+                "stale",
+                Ok(steps),
+            ) => *mode = Synchronization::BoundedStaleness(steps as u64),
+            (
+                Exchange::ParameterServer { synchronization: mode @ Synchronous, .. },
+                "mode",
+                Err(_),
+            ) if value == "async" => *mode = Synchronization::Asynchronous,
+            (Exchange::Hierarchical { node }, "node", Ok(count @ 1..)) => *node = count,
             _ => return None,
         }
         Some(())
@@ -255,14 +240,8 @@ mod tests {
             assert_eq!(text.parse::<Exchange>().unwrap().to_string(), text);
         }
         let exchange: Exchange = "server: backup = 3 , servers=2".parse().unwrap();
-        assert_eq!(
-            exchange,
-            Exchange::ParameterServer {
-                servers: 2,
-                backups: 3,
-                synchronization: Synchronization::Synchronous
-            }
-        );
+        let synchronization = Synchronization::Synchronous;
+        assert_eq!(exchange, Exchange::ParameterServer { servers: 2, backups: 3, synchronization });
         assert_eq!(exchange.ranks(4), 6);
     }
 

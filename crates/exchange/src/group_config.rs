@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use gradwire::registry::REGISTRY;
 use gradwire::{Spec, Tensor};
 
+use crate::error::refuse;
 use crate::{
-    Exchange, ExchangeError, Participation, Policy, Rule, Synchronization, Transport, control,
-    digest,
+    Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization, Transport,
+    control, digest,
 };
 
 /// The configuration that all ranks share, servers included.
@@ -20,7 +21,7 @@ pub struct GroupConfig<'a> {
     /// Which compressor each tensor is sent with.
     pub policy: &'a Policy,
     /// Which workers take part in each step, and the weight of each in the mean.
-    pub shares: &'a Participation,
+    pub participation: &'a Participation,
     /// The tensors of the model; names are unique.
     pub tensors: &'a [Tensor],
     /// The run's seed.
@@ -34,23 +35,23 @@ impl GroupConfig<'_> {
     ///
     /// # Errors
     /// `Config`, with the reason and the remedy.
-    pub fn validate(&self) -> Result<(), ExchangeError> {
+    pub fn validate(&self) -> Result<()> {
         if self.workers == 0 {
             return refuse("there are no workers; give at least 1");
         }
-        if self.shares.workers() != self.workers {
+        if self.participation.workers() != self.workers {
             return refuse(format!(
                 "there are {} workers and shares for {}; give one share a worker",
                 self.workers,
-                self.shares.workers()
+                self.participation.workers()
             ));
         }
         self.validate_initial()?;
         self.validate_group()
     }
 
-    /// The same for tensors that are averaged without a word on the parameters.
-    pub(crate) fn validate_group(&self) -> Result<(), ExchangeError> {
+    /// The same without the number of workers and the parameters.
+    pub(crate) fn validate_group(&self) -> Result<()> {
         self.validate_names()?;
         self.validate_schedule()?;
         match self.exchange {
@@ -67,7 +68,7 @@ impl GroupConfig<'_> {
         }
     }
 
-    fn validate_names(&self) -> Result<(), ExchangeError> {
+    fn validate_names(&self) -> Result<()> {
         let mut names = HashSet::new();
         if let Some(twice) = self.tensors.iter().find(|tensor| !names.insert(tensor.name())) {
             return refuse(format!(
@@ -78,7 +79,7 @@ impl GroupConfig<'_> {
         Ok(())
     }
 
-    fn validate_initial(&self) -> Result<(), ExchangeError> {
+    fn validate_initial(&self) -> Result<()> {
         if self.initial.len() != self.tensors.len() {
             return refuse(format!(
                 "there are {} tensors and initial parameters for {}; give one flat buffer a tensor",
@@ -89,9 +90,9 @@ impl GroupConfig<'_> {
         check_lengths(self.tensors, self.initial)
     }
 
-    /// Rules are for every step. A later compressor is the same with other parameters, so that residuals mean the same,
-    /// or follows one that kept nothing.
-    fn validate_schedule(&self) -> Result<(), ExchangeError> {
+    /// A rule has one compressor for all steps. A later compressor of the schedule is the same with other parameters, so
+    /// that it can use the residuals, or it follows a compressor that kept no state.
+    fn validate_schedule(&self) -> Result<()> {
         if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
             return refuse(format!(
                 "rule '{rule}': local steps are of a whole model; leave every off in rules"
@@ -115,8 +116,8 @@ impl GroupConfig<'_> {
         Ok(())
     }
 
-    fn validate_linear(&self) -> Result<(), ExchangeError> {
-        if !self.shares.everyone() {
+    fn validate_linear(&self) -> Result<()> {
+        if !self.participation.everyone() {
             return refuse(
                 "all-reduce needs every rank in every round; where only some take part, use \
                  all-gather, scatter-reduce or server",
@@ -138,21 +139,22 @@ impl GroupConfig<'_> {
         ))
     }
 
-    /// Positions in the whole tensor are told of the elements that messages for its slices carry.
-    fn validate_slices(&self) -> Result<(), ExchangeError> {
-        match self.tensors.iter().find(|tensor| tensor.elements() > u32::MAX as usize) {
-            None => Ok(()),
-            Some(tensor) => refuse(format!(
-                "tensor '{}' has {} elements, and scatter-reduce takes at most {}; split the tensor, or use all-gather",
+    /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent) gives positions in the whole tensor as `u32`.
+    fn validate_slices(&self) -> Result<()> {
+        let most = u32::MAX as usize;
+        let large = self.tensors.iter().find(|tensor| tensor.elements() > most);
+        large.map_or(Ok(()), |tensor| {
+            refuse(format!(
+                "tensor '{}' has {} elements, and scatter-reduce takes at most {most}; split the tensor, or use \
+                 all-gather",
                 tensor.name(),
                 tensor.elements(),
-                u32::MAX
-            )),
-        }
+            ))
+        })
     }
 
-    /// Sums of sparse messages are sent with the positions that messages carried.
-    fn validate_sparse(&self) -> Result<(), ExchangeError> {
+    /// Sums of sparse messages are sent with their positions.
+    fn validate_sparse(&self) -> Result<()> {
         // A rule may leave some tensors uncompressed.
         let serves = |spec: &&Spec| spec.entry().is_sparse() || spec.entry().is_identity();
         let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().is_sparse());
@@ -168,11 +170,11 @@ impl GroupConfig<'_> {
         ))
     }
 
-    fn validate_servers(&self, servers: usize, backups: usize) -> Result<(), ExchangeError> {
+    fn validate_servers(&self, servers: usize, backups: usize) -> Result<()> {
         if servers == 0 {
             return refuse("there are no servers; give servers=1 or more");
         }
-        // Without a compressor of their own pulls follow pushes.
+        // Pulls without a compressor of their own use that of the pushes.
         let follow = self.policy.pushes().filter(|_| self.policy.pull.is_none());
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.compressor().votes()) {
@@ -182,11 +184,10 @@ impl GroupConfig<'_> {
             ));
         }
         if servers > self.tensors.len() {
+            let tensors = self.tensors.len();
             return refuse(format!(
-                "{servers} servers cannot share {} tensors, a server holds at least one; give at \
-                 most servers={}",
-                self.tensors.len(),
-                self.tensors.len()
+                "{servers} servers cannot share {tensors} tensors, a server holds at least one; give at most \
+                 servers={tensors}"
             ));
         }
         if backups >= self.workers {
@@ -197,7 +198,7 @@ impl GroupConfig<'_> {
                 self.workers - 1
             ));
         }
-        if backups > 0 && !self.shares.everyone() {
+        if backups > 0 && !self.participation.everyone() {
             return refuse(
                 "backup workers need every worker in every round; where only some take part, give \
                  backup=0",
@@ -211,31 +212,27 @@ impl GroupConfig<'_> {
         &self,
         synchronization: Synchronization,
         backups: usize,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         if synchronization == Synchronization::Synchronous {
             return Ok(());
         }
-        if backups > 0 || !self.shares.everyone() {
+        if backups > 0 || !self.participation.everyone() {
             return refuse(
                 "an asynchronous server needs every worker in every round and no backup workers; give backup=0 and full \
                  participation, or leave out mode and stale",
             );
         }
-        match self.policy.pushes().find(|spec| spec.compressor().votes()) {
-            None => Ok(()),
-            Some(spec) => refuse(format!(
+        let vote = self.policy.pushes().find(|spec| spec.compressor().votes());
+        vote.map_or(Ok(()), |spec| {
+            refuse(format!(
                 "the votes of '{spec}' are counted together, and an asynchronous server applies every push by itself; \
                  leave out mode and stale, or use another compressor, such as efsignsgd"
-            )),
-        }
+            ))
+        })
     }
 
-    /// Validates, and compares this rank's configuration with that of all others, `facts` included, a fact a line.
-    pub(crate) fn join(
-        &self,
-        transport: &mut dyn Transport,
-        facts: &str,
-    ) -> Result<(), ExchangeError> {
+    /// Validates this configuration and compares it with those of all other ranks. `facts` are compared too, one per line.
+    pub(crate) fn join(&self, transport: &mut dyn Transport, facts: &str) -> Result<()> {
         self.validate()?;
         let ranks = self.exchange.ranks(self.workers);
         if transport.size() != ranks {
@@ -251,24 +248,20 @@ impl GroupConfig<'_> {
         control::agree(transport, &description)
     }
 
-    /// Everything that must be equal, a fact a line.
+    /// Everything that must be equal on all ranks, one fact per line.
     pub(crate) fn describe(&self) -> String {
         let policy = self.policy;
+        let later = policy.push.later.iter().map(|(from, spec)| format!("{spec} from {from}"));
         let mut text = format!(
             "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\nlater {:?}\npull \
              compressor {}\nrules {:?}\nraw vectors {}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
             self.exchange,
             self.workers,
-            self.shares,
+            self.participation,
             self.seed,
             policy.push.first,
-            policy
-                .push
-                .later
-                .iter()
-                .map(|(from, spec)| format!("{spec} from {from}"))
-                .collect::<Vec<_>>(),
+            later.collect::<Vec<_>>(),
             policy.pull(),
             policy.rules.iter().map(Rule::to_string).collect::<Vec<_>>(),
             policy.raw_vectors,
@@ -282,7 +275,7 @@ impl GroupConfig<'_> {
     }
 }
 
-/// Whether messages of a compressor add on their way, or all ranks make one in rounds.
+/// Whether all-reduce can average a compressor's messages: they can be added, or are made in rounds of all-reduce.
 pub(crate) fn adds(spec: &Spec) -> bool {
     let compressor = spec.compressor();
     // A memory of a method's own knows nothing of rounds.
@@ -290,8 +283,8 @@ pub(crate) fn adds(spec: &Spec) -> bool {
     compressor.linear().is_some() || compressor.rounds().is_some() && own.is_none()
 }
 
-/// Refuses buffers that are not the tensors'.
-pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<(), ExchangeError> {
+/// Refuses buffers whose number or lengths are not those of the tensors.
+pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<()> {
     if tensors.len() != buffers.len() {
         return refuse(format!("{} buffers came for {} tensors", buffers.len(), tensors.len()));
     }
@@ -305,8 +298,4 @@ pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<
         }
     }
     Ok(())
-}
-
-fn refuse<R>(reason: impl Into<String>) -> Result<R, ExchangeError> {
-    Err(ExchangeError::Config(reason.into()))
 }

@@ -4,7 +4,7 @@ use std::panic;
 use std::thread::{self, JoinHandle};
 
 use crate::{
-    DistributedOptimizer, ExchangeError, GroupConfig, Optimizer, Role, ServerReport, Transport,
+    DistributedOptimizer, ExchangeError, GroupConfig, Result, Role, ServerReport, Transport,
     in_process,
 };
 
@@ -18,7 +18,7 @@ pub struct Launched {
 
 /// Servers running in threads of their own, until the workers' ends are dropped.
 pub struct Servers {
-    threads: Vec<JoinHandle<Result<ServerReport, ExchangeError>>>,
+    threads: Vec<JoinHandle<Result<ServerReport>>>,
 }
 
 impl Servers {
@@ -27,39 +27,25 @@ impl Servers {
     /// # Errors
     /// The servers' first error that is not merely the loss of another rank, else their first. A
     /// server's panic goes on in the caller.
-    pub fn join(self) -> Result<Vec<ServerReport>, ExchangeError> {
+    pub fn join(self) -> Result<Vec<ServerReport>> {
         let joined = self.threads.into_iter().map(|thread| thread.join());
         root_cause(joined.map(|result| result.unwrap_or_else(|panic| panic::resume_unwind(panic))))
     }
 }
 
-/// Makes every rank of a run in this process and starts its servers.
-///
-/// `optimizer` is called once for each rank that runs one: each worker of an exchange without servers,
-/// each server of a parameter server.
-///
-/// # Errors
-/// `Config` if the setup cannot work.
-pub fn launch(
-    setup: &GroupConfig<'_>,
-    options: in_process::Options,
-    optimizer: impl Fn() -> Box<dyn Optimizer> + Sync,
-) -> Result<Launched, ExchangeError> {
-    launch_with(setup, options, |transport| Role::join(transport, setup, &optimizer))
-}
-
-/// The same with ends that `join` makes, each of its rank's transport.
+/// Makes every rank of a run in this process and starts its servers. `join` makes each rank's end of its transport; most
+/// runs use [`Role::join`].
 ///
 /// # Errors
 /// `Config` if the setup cannot work; those of `join`.
-pub fn launch_with(
+pub fn launch(
     setup: &GroupConfig<'_>,
     options: in_process::Options,
-    join: impl Fn(Box<dyn Transport>) -> Result<Role, ExchangeError> + Sync,
-) -> Result<Launched, ExchangeError> {
+    join: impl Fn(Box<dyn Transport>) -> Result<Role> + Sync,
+) -> Result<Launched> {
     setup.validate()?;
     let transports = in_process::connect(setup.exchange.ranks(setup.workers), options);
-    // The ends shake hands while they are made, so they are made side by side.
+    // The ranks compare their configurations while they are made, so they are made at the same time.
     let ends = thread::scope(|scope| {
         let makers: Vec<_> = transports
             .into_iter()
@@ -79,7 +65,7 @@ pub fn launch_with(
                 let name = format!("server {}", launched.servers.threads.len());
                 let thread = thread::Builder::new().name(name).spawn(move || server.run());
                 launched.servers.threads.push(thread.map_err(|error| {
-                    ExchangeError::Config(format!("a server's thread cannot start: {error}"))
+                    ExchangeError::config(format!("a server's thread cannot start: {error}"))
                 })?);
             }
         }
@@ -88,9 +74,7 @@ pub fn launch_with(
 }
 
 /// All results, or the first error that is not merely the loss of another rank.
-fn root_cause<R>(
-    results: impl Iterator<Item = Result<R, ExchangeError>>,
-) -> Result<Vec<R>, ExchangeError> {
+fn root_cause<R>(results: impl Iterator<Item = Result<R>>) -> Result<Vec<R>> {
     let (mut values, mut errors) = (Vec::new(), Vec::new());
     for result in results {
         match result {

@@ -1,6 +1,6 @@
-//! Bytes, counted where they leave and where they arrive.
+//! Bytes, counted where they are sent and where they are received.
 
-use std::ops::{Add, AddAssign, Sub};
+use std::ops::{AddAssign, Sub};
 
 /// Bytes and messages that crossed one rank's transport, headers included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,35 +15,28 @@ pub struct Traffic {
     pub messages_down: u64,
 }
 
-impl Add for Traffic {
-    type Output = Traffic;
-
-    fn add(self, other: Traffic) -> Traffic {
-        Traffic {
-            bytes_up: self.bytes_up + other.bytes_up,
-            bytes_down: self.bytes_down + other.bytes_down,
-            messages_up: self.messages_up + other.messages_up,
-            messages_down: self.messages_down + other.messages_down,
+impl Traffic {
+    fn zip(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
+        Self {
+            bytes_up: combine(self.bytes_up, other.bytes_up),
+            bytes_down: combine(self.bytes_down, other.bytes_down),
+            messages_up: combine(self.messages_up, other.messages_up),
+            messages_down: combine(self.messages_down, other.messages_down),
         }
     }
 }
 
 impl AddAssign for Traffic {
     fn add_assign(&mut self, other: Traffic) {
-        *self = *self + other;
+        *self = self.zip(other, |a, b| a + b);
     }
 }
 
 impl Sub for Traffic {
     type Output = Traffic;
 
-    /// What came after an earlier reading of the same counters.
+    /// The traffic since an earlier reading of the same counters.
     fn sub(self, earlier: Traffic) -> Traffic {
-        Traffic {
-            bytes_up: self.bytes_up - earlier.bytes_up,
-            bytes_down: self.bytes_down - earlier.bytes_down,
-            messages_up: self.messages_up - earlier.messages_up,
-            messages_down: self.messages_down - earlier.messages_down,
-        }
+        self.zip(earlier, |now, earlier| now - earlier)
     }
 }

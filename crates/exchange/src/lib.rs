@@ -6,18 +6,14 @@
 //! [`Role::join`] makes one of them over a transport that the caller brings.
 //!
 //! ```
-//! use gradwire::{Spec, State, StateError, Tensor};
-//! use gradwire_exchange::{GroupConfig, Optimizer, Participation, Policy, StepInput, in_process, launch};
+//! use gradwire::{Spec, Tensor};
+//! use gradwire_exchange::{GroupConfig, Optimizer, Participation, Policy, Role, StepInput, in_process, launch};
 //!
 //! struct Sgd;
 //!
 //! impl Optimizer for Sgd {
 //!     fn update(&mut self, _: usize, rate: f32, gradient: &[f32], parameters: &mut [f32]) {
 //!         parameters.iter_mut().zip(gradient).for_each(|(w, g)| *w -= rate * g);
-//!     }
-//!     fn save(&self, _: &str, _: &mut State) {}
-//!     fn restore(&mut self, _: &str, _: &State) -> Result<(), StateError> {
-//!         Ok(())
 //!     }
 //! }
 //!
@@ -27,13 +23,14 @@
 //! let config = GroupConfig {
 //!     exchange: "server".parse()?,
 //!     workers: 2,
-//!     shares: &Participation::equal(2),
+//!     participation: &Participation::equal(2),
 //!     policy: &policy,
 //!     tensors: &tensors,
 //!     seed: 0,
 //!     initial: &initial,
 //! };
-//! let launched = launch(&config, in_process::Options::default(), || Box::new(Sgd))?;
+//! let join = |transport| Role::join(transport, &config, || Box::new(Sgd));
+//! let launched = launch(&config, in_process::Options::default(), join)?;
 //! let threads: Vec<_> = launched
 //!     .workers
 //!     .into_iter()
@@ -64,7 +61,7 @@
 //! | [`Control`] | handshake, gather, broadcast and check beside the exchange of tensors |
 //! | [`collectives`] | how a group is averaged; they own buffers, and keep nothing |
 //! | codecs | compressor, residual and momenta of each tensor, by its name |
-//! | [`Exchange`], [`Participation`], [`Rule`], [`Policy`], [`plan`], [`Schedule`] | configuration |
+//! | [`Exchange`], [`Participation`], [`Rule`], [`Policy`], [`CompressionSchedule`] | configuration |
 //! | [`Transport`], [`Traffic`], [`Link`] | bytes between ranks, counted |
 //!
 //! # A gradient's way
@@ -97,14 +94,13 @@ mod ledger;
 mod link;
 mod optimizer;
 mod participation;
-pub mod plan;
 mod policy;
 mod reducer;
 mod replicated;
 mod report;
 mod role;
 mod rule;
-mod schedule;
+pub mod schedule;
 pub mod server;
 mod state_keys;
 mod transport;
@@ -112,10 +108,10 @@ mod transport;
 pub use control::{Control, agree};
 pub use digest::digest;
 pub use distributed_optimizer::{DistributedOptimizer, StepInput};
-pub use error::ExchangeError;
+pub use error::{ExchangeError, Result};
 pub use exchange::{Exchange, ParseExchangeError, Synchronization};
 pub use group_config::GroupConfig;
-pub use launch::{Launched, Servers, launch, launch_with};
+pub use launch::{Launched, Servers, launch};
 pub use ledger::Traffic;
 pub use link::{Link, StepBytes};
 pub use optimizer::{AddUpdate, Optimizer, ReplaceParameters};
@@ -128,7 +124,7 @@ pub use replicated::ReplicatedOptimizer;
 pub use report::StepReport;
 pub use role::Role;
 pub use rule::{Rule, RuleError};
-pub use schedule::Schedule;
+pub use schedule::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
 pub use server::{Server, ServerReport, Worker, assign};
 pub use state_keys::{reshard, upgrade};
-pub use transport::{HEADER_BYTES, Header, Operation, Phase, Transport, in_process};
+pub use transport::{Endpoint, HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

@@ -1,8 +1,8 @@
-//! The link model: what a network would make of measured bytes.
+//! The link model: how long measured bytes would take on a network.
 //!
-//! Every rank hangs on the network by one full-duplex link; the network between the links is never
-//! the bottleneck. A phase takes as long as the busiest direction of the busiest link, and a phase
-//! that waits for another's result adds one latency.
+//! Every rank is connected to the network by one full-duplex link; the network between the links is never the bottleneck.
+//! A phase takes as long as the busiest direction of the busiest link, and a phase that waits for the result of another
+//! adds one latency.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct Link {
     pub latency: Duration,
 }
 
-/// What one step moves over the links, as a ledger measured it.
+/// The bytes that one step moves over the links, as a ledger measured them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
     /// Bytes a worker sends, headers included.
@@ -99,13 +99,6 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Synchronization;
-
-    const SERVER: Exchange = Exchange::ParameterServer {
-        servers: 1,
-        backups: 0,
-        synchronization: Synchronization::Synchronous,
-    };
 
     fn bytes(up: f64, down: f64, largest_share: f64) -> StepBytes {
         StepBytes { up, down, largest_share }
@@ -138,22 +131,14 @@ mod tests {
         let link = Link::mbit(8.0);
         let seconds = Duration::from_secs_f64;
         // Ten workers, 1 MB up and 0.5 MB down: 10 s of pushes, 5 s of pulls beside them.
-        assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 0.0)), seconds(10.0));
+        assert_eq!(link.step_time(Exchange::default(), 10, bytes(1e6, 5e5, 0.0)), seconds(10.0));
         // A model of one tensor: nothing overlaps.
-        assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 1.0)), seconds(15.0));
+        assert_eq!(link.step_time(Exchange::default(), 10, bytes(1e6, 5e5, 1.0)), seconds(15.0));
         // A fifth of the bytes in one tensor: its pull comes after all pushes.
-        assert_eq!(link.step_time(SERVER, 10, bytes(1e6, 5e5, 0.2)), seconds(11.0));
+        assert_eq!(link.step_time(Exchange::default(), 10, bytes(1e6, 5e5, 0.2)), seconds(11.0));
         // Two servers halve it; four do no better than the largest tensor's holder: 0.5 of all.
-        let two = Exchange::ParameterServer {
-            servers: 2,
-            backups: 0,
-            synchronization: Synchronization::Synchronous,
-        };
-        let four = Exchange::ParameterServer {
-            servers: 4,
-            backups: 0,
-            synchronization: Synchronization::Synchronous,
-        };
+        let [two, four] =
+            ["server:servers=2", "server:servers=4"].map(|name| name.parse().unwrap());
         assert_eq!(link.step_time(two, 10, bytes(1e6, 5e5, 0.0)), seconds(5.0));
         assert_eq!(link.step_time(four, 10, bytes(1e6, 5e5, 0.5)), seconds(7.5));
     }

@@ -1,8 +1,8 @@
-//! The update rule, wherever it runs: on each worker, or on the parameter server.
+//! The update rule, which runs on each worker or on the parameter server.
 
 use gradwire::{State, StateError};
 
-/// Turns a tensor's averaged gradient into new parameters, keeping its own state for each tensor.
+/// Updates parameters with an averaged gradient, and keeps its own state for each tensor.
 pub trait Optimizer: Send {
     /// Updates the parameters of tensor `index` (its position in the model's list of tensors).
     fn update(
@@ -13,21 +13,29 @@ pub trait Optimizer: Send {
         parameters: &mut [f32],
     );
 
-    /// Forgets the momentum of some of a tensor's elements (increasing positions), which have just been
-    /// sent: it would carry on in a direction that is gone already. Nothing to do for rules without.
+    /// Sets the momentum of some elements of a tensor (increasing positions) to zero. They have just been sent, and their
+    /// momentum would apply the same update again. Does nothing for an optimizer without momentum.
     fn mask(&mut self, index: usize, positions: &[u32]) {
         let _ = (index, positions);
     }
 
-    /// Adds the state of every tensor to `state`, under keys that start with `prefix` and go on
-    /// with the tensor's name.
-    fn save(&self, prefix: &str, state: &mut State);
+    /// Adds the state of every tensor to `state`, under keys that consist of `prefix` and the tensor's name. An optimizer
+    /// without state adds nothing.
+    fn save(&self, prefix: &str, state: &mut State) {
+        let _ = (prefix, state);
+    }
 
-    /// Takes back what [`save`](Self::save) wrote under the same prefix.
-    fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError>;
+    /// Restores what [`save`](Self::save) wrote under the same prefix.
+    ///
+    /// # Errors
+    /// Those of the state: entries that are missing or have the wrong size.
+    fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
+        let _ = (prefix, state);
+        Ok(())
+    }
 }
 
-/// Takes the mean for the parameters: the rule where ranks exchange the parameters themselves.
+/// Replaces the parameters by the mean, for ranks that exchange their parameters.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReplaceParameters;
 
@@ -35,15 +43,9 @@ impl Optimizer for ReplaceParameters {
     fn update(&mut self, _: usize, _: f32, mean: &[f32], parameters: &mut [f32]) {
         parameters.copy_from_slice(mean);
     }
-
-    fn save(&self, _: &str, _: &mut State) {}
-
-    fn restore(&mut self, _: &str, _: &State) -> Result<(), StateError> {
-        Ok(())
-    }
 }
 
-/// Adds the mean to the parameters: the rule where ranks exchange changes of their parameters.
+/// Adds the mean to the parameters, for ranks that exchange changes of their parameters.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AddUpdate;
 
@@ -52,11 +54,5 @@ impl Optimizer for AddUpdate {
         for (parameter, change) in parameters.iter_mut().zip(change) {
             *parameter += change;
         }
-    }
-
-    fn save(&self, _: &str, _: &mut State) {}
-
-    fn restore(&mut self, _: &str, _: &State) -> Result<(), StateError> {
-        Ok(())
     }
 }

@@ -113,9 +113,9 @@ impl Participation {
 mod tests {
     use super::*;
 
-    fn parts(shares: &Participation, step: u64) -> Vec<f32> {
+    fn parts(participation: &Participation, step: u64) -> Vec<f32> {
         let mut parts = Vec::new();
-        shares.of_round(step, &mut parts);
+        participation.of_round(step, &mut parts);
         parts
     }
 
@@ -129,16 +129,17 @@ mod tests {
     }
 
     #[test]
-    fn so_many_take_part_in_each_round_and_all_in_the_long_run() {
-        let shares = Participation::weighted(vec![1.0, 1.0, 2.0, 4.0]).with_participants(2, 0.0, 7);
+    fn two_of_four_take_part_in_each_round_and_all_over_time() {
+        let participation =
+            Participation::weighted(vec![1.0, 1.0, 2.0, 4.0]).with_participants(2, 0.0, 7);
         let mut rounds = [0; 4];
         for step in 0..4000 {
-            let parts = parts(&shares, step);
+            let parts = parts(&participation, step);
             let present: Vec<usize> = (0..4).filter(|&worker| parts[worker] > 0.0).collect();
             assert_eq!(present.len(), 2);
             assert!((parts.iter().sum::<f32>() - 1.0).abs() < 1e-6);
             for worker in 0..4 {
-                assert_eq!(shares.takes_part(worker, step), present.contains(&worker));
+                assert_eq!(participation.takes_part(worker, step), present.contains(&worker));
                 rounds[worker] += usize::from(parts[worker] > 0.0);
             }
             if present == [2, 3] {
@@ -151,10 +152,10 @@ mod tests {
 
     #[test]
     fn some_drop_out_but_never_all() {
-        let shares = Participation::equal(2).with_participants(2, 0.75, 1);
+        let participation = Participation::equal(2).with_participants(2, 0.75, 1);
         let mut counts = [0; 3];
         for step in 0..4000 {
-            counts[parts(&shares, step).iter().filter(|&&part| part > 0.0).count()] += 1;
+            counts[parts(&participation, step).iter().filter(|&&part| part > 0.0).count()] += 1;
         }
         // Both deliver once in 16: 250, give or take five deviations of 15.
         assert_eq!(counts[0], 0);

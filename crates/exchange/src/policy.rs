@@ -93,12 +93,6 @@ impl Policy {
     }
 }
 
-impl From<&Spec> for Schedule {
-    fn from(spec: &Spec) -> Self {
-        spec.clone().into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,17 +1,17 @@
 //! The exchanges without servers: gradients are averaged, and every rank runs the optimizer on its replica.
 //!
-//! With overlap the tensors are in groups, in the order in which back-propagation reaches them. A trainer hands gradients
-//! over as they become ready ([`DistributedOptimizer::gradient_sink`]); as soon as a group is complete and those before it
-//! have left, the reducer's thread averages it while the trainer computes the rest. [`DistributedOptimizer::step`]
-//! takes the remaining gradients, waits for the means, and runs the optimizer on each as it comes. All messages go
-//! through that thread, those of the control channel too.
+//! With overlap, the tensors are in groups, in the order in which back-propagation computes their gradients. A trainer
+//! hands gradients over as they become ready ([`DistributedOptimizer::gradient_sink`]). When a group is complete and the
+//! groups before it have been sent, the reducer's thread averages it while the trainer computes the rest.
+//! [`DistributedOptimizer::step`] takes the remaining gradients, waits for the means, and runs the optimizer on each mean
+//! as it arrives. All messages are sent by that thread, those of the control channel too.
 //!
-//! Every rank averages the same groups in the same order, whether it hands gradients over early or not. Results are
-//! those without overlap to the bit, but for scatter-reduce, which cuts each tensor by itself here. Bytes are the same
-//! but for headers, of which every group has its own.
+//! Every rank averages the same groups in the same order, whether it hands gradients over early or not. The results have
+//! the same bits as without overlap, except for scatter-reduce, which then cuts each tensor by itself. The bytes are the
+//! same except for headers, because every group has its own.
 //!
-//! After an error parameters may have taken some groups' part of a step and not others'. The thread takes a core: where
-//! all are busy with other ranks, only waiting for the link can be hidden. It holds gradients and means a second time.
+//! After an error, some groups' parameters may have been updated and others not. The thread takes a core: where all cores
+//! are busy with other ranks, overlap hides only the time of the link. It holds gradients and means a second time.
 
 use std::sync::Arc;
 
@@ -19,12 +19,13 @@ use gradwire::{State, Tensor};
 
 use crate::codecs::Carried;
 use crate::collectives::scatter_reduce::Cut;
-use crate::control::Control;
+use crate::control::{Channel, Control};
+use crate::error::refuse;
 use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
 use crate::report::{timed, worked};
 use crate::{
-    DistributedOptimizer, Exchange, ExchangeError, GradientSink, GroupConfig, OnNonFinite,
-    Optimizer, Reducer, StepInput, StepReport, Transport,
+    DistributedOptimizer, Exchange, GradientSink, GroupConfig, OnNonFinite, Optimizer, Reducer,
+    Result, StepInput, StepReport, Transport,
 };
 
 /// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
@@ -37,11 +38,11 @@ pub struct ReplicatedOptimizer {
     saved_as: String,
 }
 
-/// Where gradients are averaged.
+/// The reducer, in the caller's thread or in its own.
 enum Host {
     /// In the caller's thread, the whole model at once.
     Inline { reducer: Box<Reducer>, values: Vec<f32> },
-    /// In a thread of this rank's own, group by group.
+    /// In a thread of its own, group by group.
     Overlapped { pipeline: Pipeline, groups: usize, carried: Vec<Carried> },
 }
 
@@ -54,7 +55,7 @@ impl ReplicatedOptimizer {
         mut transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         config.join(&mut *transport, "")?;
         let mut reducer = Reducer::of(transport, config, Cut::WholeModel, OnNonFinite::Refuse)?;
         reducer.add_group((0..config.tensors.len()).collect());
@@ -63,7 +64,7 @@ impl ReplicatedOptimizer {
         Ok(Self::of(host, config, optimizer, saved_as))
     }
 
-    /// The same with overlap. `groups` has each tensor once, by its index.
+    /// The same with overlap. `groups` contains each tensor once, by its index.
     ///
     /// # Errors
     /// As for [`new`](Self::new); `Config` also for exchanges other than all-reduce, all-gather and scatter-reduce, where
@@ -73,7 +74,7 @@ impl ReplicatedOptimizer {
         config: &GroupConfig<'_>,
         groups: Vec<Vec<usize>>,
         optimizer: Box<dyn Optimizer>,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         check_overlap(config)?;
         check_groups(&groups, config.tensors.len())?;
         config.join(&mut *transport, &format!("overlapped in groups {groups:?}\n"))?;
@@ -97,8 +98,8 @@ impl ReplicatedOptimizer {
         Self { host, optimizer, tensors, workers: config.workers, saved_as }
     }
 
-    /// The exchange that states saved with overlap name: the one without overlap, whose states fit, but for
-    /// scatter-reduce.
+    /// The name of the exchange in states saved with overlap. It is the name without overlap, because the states are the
+    /// same, except for scatter-reduce.
     pub fn saved_as(exchange: Exchange, workers: usize) -> String {
         let by_tensor = if exchange == Exchange::ScatterReduce { " of each tensor" } else { "" };
         format!("{exchange}{by_tensor} with {workers} workers")
@@ -106,11 +107,10 @@ impl ReplicatedOptimizer {
 }
 
 /// Refuses what cannot be averaged group by group.
-fn check_overlap(config: &GroupConfig<'_>) -> Result<(), ExchangeError> {
-    let refuse = |reason: &str| Err(ExchangeError::Config(reason.to_owned()));
+fn check_overlap(config: &GroupConfig<'_>) -> Result<()> {
     config.validate()?;
     check_by_groups(config.exchange)?;
-    if !config.shares.everyone() {
+    if !config.participation.everyone() {
         return refuse(
             "with overlap groups of tensors are averaged over all ranks; have every rank take part in every \
              step, or turn overlap off",
@@ -137,11 +137,7 @@ impl DistributedOptimizer for ReplicatedOptimizer {
         }
     }
 
-    fn step(
-        &mut self,
-        input: StepInput<'_>,
-        parameters: &mut [Vec<f32>],
-    ) -> Result<StepReport, ExchangeError> {
+    fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport> {
         input.check(&self.tensors, parameters)?;
         let Self { host, optimizer, tensors, .. } = self;
         let mut update = |indices: &mut dyn Iterator<Item = usize>, means: &mut [f32]| {
@@ -219,49 +215,53 @@ impl DistributedOptimizer for ReplicatedOptimizer {
         }
     }
 
-    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>> {
         Ok(None)
     }
 
-    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
-        match &self.host {
-            Host::Inline { reducer, .. } => reducer.save_into(state),
-            Host::Overlapped { pipeline, .. } => {
-                let saved = pipeline.ask(|reducer| {
-                    let mut state = State::new();
-                    reducer.save_into(&mut state);
-                    state
-                })?;
-                state.merge("", saved);
-            }
-        }
+    fn save(&mut self, state: &mut State) -> Result<()> {
+        let saved = self.host.ask(|reducer| {
+            let mut state = State::new();
+            reducer.save_into(&mut state);
+            state
+        })?;
+        state.merge("", saved);
         state.set_setting("exchange", self.saved_as.clone());
         self.optimizer.save("optimizer/", state);
         Ok(())
     }
 
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+    fn restore(&mut self, state: &State) -> Result<()> {
         state.expect_setting("exchange", &self.saved_as)?;
-        match &mut self.host {
-            Host::Inline { reducer, .. } => reducer.restore(state)?,
-            Host::Overlapped { pipeline, .. } => {
-                let state = state.clone();
-                pipeline.ask(move |reducer| reducer.restore(&state))??;
-            }
-        }
+        let saved = state.clone();
+        self.host.ask(move |reducer| reducer.restore(&saved))??;
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
 
     fn control(&mut self) -> Control<'_> {
-        match &mut self.host {
-            Host::Inline { reducer, .. } => Control::new(&mut **reducer, self.workers, true),
-            Host::Overlapped { pipeline, .. } => Control::new(pipeline, self.workers, true),
+        let channel: &mut dyn Channel = match &mut self.host {
+            Host::Inline { reducer, .. } => &mut **reducer,
+            Host::Overlapped { pipeline, .. } => pipeline,
+        };
+        Control::new(channel, self.workers, true)
+    }
+}
+
+impl Host {
+    /// Asks the reducer, after all work submitted before.
+    fn ask<R: Send + 'static>(
+        &mut self,
+        question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
+    ) -> Result<R> {
+        match self {
+            Host::Inline { reducer, .. } => Ok(question(reducer)),
+            Host::Overlapped { pipeline, .. } => pipeline.ask(question),
         }
     }
 }
 
 impl ReplicatedOptimizer {
-    /// What this rank's last messages carried of a tensor.
+    /// The elements of a tensor that this rank's last messages carried.
     fn carried(&self, index: usize) -> &Carried {
         match &self.host {
             Host::Inline { reducer, .. } => reducer.carried(index),

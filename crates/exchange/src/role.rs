@@ -1,8 +1,8 @@
 //! The role of a rank in a run, over any transport.
 
 use crate::{
-    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Optimizer, ReplicatedOptimizer,
-    Server, Transport, Worker,
+    DistributedOptimizer, Exchange, GroupConfig, Optimizer, ReplicatedOptimizer, Result, Server,
+    Transport, Worker,
 };
 
 /// What a rank is in a run: one of the workers, or one of the servers, whose ranks come after the workers'.
@@ -24,7 +24,7 @@ impl Role {
         transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
         optimizer: impl FnOnce() -> Box<dyn Optimizer>,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         let serves = transport.rank() >= config.workers;
         Ok(match config.exchange {
             Exchange::ParameterServer { .. } if serves => {

@@ -39,11 +39,6 @@ pub(crate) fn slice_name(name: &str, range: &Range<usize>) -> String {
     format!("{name}[{}..{}]", range.start, range.end)
 }
 
-/// Whether a name is that of a slice.
-pub(crate) fn is_slice(name: &str) -> bool {
-    read_slice(name).is_some()
-}
-
 /// Reads the name of a slice.
 fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
     let (name, range) = text.strip_suffix(']')?.rsplit_once('[')?;

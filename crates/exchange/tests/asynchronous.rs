@@ -1,19 +1,20 @@
-//! Workers at their own pace, or within some steps of each other.
+//! Asynchronous servers, without a bound on the staleness of workers or with one.
 
 mod common;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use common::{RATE, Run, bits, exchange, gradients};
-use gradwire_exchange::{DistributedOptimizer, ExchangeError};
+use common::{RATE, Run, bits, gradients, saved};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput};
 
 const SIZES: [usize; 4] = [100, 0, 3, 900];
 const WORKERS: usize = 4;
 
 fn run(name: &str, spec: &str) -> Run {
-    Run::new(exchange(name), WORKERS, &spec.parse().unwrap(), &SIZES)
+    Run::of(name, WORKERS, spec, &SIZES)
 }
 
 /// Gradients and parameters whose sums are exact in any order: multiples of 2⁻⁸ below 1.
@@ -22,7 +23,7 @@ fn coarse(tensors: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     tensors.into_iter().map(|tensor| tensor.into_iter().map(round).collect()).collect()
 }
 
-/// Steps with coarse gradients; what is left, and bytes sent and received.
+/// The parameters after `steps` steps with coarse gradients.
 fn steps(
     run: &Run,
     rank: usize,
@@ -30,13 +31,21 @@ fn steps(
     steps: u64,
 ) -> Vec<Vec<f32>> {
     let mut parameters = run.initial.clone();
-    for step in 0..steps {
-        let gradients = coarse(gradients(&run.tensors, rank, step));
-        exchange
-            .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
-            .unwrap();
-    }
+    more_steps(run, rank, exchange, 0..steps, &mut parameters);
     parameters
+}
+
+fn more_steps(
+    run: &Run,
+    rank: usize,
+    exchange: &mut dyn DistributedOptimizer,
+    steps: Range<u64>,
+    parameters: &mut [Vec<f32>],
+) {
+    for step in steps {
+        let gradients = coarse(gradients(&run.tensors, rank, step));
+        exchange.step(StepInput::new(step, RATE, &gradients), parameters).unwrap();
+    }
 }
 
 #[test]
@@ -45,19 +54,17 @@ fn without_slack_all_hold_what_the_bulk_synchronous_server_makes() {
         let ends = ["server", "server:stale=0", "server:servers=2,stale=0"].map(|name| {
             let mut run = run(name, spec);
             run.initial = coarse(run.initial);
-            // What is pushed stays exact; what is pulled is compressed, and loses the same.
+            // Pushes stay exact; pulls are compressed with the same compressor.
             run.policy.push.first = "none".parse().unwrap();
             run.policy.pull = Some(spec.parse().unwrap());
-            let (ends, servers) = run.workers(|rank, exchange| {
+            run.each(|rank, exchange| {
                 let parameters = steps(&run, rank, exchange, 6);
                 exchange.control().check(6, &parameters).unwrap();
                 parameters
-            });
-            servers.unwrap();
-            ends.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+            })
         });
         let expected = bits(&ends[0][0]);
-        // Of two servers one draws as another rank.
+        // With two servers, one of them draws with another rank.
         let alike = if spec.starts_with("randomk") { &ends[..2] } else { &ends[..] };
         for end in alike.iter().flatten() {
             assert!(bits(end) == expected, "{spec}");
@@ -99,8 +106,7 @@ fn every_gradient_counts_once() {
 
 #[test]
 fn what_a_worker_pulls_and_what_is_kept_for_it_are_all_there_was() {
-    // One worker pulls last: nothing changes after, so that its copy and what its pulls left out are
-    // the global model.
+    // One worker pulls last, and nothing changes after. So its copy plus the residual of its pulls is the global model.
     let run = run("server:mode=async", "topk:ratio=0.1");
     let (others, last) = (Barrier::new(WORKERS), Mutex::new(None));
     let (ends, servers) = run.workers(|rank, exchange| {
@@ -109,16 +115,12 @@ fn what_a_worker_pulls_and_what_is_kept_for_it_are_all_there_was() {
             if (rank, step) == (1, 3) {
                 others.wait();
             }
-            let gradients = gradients(&run.tensors, rank, step);
-            exchange
-                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
-                .unwrap();
+            run.step(rank, step, exchange, &mut parameters);
         }
         if rank != 1 {
             others.wait();
         }
-        let mut state = gradwire::State::new();
-        exchange.save(&mut state).unwrap();
+        let state = saved(exchange);
         if rank == 1 {
             *last.lock().unwrap() = Some(parameters);
         }
@@ -144,27 +146,19 @@ fn nobody_is_further_ahead_than_the_bound_and_everybody_may_be_so_far() {
         let run = run(&format!("server:stale={bound}"), "none");
         let begun: Vec<_> = (0..WORKERS).map(|_| AtomicU64::new(0)).collect();
         let ahead = Barrier::new(WORKERS);
-        let (ends, servers) = run.workers(|rank, exchange| {
+        run.each(|rank, exchange| {
             let mut parameters = run.initial.clone();
             for step in 0..STEPS {
-                // The straggler does nothing until the others have gone as far as they may.
+                // The straggler waits until the others are as far ahead as the bound allows.
                 if (rank == 2 && step == 0) || (rank != 2 && step == bound) {
                     ahead.wait();
                 }
                 begun[rank].fetch_add(1, Ordering::SeqCst);
-                let gradients = gradients(&run.tensors, rank, step);
-                exchange
-                    .step(
-                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                        &mut parameters,
-                    )
-                    .unwrap();
+                run.step(rank, step, exchange, &mut parameters);
                 let slowest = begun.iter().map(|steps| steps.load(Ordering::SeqCst)).min();
                 assert!(step < slowest.unwrap() + bound, "{bound}: {step}, {slowest:?}");
             }
         });
-        servers.unwrap();
-        ends.into_iter().for_each(|end| end.unwrap());
     }
 }
 
@@ -172,7 +166,7 @@ fn nobody_is_further_ahead_than_the_bound_and_everybody_may_be_so_far() {
 fn without_a_bound_nobody_waits_for_a_straggler() {
     let run = run("server:mode=async", "onebit");
     let others_done = Barrier::new(WORKERS);
-    let (ends, servers) = run.workers(|rank, exchange| {
+    run.each(|rank, exchange| {
         if rank == 2 {
             others_done.wait();
         }
@@ -181,8 +175,6 @@ fn without_a_bound_nobody_waits_for_a_straggler() {
             others_done.wait();
         }
     });
-    servers.unwrap();
-    ends.into_iter().for_each(|end| end.unwrap());
 }
 
 #[test]
@@ -202,13 +194,7 @@ fn a_worker_that_leaves_early_or_says_nothing_is_named() {
             let mut parameters = run.initial.clone();
             let steps = if rank == 1 { 1 } else { 5 };
             let result = (0..steps).try_for_each(|step| {
-                let gradients = gradients(&run.tensors, rank, step);
-                exchange
-                    .step(
-                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                        &mut parameters,
-                    )
-                    .map(|_| ())
+                run.try_step(rank, step, exchange, &mut parameters).map(|_| ())
             });
             if silent {
                 all_done.wait();
@@ -229,38 +215,17 @@ fn a_worker_that_leaves_early_or_says_nothing_is_named() {
 #[test]
 fn a_resumed_run_goes_on_where_it_was() {
     let run = run("server:stale=0", "topk:ratio=0.2");
-    let (ends, servers) = run.workers(|rank, exchange| {
-        let mut parameters = run.initial.clone();
-        let mut steps = |exchange: &mut dyn DistributedOptimizer, range: std::ops::Range<u64>| {
-            for step in range {
-                let gradients = coarse(gradients(&run.tensors, rank, step));
-                exchange
-                    .step(
-                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                        &mut parameters,
-                    )
-                    .unwrap();
-            }
-            parameters.clone()
-        };
-        let saved = steps(exchange, 0..3);
-        let mut state = gradwire::State::new();
+    run.each(|rank, exchange| {
+        let mut whole = steps(&run, rank, exchange, 3);
+        let (mut state, mut again) = (gradwire::State::new(), whole.clone());
         exchange.save(&mut state).unwrap();
-        let whole = steps(exchange, 3..6);
+        more_steps(&run, rank, exchange, 3..6, &mut whole);
         exchange.restore(&state).unwrap();
-        let mut again = saved;
-        for step in 3..6 {
-            let gradients = coarse(gradients(&run.tensors, rank, step));
-            exchange
-                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut again)
-                .unwrap();
-        }
+        more_steps(&run, rank, exchange, 3..6, &mut again);
         for (a, b) in whole.iter().flatten().zip(again.iter().flatten()) {
             assert!((a - b).abs() < 1e-5);
         }
     });
-    servers.unwrap();
-    ends.into_iter().for_each(|end| end.unwrap());
 }
 
 #[test]

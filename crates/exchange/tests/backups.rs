@@ -1,10 +1,10 @@
-//! Backup workers: a step goes on without the last pushes, and who comes late catches up.
+//! Backup workers: a step does not wait for the last pushes, and late workers catch up.
 
 mod common;
 
 use std::sync::Barrier;
 
-use common::{RATE, Run, bits, exchange, gradients};
+use common::{RATE, Run, bits, gradients};
 use gradwire::State;
 
 const STEPS: u64 = 6;
@@ -14,32 +14,18 @@ fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
     for text in ["3lc", "none", "topk:ratio=0.1", "terngrad", "randomk:ratio=0.2"] {
         for servers in [1, 2] {
             let name = format!("server:servers={servers},backup=1");
-            let run = Run::new(exchange(&name), 3, &text.parse().unwrap(), &[100, 0, 3, 900]);
+            let run = Run::of(&name, 3, text, &[100, 0, 3, 900]);
             let others_done = Barrier::new(3);
             let (results, reports) = run.workers(|rank, exchange| {
                 let mut parameters = run.initial.clone();
                 let mut skipped = 0;
                 if rank == 1 {
                     others_done.wait();
-                    let gradients = gradients(&run.tensors, rank, 0);
-                    let report = exchange
-                        .step(
-                            gradwire_exchange::StepInput::new(0, RATE, &gradients),
-                            &mut parameters,
-                        )
-                        .unwrap();
+                    let report = run.step(rank, 0, exchange, &mut parameters);
                     assert_eq!(report.traffic.bytes_up, 0, "a push that nobody wants");
                     skipped = report.skipped;
                 } else {
-                    for step in 0..STEPS {
-                        let gradients = gradients(&run.tensors, rank, step);
-                        exchange
-                            .step(
-                                gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                                &mut parameters,
-                            )
-                            .unwrap();
-                    }
+                    run.advance(rank, 0..STEPS, exchange, &mut parameters);
                     others_done.wait();
                 }
                 (parameters, skipped)
@@ -56,17 +42,14 @@ fn the_others_finish_without_a_worker_that_never_pushed_and_it_catches_up() {
 
 #[test]
 fn a_step_is_the_mean_of_those_who_were_in_time() {
-    let run = Run::new(exchange("server:backup=1"), 2, &"none".parse().unwrap(), &[50]);
+    let run = Run::of("server:backup=1", 2, "none", &[50]);
     let done = Barrier::new(2);
-    let (results, _) = run.workers(|rank, exchange| {
+    let results = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
         if rank == 0 {
             done.wait();
         }
-        let gradients = gradients(&run.tensors, rank, 0);
-        exchange
-            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
-            .unwrap();
+        run.step(rank, 0, exchange, &mut parameters);
         if rank == 1 {
             done.wait();
         }
@@ -74,7 +57,7 @@ fn a_step_is_the_mean_of_those_who_were_in_time() {
     });
     let theirs = gradients(&run.tensors, 1, 0);
     for result in results {
-        for ((w, w0), g) in result.unwrap()[0].iter().zip(&run.initial[0]).zip(&theirs[0]) {
+        for ((w, w0), g) in result[0].iter().zip(&run.initial[0]).zip(&theirs[0]) {
             assert_eq!(*w, w0 + ((w0 - RATE * g) - w0));
         }
     }
@@ -84,19 +67,13 @@ fn a_step_is_the_mean_of_those_who_were_in_time() {
 fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
     for (workers, backups) in [(2, 1), (4, 1), (5, 3)] {
         let name = format!("server:servers=2,backup={backups}");
-        let run = Run::new(exchange(&name), workers, &"3lc".parse().unwrap(), &[500, 0, 40, 3]);
+        let run = Run::of(&name, workers, "3lc", &[500, 0, 40, 3]);
         let (results, reports) = run.workers(|rank, exchange| {
             let mut parameters = run.initial.clone();
             for half in [0, 1] {
                 let (mut step, end) = (half * 40, (half + 1) * 40);
                 while step < end {
-                    let gradients = gradients(&run.tensors, rank, step);
-                    let report = exchange
-                        .step(
-                            gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                            &mut parameters,
-                        )
-                        .unwrap();
+                    let report = run.step(rank, step, exchange, &mut parameters);
                     step += 1 + report.skipped;
                 }
                 assert_eq!(step, end);
@@ -114,20 +91,14 @@ fn racing_workers_end_with_the_same_bits_and_can_be_saved() {
 
 #[test]
 fn the_others_go_on_without_a_worker_that_has_left() {
-    let run =
-        Run::new(exchange("server:servers=2,backup=1"), 3, &"3lc".parse().unwrap(), &[100, 900]);
-    let (results, servers) = run.workers(|rank, exchange| {
+    let run = Run::of("server:servers=2,backup=1", 3, "3lc", &[100, 900]);
+    let results = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
         // Worker 1 leaves after its first step.
         for step in 0..if rank == 1 { 1 } else { STEPS } {
-            let gradients = gradients(&run.tensors, rank, step);
-            exchange
-                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
-                .unwrap();
+            run.step(rank, step, exchange, &mut parameters);
         }
         parameters
     });
-    let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
     assert!(bits(&results[0]) == bits(&results[2]));
-    servers.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Compressors in no registry, with memories of their own.
+//! Compressors outside the registry, with their own memories.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn workers_have_memories_of_their_own_and_owners_and_servers_plain_ones() {
         ] {
             let run = Run::new(exchange(name), 1, &spec, &[1000]);
             let end = run.steps(3).remove(0);
-            // What a worker pushes; a single one owns all slices.
+            // The messages of the worker; a single worker owns all slices.
             let (mut worker, mut receiver) = (Encoder::new(&spec, 7, 0), Decoder::new(&spec, 7));
             let (tensor, mut pushed) = (&run.tensors[0], vec![0.0; 1000]);
             for step in 0..3 {
@@ -51,7 +51,7 @@ fn workers_have_memories_of_their_own_and_owners_and_servers_plain_ones() {
             }
             let kept = end.state.floats("push/residual/t0.weight").unwrap();
             assert_eq!(kept, worker.residual("t0.weight").unwrap(), "{name}, {spec}");
-            // Of that nothing is lost or said twice on the way back.
+            // On the way back, nothing of them is lost or counted twice.
             let left = end.state.floats(second).unwrap();
             for (at, &found) in end.parameters[0].iter().enumerate() {
                 let expected = run.initial[0][at] - RATE * pushed[at] - factor * left[at];

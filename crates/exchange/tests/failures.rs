@@ -1,15 +1,15 @@
-//! One rank fails: the others stop, and say which.
+//! When one rank fails, the others stop and name it.
 
 mod common;
 
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{RATE, Run, Sgd, exchange, gradients, lossless};
-use gradwire::{Error, State, StateError};
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, Optimizer, launch};
+use common::{RATE, Run, Sgd, exchange, gradients, lossless, threads};
+use gradwire::Error;
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Optimizer, Role, StepInput, launch};
 
-/// How an exchange that begins early is told from a plain one.
+/// The suffix of the name of an exchange with overlap.
 const OVERLAPPED: &str = " overlapped";
 
 const STRATEGIES: [&str; 9] = [
@@ -41,13 +41,12 @@ fn steps(
     for step in 0..steps {
         let gradients = gradients(&run.tensors, rank, step);
         early(exchange, step, &gradients);
-        exchange
-            .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)?;
+        exchange.step(StepInput::new(step, RATE, &gradients), &mut parameters)?;
     }
     Ok(())
 }
 
-/// Hands over the last gradient early, where that is possible.
+/// Hands over the last gradient early, if the exchange overlaps.
 fn early(exchange: &mut dyn DistributedOptimizer, step: u64, gradients: &[Vec<f32>]) {
     if let Some(early) = exchange.gradient_sink(step) {
         early.ready(2, &gradients[2]);
@@ -72,12 +71,7 @@ fn a_panic_stops_all_ranks_and_names_its_own() {
             let gradients = gradients(&run.tensors, rank, 2);
             early(exchange, 2, &gradients);
             assert!(rank != 1, "this rank dies in the middle of its run");
-            exchange
-                .step(
-                    gradwire_exchange::StepInput::new(2, RATE, &gradients),
-                    &mut run.initial.clone(),
-                )
-                .map(|_| ())
+            exchange.step(StepInput::new(2, RATE, &gradients), &mut run.initial.clone())
         });
         for (rank, result) in results.into_iter().enumerate() {
             match (rank, result) {
@@ -102,12 +96,7 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
                 gradients[0][7] = f32::NAN;
             }
             early(exchange, 1, &gradients);
-            exchange
-                .step(
-                    gradwire_exchange::StepInput::new(1, RATE, &gradients),
-                    &mut run.initial.clone(),
-                )
-                .map(|_| ())
+            exchange.step(StepInput::new(1, RATE, &gradients), &mut run.initial.clone())
         });
         for (rank, result) in results.into_iter().enumerate() {
             let error = result.unwrap().unwrap_err();
@@ -172,27 +161,20 @@ impl Optimizer for Fragile {
         assert!(self.0 < 3, "this server dies");
         Sgd.update(index, rate, gradient, parameters);
     }
-
-    fn save(&self, _: &str, _: &mut State) {}
-
-    fn restore(&mut self, _: &str, _: &State) -> Result<(), StateError> {
-        Ok(())
-    }
 }
 
 #[test]
 fn a_dead_server_is_named_by_its_rank() {
     let run = run("server");
-    let launched = launch(&run.setup(), run.options, || Box::new(Fragile(0))).unwrap();
-    std::thread::scope(|scope| {
-        for (rank, mut exchange) in launched.workers.into_iter().enumerate() {
-            let run = &run;
-            scope.spawn(move || {
-                let error = steps(run, rank, &mut *exchange, 2).unwrap_err();
-                assert_names(&error, 3, "server");
-            });
-        }
-    });
+    let launched = launch(&run.setup(), run.options, |transport| {
+        Role::join(transport, &run.setup(), || Box::new(Fragile(0)))
+    })
+    .unwrap();
+    for error in
+        threads(launched.workers, |rank, mut exchange| steps(&run, rank, &mut *exchange, 2))
+    {
+        assert_names(&error.unwrap().unwrap_err(), 3, "server");
+    }
     let joined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| launched.servers.join()));
     assert!(joined.is_err(), "the server's panic is passed on");
 }
@@ -218,13 +200,13 @@ fn ranks_whose_parameters_differ_are_told_so() {
 #[test]
 fn a_wrong_buffer_is_refused_by_name() {
     let run = run("all-gather");
-    let (results, _) = run.workers(|_, exchange| {
+    let errors = run.each(|_, exchange| {
         let mut gradients = run.initial.clone();
         gradients[2].pop();
         exchange
-            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut run.initial.clone())
+            .step(StepInput::new(0, RATE, &gradients), &mut run.initial.clone())
             .unwrap_err()
             .to_string()
     });
-    assert!(results.into_iter().all(|result| result.unwrap().contains("'t2.weight' has 1000")));
+    assert!(errors.iter().all(|error| error.contains("'t2.weight' has 1000")));
 }

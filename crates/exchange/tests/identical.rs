@@ -6,46 +6,17 @@ use common::checks::ends_identical;
 use common::engine::Threads;
 
 #[test]
-fn all_reduce() {
-    ends_identical(&mut Threads, "all-reduce");
+fn collectives() {
+    for name in ["all-reduce", "all-gather", "scatter-reduce", "sparse-all-reduce"] {
+        ends_identical(&mut Threads, name);
+    }
 }
 
 #[test]
-fn all_gather() {
-    ends_identical(&mut Threads, "all-gather");
-}
-
-#[test]
-fn scatter_reduce() {
-    ends_identical(&mut Threads, "scatter-reduce");
-}
-
-#[test]
-fn sparse_all_reduce() {
-    ends_identical(&mut Threads, "sparse-all-reduce");
-}
-
-#[test]
-fn hierarchical() {
-    ends_identical(&mut Threads, "hierarchical");
-}
-
-#[test]
-fn hierarchical_of_three() {
-    ends_identical(&mut Threads, "hierarchical:node=3");
-}
-
-#[test]
-fn one_server() {
-    ends_identical(&mut Threads, "server");
-}
-
-#[test]
-fn one_server_without_slack() {
-    ends_identical(&mut Threads, "server:stale=0");
-}
-
-#[test]
-fn three_servers() {
-    ends_identical(&mut Threads, "server:servers=3");
+fn hierarchies_and_servers() {
+    for name in
+        ["hierarchical", "hierarchical:node=3", "server", "server:stale=0", "server:servers=3"]
+    {
+        ends_identical(&mut Threads, name);
+    }
 }

@@ -5,8 +5,9 @@ mod common;
 
 use common::checks::{mean_is_naive, mean_of, uncompressed_means_are_naive};
 use common::engine::Threads;
-use common::{RATE, Run, SIZES, bits, exchange, gradients, suits, zeros};
+use common::{RATE, Run, SIZES, bits, gradients, suits, zeros};
 use gradwire::State;
+use gradwire_exchange::StepInput;
 
 const STRATEGIES: [&str; 8] = [
     "all-reduce",
@@ -79,7 +80,7 @@ fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
             if !suits(name, &text.parse().unwrap()) {
                 continue;
             }
-            let run = Run::new(exchange(name), 3, &text.parse().unwrap(), &SIZES);
+            let run = Run::of(name, 3, text, &SIZES);
             let steps = if text.starts_with("terngrad") { 1 } else { 5 };
             let ranks = run.steps(steps);
             // parameters = initial − rate · mean of (gradients − worker residuals) + kept by others.
@@ -120,7 +121,7 @@ fn assert_close(name: &str, text: &str, found: &[Vec<f32>], expected: &[Vec<f32>
 
 #[test]
 fn a_server_keeps_the_full_precision_model() {
-    let run = Run::new(exchange("server:servers=2"), 2, &"3lc:s=1.9".parse().unwrap(), &SIZES);
+    let run = Run::of("server:servers=2", 2, "3lc:s=1.9", &SIZES);
     let ranks = run.steps(2);
     let global = ranks[0].global.as_ref().unwrap();
     assert!(bits(global) != bits(&ranks[0].parameters));
@@ -135,7 +136,7 @@ fn a_server_keeps_the_full_precision_model() {
 #[test]
 fn what_others_send_back_has_no_momentum_of_its_own() {
     for text in ["dgc", "sgc"] {
-        let run = Run::new(exchange("server"), 3, &text.parse().unwrap(), &SIZES);
+        let run = Run::of("server", 3, text, &SIZES);
         let ranks = run.steps(5);
         let mut expected = ranks[0].global.clone().unwrap();
         let kept = residuals(&run, &ranks[0].state, "server0/pull/residual/");
@@ -143,7 +144,7 @@ fn what_others_send_back_has_no_momentum_of_its_own() {
         add(&mut expected, &kept, -1.0);
         assert_close("server", text, &ranks[0].parameters, &expected);
     }
-    let run = Run::new(exchange("scatter-reduce"), 3, &"dgc".parse().unwrap(), &SIZES);
+    let run = Run::of("scatter-reduce", 3, "dgc", &SIZES);
     let state = &run.steps(5)[0].state;
     assert!(state.floats_under("push/velocity/").count() > 0);
     assert!(state.floats_under("reduce/residual/").count() > 0);
@@ -153,21 +154,16 @@ fn what_others_send_back_has_no_momentum_of_its_own() {
 #[test]
 fn in_a_hierarchy_nodes_vote_not_ranks() {
     for (name, vote) in [("all-gather", 1.0), ("hierarchical:node=3", -1.0)] {
-        let run = Run::new(exchange(name), 4, &"signsgd".parse().unwrap(), &[5]);
-        let (results, _) = run.workers(|rank, exchange| {
+        let run = Run::of(name, 4, "signsgd", &[5]);
+        let results = run.each(|rank, exchange| {
             let mut parameters = zeros(&run.tensors);
             // The mean of the first three is −1, though two of them, and the fourth, say +.
             let gradient = [1.0, 1.0, -5.0, 1.0][rank];
-            exchange
-                .step(
-                    gradwire_exchange::StepInput::new(0, RATE, &[vec![gradient; 5]]),
-                    &mut parameters,
-                )
-                .unwrap();
+            exchange.step(StepInput::new(0, RATE, &[vec![gradient; 5]]), &mut parameters).unwrap();
             parameters
         });
         for end in results {
-            assert_eq!(end.unwrap(), [[-RATE * vote; 5]], "{name}");
+            assert_eq!(end, [[-RATE * vote; 5]], "{name}");
         }
     }
 }

@@ -9,7 +9,7 @@ use allocations::{ALLOCATED, ALLOCATIONS};
 use common::{RATE, Run, custom, exchange, gradients, specs, suits};
 use gradwire_bits::kernels;
 use gradwire_exchange::{
-    OnNonFinite, Operation, Phase, Policy, Reducer, ReducerConfig, Transport, in_process,
+    OnNonFinite, Operation, Phase, Policy, Reducer, ReducerConfig, StepInput, Transport, in_process,
 };
 
 #[test]
@@ -24,17 +24,12 @@ fn a_step_allocates_nothing() {
             // Residuals, and with them some messages, grow for as many steps as it takes to send all.
             // One rank: what several ranks have in flight at a time depends on who is faster.
             let run = Run::new(exchange(name), 1, &spec, &[3, 0, 5000, 900]);
-            let (results, _) = run.workers(|rank, exchange| {
+            run.each(|rank, exchange| {
                 let mut parameters = run.initial.clone();
                 for step in 0..140 {
                     let gradients = gradients(&run.tensors, rank, step);
                     let before = ALLOCATIONS.get();
-                    exchange
-                        .step(
-                            gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                            &mut parameters,
-                        )
-                        .unwrap();
+                    exchange.step(StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
                     let allocated = ALLOCATIONS.get() - before;
                     // Finding the eigenvectors of a new basis takes memory, and the longest message of atoms
                     // drawn at random may be yet to come.
@@ -45,7 +40,6 @@ fn a_step_allocates_nothing() {
                     assert!(step < 120 || allocated == 0, "{name}, {spec}, {step}: {allocated}");
                 }
             });
-            results.into_iter().for_each(|result| result.unwrap());
         }
     }
 }

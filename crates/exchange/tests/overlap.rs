@@ -1,42 +1,50 @@
-//! An exchange that begins early: the bits of one that does not, and groups that leave before the rest is known.
+//! An exchange with overlap ends with the same bits as one without, and sends groups before the other gradients are known.
 
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{RATE, Run, Sgd, bits, exchange, gradients, specs, suits};
+use common::{RATE, Run, Sgd, bits, connected, exchange, gradients, specs, suits};
 use gradwire::State;
 use gradwire_exchange::{
-    DistributedOptimizer, ExchangeError, Header, Operation, Participation, Phase,
-    ReplicatedOptimizer, Traffic, Transport, in_process,
+    DistributedOptimizer, Endpoint, ExchangeError, Header, Operation, Participation, Phase,
+    ReplicatedOptimizer, StepInput, Transport, in_process,
 };
 
 const SIZES: [usize; 5] = [300, 3, 0, 20_000, 4500];
 const STEPS: u64 = 4;
 
-/// How ranks hand gradients over.
+/// How a rank hands gradients to a sink.
 type Hands = fn(&dyn gradwire_exchange::GradientSink, usize, &[Vec<f32>]);
 
 fn groups() -> Vec<Vec<usize>> {
     vec![vec![4], vec![3, 2], vec![0, 1]]
 }
 
-/// What a worker is left with, in bits.
+/// One rank's end of an exchange with overlap.
+fn overlapped(
+    transport: impl Transport + 'static,
+    run: &Run,
+    groups: Vec<Vec<usize>>,
+) -> Result<ReplicatedOptimizer, ExchangeError> {
+    ReplicatedOptimizer::overlapped(Box::new(transport), &run.setup(), groups, Box::new(Sgd))
+}
+
+/// A worker at the end of its steps, in bits.
 #[derive(Debug, PartialEq)]
 struct End {
     parameters: Vec<Vec<u32>>,
-    /// What messages carried last and what they left out.
+    /// The positions that the last messages carried, and the residuals.
     sent: Vec<Vec<u32>>,
     bytes: usize,
 }
 
-/// What every worker is left with after some steps.
+/// Every worker after some steps.
 fn ends(run: &Run, hands: Hands) -> Vec<End> {
-    let (results, _) = run.workers(|rank, exchange| {
+    run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let (mut sent, mut bytes) = (Vec::new(), 0);
         for step in 0..STEPS {
@@ -44,9 +52,7 @@ fn ends(run: &Run, hands: Hands) -> Vec<End> {
             if let Some(early) = exchange.gradient_sink(step) {
                 hands(&*early, rank, &gradients);
             }
-            exchange
-                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
-                .unwrap();
+            exchange.step(StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
             bytes += (0..SIZES.len()).map(|index| exchange.message_bytes(index)).sum::<usize>();
         }
         for index in 0..SIZES.len() {
@@ -55,8 +61,7 @@ fn ends(run: &Run, hands: Hands) -> Vec<End> {
         }
         exchange.control().check(STEPS, &parameters).unwrap();
         End { parameters: bits(&parameters), sent, bytes }
-    });
-    results.into_iter().map(Result::unwrap).collect()
+    })
 }
 
 /// Nothing; the last two tensors; all, from the last on; all from the first on, on some ranks only.
@@ -78,7 +83,7 @@ fn ranks_end_as_if_nothing_had_begun_early() {
             }
             let mut run = Run::new(exchange(name), 3, &spec, &SIZES);
             run.momentum = true;
-            run.shares = Participation::weighted(vec![1.0, 3.0, 2.0]);
+            run.participation = Participation::weighted(vec![1.0, 3.0, 2.0]);
             let plain = ends(&run, HANDS[0]);
             run.groups = Some(groups());
             for hands in HANDS {
@@ -91,7 +96,7 @@ fn ranks_end_as_if_nothing_had_begun_early() {
 #[test]
 fn slices_of_each_tensor_do_not_depend_on_who_is_early() {
     for text in ["none", "3lc", "topk:ratio=0.1"] {
-        let mut run = Run::new(exchange("scatter-reduce"), 3, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::of("scatter-reduce", 3, text, &SIZES);
         run.groups = Some(groups());
         let late = ends(&run, HANDS[0]);
         assert!(late.iter().all(|end| end.parameters == late[0].parameters), "{text}");
@@ -103,9 +108,9 @@ fn slices_of_each_tensor_do_not_depend_on_who_is_early() {
 
 #[test]
 fn what_comes_late_twice_or_wrong_is_ignored() {
-    let mut run = Run::new(exchange("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
+    let mut run = Run::of("all-gather", 2, "3lc", &SIZES);
     run.groups = Some(groups());
-    let (results, _) = run.workers(|rank, exchange| {
+    let results = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
         let early = exchange.gradient_sink(0).unwrap();
@@ -113,9 +118,7 @@ fn what_comes_late_twice_or_wrong_is_ignored() {
         early.ready(5, &gradients[4]);
         early.ready(4, &gradients[4]);
         early.ready(4, &vec![1.0; 4500]);
-        let report = exchange
-            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
-            .unwrap();
+        let report = exchange.step(StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
         early.ready(4, &gradients[4]);
         assert!(report.background > Duration::ZERO);
         bits(&parameters)
@@ -123,15 +126,15 @@ fn what_comes_late_twice_or_wrong_is_ignored() {
     run.groups = None;
     let plain = &run.steps(1)[0];
     for result in results {
-        assert!(result.unwrap() == bits(&plain.parameters));
+        assert!(result == bits(&plain.parameters));
     }
 }
 
 #[test]
 fn a_step_of_which_groups_have_left_must_end_before_another() {
-    let mut run = Run::new(exchange("all-gather"), 1, &"none".parse().unwrap(), &SIZES);
+    let mut run = Run::of("all-gather", 1, "none", &SIZES);
     run.groups = Some(groups());
-    let (results, _) = run.workers(|rank, exchange| {
+    run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
         // Nothing has left yet: another step may begin.
@@ -140,32 +143,23 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
         early.ready(4, &gradients[4]);
         assert!(exchange.gradient_sink(2).is_none());
         let error = exchange
-            .step(gradwire_exchange::StepInput::new(2, RATE, &gradients), &mut parameters)
+            .step(StepInput::new(2, RATE, &gradients), &mut parameters)
             .unwrap_err()
             .to_string();
         assert!(error.contains("step 2 while step 1 is in progress"), "{error}");
-        exchange
-            .step(gradwire_exchange::StepInput::new(1, RATE, &gradients), &mut parameters)
-            .unwrap();
+        exchange.step(StepInput::new(1, RATE, &gradients), &mut parameters).unwrap();
         exchange.gradient_sink(2).unwrap();
     });
-    results.into_iter().for_each(|result| result.unwrap());
 }
 
 #[test]
 fn what_others_have_saved_does_not_come_back() {
     for groups in [None, Some(groups())] {
-        let mut run = Run::new(exchange("all-gather"), 1, &"3lc".parse().unwrap(), &SIZES);
+        let mut run = Run::of("all-gather", 1, "3lc", &SIZES);
         run.groups = groups;
-        let (results, _) = run.workers(|rank, exchange| {
+        run.each(|rank, exchange| {
             let (mut saved, mut again) = (State::new(), State::new());
-            let gradients = gradients(&run.tensors, rank, 0);
-            exchange
-                .step(
-                    gradwire_exchange::StepInput::new(0, RATE, &gradients),
-                    &mut run.initial.clone(),
-                )
-                .unwrap();
+            run.step(rank, 0, exchange, &mut run.initial.clone());
             exchange.save(&mut saved).unwrap();
             let own = saved.clone();
             saved.set_number("a trainer's", 7);
@@ -174,11 +168,10 @@ fn what_others_have_saved_does_not_come_back() {
             exchange.save(&mut again).unwrap();
             assert_eq!(again, own);
         });
-        results.into_iter().for_each(|result| result.unwrap());
     }
 }
 
-/// A transport that says when it sends, or breaks then.
+/// A transport that reports its sends, or panics at one.
 struct Telling {
     inner: in_process::InProcess,
     breaks: bool,
@@ -187,20 +180,8 @@ struct Telling {
 }
 
 impl Transport for Telling {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-
-    fn size(&self) -> usize {
-        self.inner.size()
-    }
-
-    fn deadline(&self) -> Duration {
-        self.inner.deadline()
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.inner.traffic()
+    fn endpoint(&self) -> &Endpoint {
+        self.inner.endpoint()
     }
 
     fn send(
@@ -236,17 +217,14 @@ impl Transport for Telling {
 
 #[test]
 fn a_group_leaves_as_soon_as_it_is_complete() {
-    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
+    let run = Run::of("all-gather", 2, "none", &SIZES);
     let order = Arc::new(Mutex::new(Vec::new()));
-    let work = |transport: in_process::InProcess| {
-        let rank = transport.rank();
+    connected(2, |rank, inner| {
         let (sends, sent) = mpsc::channel();
         let flushes = Arc::new(AtomicUsize::new(0));
         let flushed = Arc::clone(&flushes);
-        let transport = Box::new(Telling { inner: transport, breaks: false, sends, flushes });
-        let mut exchange =
-            ReplicatedOptimizer::overlapped(transport, &run.setup(), groups(), Box::new(Sgd))
-                .unwrap();
+        let transport = Telling { inner, breaks: false, sends, flushes };
+        let mut exchange = overlapped(transport, &run, groups()).unwrap();
         let (mut parameters, gradients) = (run.initial.clone(), gradients(&run.tensors, rank, 0));
         // Waits until a message of a group has left; this long only if none ever does.
         let left = || loop {
@@ -265,18 +243,10 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
         early.ready(3, &gradients[3]);
         let others = [left(), left()];
         order.lock().unwrap().push([first, others[0], others[1]]);
-        exchange
-            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
-            .unwrap();
+        exchange.step(StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
         // Once, behind the last group, for an engine that sends only while it is called.
         assert_eq!(flushed.load(Ordering::Relaxed), 1);
         assert!(sent.try_iter().all(|(phase, _)| phase != Phase::Gather));
-    };
-    thread::scope(|scope| {
-        for transport in in_process::connect(2, in_process::Options::default()) {
-            let work = &work;
-            scope.spawn(move || work(transport));
-        }
     });
     // Messages of 4 bytes an element, and their lengths.
     let bytes = [4500, 20_000, 303].map(|elements| 4 * elements);
@@ -290,54 +260,30 @@ fn a_group_leaves_as_soon_as_it_is_complete() {
 
 #[test]
 fn a_panic_of_the_thread_goes_on_where_it_is_waited_for() {
-    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
-    thread::scope(|scope| {
-        for inner in in_process::connect(2, in_process::Options::default()) {
-            let run = &run;
-            scope.spawn(move || {
-                let rank = inner.rank();
-                let (sends, flushes) = (mpsc::channel().0, Arc::default());
-                let transport = Telling { inner, breaks: rank == 0, sends, flushes };
-                let transport = Box::new(transport);
-                let mut exchange = ReplicatedOptimizer::overlapped(
-                    transport,
-                    &run.setup(),
-                    groups(),
-                    Box::new(Sgd),
-                )
-                .unwrap();
-                let gradients = gradients(&run.tensors, rank, 0);
-                let step = || {
-                    exchange.step(
-                        gradwire_exchange::StepInput::new(0, RATE, &gradients),
-                        &mut run.initial.clone(),
-                    )
-                };
-                let result = catch_unwind(AssertUnwindSafe(step));
-                match result {
-                    Err(panic) => {
-                        assert_eq!((rank, *panic.downcast().unwrap()), (0, "the thread dies"))
-                    }
-                    Ok(result) => {
-                        let error = result.unwrap_err();
-                        let lost = matches!(error, ExchangeError::PeerLost { peer: 0, .. });
-                        assert!(lost && rank == 1, "{rank}: {error}");
-                    }
-                }
-            });
+    let run = Run::of("all-gather", 2, "none", &SIZES);
+    connected(2, |rank, inner| {
+        let (sends, flushes) = (mpsc::channel().0, Arc::default());
+        let transport = Telling { inner, breaks: rank == 0, sends, flushes };
+        let mut exchange = overlapped(transport, &run, groups()).unwrap();
+        let step = || run.try_step(rank, 0, &mut exchange, &mut run.initial.clone());
+        match catch_unwind(AssertUnwindSafe(step)) {
+            Err(panic) => assert_eq!((rank, *panic.downcast().unwrap()), (0, "the thread dies")),
+            Ok(result) => {
+                let error = result.unwrap_err();
+                let lost = matches!(error, ExchangeError::PeerLost { peer: 0, .. });
+                assert!(lost && rank == 1, "{rank}: {error}");
+            }
         }
     });
 }
 
-/// Why rank 0 of a run of one cannot be made.
+/// The error of a run of one rank.
 fn refusal(name: &str, spec: &str, change: impl Fn(&mut Run, &mut Vec<Vec<usize>>)) -> String {
-    let mut run = Run::new(exchange(name), 1, &spec.parse().unwrap(), &SIZES);
+    let mut run = Run::of(name, 1, spec, &SIZES);
     let mut groups = groups();
     change(&mut run, &mut groups);
     let transport = in_process::connect(1, in_process::Options::default()).remove(0);
-    let made =
-        ReplicatedOptimizer::overlapped(Box::new(transport), &run.setup(), groups, Box::new(Sgd));
-    made.err().expect("refused").to_string()
+    overlapped(transport, &run, groups).err().expect("refused").to_string()
 }
 
 #[test]
@@ -348,7 +294,7 @@ fn what_does_not_go_group_by_group_is_refused() {
     }
     assert!(refusal("all-gather", "variance", |_, _| {}).contains("needs them whole"));
     let message = refusal("all-gather", "none", |run, _| {
-        run.shares = Participation::equal(1).with_participants(1, 0.5, 0);
+        run.participation = Participation::equal(1).with_participants(1, 0.5, 0);
     });
     assert!(message.contains("every rank take part"), "{message}");
     let message = refusal("all-gather", "none", |_, groups| drop(groups.pop()));
@@ -357,24 +303,13 @@ fn what_does_not_go_group_by_group_is_refused() {
 
 #[test]
 fn ranks_with_other_groups_are_told_so() {
-    let run = Run::new(exchange("all-gather"), 2, &"none".parse().unwrap(), &SIZES);
-    thread::scope(|scope| {
-        for transport in in_process::connect(2, in_process::Options::default()) {
-            let run = &run;
-            scope.spawn(move || {
-                let mut groups = groups();
-                if transport.rank() == 1 {
-                    groups.reverse();
-                }
-                let made = ReplicatedOptimizer::overlapped(
-                    Box::new(transport),
-                    &run.setup(),
-                    groups,
-                    Box::new(Sgd),
-                );
-                let error = made.err().expect("refused").to_string();
-                assert!(error.contains("rank 1 was started with overlapped in groups"), "{error}");
-            });
+    let run = Run::of("all-gather", 2, "none", &SIZES);
+    connected(2, |rank, transport| {
+        let mut groups = groups();
+        if rank == 1 {
+            groups.reverse();
         }
+        let error = overlapped(transport, &run, groups).err().expect("refused").to_string();
+        assert!(error.contains("rank 1 was started with overlapped in groups"), "{error}");
     });
 }

@@ -1,14 +1,11 @@
-//! Groups of tensors: averages do not depend on the grouping, and nothing that is still to be sent is lost.
+//! Groups of tensors: averages do not depend on the grouping, and no residual is lost.
 
 mod common;
 
-use std::thread;
-
-use common::{adds, exchange, gradients, tensors};
+use common::{adds, connected, exchange, gradients, tensors};
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, in_process,
-    reshard,
+    ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, reshard,
 };
 
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
@@ -30,29 +27,21 @@ fn ranks<R: Send>(
     models: Vec<ReducerConfig>,
     work: impl Fn(usize, &mut Reducer) -> R + Sync,
 ) -> Vec<R> {
-    let transports = in_process::connect(models.len(), in_process::Options::default());
-    thread::scope(|scope| {
-        let ends =
-            transports.into_iter().zip(models).enumerate().map(|(rank, (transport, model))| {
-                let work = &work;
-                scope.spawn(move || {
-                    work(rank, &mut Reducer::new(Box::new(transport), model).unwrap())
-                })
-            });
-        ends.collect::<Vec<_>>().into_iter().map(|end| end.join().unwrap()).collect()
+    connected(models.len(), |rank, transport| {
+        work(rank, &mut Reducer::new(Box::new(transport), models[rank].clone()).unwrap())
     })
 }
 
 /// A step in groups of tensors by index: the means of all tensors.
-fn step(buckets: &mut Reducer, groups: &[Vec<usize>], rank: usize, step: u64) -> Vec<Vec<f32>> {
-    let tensors = buckets.tensors().to_vec();
+fn step(reducer: &mut Reducer, groups: &[Vec<usize>], rank: usize, step: u64) -> Vec<Vec<f32>> {
+    let tensors = reducer.tensors().to_vec();
     let gradients = gradients(&tensors, rank, step);
     let mut means = vec![Vec::new(); tensors.len()];
     for members in groups {
         let names: Vec<_> = members.iter().map(|&at| tensors[at].name()).collect();
-        let group = buckets.form(&names).unwrap();
+        let group = reducer.form(&names).unwrap();
         let mut values = members.iter().flat_map(|&at| gradients[at].clone()).collect::<Vec<_>>();
-        assert_eq!(buckets.average(group, step, &mut values).unwrap(), Outcome::Averaged);
+        assert_eq!(reducer.average(group, step, &mut values).unwrap(), Outcome::Averaged);
         let mut rest = values.as_slice();
         for &at in members {
             let (mean, others) = rest.split_at(tensors[at].elements());
@@ -75,9 +64,9 @@ fn averages_do_not_depend_on_the_groups() {
                 continue;
             }
             let run = |switch: u64| {
-                ranks(vec![model(name, text); 3], |rank, buckets| {
+                ranks(vec![model(name, text); 3], |rank, reducer| {
                     (0..6)
-                        .map(|at| step(buckets, if at < switch { &one } else { &two }, rank, at))
+                        .map(|at| step(reducer, if at < switch { &one } else { &two }, rank, at))
                         .map(|means| bits(&means))
                         .collect::<Vec<_>>()
                 })
@@ -113,13 +102,13 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
         (("all-gather", 4), ("scatter-reduce", 4)),
     ] {
         let run = |(name, n): (&str, usize), steps: std::ops::Range<u64>, states: &[State]| {
-            let mut ends = ranks(vec![model(name, "topk:ratio=0.02"); n], |rank, buckets| {
+            let mut ends = ranks(vec![model(name, "topk:ratio=0.02"); n], |rank, reducer| {
                 if !states.is_empty() {
-                    buckets.load(states).unwrap();
+                    reducer.load(states).unwrap();
                 }
                 let means: Vec<_> =
-                    steps.clone().map(|at| step(buckets, &groups, rank, at).concat()).collect();
-                (means, buckets.save_all().unwrap())
+                    steps.clone().map(|at| step(reducer, &groups, rank, at).concat()).collect();
+                (means, reducer.save_all().unwrap())
             });
             ends.pop().unwrap()
         };
@@ -154,14 +143,14 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
 fn ranks_that_had_a_basis_each_have_one_together_when_they_reduce() {
     let text = "gradiveq:slice=8,keep=2,refresh=50";
     let groups = [vec![2, 0], vec![1, 3]];
-    let mut ends = ranks(vec![model("all-gather", text); 3], |rank, buckets| {
-        (0..3).for_each(|at| drop(step(buckets, &groups, rank, at)));
-        buckets.save_all().unwrap()
+    let mut ends = ranks(vec![model("all-gather", text); 3], |rank, reducer| {
+        (0..3).for_each(|at| drop(step(reducer, &groups, rank, at)));
+        reducer.save_all().unwrap()
     });
     let states = ends.pop().unwrap();
-    let after = ranks(vec![model("all-reduce", text); 3], |rank, buckets| {
-        buckets.load(&states).unwrap();
-        (3..5).map(|at| bits(&step(buckets, &groups, rank, at))).collect::<Vec<_>>()
+    let after = ranks(vec![model("all-reduce", text); 3], |rank, reducer| {
+        reducer.load(&states).unwrap();
+        (3..5).map(|at| bits(&step(reducer, &groups, rank, at))).collect::<Vec<_>>()
     });
     assert!(after.iter().all(|means| *means == after[0]), "ranks differ");
 }
@@ -170,16 +159,16 @@ fn ranks_that_had_a_basis_each_have_one_together_when_they_reduce() {
 fn a_resumed_rank_goes_on_bit_for_bit() {
     for name in ["all-gather", "scatter-reduce"] {
         let groups = [vec![2, 0], vec![1, 3]];
-        let whole = ranks(vec![model(name, "3lc"); 2], |rank, buckets| {
-            (0..6).map(|at| bits(&step(buckets, &groups, rank, at))).collect::<Vec<_>>()
+        let whole = ranks(vec![model(name, "3lc"); 2], |rank, reducer| {
+            (0..6).map(|at| bits(&step(reducer, &groups, rank, at))).collect::<Vec<_>>()
         });
-        let half = ranks(vec![model(name, "3lc"); 2], |rank, buckets| {
-            (0..3).for_each(|at| drop(step(buckets, &groups, rank, at)));
-            buckets.save()
+        let half = ranks(vec![model(name, "3lc"); 2], |rank, reducer| {
+            (0..3).for_each(|at| drop(step(reducer, &groups, rank, at)));
+            reducer.save()
         });
-        let resumed = ranks(vec![model(name, "3lc"); 2], |rank, buckets| {
-            buckets.load(&half[rank..=rank]).unwrap();
-            (3..6).map(|at| bits(&step(buckets, &[vec![0, 1, 2, 3]], rank, at))).collect::<Vec<_>>()
+        let resumed = ranks(vec![model(name, "3lc"); 2], |rank, reducer| {
+            reducer.load(&half[rank..=rank]).unwrap();
+            (3..6).map(|at| bits(&step(reducer, &[vec![0, 1, 2, 3]], rank, at))).collect::<Vec<_>>()
         });
         assert!(resumed[0] == whole[0][3..] && resumed[1] == whole[1][3..], "{name}");
     }
@@ -190,10 +179,10 @@ fn a_step_with_nan_is_taken_back_on_all_ranks() {
     for name in ["all-gather", "scatter-reduce"] {
         let mut skipping = model(name, "topk:ratio=0.1");
         skipping.on_non_finite = OnNonFinite::Skip;
-        let ends = ranks(vec![skipping; 2], |rank, buckets| {
-            let tensors = buckets.tensors().to_vec();
+        let ends = ranks(vec![skipping; 2], |rank, reducer| {
+            let tensors = reducer.tensors().to_vec();
             let names: Vec<_> = tensors.iter().map(Tensor::name).collect();
-            let groups = [buckets.form(&names[..2]).unwrap(), buckets.form(&names[2..]).unwrap()];
+            let groups = [reducer.form(&names[..2]).unwrap(), reducer.form(&names[2..]).unwrap()];
             let mut run = |at: u64, poison: bool| {
                 let mut gradients = gradients(&tensors, rank, at);
                 if poison && rank == 1 {
@@ -203,9 +192,9 @@ fn a_step_with_nan_is_taken_back_on_all_ranks() {
                 let outcomes: Vec<_> = groups
                     .iter()
                     .zip(&mut values)
-                    .map(|(&group, values)| buckets.average(group, at, values).unwrap())
+                    .map(|(&group, values)| reducer.average(group, at, values).unwrap())
                     .collect();
-                (outcomes, values.concat(), buckets.save())
+                (outcomes, values.concat(), reducer.save())
             };
             let (_, _, before) = run(0, false);
             let (outcomes, values, after) = run(1, true);
@@ -220,12 +209,12 @@ fn a_step_with_nan_is_taken_back_on_all_ranks() {
 
 #[test]
 fn errors_name_tensors_ranks_and_both_configurations() {
-    let ends = ranks(vec![model("all-gather", "3lc"); 2], |rank, buckets| {
-        let group = buckets.form(&["t0.weight"]).unwrap();
+    let ends = ranks(vec![model("all-gather", "3lc"); 2], |rank, reducer| {
+        let group = reducer.form(&["t0.weight"]).unwrap();
         let mut values = vec![0.5; 300];
         values[7] = if rank == 1 { f32::INFINITY } else { 1.0 };
-        let error = buckets.average(group, 0, &mut values).unwrap_err();
-        let again = buckets.average(group, 1, &mut values).unwrap_err();
+        let error = reducer.average(group, 0, &mut values).unwrap_err();
+        let again = reducer.average(group, 1, &mut values).unwrap_err();
         assert!(again.to_string().contains("has ended"), "{again}");
         error
     });
@@ -233,21 +222,21 @@ fn errors_name_tensors_ranks_and_both_configurations() {
     assert!(ends[1].to_string().contains("'t0.weight' has inf at element 7"), "{}", ends[1]);
 
     let ends =
-        ranks(vec![model("all-gather", "3lc"), model("all-gather", "topk")], |_, buckets| {
-            buckets.form(&["t0.weight"]).unwrap_err().to_string()
+        ranks(vec![model("all-gather", "3lc"), model("all-gather", "topk")], |_, reducer| {
+            reducer.form(&["t0.weight"]).unwrap_err().to_string()
         });
     assert!(ends.iter().all(|text| text.contains("compressor topk") && text.contains("3lc")));
 
-    let foreign = ranks(vec![model("all-gather", "3lc")], |_, buckets| {
-        let mut state = buckets.save();
+    let foreign = ranks(vec![model("all-gather", "3lc")], |_, reducer| {
+        let mut state = reducer.save();
         state.set_floats("push/residual/other", vec![1.0]);
-        let other = buckets.load(&[state]).unwrap_err().to_string();
-        let mut state = buckets.save();
+        let other = reducer.load(&[state]).unwrap_err().to_string();
+        let mut state = reducer.save();
         state.set_floats("push/residual/t0.weight", vec![1.0]);
-        let short = buckets.load(&[state]).unwrap_err().to_string();
-        let mut state = buckets.save();
+        let short = reducer.load(&[state]).unwrap_err().to_string();
+        let mut state = reducer.save();
         state.set_number("workers", 3);
-        (other, short, buckets.load(&[state]).unwrap_err().to_string())
+        (other, short, reducer.load(&[state]).unwrap_err().to_string())
     });
     let (other, short, alone) = &foreign[0];
     assert!(other.contains("another model") && short.contains("300 belong"), "{other}, {short}");
@@ -256,35 +245,22 @@ fn errors_name_tensors_ranks_and_both_configurations() {
 
 #[test]
 fn a_background_thread_averages_in_order() {
-    let threads: Vec<_> = in_process::connect(2, in_process::Options::default())
-        .into_iter()
-        .map(|transport| {
-            thread::spawn(move || {
-                let rank = transport_rank(&transport);
-                let model = model("all-reduce", "none");
-                let buckets = Reducer::new(Box::new(transport), model).unwrap();
-                let background = ReducerThread::new("averages", buckets).unwrap();
-                let (sender, results) = std::sync::mpsc::channel();
-                for at in 0..4u64 {
-                    let sender = sender.clone();
-                    background.submit(move |buckets| {
-                        let group = buckets.form(&["t1.weight"]).unwrap();
-                        let mut values = vec![(at as f32) + rank as f32; 7];
-                        buckets.average(group, at, &mut values).unwrap();
-                        sender.send(values[0]).unwrap();
-                    });
-                }
-                let steps = background.ask(|buckets| buckets.report().traffic.messages_up);
-                assert!(steps.unwrap() > 0);
-                results.into_iter().take(4).collect::<Vec<_>>()
-            })
-        })
-        .collect();
-    for thread in threads {
-        assert_eq!(thread.join().unwrap(), [0.5, 1.5, 2.5, 3.5]);
-    }
-}
-
-fn transport_rank(transport: &impl gradwire_exchange::Transport) -> usize {
-    transport.rank()
+    let ends = connected(2, |rank, transport| {
+        let reducer = Reducer::new(Box::new(transport), model("all-reduce", "none")).unwrap();
+        let background = ReducerThread::new("averages", reducer).unwrap();
+        let (sender, results) = std::sync::mpsc::channel();
+        for at in 0..4u64 {
+            let sender = sender.clone();
+            background.submit(move |reducer| {
+                let group = reducer.form(&["t1.weight"]).unwrap();
+                let mut values = vec![(at as f32) + rank as f32; 7];
+                reducer.average(group, at, &mut values).unwrap();
+                sender.send(values[0]).unwrap();
+            });
+        }
+        let sent = background.ask(|reducer| reducer.report().traffic.messages_up);
+        assert!(sent.unwrap() > 0);
+        results.into_iter().take(4).collect::<Vec<_>>()
+    });
+    assert_eq!(ends, [[0.5, 1.5, 2.5, 3.5]; 2]);
 }

@@ -1,39 +1,38 @@
-//! A run that was saved and resumed ends with the bits of one that was not.
+//! A run that was saved and resumed ends with the same bits as one without interruption.
 
 mod common;
 
-use common::{RATE, Run, bits, custom, exchange, gradients, suits};
+use common::{RATE, Run, bits, custom, exchange, gradients, saved, suits};
 use gradwire::State;
-use gradwire_exchange::ExchangeError;
+use gradwire_exchange::{ExchangeError, StepInput};
 
 const SIZES: [usize; 4] = [300, 3, 0, 2000];
 
 /// A worker's parameters, and its state as a file.
 type Saved = (Vec<Vec<f32>>, Vec<u8>);
 
+fn read((_, state): &Saved) -> State {
+    State::from_bytes(state).unwrap()
+}
+
 /// Every worker's parameters and state after `steps`, from those of an earlier part.
 fn continued(run: &Run, steps: std::ops::Range<u64>, earlier: Option<&[Saved]>) -> Vec<Saved> {
-    let (results, servers) = run.workers(|rank, exchange| {
+    run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
         if let Some(earlier) = earlier {
             parameters.clone_from(&earlier[rank].0);
-            exchange.restore(&State::from_bytes(&earlier[rank].1).unwrap()).unwrap();
+            exchange.restore(&read(&earlier[rank])).unwrap();
         }
         for step in steps.clone() {
             let gradients = gradients(&run.tensors, rank, step);
             if let Some(early) = exchange.gradient_sink(step) {
                 early.ready(3, &gradients[3]);
             }
-            exchange
-                .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), &mut parameters)
-                .unwrap();
+            exchange.step(StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
         }
-        let mut state = State::new();
-        exchange.save(&mut state).unwrap();
+        let state = saved(exchange);
         (parameters, state.to_bytes().unwrap())
-    });
-    servers.unwrap();
-    results.into_iter().map(Result::unwrap).collect()
+    })
 }
 
 #[test]
@@ -83,16 +82,14 @@ fn a_resumed_run_is_bit_identical() {
 
 #[test]
 fn another_configuration_is_refused() {
-    let saved = Run::new(exchange("all-gather"), 2, &"3lc".parse().unwrap(), &SIZES);
+    let saved = Run::of("all-gather", 2, "3lc", &SIZES);
     let state = continued(&saved, 0..1, None);
     for (name, workers, text) in
         [("all-gather", 3, "3lc"), ("scatter-reduce", 2, "3lc"), ("all-gather", 2, "3lc:s=1.5")]
     {
-        let run = Run::new(exchange(name), workers, &text.parse().unwrap(), &SIZES);
-        let (results, _) =
-            run.workers(|_, exchange| exchange.restore(&State::from_bytes(&state[0].1).unwrap()));
-        for result in results {
-            let error = result.unwrap().unwrap_err();
+        let run = Run::of(name, workers, text, &SIZES);
+        for result in run.each(|_, exchange| exchange.restore(&read(&state[0]))) {
+            let error = result.unwrap_err();
             assert!(matches!(error, ExchangeError::State(_)), "{error}");
             assert!(error.to_string().contains("saved with"), "{error}");
         }
@@ -104,7 +101,7 @@ fn a_run_goes_on_with_groups_or_without_but_for_slices() {
     for (name, text) in
         [("all-gather", "3lc"), ("all-gather", "onebit"), ("all-reduce", "powersgd")]
     {
-        let mut run = Run::new(exchange(name), 3, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::of(name, 3, text, &SIZES);
         run.momentum = true;
         let groups = Some(vec![vec![3, 2], vec![1, 0]]);
         let whole = continued(&run, 0..4, None);
@@ -116,12 +113,11 @@ fn a_run_goes_on_with_groups_or_without_but_for_slices() {
             assert!(bits(&rest[1].0) == bits(&whole[1].0), "{name}, {text}: {:?}", run.groups);
         }
     }
-    let mut run = Run::new(exchange("scatter-reduce"), 3, &"3lc".parse().unwrap(), &SIZES);
+    let mut run = Run::of("scatter-reduce", 3, "3lc", &SIZES);
     let saved = continued(&run, 0..1, None);
     run.groups = Some(vec![vec![0, 1, 2, 3]]);
-    let (results, _) =
-        run.workers(|_, exchange| exchange.restore(&State::from_bytes(&saved[0].1).unwrap()));
-    let error = results.into_iter().next().unwrap().unwrap().unwrap_err().to_string();
+    let results = run.each(|_, exchange| exchange.restore(&read(&saved[0])));
+    let error = results[0].as_ref().unwrap_err().to_string();
     assert!(error.contains("saved with exchange = scatter-reduce with 3 workers"), "{error}");
     assert!(error.contains("of each tensor with 3 workers"), "{error}");
 }

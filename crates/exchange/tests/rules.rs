@@ -1,15 +1,15 @@
-//! Compressors of their own for some tensors.
+//! Rules that give some tensors another compressor.
 
 mod common;
 
-use common::{RATE, Run, bits, exchange, gradients};
+use common::{Run, bits, gradients, saved};
 use gradwire::{Encoder, Floats, Spec, State};
 
 const SIZES: [usize; 4] = [1023, 5000, 900, 3];
 
 /// Three tensors by rules, of which one travels in rounds, and one raw.
 fn run(name: &str, push: &str, rules: &[&str]) -> Run {
-    let mut run = Run::new(exchange(name), 3, &push.parse().unwrap(), &SIZES);
+    let mut run = Run::of(name, 3, push, &SIZES);
     run.policy.rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     run
 }
@@ -26,14 +26,12 @@ fn each_tensor_travels_by_its_rule() {
             .iter()
             .map(|spec| spec.parse().unwrap())
             .collect();
-        let (ends, servers) = run.workers(|rank, exchange| {
+        let ends = run.each(|rank, exchange| {
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
-            exchange
-                .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
-                .unwrap();
+            run.step(rank, 0, exchange, &mut parameters);
             for (index, tensor) in run.tensors.iter().enumerate() {
-                // A first refresh, which is all-reduced as it is, has the basis behind it.
+                // The first refresh is all-reduced uncompressed, followed by the basis.
                 if specs[index].entry().id == "gradiveq" {
                     assert_eq!(exchange.message_bytes(index), 4 * (5000 + 2 * 8));
                     continue;
@@ -45,9 +43,7 @@ fn each_tensor_travels_by_its_rule() {
             }
             parameters
         });
-        let ends: Vec<_> = ends.into_iter().map(Result::unwrap).collect();
         assert!(ends.iter().all(|end| bits(end) == bits(&ends[0])), "{name}");
-        servers.unwrap();
     }
 }
 
@@ -55,27 +51,7 @@ fn each_tensor_travels_by_its_rule() {
 fn residuals_of_rules_are_saved_and_restored() {
     for name in ["all-gather", "scatter-reduce", "hierarchical", "server"] {
         let run = run(name, "topk", &["t0.* -> 3lc", "matrices -> onebit"]);
-        let (ends, servers) = run.workers(|rank, exchange| {
-            let mut parameters = run.initial.clone();
-            let step = |exchange: &mut dyn gradwire_exchange::DistributedOptimizer,
-                        parameters: &mut Vec<Vec<f32>>,
-                        step: u64| {
-                let gradients = gradients(&run.tensors, rank, step);
-                exchange
-                    .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), parameters)
-                    .unwrap();
-            };
-            step(exchange, &mut parameters, 0);
-            let mut state = State::new();
-            exchange.save(&mut state).unwrap();
-            let mut again = parameters.clone();
-            step(exchange, &mut parameters, 1);
-            exchange.restore(&state).unwrap();
-            step(exchange, &mut again, 1);
-            assert!(bits(&parameters) == bits(&again), "{name}");
-        });
-        ends.into_iter().for_each(|end| end.unwrap());
-        servers.unwrap();
+        run.each(|rank, exchange| run.repeat(rank, (1, 2), exchange));
     }
 }
 
@@ -88,19 +64,14 @@ fn rules_that_change_places_leave_residuals_with_their_tensors() {
         let states: Vec<State> = before.steps(2).into_iter().map(|end| end.state).collect();
         // The same rules as before, or in another order: the same state comes back.
         for run in [&before, &after] {
-            let (ends, servers) = run.workers(|rank, exchange| {
+            let ends = run.each(|rank, exchange| {
                 exchange.restore(&states[rank]).unwrap();
-                let mut again = State::new();
-                exchange.save(&mut again).unwrap();
+                let again = saved(exchange);
                 assert!(again == states[rank], "{name}, rank {rank}");
-                let gradients = gradients(&run.tensors, rank, 2);
                 let mut parameters = run.initial.clone();
-                let input = gradwire_exchange::StepInput::new(2, RATE, &gradients);
-                exchange.step(input, &mut parameters).unwrap();
+                run.step(rank, 2, exchange, &mut parameters);
                 bits(&parameters)
             });
-            servers.unwrap();
-            let ends: Vec<_> = ends.into_iter().map(Result::unwrap).collect();
             assert!(ends.iter().all(|end| *end == ends[0]), "{name}");
         }
     }
@@ -111,9 +82,9 @@ fn a_residual_of_another_compressor_is_refused_by_tensor() {
     let before = run("all-gather", "onebit", &["t0.* -> topk:ratio=0.1"]);
     let states: Vec<State> = before.steps(1).into_iter().map(|end| end.state).collect();
     let after = run("all-gather", "onebit", &["t0.* -> 3lc"]);
-    let (ends, _) = after.workers(|rank, exchange| exchange.restore(&states[rank]).unwrap_err());
+    let ends = after.each(|rank, exchange| exchange.restore(&states[rank]).unwrap_err());
     for end in ends {
-        let error = end.unwrap().to_string();
+        let error = end.to_string();
         for part in ["tensor 't0.weight'", "topk:ratio=0.1", "3lc", "configure"] {
             assert!(error.contains(part), "{error}");
         }

@@ -1,23 +1,22 @@
-//! Compressors that change on the way: every rank changes at the same step, residuals are carried
-//! over, and a state is restored into any phase.
+//! Compressors that change during a run: all ranks change at the same step, residuals are carried over, and a state can be
+//! restored into any stage.
 
 mod common;
 
-use common::{RATE, Run, SIZES, bits, exchange, gradients};
-use gradwire::State;
+use common::{Run, SIZES, bits};
 
 const STRATEGIES: [&str; 5] =
     ["all-gather", "scatter-reduce", "sparse-all-reduce", "server", "server:servers=2"];
 
 fn run(name: &str) -> Run {
-    let mut run = Run::new(exchange(name), 3, &"topk:ratio=0.3".parse().unwrap(), &SIZES);
+    let mut run = Run::of(name, 3, "topk:ratio=0.3", &SIZES);
     let later = [(2, "topk:ratio=0.01"), (5, "topk:ratio=0.5")];
     run.policy.push.later = later.map(|(from, spec)| (from, spec.parse().unwrap())).to_vec();
     run
 }
 
 #[test]
-fn ranks_change_together_and_send_what_the_phase_says() {
+fn ranks_change_together_and_send_what_the_stage_says() {
     for name in STRATEGIES {
         let ends = run(name).steps(8);
         for end in &ends {
@@ -37,7 +36,7 @@ fn what_keeps_nothing_is_followed_by_anything() {
         ("all-reduce", "none", "powersgd:rank=1", 4),
         ("all-reduce", "bf16", "gradiveq:slice=16,keep=2,refresh=100", 2),
     ] {
-        let mut run = Run::new(exchange(name), 3, &first.parse().unwrap(), &SIZES);
+        let mut run = Run::of(name, 3, first, &SIZES);
         run.policy.push.later = vec![(2, later.parse().unwrap())];
         let ends = run.steps(5);
         for end in &ends {
@@ -49,33 +48,10 @@ fn what_keeps_nothing_is_followed_by_anything() {
 }
 
 #[test]
-fn a_state_goes_back_to_the_phase_it_was_saved_in() {
+fn a_state_goes_back_to_the_stage_it_was_saved_in() {
     for name in STRATEGIES {
         let run = run(name);
-        let (ends, servers) = run.workers(|rank, exchange| {
-            let mut parameters = run.initial.clone();
-            let steps = |exchange: &mut dyn gradwire_exchange::DistributedOptimizer,
-                         parameters: &mut Vec<Vec<f32>>,
-                         range: std::ops::Range<u64>| {
-                for step in range {
-                    let gradients = gradients(&run.tensors, rank, step);
-                    exchange
-                        .step(gradwire_exchange::StepInput::new(step, RATE, &gradients), parameters)
-                        .unwrap();
-                }
-            };
-            steps(exchange, &mut parameters, 0..2);
-            let mut state = State::new();
-            exchange.save(&mut state).unwrap();
-            let saved = parameters.clone();
-            steps(exchange, &mut parameters, 2..7);
-            // Back from the third phase to the first.
-            let mut again = saved;
-            exchange.restore(&state).unwrap();
-            steps(exchange, &mut again, 2..7);
-            assert!(bits(&parameters) == bits(&again), "{name}");
-        });
-        ends.into_iter().for_each(|end| end.unwrap());
-        servers.unwrap();
+        // From the third stage back to the first.
+        run.each(|rank, exchange| run.repeat(rank, (2, 7), exchange));
     }
 }

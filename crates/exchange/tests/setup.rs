@@ -2,21 +2,19 @@
 
 mod common;
 
-use std::thread;
-
-use common::{Run, Sgd, exchange};
+use common::{Run, Sgd, connected};
 use gradwire::Tensor;
 use gradwire_exchange::{
-    DistributedOptimizer, Operation, Phase, ReplicatedOptimizer, Server, Transport, Worker,
-    in_process, launch,
+    Operation, Phase, ReplicatedOptimizer, Role, StepInput, Transport, in_process, launch,
 };
 
 fn refusal(run: &Run) -> String {
-    launch(&run.setup(), run.options, || Box::new(Sgd)).err().expect("refused").to_string()
+    let join = |transport| Role::join(transport, &run.setup(), || Box::new(Sgd));
+    launch(&run.setup(), run.options, join).err().expect("refused").to_string()
 }
 
 fn run(name: &str, spec: &str) -> Run {
-    Run::new(exchange(name), 3, &spec.parse().unwrap(), &[10, 20])
+    Run::of(name, 3, spec, &[10, 20])
 }
 
 #[test]
@@ -83,28 +81,10 @@ fn tensors_need_names_and_parameters_of_their_own() {
 
 /// The errors of three ranks, of which rank 2 was started with another run.
 fn handshake(one: &Run, other: &Run) -> Vec<String> {
-    let transports =
-        in_process::connect(one.exchange.ranks(one.workers), in_process::Options::default());
-    thread::scope(|scope| {
-        let threads: Vec<_> = transports
-            .into_iter()
-            .enumerate()
-            .map(|(rank, transport)| {
-                let setup = if rank == 2 { other.setup() } else { one.setup() };
-                scope.spawn(move || {
-                    let transport = Box::new(transport);
-                    let made = match (one.exchange.servers(), rank) {
-                        (0, _) => {
-                            ReplicatedOptimizer::new(transport, &setup, Box::new(Sgd)).map(|_| ())
-                        }
-                        (_, 0..3) => Worker::new(transport, &setup).map(|_| ()),
-                        _ => Server::new(transport, &setup, Box::new(Sgd)).map(|_| ()),
-                    };
-                    made.expect_err("the setups differ").to_string()
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    connected(one.exchange.ranks(one.workers), |rank, transport| {
+        let setup = if rank == 2 { other.setup() } else { one.setup() };
+        let made = Role::join(Box::new(transport), &setup, || Box::new(Sgd));
+        made.err().expect("the setups differ").to_string()
     })
 }
 
@@ -143,35 +123,25 @@ fn a_transport_of_another_size_is_refused() {
 
 #[test]
 fn broadcast_and_barrier_reach_every_rank() {
-    let transports = in_process::connect(4, in_process::Options::default());
-    thread::scope(|scope| {
-        for mut transport in transports {
-            scope.spawn(move || {
-                let mut message = vec![transport.rank() as u8; 3];
-                let broadcast = Operation::whole(Phase::Broadcast, 5);
-                transport.broadcast(2, broadcast, &mut message).unwrap();
-                assert_eq!(message, [2; 3]);
-                transport.barrier().unwrap();
-            });
-        }
+    connected(4, |rank, mut transport| {
+        let mut message = vec![rank as u8; 3];
+        transport.broadcast(2, Operation::whole(Phase::Broadcast, 5), &mut message).unwrap();
+        assert_eq!(message, [2; 3]);
+        transport.barrier().unwrap();
     });
 }
 
 #[test]
 fn ranks_out_of_step_are_told_what_came_instead() {
     let run = run("all-gather", "none");
-    let (results, _) = run.workers(|rank, exchange: &mut dyn DistributedOptimizer| {
+    let messages = run.each(|rank, exchange| {
         let gradients = run.initial.clone();
         let step = if rank == 1 { 4 } else { 3 };
         exchange
-            .step(
-                gradwire_exchange::StepInput::new(step, 1.0, &gradients),
-                &mut run.initial.clone(),
-            )
+            .step(StepInput::new(step, 1.0, &gradients), &mut run.initial.clone())
             .unwrap_err()
             .to_string()
     });
-    let messages: Vec<_> = results.into_iter().map(Result::unwrap).collect();
     assert!(messages.iter().any(|message| message.contains("same operations")), "{messages:?}");
 }
 

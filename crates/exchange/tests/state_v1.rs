@@ -2,13 +2,13 @@
 
 mod common;
 
-use common::{RATE, Run, bits, exchange, gradients};
+use common::{Run, bits, saved};
 use gradwire::{State, Tensor};
-use gradwire_exchange::{StepInput, upgrade};
+use gradwire_exchange::upgrade;
 
-/// The run whose state after two of three steps is in the golden files, and what it had come to after the third.
+/// The run of the golden files, which hold its state after the second and after the third step.
 fn run(name: &str) -> Run {
-    let mut run = Run::new(exchange(name), 2, &"topk:ratio=0.5".parse().unwrap(), &[]);
+    let mut run = Run::of(name, 2, "topk:ratio=0.5", &[]);
     run.tensors = vec![
         Tensor::new("t0.weight", &[24]),
         Tensor::new("t1.weight", &[20]),
@@ -38,20 +38,18 @@ fn a_run_goes_on_from_version_1_bit_for_bit() {
         let golden = upgrade(read);
         assert_eq!(golden.version(), 2);
         let run = run(name);
-        // Rules in another order: what is kept belongs to tensors.
+        // Rules in another order: the state belongs to tensors.
         let mut turned = run.clone();
         turned.policy.rules.reverse();
         for run in [run, turned] {
-            let (results, _) = run.workers(|rank, exchange| {
+            run.each(|rank, exchange| {
                 let before = golden.extract(&format!("before{rank}/"));
                 let after = golden.extract(&format!("after{rank}/"));
                 let mut own = parameters(&run, &before);
                 exchange.restore(&before).unwrap();
-                let gradients = gradients(&run.tensors, rank, 2);
-                exchange.step(StepInput::new(2, RATE, &gradients), &mut own).unwrap();
+                run.step(rank, 2, exchange, &mut own);
                 assert!(bits(&own) == bits(&parameters(&run, &after)), "{name}, rank {rank}");
-                let mut state = State::new();
-                exchange.save(&mut state).unwrap();
+                let state = saved(exchange);
                 for (key, values) in after.floats_under("push/") {
                     assert_eq!(state.floats(&format!("push/{key}")).unwrap(), values, "{key}");
                 }
@@ -59,7 +57,6 @@ fn a_run_goes_on_from_version_1_bit_for_bit() {
                     assert_eq!(state.floats(&format!("reduce/{key}")).unwrap(), values, "{key}");
                 }
             });
-            results.into_iter().for_each(|result| result.unwrap());
         }
     }
 }

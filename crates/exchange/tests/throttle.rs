@@ -30,7 +30,7 @@ fn bytes_follow_one_another_at_the_links_rate() {
         let mut message = Vec::new();
         for step in 0..10 {
             b.recv(0, Operation::whole(GATHER, step), &mut message).unwrap();
-            // So many bytes have crossed both ends by now, after one latency.
+            // By now, all bytes so far have passed both ends, after one latency.
             let least = Duration::from_millis(30 + 5 * (step + 1));
             assert!(start.elapsed() >= least, "message {step} after {:?}", start.elapsed());
         }

@@ -1,11 +1,12 @@
-//! A majority vote: ties are ties, whatever the order in which shares are added.
+//! A majority vote: a tie does not depend on the order in which votes are added.
 
 mod common;
 
 use common::{RATE, Run};
 use gradwire::Spec;
+use gradwire_exchange::StepInput;
 
-/// Each element's votes are half for and half against, from other ranks each.
+/// For each element, half of the ranks vote for and half against; which ranks differs by element.
 fn tied(rank: usize, ranks: usize) -> Vec<f32> {
     let sign = |element| if (rank + element) % ranks < ranks / 2 { 0.5 } else { -2.0 };
     (0..64).map(sign).collect()
@@ -16,15 +17,11 @@ fn moved(exchange: &str, ranks: usize, gradient: impl Fn(usize) -> Vec<f32> + Sy
     let spec: Spec = "signsgd".parse().unwrap();
     let mut run = Run::new(common::exchange(exchange), ranks, &spec, &[64]);
     run.initial = vec![vec![0.0; 64]];
-    let (results, servers) = run.workers(|rank, exchange| {
+    let mut results = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
-        exchange
-            .step(gradwire_exchange::StepInput::new(0, RATE, &[gradient(rank)]), &mut parameters)
-            .unwrap();
+        exchange.step(StepInput::new(0, RATE, &[gradient(rank)]), &mut parameters).unwrap();
         parameters.remove(0)
     });
-    servers.unwrap();
-    let mut results: Vec<Vec<f32>> = results.into_iter().map(Result::unwrap).collect();
     assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
     results.remove(0)
 }

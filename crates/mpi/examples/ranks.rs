@@ -4,9 +4,9 @@
 //! mpirun -n 3 ranks matrix all-gather
 //! ```
 //!
-//! The same checks as in one process; where one fails the rank panics, and exits with a status other
-//! than 0. Under `early`, `killed` and so on rank 1 comes to harm, and the others say what they saw; under `absent` it
-//! does not come to `MPI_Init`.
+//! The checks are those of ranks in one process; if one fails, the rank panics and exits with a status other than 0. With
+//! `early`, `killed` and so on, rank 1 comes to harm and the others print their errors; with `absent`, rank 1 does not
+//! call `MPI_Init`.
 
 #[path = "../../exchange/tests/common/mod.rs"]
 mod common;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         }
         _ => job.harm(verb, name),
     };
-    // Said before the end: when the first rank ends with a failure, `mpirun` ends the others.
+    // Printed before the end: when the first rank fails, `mpirun` ends the others.
     if let Err(error) = &done {
         println!("rank {}: {error}", job.world.rank());
     }
@@ -106,7 +106,7 @@ impl Job {
         let servers = exchange(name).servers();
         let spec = if how == "differs" && self.world.rank() == 1 { "fp16" } else { "none" };
         let workers = self.world.size() - servers;
-        let run = Run::new(exchange(name), workers, &spec.parse().unwrap(), &[1000, 0, 100_000]);
+        let run = Run::of(name, workers, spec, &[1000, 0, 100_000]);
         let rank = self.world.rank();
         let mut exchange = match self.join(&run)? {
             Role::Worker(exchange) => exchange,

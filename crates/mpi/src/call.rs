@@ -1,8 +1,7 @@
 //! The calls of MPI that the transport needs, with buffers that live as long as MPI uses them.
 //!
-//! All `unsafe` of this crate is here. The safe layer of the `mpi` crate ignores the codes that calls
-//! return; with MPI's default handler errors end the process before that matters, but here they are to
-//! be returned, and to become errors that name a rank.
+//! All `unsafe` of this crate is here. The safe layer of the `mpi` crate ignores the codes that calls return, because with
+//! MPI's default handler an error ends the process. Here errors are returned, and name a rank.
 
 #![allow(unsafe_code, reason = "MPI is a C library")]
 
@@ -15,10 +14,10 @@ use mpi::ffi;
 /// The most bytes of one message: MPI counts in `int`.
 pub(crate) const MOST_BYTES: usize = c_int::MAX as usize;
 
-/// Sessions after which tags begin anew: MPI promises tags up to 32767.
+/// The number of sessions after which tags repeat: MPI guarantees tags up to 32767.
 const SESSIONS: c_int = 16_000;
 
-/// What keeps kinds of messages and one session's from another's apart.
+/// Separates the kinds of messages, and the messages of different sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tag {
     /// Messages of exchanges, in a session.
@@ -53,7 +52,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Has errors returned to the caller from now on, in place of ending the job.
+/// Sets MPI to return errors to the caller instead of ending the job.
 pub(crate) fn return_errors() -> Result<(), Fault> {
     // SAFETY: both are handles that MPI defines; MPI is initialized, as there is a `World`.
     Fault::check(unsafe {
@@ -61,8 +60,7 @@ pub(crate) fn return_errors() -> Result<(), Fault> {
     })
 }
 
-/// Ends this process with a status, without running anything that was to be run at its end: MPI's own handlers may wait
-/// for what does not come.
+/// Ends this process with a status, without its exit handlers: those of MPI may wait for ever.
 pub(crate) fn exit_at_once(status: c_int) -> ! {
     unsafe extern "C" {
         fn _exit(status: c_int) -> !;
@@ -71,9 +69,9 @@ pub(crate) fn exit_at_once(status: c_int) -> ! {
     unsafe { _exit(status) }
 }
 
-/// Bytes on their way, out or in, and the buffer they are in.
+/// A send or a receive in progress, with its buffer.
 pub(crate) struct Transfer {
-    /// The request; none once it is complete.
+    /// The request; `None` when it is complete.
     request: Option<ffi::MPI_Request>,
     bytes: Vec<u8>,
     /// Who is at the other end.
@@ -114,7 +112,7 @@ impl Transfer {
         self.peer
     }
 
-    /// Whether the transfer is complete. Lets MPI go on with it.
+    /// Whether the transfer is complete. Lets MPI make progress.
     pub(crate) fn is_done(&mut self) -> Result<bool, Fault> {
         let Some(request) = &mut self.request else { return Ok(true) };
         let mut done = 0;
@@ -136,7 +134,7 @@ impl Transfer {
     }
 }
 
-/// MPI may still use the buffer of a transfer that is given up; it is never freed.
+/// MPI may still use the buffer of a transfer that is abandoned, so it is never freed.
 impl Drop for Transfer {
     fn drop(&mut self) {
         if self.request.is_some() {

@@ -1,8 +1,8 @@
 //! Ranks as the processes of an MPI job: [`Transport`](gradwire_exchange::Transport) over Open MPI or
 //! MPICH, and nothing else.
 //!
-//! A [`World`] is this process's membership of the job; it hands out a transport, on which
-//! [`Role::join`](gradwire_exchange::Role::join) builds this rank's end of any strategy; run after run.
+//! A [`World`] is the membership of this process in the job. It gives a transport for each run, over which
+//! [`Role::join`](gradwire_exchange::Role::join) makes this rank's end of any exchange.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -15,28 +15,27 @@
 //! # }
 //! ```
 //!
-//! **No call waits inside MPI.** Sends are `MPI_Isend` of bytes that the transport owns until they are
-//! out; receives look for a message (`MPI_Improbe`), take it (`MPI_Imrecv`), and test until it is here,
-//! pausing a little longer each time, up to a millisecond. So every wait has a deadline, and a rank
-//! that was lost or is silent becomes an error that names it and the operation. MPI's own error handler
-//! is set to return errors; they become `PeerLost`.
+//! **No call waits inside MPI.** A send is an `MPI_Isend` of bytes that the transport owns until they are out. A receive
+//! looks for a message (`MPI_Improbe`), takes it (`MPI_Imrecv`), and tests until it has arrived, with pauses that grow up
+//! to a millisecond. So every wait has a deadline, and a rank that is lost or silent becomes an error that names the rank
+//! and the operation. MPI is set to return errors; they become `PeerLost`.
 //!
-//! **A watchdog** is there for what should not wait and does: `MPI_Init`, `MPI_Finalize` or any other call that spins on
-//! a process that died. A thread outside of all calls ends the process, with [`STUCK_STATUS`] and a line on standard
-//! error, a second after the deadline of what it is busy with.
+//! **A watchdog** guards against calls that wait all the same: `MPI_Init`, `MPI_Finalize` or any other call that spins on
+//! a process that died. It is a thread that makes no calls of MPI. One second after the deadline of the call, it ends the
+//! process with [`STUCK_STATUS`] and a line on standard error.
 //!
-//! **A message** is the payload with the twelve bytes of its header behind it, so that the payload lands
-//! where it belongs. Payloads of 2 GiB or more do not fit MPI's counts and are refused.
+//! **A message** is the payload followed by the twelve bytes of its header, so that the payload needs no copy. Payloads
+//! of 2 GiB or more do not fit MPI's counts and are refused.
 //!
-//! **Notices** travel beside the messages, under a tag of their own, and are not counted: that a rank
-//! has left, after so many messages to this one; that the run is to stop, and because of whom; for whom a
-//! rank has waited for most of the deadline, so that when it is over, those who wait for one that waits
-//! blame the one at the end of the chain.
+//! **Notices** are sent under a tag of their own and are not counted. One says that a rank has left, and how many messages
+//! it sent to this rank. One says that the run must stop, and because of which rank. One names the rank for which the
+//! sender has waited for most of the deadline: at the deadline, ranks that wait for a waiting rank blame the rank at the
+//! end of the chain.
 //!
-//! **The end.** `MPI_Finalize` waits for all processes and would wait for ever for one that died. So
-//! [`World::finish`] first waits, no longer than the deadline, until everyone has left, and does not
-//! finalize if someone has not; the process should then exit with a status other than 0, upon which
-//! `mpirun` ends what is left of the job. [`World::abort`] asks MPI to end all processes at once.
+//! **The end.** `MPI_Finalize` waits for all processes and would wait for ever for one that died. So [`World::finish`]
+//! first waits, no longer than the deadline, until all ranks have left, and does not finalize if a rank has not. The
+//! process should then exit with a status other than 0, and `mpirun` ends the rest of the job. [`World::abort`] asks MPI
+//! to end all processes at once.
 
 mod call;
 mod links;

@@ -1,4 +1,4 @@
-//! The links to the other ranks: what is on its way out, who has left, and who stopped the run.
+//! The links to the other ranks: outgoing messages, the ranks that have left, and the rank that stopped the run.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use crate::call::{Arrival, Fault, Tag, Transfer};
 use crate::notice::{NOBODY, Notice};
 use crate::pause::Pause;
-use crate::watchdog::{Busy, Section, Watch};
+use crate::watchdog::{Busy, Watch};
 
-/// How long ranks of a stopped run still try to get their messages out, and to hear that the others have left.
+/// How long the ranks of a stopped run try to get their messages out and wait for the others to leave.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Buffers kept for further messages.
 const SPARE: usize = 64;
 
-/// One process's links to the others in one session, which lasts from one transport's making to its end.
+/// The links of one process to the others in one session: the life of one transport.
 pub(crate) struct Links {
     session: u32,
     pub(crate) rank: usize,
@@ -26,12 +26,12 @@ pub(crate) struct Links {
     sent: Vec<u64>,
     /// Messages received from each rank.
     received: Vec<u64>,
-    /// Of each rank that has left, how many messages it sent here.
+    /// For each rank that has left, the number of messages it sent to this rank.
     left: Vec<Option<u64>>,
     culprit: Option<usize>,
-    /// When this rank heard that the run is stopped.
+    /// When this rank learned that the run is stopped.
     stopped: Option<Instant>,
-    /// Of each rank, for whom it has said that it waits; this one's own among them.
+    /// For each rank, including this one, the rank for which it has said it waits.
     waits: Vec<Option<usize>>,
     /// Whether this rank has left.
     ended: bool,
@@ -62,8 +62,8 @@ impl Links {
         Self::new(self.rank, self.size, self.session + 1, self.watch)
     }
 
-    /// Tells the watchdog what this rank does until the guard is dropped, at most for so long.
-    pub(crate) fn busy(&self, section: Section, deadline: Duration) -> Busy {
+    /// Tells the watchdog the section that this rank is in until the guard is dropped.
+    pub(crate) fn busy(&self, section: &'static str, deadline: Duration) -> Busy {
         self.watch.busy(section, deadline)
     }
 
@@ -82,7 +82,7 @@ impl Links {
         Ok(())
     }
 
-    /// The next message of one of these ranks that is here; `turn` says who is asked first.
+    /// The next message that has arrived from one of these ranks; `turn` chooses the rank to look at first.
     pub(crate) fn probe(
         &mut self,
         from: &[usize],
@@ -99,12 +99,12 @@ impl Links {
         Ok(None)
     }
 
-    /// Takes in the notices that are here. One that makes no sense is its sender's fault.
+    /// Processes the notices that have arrived. The sender of an invalid notice is blamed.
     pub(crate) fn hear(&mut self) -> Result<(), Fault> {
         while let Some(arrival) = Arrival::probe(None, Tag::Notice(self.session))? {
             let (from, fits) = (arrival.from, Notice::fits(arrival.length));
             let mut transfer = arrival.receive(Vec::new())?;
-            // So few bytes come with the message that announces them, unless their sender died between.
+            // A message this short arrives at once, unless its sender died in between.
             let (mut pause, until) = (Pause::default(), Instant::now() + GRACE);
             let mut done = transfer.is_done()?;
             while !done && Instant::now() < until {
@@ -130,15 +130,15 @@ impl Links {
         Ok(())
     }
 
-    /// Notes who stopped the run, the first that is named.
+    /// Records the rank that stopped the run; the first one counts.
     fn stop(&mut self, culprit: usize) {
         self.culprit.get_or_insert(culprit);
         self.stopped.get_or_insert_with(Instant::now);
     }
 
-    /// Tells the others to stop because of a rank, unless someone has said so before.
+    /// Tells the others to stop because of a rank, unless the run is stopped already.
     pub(crate) fn abort(&mut self, culprit: usize) {
-        // What cannot be heard any more does not matter now.
+        // An error changes nothing now.
         let _ = self.hear();
         if self.culprit.is_none() {
             self.stop(culprit);
@@ -152,7 +152,7 @@ impl Links {
         self.tell(|links, to| Notice::Left(links.sent[to]));
     }
 
-    /// Tells the others for whom this rank waits, if it is someone else than before.
+    /// Tells the others for which rank this rank waits, if that has changed.
     pub(crate) fn wait_for(&mut self, peer: Option<usize>) {
         if self.waits[self.rank] != peer {
             self.waits[self.rank] = peer;
@@ -160,8 +160,8 @@ impl Links {
         }
     }
 
-    /// Whom all wait for in the end, by what has been heard, when this rank waits for `peer`: the first of
-    /// the chain that waits for nobody, or someone in a circle.
+    /// The rank to blame when this rank waits for `peer`: by the notices received, the end of the chain of waiting ranks, or
+    /// a rank of a circle.
     pub(crate) fn at_fault(&self, peer: usize) -> usize {
         at_fault(&self.waits, peer)
     }
@@ -181,7 +181,7 @@ impl Links {
         self.ended
     }
 
-    /// Who stopped the run, if someone did.
+    /// The rank that stopped the run, if one did.
     pub(crate) fn culprit(&self) -> Option<usize> {
         self.culprit
     }
@@ -191,7 +191,7 @@ impl Links {
         self.left[rank].is_some()
     }
 
-    /// Whether a rank has left and all that it sent has been received.
+    /// Whether a rank has left and all its messages have been received.
     pub(crate) fn is_silent(&self, rank: usize) -> bool {
         self.left[rank].is_some_and(|sent| self.received[rank] >= sent)
     }
@@ -201,8 +201,8 @@ impl Links {
         (0..self.size).find(|&rank| rank != self.rank && !self.has_left(rank))
     }
 
-    /// Waits until all that was sent is out and `done` says so, at most until a time, and no longer than until
-    /// `give_up`, which may change with what is heard. Whether it came to that.
+    /// Waits until all sent messages are out and `done` is true, but not after `until` or when `give_up` is true. Returns
+    /// whether it succeeded.
     pub(crate) fn settle(
         &mut self,
         until: Instant,
@@ -226,7 +226,7 @@ impl Links {
         }
     }
 
-    /// Whether the run is stopped, and the time over in which ranks still listen to each other.
+    /// Whether the run was stopped, and the grace period is over.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.stopped.is_some_and(|stopped| now.saturating_duration_since(stopped) >= GRACE)
     }
@@ -236,12 +236,12 @@ impl Links {
         if self.stopped.is_some() { deadline.min(GRACE) } else { deadline }
     }
 
-    /// The receiver of something that is not out yet.
+    /// The receiver of the oldest message that is not out yet.
     pub(crate) fn waits_for(&self) -> Option<usize> {
         self.outgoing.front().map(Transfer::peer)
     }
 
-    /// Takes back the buffers of what is out. What failed is as good as out: its receiver is gone.
+    /// Takes back the buffers of messages that are out. A message that failed is dropped: its receiver is gone.
     fn reap(&mut self) {
         for _ in 0..self.outgoing.len() {
             let Some(mut transfer) = self.outgoing.pop_front() else { return };

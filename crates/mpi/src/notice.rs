@@ -1,4 +1,4 @@
-//! What transports tell each other beside the messages of exchanges.
+//! Notices between transports, apart from the messages of exchanges.
 
 /// Bytes of a notice: its kind, and a number, little-endian.
 const BYTES: usize = 9;
@@ -6,15 +6,15 @@ const BYTES: usize = 9;
 /// A notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The sender has left, after so many messages to the receiver.
+    /// The sender has left, and has sent this number of messages to the receiver.
     Left(u64),
-    /// The run is to stop because of what happened to this rank.
+    /// The run must stop because of an error of this rank.
     Abort(u64),
-    /// The sender has been waiting for this rank for most of the deadline; [`NOBODY`]: no longer.
+    /// The sender has waited for this rank for most of the deadline; [`NOBODY`]: it does not wait any more.
     Waits(u64),
 }
 
-/// In place of a rank.
+/// Instead of a rank.
 pub(crate) const NOBODY: u64 = u64::MAX;
 
 impl Notice {
@@ -29,7 +29,7 @@ impl Notice {
         bytes
     }
 
-    /// Reads a notice; `None` for bytes that are none.
+    /// Reads a notice; `None` for other bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (kind, number) = bytes.split_first()?;
         let number = u64::from_le_bytes(number.try_into().ok()?);
@@ -41,7 +41,7 @@ impl Notice {
         }
     }
 
-    /// Whether so many bytes can be a notice.
+    /// Whether a notice can have this length.
     pub(crate) fn fits(length: usize) -> bool {
         length == BYTES
     }

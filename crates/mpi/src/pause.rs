@@ -1,4 +1,4 @@
-//! Waiting for MPI, which has no way to sleep until something comes.
+//! Waiting for MPI, which cannot sleep until a message arrives.
 
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Lets some time pass.
+    /// Pauses.
     pub(crate) fn wait(&mut self) {
         self.polls += 1;
         match self.polls.checked_sub(EAGER) {

@@ -1,10 +1,10 @@
-//! A process's membership of the job, from the start of MPI to its end.
+//! The membership of a process in the job, from the start of MPI to its end.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gradwire_exchange::ExchangeError;
+use gradwire_exchange::{ExchangeError, Result};
 use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
@@ -13,11 +13,11 @@ use mpi::traits::Communicator;
 use crate::call;
 use crate::links::Links;
 use crate::transport::{Home, Mpi};
-use crate::watchdog::{Section, Watch};
+use crate::watchdog::Watch;
 
-/// The job that this process was started in: by `mpirun`, or alone as a job of one.
+/// The job of this process, started by `mpirun`, or of this process alone.
 pub struct World {
-    /// There until MPI has ended, or is given up.
+    /// `Some` until MPI has ended, or is given up.
     universe: Option<Universe>,
     home: Home,
     deadline: Duration,
@@ -27,20 +27,17 @@ pub struct World {
 }
 
 impl World {
-    /// Starts MPI, once in a process. Ranks wait for each other as long as the `deadline` says, here included. A process
-    /// that is stuck inside MPI a second later is ended by a thread of its own, which says so on standard error, with
-    /// [`STUCK_STATUS`](crate::STUCK_STATUS).
+    /// Starts MPI, once in a process. Ranks wait for each other until the `deadline`, also in this function. If a process is
+    /// stuck inside MPI a second after its deadline, a thread ends it with [`STUCK_STATUS`](crate::STUCK_STATUS) and a
+    /// line on standard error.
     ///
     /// # Errors
     /// `Config` if MPI was started before, or cannot be called from any thread, or if no thread can be started.
-    pub fn init(deadline: Duration) -> Result<Self, ExchangeError> {
-        let watch = match Watch::start() {
-            Ok(watch) => watch,
-            Err(error) => {
-                return refuse(format!("the thread that watches MPI cannot start: {error}"));
-            }
-        };
-        let _busy = watch.busy(Section::Init, deadline);
+    pub fn init(deadline: Duration) -> Result<Self> {
+        let watch = Watch::start().or_else(|error| {
+            refuse(format!("the thread that watches MPI cannot start: {error}"))
+        })?;
+        let _busy = watch.busy("MPI_Init", deadline);
         let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized)
         else {
             return refuse("MPI was started before; a process is in one world only");
@@ -72,12 +69,12 @@ impl World {
         self.size
     }
 
-    /// A transport, for one run; for another, all ranks drop it and connect again. Dropping it tells the
-    /// others that this rank has left, when what it sent is out or the deadline is over.
+    /// A transport for one run. For another run, all ranks drop it and connect again. Dropping it waits, no longer than the
+    /// deadline, until all sent messages are out, and tells the others that this rank has left.
     ///
     /// # Errors
-    /// `Config` while there is one already.
-    pub fn connect(&mut self) -> Result<Mpi, ExchangeError> {
+    /// `Config` while there is another transport.
+    pub fn connect(&mut self) -> Result<Mpi> {
         let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(links) = links else {
             return refuse("a process has one transport at a time; drop the one there is");
@@ -86,27 +83,26 @@ impl World {
         Ok(Mpi::new(links, Arc::clone(&self.home), self.deadline))
     }
 
-    /// Waits until every rank has left the last run and ends MPI. Drop the transport first; where there
-    /// never was one, this rank leaves the first run now.
+    /// Waits until every rank has left the last run, and ends MPI. Drop the transport first. A rank that never had a
+    /// transport leaves the first run now. After a run that was stopped, it waits for one second at most.
     ///
     /// # Errors
-    /// `Deadline`, with the first rank that has not left by then. MPI is not ended then, as that would
-    /// wait for it; let the process exit with a status other than 0. Where the run was stopped, it waits
-    /// for a second at most.
-    pub fn finish(mut self) -> Result<(), ExchangeError> {
+    /// `Deadline`, with the first rank that has not left by then. MPI is then not ended, because that would wait for this
+    /// rank; let the process exit with a status other than 0.
+    pub fn finish(mut self) -> Result<()> {
         self.end()
     }
 
-    fn end(&mut self) -> Result<(), ExchangeError> {
+    fn end(&mut self) -> Result<()> {
         let Some(universe) = self.universe.take() else { return Ok(()) };
-        // Ending MPI waits for all ranks, also for one that is no more: it is ended below, or never.
+        // Ending MPI waits for all ranks, also for one that has died: so it is ended below, or never.
         let universe = ManuallyDrop::new(universe);
         let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut links) = links else {
             return refuse("the transport is still in use; drop it before MPI ends");
         };
         let deadline = self.deadline;
-        let busy = links.busy(Section::Finish, links.patience(deadline));
+        let busy = links.busy("waiting for all to leave", links.patience(deadline));
         if !links.has_ended() {
             links.leave();
         }
@@ -114,33 +110,29 @@ impl World {
         let ended = links.settle(Instant::now() + deadline, Links::is_over, none_there);
         drop(busy);
         if ended {
-            let _busy = self.watch.busy(Section::Finalize, deadline);
+            let _busy = self.watch.busy("MPI_Finalize", deadline);
             drop(ManuallyDrop::into_inner(universe));
             return Ok(());
         }
-        Err(ExchangeError::Deadline {
-            peer: links.still_there().unwrap_or(self.rank),
-            operation: "end of the run".to_owned(),
-            deadline: links.patience(deadline),
-        })
+        let peer = links.still_there().unwrap_or(self.rank);
+        Err(ExchangeError::late(peer, "end of the run", links.patience(deadline)))
     }
 
-    /// Ends all processes of the job at once, this one with `status`. The others get to say nothing;
-    /// where they should, let errors run their course and [finish](Self::finish).
+    /// Ends all processes of the job at once, this one with `status`. The others cannot report errors any more; if they
+    /// should, return the error and [finish](Self::finish).
     pub fn abort(self, status: i32) -> ! {
         SimpleCommunicator::world().abort(status);
     }
 }
 
-/// A rank that panics gives the others time to say what they saw of it: `mpirun` would end them when
-/// this process ends.
+/// A rank that panics gives the others time to report it, because `mpirun` ends them when this process ends.
 impl Drop for World {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // Nobody is left to receive an error.
         let _ = self.end();
     }
 }
 
-fn refuse<R>(reason: impl Into<String>) -> Result<R, ExchangeError> {
-    Err(ExchangeError::Config(reason.into()))
+fn refuse<R>(reason: impl Into<String>) -> Result<R> {
+    Err(ExchangeError::config(reason))
 }

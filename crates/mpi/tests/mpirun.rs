@@ -1,8 +1,8 @@
-//! The checks of the exchanges with ranks that are processes, and what happens when one of them comes
-//! to harm. `examples/ranks.rs` is a rank.
+//! The checks of the exchanges with processes as ranks, and what happens when one of them comes to harm. Each process runs
+//! `examples/ranks.rs`.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 /// No check takes so long, unless something hangs.
 const HANGS: Duration = Duration::from_secs(300);
-/// How long a job may take to end after its last word.
+/// How long a job may take to end after its last line.
 const ENDS: Duration = Duration::from_secs(5);
 
 /// One job at a time: ranks wait for each other by polling.
 static JOBS: Mutex<()> = Mutex::new(());
 
-/// What became of a job.
+/// The result of a job.
 struct Job {
     /// Whether it ended with a status other than 0.
     failed: bool,
@@ -36,28 +36,33 @@ fn open_mpi(test: &str) -> Option<bool> {
     }
 }
 
-/// Runs so many `ranks` with these arguments until so many lines have been said, and the job ends. If one
-/// rank dies, the others `go_on`, or are ended with it.
-fn mpirun(open_mpi: bool, ranks: usize, arguments: [&str; 2], lines: usize, go_on: bool) -> Job {
-    let _one = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
+/// The command that starts a job, whose launcher keeps its files in `folder`: a launcher that is killed leaves them behind.
+/// If one rank dies, the others `go_on`, or are ended with it.
+fn command(
+    open_mpi: bool,
+    folder: &Path,
+    ranks: usize,
+    arguments: [&str; 2],
+    go_on: bool,
+) -> Command {
     let options: &[&str] = match (open_mpi, go_on) {
         (true, false) => &["--allow-run-as-root", "--oversubscribe"],
         (true, true) => &["--allow-run-as-root", "--oversubscribe", "--enable-recovery"],
         (false, false) => &[],
         (false, true) => &["-disable-auto-cleanup"],
     };
-    // A launcher that is killed leaves its files behind.
+    let mut command = Command::new("mpirun");
+    command.env("TMPDIR", folder).args(options).args(["-n", &ranks.to_string()]);
+    command.arg(rank()).args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs a job until it has printed this number of `lines`, and waits for its end.
+fn mpirun(open_mpi: bool, ranks: usize, arguments: [&str; 2], lines: usize, go_on: bool) -> Job {
+    let _one = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
-    let mut child = Command::new("mpirun")
-        .env("TMPDIR", folder.path())
-        .args(options)
-        .args(["-n", &ranks.to_string()])
-        .arg(rank())
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = command(open_mpi, folder.path(), ranks, arguments, go_on);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let (line_of, said) = mpsc::channel();
     let stdout = BufReader::new(child.stdout.take().unwrap());
     let reader = thread::spawn(move || {
@@ -79,8 +84,8 @@ fn mpirun(open_mpi: bool, ranks: usize, arguments: [&str; 2], lines: usize, go_o
     Job { failed: status.is_some_and(|status| !status.success()), output: output.join("\n") }
 }
 
-/// Waits for a job that has said all it had to say. After the failure of a rank some versions of
-/// Open MPI wait for themselves for ever; then there is no status.
+/// Waits for a job that has printed all its lines. After the failure of a rank, some versions of Open MPI never end; then
+/// there is no status.
 fn end(child: &mut Child) -> Option<ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < ENDS {
@@ -110,11 +115,11 @@ fn matrix(name: &str, ranks: &[usize]) {
     }
 }
 
-/// Asserts that the ranks but 1 name it, in jobs where it comes to harm. The others are told to go on: else the
-/// first of them that ends with its error has the rest ended before they have said theirs.
+/// Asserts that the other ranks name rank 1, in jobs where it comes to harm. The others go on after its end: otherwise the
+/// first rank that fails would end the rest before they print their errors.
 fn named(how: &str, expected: &str) {
     let Some(open_mpi) = open_mpi("a job in which a rank comes to harm") else { return };
-    // The one that differs is told so as well.
+    // A rank with another configuration prints the error, too.
     let lines = if how == "differs" { 4 } else { 3 };
     for name in ["all-gather", "scatter-reduce", "hierarchical", "server"] {
         let job = mpirun(open_mpi, 4, [how, name], lines, true);
@@ -128,70 +133,25 @@ fn named(how: &str, expected: &str) {
 }
 
 #[test]
-fn all_reduce() {
+fn every_exchange_passes_the_checks() {
     matrix("all-reduce", &[2, 3, 4]);
-}
-
-#[test]
-fn all_gather() {
     matrix("all-gather", &[2, 3, 4]);
-}
-
-#[test]
-fn scatter_reduce() {
     matrix("scatter-reduce", &[2, 3, 4]);
-}
-
-#[test]
-fn sparse_all_reduce() {
     matrix("sparse-all-reduce", &[2, 3, 4]);
-}
-
-#[test]
-fn hierarchical() {
     matrix("hierarchical", &[2, 3, 4]);
     matrix("hierarchical:node=3", &[4]);
-}
-
-#[test]
-fn one_server() {
     matrix("server", &[2, 3, 4]);
-}
-
-#[test]
-fn a_server_without_slack() {
     matrix("server:stale=0", &[3]);
-}
-
-#[test]
-fn three_servers() {
     matrix("server:servers=3", &[4]);
 }
 
 #[test]
-fn a_rank_that_leaves_early_is_named() {
-    // Some are behind by a step when they are told to stop.
-    named("early", "step ");
-}
-
-#[test]
-fn a_silent_rank_is_named_when_the_deadline_is_over() {
-    named("silent", "step ");
-}
-
-#[test]
-fn a_killed_rank_is_named_when_the_deadline_is_over() {
-    // What it sent in the step before may be lost with it.
-    named("killed", "step ");
-}
-
-#[test]
-fn a_rank_that_panics_is_named() {
-    named("panics", "step ");
-}
-
-#[test]
-fn a_rank_with_another_configuration_is_named_with_the_difference() {
+fn a_rank_that_comes_to_harm_is_named() {
+    // Some ranks are one step behind when they are told to stop. For a killed rank, messages of the step before may be
+    // lost.
+    for how in ["early", "silent", "killed", "panics"] {
+        named(how, "step ");
+    }
     named("differs", "was started with compressor fp16");
 }
 
@@ -200,14 +160,9 @@ fn a_rank_that_is_stuck_inside_mpi_is_ended_and_says_so() {
     let Some(open_mpi) = open_mpi("a rank that is stuck") else { return };
     let _one = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new("mpirun");
-    command.env("TMPDIR", folder.path());
-    if open_mpi {
-        command.args(["--allow-run-as-root", "--oversubscribe"]);
-    }
-    command.args(["-n", "2"]).arg(rank()).args(["absent", "all-gather"]);
+    let mut command = command(open_mpi, folder.path(), 2, ["absent", "all-gather"], false);
     let start = Instant::now();
-    let output = command.stdin(Stdio::null()).output().unwrap();
+    let output = command.output().unwrap();
     // Rank 1 would come after a minute only.
     assert!(start.elapsed() < Duration::from_secs(30));
     let said = String::from_utf8_lossy(&output.stderr);

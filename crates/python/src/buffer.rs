@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 
 use crate::errors::Failure;
 
-/// Where a contiguous tensor lies in main memory.
+/// A contiguous tensor in main memory, by its address.
 ///
-/// The Python package checks dtype, device, contiguity and length before it hands over an address, and keeps the
-/// tensor alive, and away from others that write, until the call or the job it was made for has ended.
+/// The Python package checks dtype, device, contiguity and length before it passes an address. Until the call or the job
+/// ends, it keeps the tensor alive and lets nobody else write to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buffer {
     address: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Buffer {
     dtype: Dtype,
 }
 
-/// The element type of a name as PyTorch and numpy have it.
+/// The element type with a name of PyTorch and numpy.
 pub(crate) fn dtype(name: &str) -> Result<Dtype, Failure> {
     match name {
         "float32" => Ok(Dtype::F32),
@@ -64,7 +64,7 @@ impl Buffer {
         self.dtype
     }
 
-    /// The tensor as a compressor takes it.
+    /// The tensor as the input of a compressor.
     pub(crate) fn floats(&self) -> Floats<'_> {
         match self.dtype {
             Dtype::F32 => Floats::F32(self.slice()),
@@ -73,7 +73,7 @@ impl Buffer {
         }
     }
 
-    /// The values in place, where they are `f32`.
+    /// The values in place; `None` unless they are `f32`.
     pub(crate) fn as_f32(&mut self) -> Option<&mut [f32]> {
         (self.dtype == Dtype::F32).then(|| self.slice_mut())
     }
@@ -102,9 +102,9 @@ impl Buffer {
         if self.elements == 0 {
             return &[];
         }
-        // SAFETY: the address is aligned and not null (checked when it came), and of `elements` elements of this
-        // size in one initialised allocation that lives on and that nobody else writes to (the Python package's part
-        // of the bargain). Every bit pattern is a value of T.
+        // SAFETY: the address is aligned and not null (checked in `extract`). The Python package guarantees that it points
+        // to `elements` elements of this size in one initialised allocation, which stays alive and to which nobody else
+        // writes. Every bit pattern is a value of T.
         unsafe { std::slice::from_raw_parts(self.address as *const T, self.elements) }
     }
 
@@ -113,12 +113,12 @@ impl Buffer {
         if self.elements == 0 {
             return &mut [];
         }
-        // SAFETY: as in `slice`; and nobody else reads it meanwhile, by the same bargain.
+        // SAFETY: as in `slice`; the Python package also guarantees that nobody else reads the tensor meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut T, self.elements) }
     }
 }
 
-/// Numbers of which every bit pattern is one.
+/// Numbers for which every bit pattern is valid.
 trait Element {}
 impl Element for f32 {}
 impl Element for u16 {}
@@ -131,18 +131,18 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// The first `len` bytes at an address that a channel gave for as many or more.
+    /// The first `len` bytes at an address that a channel returned for at least `len` bytes.
     pub(crate) fn new(address: usize, len: usize) -> Self {
         Self { address, len: if address == 0 { 0 } else { len } }
     }
 
-    /// What is in them.
+    /// The bytes.
     pub(crate) fn get(&self) -> &[u8] {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the channel's tensor holds as many bytes, is kept by the channel, and is written to only by calls
-        // of this channel, which its one user makes one after the other.
+        // SAFETY: the channel's tensor has at least `len` bytes and is kept alive by the channel. Only calls of this channel
+        // write to it, and its one user makes them one at a time.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
     }
 
@@ -151,7 +151,7 @@ impl Bytes {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: as in `get`; a message that was sent from these bytes has left before the channel gives them again.
+        // SAFETY: as in `get`; a message sent from these bytes has left before the channel returns the same bytes again.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! Errors as Python sees them. Every error passes through here.
+//! The conversion of all errors to Python exceptions.
 
 use gradwire_exchange::ExchangeError;
 use pyo3::create_exception;
@@ -16,56 +16,40 @@ create_exception!(gradwire, DeadlineError, GradwireError, "Another rank does not
 /// An error that can be raised more than once.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    kind: Kind,
+    raise: fn(String) -> PyErr,
     message: String,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Config,
-    NonFinite,
-    Message,
-    State,
-    PeerLost,
-    Deadline,
 }
 
 impl Failure {
     /// A configuration that cannot work.
-    pub(crate) fn config(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Config, message: message.into() }
-    }
-}
-
-impl From<&ExchangeError> for Failure {
-    fn from(error: &ExchangeError) -> Self {
-        let kind = match error {
-            ExchangeError::PeerLost { .. } => Kind::PeerLost,
-            ExchangeError::Deadline { .. } => Kind::Deadline,
-            ExchangeError::Protocol { .. } => Kind::Message,
-            ExchangeError::Config(_) => Kind::Config,
-            ExchangeError::Codec(error) => of_codec(error),
-            ExchangeError::State(_) => Kind::State,
-        };
-        Self { kind, message: error.to_string() }
+    pub(crate) fn config<M: ToString>(message: M) -> Self {
+        Self { raise: ConfigError::new_err, message: message.to_string() }
     }
 }
 
 impl From<ExchangeError> for Failure {
     fn from(error: ExchangeError) -> Self {
-        Self::from(&error)
+        let raise = match &error {
+            ExchangeError::PeerLost { .. } => PeerLostError::new_err as fn(String) -> PyErr,
+            ExchangeError::Deadline { .. } => DeadlineError::new_err,
+            ExchangeError::Protocol { .. } => MessageError::new_err,
+            ExchangeError::Config(_) => ConfigError::new_err,
+            ExchangeError::Codec(error) => of_codec(error),
+            ExchangeError::State(_) => StateError::new_err,
+        };
+        Self { raise, message: error.to_string() }
     }
 }
 
 impl From<gradwire::Error> for Failure {
     fn from(error: gradwire::Error) -> Self {
-        Self { kind: of_codec(&error), message: error.to_string() }
+        Self { raise: of_codec(&error), message: error.to_string() }
     }
 }
 
 impl From<gradwire::frame::FrameError> for Failure {
     fn from(error: gradwire::frame::FrameError) -> Self {
-        gradwire::Error::from(error).into()
+        Self { raise: MessageError::new_err, message: error.to_string() }
     }
 }
 
@@ -81,27 +65,20 @@ impl From<gradwire::SpecError> for Failure {
     }
 }
 
-fn of_codec(error: &gradwire::Error) -> Kind {
+fn of_codec(error: &gradwire::Error) -> fn(String) -> PyErr {
     match error {
-        gradwire::Error::NonFinite { .. } => Kind::NonFinite,
-        gradwire::Error::Message { .. } => Kind::Message,
-        gradwire::Error::State(_) => Kind::State,
+        gradwire::Error::NonFinite { .. } => NonFiniteError::new_err as fn(String) -> PyErr,
+        gradwire::Error::Message { .. } => MessageError::new_err,
+        gradwire::Error::State(_) => StateError::new_err,
         gradwire::Error::Spec(_)
         | gradwire::Error::WrongLength { .. }
-        | gradwire::Error::TooLarge { .. } => Kind::Config,
+        | gradwire::Error::TooLarge { .. } => ConfigError::new_err,
     }
 }
 
 impl From<Failure> for PyErr {
-    fn from(Failure { kind, message }: Failure) -> Self {
-        match kind {
-            Kind::Config => ConfigError::new_err(message),
-            Kind::NonFinite => NonFiniteError::new_err(message),
-            Kind::Message => MessageError::new_err(message),
-            Kind::State => StateError::new_err(message),
-            Kind::PeerLost => PeerLostError::new_err(message),
-            Kind::Deadline => DeadlineError::new_err(message),
-        }
+    fn from(Failure { raise, message }: Failure) -> Self {
+        raise(message)
     }
 }
 

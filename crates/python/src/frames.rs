@@ -1,4 +1,4 @@
-//! Tensors to frames and back.
+//! Encoding of tensors to frames, and decoding.
 
 use gradwire::frame;
 use gradwire::{Encoder, Spec, Tensor};
@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 use crate::buffer::{self, Buffer};
 use crate::errors::Failure;
 
-/// A tensor as a frame: a message with all that its decoding needs.
+/// Encodes a tensor as a frame: a message with everything that decoding needs.
 #[pyfunction]
 #[pyo3(signature = (tensor, shape, spec, name, step, seed, rank))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
@@ -40,7 +40,8 @@ pub(crate) fn encode<'py>(
 #[pyclass(module = "gradwire._core")]
 pub(crate) struct Frame {
     bytes: Py<PyBytes>,
-    /// Where the frame ends.
+    /// The byte after the frame, where the next frame would begin.
+    #[pyo3(get)]
     end: usize,
     #[pyo3(get)]
     spec: String,
@@ -67,8 +68,9 @@ impl Frame {
         let all = bytes.as_bytes();
         let mut rest = all.get(at..).unwrap_or_default();
         let frame = frame::Frame::read(&mut rest).map_err(Failure::from)?;
+        let end = all.len() - rest.len();
         Ok(Self {
-            end: all.len() - rest.len(),
+            end,
             spec: frame.spec.to_string(),
             name: frame.tensor.name().to_owned(),
             shape: frame.tensor.shape().to_vec(),
@@ -76,14 +78,8 @@ impl Frame {
             step: frame.step,
             seed: frame.seed,
             rank: frame.rank,
-            bytes: bytes.slice(at, all.len() - rest.len())?,
+            bytes: slice(bytes.clone(), at, end),
         })
-    }
-
-    /// Where the next frame would begin.
-    #[getter]
-    fn end(&self) -> usize {
-        self.end
     }
 
     /// Decodes into a tensor of the frame's shape.
@@ -98,16 +94,10 @@ impl Frame {
     }
 }
 
-/// A part of some bytes as bytes of their own.
-trait Slice {
-    fn slice(&self, from: usize, to: usize) -> PyResult<Py<PyBytes>>;
-}
-
-impl Slice for Bound<'_, PyBytes> {
-    fn slice(&self, from: usize, to: usize) -> PyResult<Py<PyBytes>> {
-        if (from, to) == (0, self.as_bytes().len()) {
-            return Ok(self.clone().unbind());
-        }
-        Ok(PyBytes::new(self.py(), &self.as_bytes()[from..to]).unbind())
+/// A part of `bytes` as an object of its own.
+fn slice(bytes: Bound<'_, PyBytes>, from: usize, to: usize) -> Py<PyBytes> {
+    if (from, to) == (0, bytes.as_bytes().len()) {
+        return bytes.unbind();
     }
+    PyBytes::new(bytes.py(), &bytes.as_bytes()[from..to]).unbind()
 }

@@ -1,12 +1,12 @@
-//! One rank's averages, on a thread of their own.
+//! One rank's reducer, in a thread of its own.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, OnNonFinite, Outcome, Reducer as Averages, ReducerConfig, ReducerThread,
-    StepReport, Transport,
+    OnNonFinite, Outcome, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
+    Result, RuleError, StepReport, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -16,15 +16,15 @@ use crate::channel::Channel;
 use crate::errors::Failure;
 use crate::policy;
 
-/// How often a wait looks whether the user has pressed Ctrl-C.
+/// The time between two checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// One rank's end of the averages over a process group.
+/// Averages groups of tensors over a process group.
 #[pyclass(module = "gradwire._core")]
 pub(crate) struct Reducer {
     background: ReducerThread,
     shared: Arc<Shared>,
-    /// Of each group, its tensors.
+    /// The tensors of each group.
     groups: Vec<Arc<[String]>>,
     #[pyo3(get)]
     rank: usize,
@@ -34,12 +34,12 @@ pub(crate) struct Reducer {
     exchange: String,
     #[pyo3(get)]
     spec: String,
-    /// Of each stage of the plan, steps from one exchange to the next.
+    /// For each compressor of the schedule, the number of steps from one exchange to the next.
     #[pyo3(get)]
     every: Vec<u64>,
 }
 
-/// What the thread tells the caller.
+/// Shared by the thread and the caller.
 #[derive(Default)]
 struct Shared {
     progress: Mutex<Progress>,
@@ -48,11 +48,11 @@ struct Shared {
 
 #[derive(Default)]
 struct Progress {
-    /// Averages submitted and not done.
+    /// The number of averages that are submitted and not done.
     pending: usize,
     failure: Option<Failure>,
     step: Step,
-    /// All steps before.
+    /// The steps before it.
     earlier: Total,
 }
 
@@ -79,7 +79,7 @@ impl Shared {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the end of an average.
+    /// Records the end of an average.
     fn done(
         &self,
         step: u64,
@@ -143,17 +143,13 @@ impl Reducer {
             .map_err(|error| Failure::config(format!("deadline {deadline}: {error}")))?;
         let channel = Channel::new(channel, deadline)?;
         let mut policy = policy::read(spec, steps)?;
-        let rules = rules.iter().map(|rule| rule.parse());
-        policy.rules = rules
-            .collect::<Result<_, gradwire_exchange::RuleError>>()
-            .map_err(|error| Failure::config(error.to_string()))?;
+        let rules = rules.iter().map(|rule| rule.parse().map_err(Failure::config::<RuleError>));
+        policy.rules = rules.collect::<Result<_, _>>()?;
         policy.raw_vectors = raw_vectors;
         (policy.raw_below, policy.raw_names) = (raw_below, raw_names);
         let exchange = match exchange {
             "auto" => ReducerConfig::suitable(&policy, channel.size()),
-            name => name.parse().map_err(|error: gradwire_exchange::ParseExchangeError| {
-                Failure::config(error.to_string())
-            })?,
+            name => name.parse().map_err(Failure::config::<ParseExchangeError>)?,
         };
         let (rank, size, name) = (channel.rank(), channel.size(), exchange.to_string());
         let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
@@ -176,15 +172,15 @@ impl Reducer {
         })
     }
 
-    /// Names a group of tensors, in the order of their values; its number.
+    /// Names a group of tensors, in the order of their values, and returns its number.
     fn group(&mut self, names: Vec<String>) -> usize {
         self.groups.push(names.into());
         self.groups.len() - 1
     }
 
-    /// Averages a group's values in place, in the background, and calls `done()` there. Before it, `ready()`.
+    /// Averages a group's values in place, in the background thread, which calls `ready()` before and `done()` after it.
     ///
-    /// Values are divided by `scale` before, and their mean is multiplied by it.
+    /// The values are divided by `scale` before, and their mean is multiplied by it.
     #[pyo3(signature = (group, step, tensor, done, *, scale = 1.0, ready = None))]
     fn average(
         &self,
@@ -215,7 +211,7 @@ impl Reducer {
         Ok(())
     }
 
-    /// Waits until all averages are done, here and, as far as they need this rank, elsewhere.
+    /// Waits until all averages are done, and the other ranks have what they need of this one.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         self.flush();
         loop {
@@ -277,7 +273,7 @@ impl Reducer {
         Ok(states.iter().map(|state| PyBytes::new(py, state)).collect())
     }
 
-    /// Goes on from this rank's state, or from those of all ranks of a run with any number of them.
+    /// Restores this rank's state, given it, or the states of all ranks of a run with any number of ranks.
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
         self.ask(py, move |averages| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
@@ -296,7 +292,7 @@ impl Reducer {
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
-    /// The positions of a tensor that its last message carried, as little-endian `u32`; None where it carried all.
+    /// The positions of the elements of a tensor that its last message carried, as little-endian `u32`; None for all.
     fn sent<'py>(&self, py: Python<'py>, name: String) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let positions = self.ask(py, move |averages| {
             Ok(averages
@@ -306,14 +302,14 @@ impl Reducer {
         Ok(positions.map(|bytes: Vec<u8>| PyBytes::new(py, &bytes)))
     }
 
-    /// Tells the other ranks that this one goes on no further.
+    /// Tells the other ranks that this one stops.
     fn abort(&self) {
         self.background.submit(Averages::abort);
     }
 }
 
 impl Reducer {
-    /// Lets all messages leave after the averages submitted so far.
+    /// Submits a flush of all messages.
     fn flush(&self) {
         let shared = Arc::clone(&self.shared);
         self.shared.lock().pending += 1;
@@ -333,7 +329,7 @@ impl Reducer {
     fn ask<R: Send + 'static>(
         &self,
         py: Python<'_>,
-        question: impl FnOnce(&mut Averages) -> Result<R, ExchangeError> + Send + 'static,
+        question: impl FnOnce(&mut Averages) -> Result<R> + Send + 'static,
     ) -> PyResult<R> {
         let answer = py.detach(|| self.background.ask(question));
         Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)

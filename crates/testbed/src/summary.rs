@@ -1,7 +1,7 @@
 //! Runs of several compressors and seeds, summarised in a row for each compressor.
 
 use gradwire_exchange::{Exchange, Link, StepBytes};
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
@@ -264,7 +264,7 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
-    let plan: Plan = parse(&first.compressor)?;
+    let schedule: CompressionSchedule = parse(&first.compressor)?;
     if !matches!(first.exchange, Exchange::ParameterServer { .. })
         || first.compressed_parameters == 0
     {
@@ -272,7 +272,7 @@ fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError>
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
     let exchanges = match first.rounds {
-        0 => first.steps.div_ceil(plan.first().every()),
+        0 => first.steps.div_ceil(schedule.first().every()),
         rounds => rounds,
     } as f64;
     let bits = runs.iter().map(|run| {

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire_exchange::{Exchange, plan::Plan};
+use gradwire_exchange::{CompressionSchedule, Exchange};
 use gradwire_models::data::Dataset;
 
 use crate::settings::{SETTINGS, TrainingSettings};
@@ -18,7 +18,7 @@ pub struct RunConfig {
     /// The data it learns.
     pub data: Arc<Dataset>,
     /// Compressor, memory and local steps, over the run.
-    pub compressor: Plan,
+    pub compressor: CompressionSchedule,
     /// Seeds initial parameters, data order, augmentation, dropout and every random draw of compressors.
     pub seed: u64,
     /// Steps between evaluations on the test set; the last step is always evaluated. 0: no other.
@@ -32,7 +32,11 @@ pub struct RunConfig {
 impl RunConfig {
     /// A run with seed 0 that is evaluated at its end, and checks each 100 steps that all ranks hold the same
     /// parameters.
-    pub fn new(settings: TrainingSettings, data: Arc<Dataset>, compressor: Plan) -> Self {
+    pub fn new(
+        settings: TrainingSettings,
+        data: Arc<Dataset>,
+        compressor: CompressionSchedule,
+    ) -> Self {
         let (evaluate_every, check_every, diagnose_every) = (0, 100, 0);
         Self { settings, data, compressor, seed: 0, evaluate_every, check_every, diagnose_every }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gradwire_exchange::{DistributedOptimizer, in_process, launch_with};
+use gradwire_exchange::{DistributedOptimizer, in_process, launch};
 
 use crate::config::RunConfig;
 use crate::coordination::ThreadGroup;
@@ -52,8 +52,8 @@ fn run_wrapped(
     let transport =
         in_process::Options { deadline: resolution.deadline(config), link: options.link };
     let join = |transport| resolution.join(config, transport);
-    let launched = launch_with(&resolution.group_config(config), transport, join)
-        .map_err(TrainError::Servers)?;
+    let launched =
+        launch(&resolution.group_config(config), transport, join).map_err(TrainError::Servers)?;
     let replicas = std::mem::take(&mut resolution.replicas);
     let workers = replicas
         .into_iter()

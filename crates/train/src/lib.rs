@@ -38,7 +38,7 @@ mod worker;
 pub use config::RunConfig;
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;
-pub use gradwire_exchange::plan;
+pub use gradwire_exchange::CompressionSchedule;
 pub use gradwire_models::tasks::{Metric, steps_per_epoch};
 pub use launch::run;
 pub use observer::Observer;

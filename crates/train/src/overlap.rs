@@ -66,8 +66,8 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
     ]
 }
 
-/// Refuses plans and rules that need all gradients at once.
-pub(crate) fn check_plan(
+/// Refuses schedules and rules that need all gradients at once.
+pub(crate) fn check_schedule(
     config: &RunConfig,
     policy: &Policy,
     rounds: &Rounds,

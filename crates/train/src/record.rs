@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::diagnosis::{Diagnosis, Layer};
 use crate::settings::TrainingSettings;
-use gradwire_exchange::plan::Plan;
+use gradwire_exchange::CompressionSchedule;
 use gradwire_models::tasks::Metric;
 
 /// One step, averaged over workers. Times in seconds, bytes as the transport counted them.
@@ -232,11 +232,11 @@ impl RunRecord {
     /// bits, for records that do not count elements, and where the number of receivers depends on
     /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
     pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {
-        let plan: Plan = self.compressor.parse().ok()?;
-        if !plan.is_of_one() || !self.rules.is_empty() {
+        let schedule: CompressionSchedule = self.compressor.parse().ok()?;
+        if !schedule.is_of_one() || !self.rules.is_empty() {
             return None;
         }
-        let compressor = plan.first().compressor();
+        let compressor = schedule.first().compressor();
         let bits = f64::from(compressor.value_bits()?);
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
         let varies = match self.exchange {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gradwire::{Spec, StateError, Tensor};
 use gradwire_exchange::{
     AddUpdate, Exchange, ExchangeError, GroupConfig, HEADER_BYTES, Optimizer, Participation,
-    Policy, ReplaceParameters, ReplicatedOptimizer, Role, Schedule, Transport,
+    Policy, ReplaceParameters, ReplicatedOptimizer, Role, RunDescription, Transport,
 };
 use gradwire_models::tasks::{Replica, task_of};
 
@@ -18,7 +18,6 @@ use crate::overlap;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
 use crate::validation::task_config;
-use gradwire_exchange::plan::Course;
 
 /// The longest that a rank waits in rounds of many steps. One that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -69,7 +68,7 @@ impl<'a> Resolution<'a> {
         GroupConfig {
             exchange: config.exchange,
             workers: config.workers,
-            shares: &self.participation,
+            participation: &self.participation,
             policy: &self.policy,
             tensors: &self.tensors,
             seed: config.seed,
@@ -118,7 +117,7 @@ impl<'a> Resolution<'a> {
     }
 }
 
-/// How each tensor is compressed in each phase of the plan, and where rounds end.
+/// How each tensor is compressed at each step, and where rounds end.
 fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds), TrainError> {
     if config.compressor.has_budget() && !config.rules.is_empty() {
         let reason = "a budget is divided among tensors of one compressor; give no rules beside it";
@@ -135,7 +134,7 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     let elements = |tensors: Vec<&Tensor>| -> Vec<usize> {
         tensors.into_iter().map(Tensor::elements).collect()
     };
-    let phases = config.compressor.resolve(Course {
+    let schedule = config.compressor.resolve(RunDescription {
         steps: config.steps,
         drops: &config.learning_rate.drops(config.steps),
         compressed: &elements(compressed),
@@ -143,20 +142,18 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
         sends: sends(config),
         headers: headers(config.exchange, tensors.len(), config.workers),
     });
-    let phases = phases.map_err(|error| TrainError::Config(error.to_string()))?;
-    if phases.len() > 1 && config.backups() > 0 {
-        let reason = "with backup workers ranks pass from one stage of a plan to the next at \
+    let push = schedule.map_err(|error| TrainError::Config(error.to_string()))?;
+    if !push.later.is_empty() && config.backups() > 0 {
+        let reason = "with backup workers ranks pass from one compressor of a schedule to the next at \
                       different times; give backup=0, or one compressor throughout";
         return Err(TrainError::Config(reason.to_owned()));
     }
-    let rounds = Rounds::new(&phases, config.steps);
-    let mut phases = phases.into_iter();
-    let push = phases.next().map_or_else(|| config.compressor.first().clone(), |(_, spec)| spec);
+    let rounds = Rounds::new(&push, config.steps);
     // Updates and weights are applied as they are, so servers send means back without loss.
-    let pull = if config.send.is_local() { Some(lossless(&push)) } else { policy.pull.clone() };
-    let push = Schedule { first: push, later: phases.collect() };
+    let pull =
+        if config.send.is_local() { Some(lossless(&push.first)) } else { policy.pull.clone() };
     let policy = Policy { push, pull, ..policy };
-    overlap::check_plan(config, &policy, &rounds)?;
+    overlap::check_schedule(config, &policy, &rounds)?;
     Ok((policy, rounds))
 }
 

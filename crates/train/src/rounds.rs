@@ -1,53 +1,55 @@
 //! Where the rounds of a run end: the steps after which ranks exchange.
 
-use gradwire_exchange::plan::Phase;
+use gradwire_exchange::Schedule;
 
-/// The rounds of a run. Each phase of the plan sets the number of steps of its rounds; a round also ends with its phase,
+/// The rounds of a run. Each compressor of the schedule sets the number of steps of its rounds; a round also ends where the next compressor
+/// begins,
 /// and with the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rounds {
-    /// First step and steps per round of each phase.
-    phases: Vec<(u64, u64)>,
+    /// First step and steps per round of each stage.
+    stages: Vec<(u64, u64)>,
     steps: u64,
 }
 
 impl Rounds {
     /// The rounds of a run of `steps` steps.
-    pub(crate) fn new(phases: &[Phase], steps: u64) -> Self {
-        Self { phases: phases.iter().map(|(start, spec)| (*start, spec.every())).collect(), steps }
+    pub(crate) fn new(schedule: &Schedule, steps: u64) -> Self {
+        let stages = schedule.stages().map(|(start, spec)| (start, spec.every())).collect();
+        Self { stages, steps }
     }
 
     /// Steps done when the round that step `step` belongs to is over.
     pub(crate) fn end(&self, step: u64) -> u64 {
-        let (start, every, end) = self.phase(step);
+        let (start, every, end) = self.stage(step);
         (start + ((step - start) / every + 1) * every).min(end)
     }
 
     /// Steps done when the round began that step `step` belongs to.
     pub(crate) fn start(&self, step: u64) -> u64 {
-        let (start, every, _) = self.phase(step);
+        let (start, every, _) = self.stage(step);
         start + (step - start) / every * every
     }
 
-    /// The phase of a step: its first step, steps per round, and the step after its last.
-    fn phase(&self, step: u64) -> (u64, u64, u64) {
-        let at = self.phases.partition_point(|(start, _)| *start <= step) - 1;
-        let end = self.phases.get(at + 1).map_or(self.steps, |(start, _)| *start);
-        let (start, every) = self.phases[at];
+    /// The stage of a step: its first step, steps per round, and the step after its last.
+    fn stage(&self, step: u64) -> (u64, u64, u64) {
+        let at = self.stages.partition_point(|(start, _)| *start <= step) - 1;
+        let end = self.stages.get(at + 1).map_or(self.steps, |(start, _)| *start);
+        let (start, every) = self.stages[at];
         (start, every, end)
     }
 
     /// The most steps that a round has.
     pub(crate) fn longest(&self) -> u64 {
-        let longest = self.phases.iter().map(|(_, every)| *every).max().unwrap_or(1);
+        let longest = self.stages.iter().map(|(_, every)| *every).max().unwrap_or(1);
         longest.min(self.steps)
     }
 
     /// The number of rounds.
     pub(crate) fn count(&self) -> u64 {
-        let ends = self.phases.iter().skip(1).map(|(start, _)| *start).chain([self.steps]);
+        let ends = self.stages.iter().skip(1).map(|(start, _)| *start).chain([self.steps]);
         let rounds = |(&(start, every), end): (&(u64, u64), u64)| (end - start).div_ceil(every);
-        self.phases.iter().zip(ends).map(rounds).sum()
+        self.stages.iter().zip(ends).map(rounds).sum()
     }
 }
 
@@ -55,8 +57,8 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    fn rounds(phases: &[(u64, u64)], steps: u64) -> Rounds {
-        Rounds { phases: phases.to_vec(), steps }
+    fn rounds(stages: &[(u64, u64)], steps: u64) -> Rounds {
+        Rounds { stages: stages.to_vec(), steps }
     }
 
     /// The ends of all rounds.

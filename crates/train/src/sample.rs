@@ -6,7 +6,7 @@ use gradwire_exchange::StepReport;
 use serde::{Deserialize, Serialize};
 
 use crate::record::Sent;
-use gradwire_exchange::plan::position_bits;
+use gradwire_exchange::schedule::position_bits;
 
 /// What one worker measured in one step. Times in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

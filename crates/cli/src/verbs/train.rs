@@ -6,7 +6,7 @@ use clap::Args;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::runner::{Outcome, Progress};
 use gradwire_testbed::{results, summary::summarize, table};
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::{RunOptions, Save};
 
 use crate::failure::Failure;
@@ -23,9 +23,9 @@ use crate::{engine, interrupt, output};
 pub(crate) struct Train {
     #[command(flatten)]
     settings: Settings,
-    /// The compressor, such as 3lc:s=1.75, or a plan such as 'sbc2 until 0.5 then sbc1'
+    /// The compressor, such as 3lc:s=1.75, or a schedule such as 'sbc2 until 0.5 then sbc1'
     #[arg(long, value_name = "SPEC", default_value = "3lc")]
-    compressor: Plan,
+    compressor: CompressionSchedule,
     /// Seed of weights, data order and draws
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,

@@ -1,29 +1,29 @@
 //! All-reduce: messages of linear compressors are averaged on their way, and so are the addends of methods in
 //! [rounds](gradwire::Rounds).
 //!
-//! The messages of all tensors, one behind the other, are cut in `n` parts of whole elements. Every
-//! rank sends each part to its owner; the owner adds in rank order in `f32`, divides by `n` and
-//! rounds once to the message's element type (the mean and not the sum, so that 16 bits do not
-//! overflow), and sends the result to all. Two phases; with messages of `b` bytes in all, a rank
-//! sends and receives about `2·b·(n − 1)/n` bytes. The owner too goes on with the rounded bytes.
+//! The messages of all tensors are concatenated and cut into `n` parts of whole elements. Every rank sends each part to
+//! its owner. The owner adds the `n` versions of its part in rank order in `f32`, divides by `n`, rounds once to the
+//! message's element type (the mean, not the sum, so that 16 bits do not overflow), and sends the result to all. Two
+//! phases; with messages of `b` bytes in all, a rank sends and receives about `2·b·(n − 1)/n` bytes. The owner, too,
+//! continues with the rounded bytes.
 //!
-//! A method in rounds takes two phases a round: the addends of the first round go with the messages of
-//! the other tensors, those of later rounds follow when all means of the round before are known.
+//! A method in rounds takes two phases per round. The addends of its first round travel with the messages of the other
+//! tensors; the addends of later rounds follow when all means of the previous round are known.
 
 use gradwire::{Element, Error};
 
 use super::{Collective, Reduction, expect_length};
 use crate::report::{timed, worked};
-use crate::{ExchangeError, Operation, Phase, StepReport, Transport, elements};
+use crate::{Operation, Phase, Result, StepReport, Transport, elements};
 
 /// Averages by all-reduce; see the [module](self).
 pub(crate) struct AllReduce {
-    /// All messages and addends of a step, round by round: this rank's, then their means.
+    /// All messages and addends of a step, round by round: first this rank's, then their means.
     buffer: Vec<u8>,
     segments: Vec<Segment>,
     /// Where the part of each owner starts in the buffer, and the end, of the round in progress.
     cuts: Vec<usize>,
-    /// The part that this rank owns, as each rank sent it.
+    /// Each rank's version of the part that this rank owns.
     parts: Vec<Vec<u8>>,
     message: Vec<u8>,
     addend: Vec<f32>,
@@ -51,29 +51,22 @@ struct Arithmetic {
 }
 
 impl Collective for AllReduce {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
-        let mut report = *step.report;
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let weights = if step.equal { &[][..] } else { step.weights };
-        worked(&mut report.compress, || self.encode(step, values))?;
+        step.compress(|step| self.encode(step, values))?;
         let mut first = 0;
         for round in 1.. {
-            self.average(step.transport, step.step, first, weights, &mut report)?;
+            self.average(step.transport, step.step, first, weights, step.report)?;
             first = self.segments.len();
-            worked(&mut report.compress, || self.contribute(step, round, values))?;
+            step.compress(|step| self.contribute(step, round, values))?;
             if self.segments.len() == first {
                 break;
             }
         }
         values.fill(0.0);
         for (at, range) in step.group.ranges.iter().enumerate() {
-            let mean = &mut values[range.clone()];
-            worked(&mut report.decompress, || self.decode(step, at, mean))?;
+            step.decompress(|step| self.decode(step, at, &mut values[range.clone()]))?;
         }
-        *step.report = report;
         Ok(())
     }
 }
@@ -86,7 +79,7 @@ pub(crate) fn exact_mean(
     transport: &mut dyn Transport,
     step: u64,
     values: &mut [Vec<f32>],
-) -> Result<(), ExchangeError> {
+) -> Result<()> {
     for (tensor, values) in values.iter().enumerate() {
         if let Some((index, value)) =
             values.iter().enumerate().find(|(_, value)| !value.is_finite())
@@ -97,12 +90,8 @@ pub(crate) fn exact_mean(
     }
     let mut all = AllReduce::new(transport.size());
     values.iter().for_each(|values| elements::narrow_onto(values, &mut all.buffer));
-    all.segments.push(Segment {
-        tensor: 0,
-        start: 0,
-        end: all.buffer.len(),
-        element: Element::F32,
-    });
+    let (end, element) = (all.buffer.len(), Element::F32);
+    all.segments.push(Segment { tensor: 0, start: 0, end, element });
     all.average(transport, step, 0, &[], &mut StepReport::default())?;
     all.collect(0);
     let mut rest = all.means.as_slice();
@@ -128,8 +117,8 @@ impl AllReduce {
         }
     }
 
-    /// Lays the messages of all tensors in the buffer, or their first addends.
-    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<(), ExchangeError> {
+    /// Fills the buffer with the messages of all tensors, or their first addends.
+    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         self.buffer.clear();
         self.segments.clear();
         for (at, tensor) in step.group.tensors.iter().enumerate() {
@@ -145,13 +134,8 @@ impl AllReduce {
         self.contribute(step, 0, values)
     }
 
-    /// Lays the addends of a round in the buffer, for the tensors that have one.
-    fn contribute(
-        &mut self,
-        step: &mut Reduction<'_>,
-        round: usize,
-        values: &[f32],
-    ) -> Result<(), ExchangeError> {
+    /// Appends the addends of a round to the buffer, for the tensors that have this round.
+    fn contribute(&mut self, step: &mut Reduction<'_>, round: usize, values: &[f32]) -> Result<()> {
         for (at, tensor) in step.group.tensors.iter().enumerate() {
             if !step.codecs.has_rounds(tensor) {
                 continue;
@@ -177,7 +161,7 @@ impl AllReduce {
         }
     }
 
-    /// Replaces the segments from `first` on by their means over all ranks; the plain ones where no weights are given.
+    /// Replaces the segments from `first` on by their means over all ranks; without `weights`, all ranks weigh the same.
     fn average(
         &mut self,
         transport: &mut dyn Transport,
@@ -185,7 +169,7 @@ impl AllReduce {
         first: usize,
         weights: &[f32],
         report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         cut(&self.segments[first..], self.parts.len(), &mut self.cuts);
         timed(&mut report.wire, || self.scatter(transport, step))?;
         worked(&mut report.decompress, || self.reduce_own(transport.rank(), first, weights));
@@ -193,10 +177,10 @@ impl AllReduce {
     }
 
     /// Sends every part to its owner, and receives all ranks' versions of this rank's own.
-    fn scatter(&mut self, transport: &mut dyn Transport, step: u64) -> Result<(), ExchangeError> {
+    fn scatter(&mut self, transport: &mut dyn Transport, step: u64) -> Result<()> {
         let operation = Operation::whole(Phase::Scatter, step);
-        let (rank, size) = (transport.rank(), transport.size());
-        for to in (rank + 1..size).chain(0..rank) {
+        let rank = transport.rank();
+        for to in transport.endpoint().others() {
             let part = &self.buffer[self.cuts[to]..self.cuts[to + 1]];
             transport.send(to, operation, part)?;
         }
@@ -213,7 +197,7 @@ impl AllReduce {
         Ok(())
     }
 
-    /// Leaves the mean of this rank's own part in the buffer; segments count from `first`.
+    /// Writes the mean of this rank's own part to the buffer, for the segments from `first` on.
     fn reduce_own(&mut self, rank: usize, first: usize, weights: &[f32]) {
         let (from, to) = (self.cuts[rank], self.cuts[rank + 1]);
         for segment in &self.segments[first..] {
@@ -227,7 +211,7 @@ impl AllReduce {
     }
 
     /// Sends the mean of this rank's own part to all, and receives the others'.
-    fn gather(&mut self, transport: &mut dyn Transport, step: u64) -> Result<(), ExchangeError> {
+    fn gather(&mut self, transport: &mut dyn Transport, step: u64) -> Result<()> {
         let operation = Operation::whole(Phase::Gather, step);
         let rank = transport.rank();
         self.parts[rank].clear();
@@ -242,12 +226,7 @@ impl AllReduce {
     }
 
     /// Adds the mean of one tensor to `mean`.
-    fn decode(
-        &mut self,
-        step: &mut Reduction<'_>,
-        at: usize,
-        mean: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn decode(&mut self, step: &mut Reduction<'_>, at: usize, mean: &mut [f32]) -> Result<()> {
         let (tensor, index) = (&step.group.tensors[at], step.group.indices[at]);
         if step.codecs.has_rounds(tensor) {
             self.collect(at);
@@ -256,13 +235,13 @@ impl AllReduce {
         let segment = self.segments.iter().find(|segment| segment.tensor == at);
         let segment = segment.expect("every tensor was encoded");
         let message = &self.buffer[segment.start..segment.end];
-        // A mean has no one sender; a linear message does not depend on it.
+        // A mean has no single sender; a linear message does not depend on its sender.
         Ok(step.codecs.decode_add(tensor, (step.step, 0), message, 1.0, mean)?)
     }
 }
 
 impl Arithmetic {
-    /// The mean of `terms`, added in their order; the plain one where no weights are given.
+    /// The mean of `terms`, added in their order; without `weights`, all weigh the same.
     fn mean<'a>(
         &mut self,
         terms: impl ExactSizeIterator<Item = &'a [u8]>,
@@ -290,7 +269,7 @@ impl Arithmetic {
     }
 }
 
-/// Cuts what `segments` take of the buffer in parts of nearly equal length and of whole elements.
+/// Cuts the bytes of `segments` into parts of nearly equal length and of whole elements.
 fn cut(segments: &[Segment], parts: usize, cuts: &mut Vec<usize>) {
     let first = segments.first().map_or(0, |first| first.start);
     let total = segments.last().map_or(0, |last| last.end);

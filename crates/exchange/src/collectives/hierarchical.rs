@@ -1,36 +1,34 @@
 //! Hierarchical exchange: at full precision inside a node, compressed between nodes.
 //!
-//! A node is `node` consecutive ranks (the last may have fewer), its leader the first of them; inside, the
-//! network is taken to be fast. Three phases:
+//! A node consists of `node` consecutive ranks (the last node may have fewer). Its first rank is the leader. The network
+//! inside a node is assumed to be fast. Three phases:
 //!
-//! 1. Members send their gradients to their leader as `f32`, which averages them, its own among
-//!    them, in rank order, each by its part in the node's.
-//! 2. Leaders compress the node's mean, and all-gather the messages between them. Each decodes those of all
-//!    nodes in their order, weighed by the nodes' parts in the whole.
-//! 3. Leaders send the mean to their members, as `f32`.
+//! 1. Members send their gradients to their leader as `f32`. The leader averages them and its own in rank order, with
+//!    their weights in the node.
+//! 2. Leaders compress the node's mean and all-gather the messages between them. Each leader decodes the messages of all
+//!    nodes in order, with the nodes' weights in the whole.
+//! 3. Leaders send the mean to their members as `f32`.
 //!
-//! All leaders add the same messages in the same order, and members take their leader's sum, so that
-//! all ranks hold the same bits. Residuals, and whatever else a compressor keeps, are the leaders': what
-//! a node's message leaves out stays with its leader; draws are those of the leader's rank. A member's message leaves
-//! nothing out. With `node=1` every rank is a leader and this is all-gather, to the bit.
+//! All leaders add the same messages in the same order, and members take their leader's sum, so that all ranks hold the
+//! same bits. Residuals and all other state of a compressor are the leader's, and random draws use the leader's rank. A
+//! member's message leaves nothing out. With `node=1` every rank is a leader and this is all-gather, to the bit.
 //!
-//! With tensors of `b` bytes and messages of `c`, a member sends and receives b, the leader of a node of `k`
-//! sends and receives (k − 1)·b inside the node, and (m − 1)·c between `m` nodes. Who does not take
-//! part in a round sends an empty message; a node of whom nobody does compresses nothing.
+//! With tensors of `b` bytes and messages of `c` bytes, a member sends and receives `b` bytes. The leader of a node of `k`
+//! ranks sends and receives `(k − 1)·b` bytes inside the node, and `(m − 1)·c` bytes between `m` nodes. A rank that does
+//! not take part in a round sends an empty message; so does the leader of a node without any such rank.
 
 use std::ops::Range;
 
 use gradwire::{Encoder, Floats, Spec};
 
 use super::{Collective, Reduction, expect_length, packed};
-use crate::report::{timed, worked};
-use crate::{ExchangeError, Operation, Phase, elements};
+use crate::{Operation, Phase, Result, elements};
 
 /// Averages hierarchically; see the [module](self).
 pub(crate) struct Hierarchical {
     /// Ranks of a node.
     node: usize,
-    /// Makes a member's gradients into bytes; keeps nothing.
+    /// Turns a member's gradients into bytes; keeps no state.
     raw: Encoder,
     /// The node's messages, or a member's gradients, or the mean as it is sent.
     outgoing: Vec<u8>,
@@ -40,11 +38,7 @@ pub(crate) struct Hierarchical {
 }
 
 impl Collective for Hierarchical {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let members = self.members(step, step.transport.rank());
         if step.transport.rank() == members.start {
             self.average_node(step, members.clone(), values)?;
@@ -80,33 +74,26 @@ impl Hierarchical {
         step: &mut Reduction<'_>,
         leader: usize,
         values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let (up, down) = inside(step.step);
-        let mut report = *step.report;
         self.outgoing.clear();
         if step.weights[step.transport.rank()] > 0.0 {
-            worked(&mut report.compress, || self.encode_raw(step, values))?;
+            step.compress(|step| self.encode_raw(step, values))?;
         }
-        timed(&mut report.wire, || step.transport.send(leader, up, &self.outgoing))?;
+        step.wire(|transport| transport.send(leader, up, &self.outgoing))?;
         // A leader waits for its members, then for other leaders.
         let patience = step.transport.deadline() * 6 / 4;
-        timed(&mut report.wire, || {
-            step.transport.recv_within(leader, down, patience, &mut self.incoming)
-        })?;
+        let incoming = &mut self.incoming;
+        step.wire(|transport| transport.recv_within(leader, down, patience, incoming))?;
         expect_length(leader, down, &self.incoming, 4 * values.len())?;
         self.addends.clear();
         elements::widen_onto(&self.incoming, &mut self.addends);
         values.copy_from_slice(&self.addends);
-        *step.report = report;
         Ok(())
     }
 
-    /// Lays the gradients in `self.outgoing`, as `f32`.
-    fn encode_raw(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &[f32],
-    ) -> Result<(), ExchangeError> {
+    /// Appends the gradients to `self.outgoing`, as `f32`.
+    fn encode_raw(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         for (at, tensor) in step.group.tensors.iter().enumerate() {
             let gradient = Floats::F32(&values[step.group.ranges[at].clone()]);
             let start = self.outgoing.len();
@@ -122,12 +109,11 @@ impl Hierarchical {
         step: &mut Reduction<'_>,
         members: Range<usize>,
         values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let (up, _) = inside(step.step);
         let whole: f32 = step.weights[members.clone()].iter().sum();
         for rank in members {
             let (part, weight) = (step.weights[rank], step.weights[rank] / whole);
-            // The leader is the first of them.
             if rank == step.transport.rank() {
                 match part > 0.0 {
                     true => values.iter_mut().for_each(|value| *value *= weight),
@@ -135,7 +121,7 @@ impl Hierarchical {
                 }
                 continue;
             }
-            timed(&mut step.report.wire, || step.transport.recv(rank, up, &mut self.incoming))?;
+            step.wire(|transport| transport.recv(rank, up, &mut self.incoming))?;
             if part == 0.0 {
                 packed::finish(rank, &self.incoming, 0, up)?;
                 continue;
@@ -149,39 +135,32 @@ impl Hierarchical {
     }
 
     /// As a leader: makes `values`, the node's mean, the mean of all nodes' messages.
-    fn average_leaders(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    fn average_leaders(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let (own, size) = (step.transport.rank(), step.transport.size());
-        let between = Operation::whole(Phase::Gather, step.step);
-        let mut report = *step.report;
+        let between = step.operation(Phase::Gather);
         let weights = step.weights;
         let weight = |members: Range<usize>| weights[members].iter().sum::<f32>();
         self.outgoing.clear();
         if weight(self.members(step, own)) != 0.0 {
             let Self { outgoing, message, .. } = self;
-            worked(&mut report.compress, || step.encode_all(values, outgoing, message))?;
+            step.compress(|step| step.encode_all(values, outgoing, message))?;
         }
         let patience = step.transport.deadline() * 5 / 4;
         let leaders = || (0..size).step_by(self.node);
         for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {
-            timed(&mut report.wire, || step.transport.send(to, between, &self.outgoing))?;
+            step.wire(|transport| transport.send(to, between, &self.outgoing))?;
         }
         values.fill(0.0);
         for leader in (0..size).step_by(self.node) {
             if leader != own {
-                timed(&mut report.wire, || {
-                    step.transport.recv_within(leader, between, patience, &mut self.incoming)
-                })?;
+                let incoming = &mut self.incoming;
+                step.wire(|transport| transport.recv_within(leader, between, patience, incoming))?;
             }
             let from = (leader, weight(self.members(step, leader)));
             let packed = if leader == own { &self.outgoing } else { &self.incoming };
-            worked(&mut report.decompress, || step.decode_all(from, packed, values))?;
+            step.decompress(|step| step.decode_all(from, packed, values))?;
         }
-        worked(&mut report.decompress, || step.aggregate(values));
-        *step.report = report;
+        step.decompress(|step| step.aggregate(values));
         Ok(())
     }
 
@@ -191,19 +170,19 @@ impl Hierarchical {
         step: &mut Reduction<'_>,
         members: Range<usize>,
         means: &[f32],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let (_, down) = inside(step.step);
         self.outgoing.clear();
         if members.len() > 1 {
             elements::narrow_onto(means, &mut self.outgoing);
         }
-        timed(&mut step.report.wire, || {
-            members.skip(1).try_for_each(|to| step.transport.send(to, down, &self.outgoing))
+        step.wire(|transport| {
+            members.skip(1).try_for_each(|to| transport.send(to, down, &self.outgoing))
         })
     }
 }
 
-/// The operations by which gradients go to the leader and the mean comes back.
+/// The operations of gradients on their way to the leader, and of the mean on its way back.
 fn inside(step: u64) -> (Operation<'static>, Operation<'static>) {
     (Operation::whole(Phase::Scatter, step), Operation::whole(Phase::Broadcast, step))
 }

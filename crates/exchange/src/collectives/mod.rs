@@ -1,7 +1,7 @@
 //! The collectives: how a group of tensors is averaged over all ranks.
 //!
-//! A collective owns buffers and nothing else. What it encodes with, and what that keeps from step to step, is in the
-//! rank's codecs; so one collective serves any groups of tensors, and forming other groups moves no state.
+//! A collective owns buffers and nothing else. Compressors and their state are in the rank's codecs, by tensor name. So
+//! one collective averages any group of tensors, and new groups need no change of state.
 
 pub mod all_gather;
 pub mod all_reduce;
@@ -11,27 +11,33 @@ pub mod scatter_reduce;
 pub mod sparse;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use gradwire::{Floats, Input, Tensor};
 
 use crate::codecs::Codecs;
-use crate::{Exchange, ExchangeError, GroupConfig, Operation, Phase, StepReport, Transport};
+use crate::error::refuse;
+use crate::report::{timed, worked};
+use crate::{
+    Exchange, ExchangeError, GroupConfig, Operation, Phase, Result, StepReport, Transport,
+};
 
 /// Averages groups of tensors over all ranks.
 pub(crate) trait Collective: Send {
-    /// Replaces `values`, this rank's gradients of the group's tensors one behind the other, by their mean over all
-    /// ranks: the same bits on every rank. After an error the values are of no use.
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32])
-    -> Result<(), ExchangeError>;
+    /// Averages one group of tensors.
+    ///
+    /// In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values` holds their mean over
+    /// all ranks, with the same bits on every rank. After an error the content is unspecified.
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()>;
 }
 
-/// The collective of an exchange without servers, and slices for the codecs where it cuts tensors.
+/// The collective of an exchange without servers. Scatter-reduce also gives the codecs its slices.
 pub(crate) fn of(
     config: &GroupConfig<'_>,
     cut: scatter_reduce::Cut,
     codecs: &mut Codecs,
     rank: usize,
-) -> Result<Box<dyn Collective>, ExchangeError> {
+) -> Result<Box<dyn Collective>> {
     Ok(match config.exchange {
         Exchange::AllReduce => Box::new(all_reduce::AllReduce::new(config.workers)),
         Exchange::AllGather => Box::<all_gather::AllGather>::default(),
@@ -41,18 +47,18 @@ pub(crate) fn of(
         Exchange::SparseAllReduce => Box::<sparse::SparseAllReduce>::default(),
         Exchange::Hierarchical { node } => Box::new(hierarchical::Hierarchical::new(node)),
         Exchange::ParameterServer { .. } => {
-            return Err(ExchangeError::Config(format!("'{}' is no collective", config.exchange)));
+            return refuse(format!("'{}' is no collective", config.exchange));
         }
     })
 }
 
-/// Tensors that are averaged together, one behind the other.
+/// Tensors that are averaged together. Their values are concatenated.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     /// The tensors by their places in the model.
     pub(crate) indices: Vec<usize>,
     pub(crate) tensors: Vec<Tensor>,
-    /// Where each lies in the group's values.
+    /// The range of each tensor in the group's values.
     pub(crate) ranges: Vec<Range<usize>>,
 }
 
@@ -85,19 +91,40 @@ pub(crate) struct Reduction<'a> {
     pub(crate) weights: &'a [f32],
     /// Whether all ranks take part with equal weights.
     pub(crate) equal: bool,
-    /// Of each tensor of the model, the sums of squares of its gradient's parts.
+    /// For each tensor of the model, the sums of the squares of its gradient's parts.
     pub(crate) squares: Option<&'a [Vec<f32>]>,
     pub(crate) report: &'a mut StepReport,
 }
 
 impl Reduction<'_> {
+    /// Runs `work` and reports its time as that of encoding.
+    fn compress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let mut spent = Duration::ZERO;
+        let result = worked(&mut spent, || work(self));
+        self.report.compress += spent;
+        result
+    }
+
+    /// Runs `work` and reports its time as that of decoding.
+    fn decompress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let mut spent = Duration::ZERO;
+        let result = worked(&mut spent, || work(self));
+        self.report.decompress += spent;
+        result
+    }
+
+    /// Runs `work` and reports its time as that of sending and waiting.
+    fn wire<R>(&mut self, work: impl FnOnce(&mut dyn Transport) -> R) -> R {
+        timed(&mut self.report.wire, || work(self.transport))
+    }
+
+    /// The operation of a message about the whole group.
+    fn operation(&self, phase: Phase) -> Operation<'static> {
+        Operation::whole(phase, self.step)
+    }
+
     /// Replaces `message` by the message for tensor `at` of the group.
-    fn encode(
-        &mut self,
-        at: usize,
-        values: &[f32],
-        message: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    fn encode(&mut self, at: usize, values: &[f32], message: &mut Vec<u8>) -> Result<()> {
         let Self { codecs, group, step, squares, .. } = self;
         let index = group.indices[at];
         let gradient = Floats::F32(&values[group.ranges[at].clone()]);
@@ -111,8 +138,8 @@ impl Reduction<'_> {
         values: &[f32],
         packed: &mut Vec<u8>,
         message: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
-        // The larger buffer is where a large message is made, and where it stays.
+    ) -> Result<()> {
+        // A large message is made in the larger buffer and stays there.
         if packed.capacity() > message.capacity() {
             std::mem::swap(packed, message);
         }
@@ -124,13 +151,13 @@ impl Reduction<'_> {
         Ok(())
     }
 
-    /// Adds `weight` times what the messages of a rank decode to to the means. A rank without weight sent nothing.
+    /// Decodes the messages of a rank and adds them to the means, times `weight`. A rank of weight 0 sent nothing.
     fn decode_all(
         &mut self,
         (rank, weight): (usize, f32),
         packed: &[u8],
         means: &mut [f32],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let Self { codecs, group, step, .. } = self;
         let mut read = 0;
         if weight != 0.0 {
@@ -145,7 +172,7 @@ impl Reduction<'_> {
         packed::finish(rank, packed, read, Operation::whole(Phase::Gather, *step))
     }
 
-    /// Makes what the optimizer takes of the means of all tensors.
+    /// Turns the means of all tensors into the input of the optimizer: the mean itself, or the result of a vote.
     fn aggregate(&self, means: &mut [f32]) {
         for (tensor, range) in self.group.tensors.iter().zip(&self.group.ranges) {
             self.codecs.aggregate(tensor, &mut means[range.clone()]);
@@ -153,19 +180,16 @@ impl Reduction<'_> {
     }
 }
 
-/// Refuses a message of another length than the floats that belong there.
+/// Refuses a message whose length is not that of the expected floats.
 fn expect_length(
     from: usize,
     operation: Operation<'_>,
     message: &[u8],
     expected: usize,
-) -> Result<(), ExchangeError> {
+) -> Result<()> {
     if message.len() == expected {
         return Ok(());
     }
-    Err(ExchangeError::Protocol {
-        peer: from,
-        operation: operation.to_string(),
-        what: format!("{} bytes in place of {expected}", message.len()),
-    })
+    let what = format!("{} bytes in place of {expected}", message.len());
+    Err(ExchangeError::protocol(from, operation, what))
 }

@@ -1,9 +1,9 @@
-//! One step's messages for one peer as a single transport message: for each tensor in order, the
-//! length of its message as a varint and the message.
+//! One step's messages for one peer, packed into a single transport message: for each tensor in order, the length of its
+//! message as a varint, then the message.
 
 use gradwire_bits::varint;
 
-use crate::{ExchangeError, Operation};
+use crate::{ExchangeError, Operation, Result};
 
 /// Appends one tensor's message.
 pub(crate) fn append(message: &[u8], packed: &mut Vec<u8>) {
@@ -11,8 +11,8 @@ pub(crate) fn append(message: &[u8], packed: &mut Vec<u8>) {
     packed.extend_from_slice(message);
 }
 
-/// Appends one tensor's message, of which nothing is left. The first of a step is not copied: its buffer becomes that
-/// of them all, so that a group of one large tensor takes one buffer of its size, not two.
+/// Appends one tensor's message and leaves `message` empty. The first message of a step is not copied: the buffers are
+/// swapped, so that a group of one large tensor takes one buffer of its size, not two.
 pub(crate) fn take(message: &mut Vec<u8>, packed: &mut Vec<u8>) {
     if !packed.is_empty() {
         append(message, packed);
@@ -31,14 +31,14 @@ pub(crate) fn next<'a>(
     packed: &'a [u8],
     at: &mut usize,
     operation: Operation<'_>,
-) -> Result<&'a [u8], ExchangeError> {
+) -> Result<&'a [u8]> {
     let mut rest = &packed[*at..];
     let length =
-        varint::read(&mut rest).map_err(|error| refuse(peer, operation, error.to_string()))?;
+        varint::read(&mut rest).map_err(|error| ExchangeError::protocol(peer, operation, error))?;
     let message = usize::try_from(length).ok().and_then(|length| rest.get(..length));
     let message = message.ok_or_else(|| {
         let what = format!("a length of {length} bytes where {} are left", rest.len());
-        refuse(peer, operation, what)
+        ExchangeError::protocol(peer, operation, what)
     })?;
     *at = packed.len() - rest.len() + message.len();
     Ok(message)
@@ -50,15 +50,11 @@ pub(crate) fn finish(
     packed: &[u8],
     at: usize,
     operation: Operation<'_>,
-) -> Result<(), ExchangeError> {
+) -> Result<()> {
     match packed.len() - at {
         0 => Ok(()),
-        extra => Err(refuse(peer, operation, format!("{extra} bytes too many"))),
+        extra => Err(ExchangeError::protocol(peer, operation, format!("{extra} bytes too many"))),
     }
-}
-
-fn refuse(peer: usize, operation: Operation<'_>, what: String) -> ExchangeError {
-    ExchangeError::Protocol { peer, operation: operation.to_string(), what }
 }
 
 #[cfg(test)]

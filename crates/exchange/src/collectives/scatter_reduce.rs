@@ -1,13 +1,11 @@
 //! Scatter-reduce: every rank averages one slice of the model, and compresses the average for all.
 //!
-//! The tensors, one behind the other, are cut in `n` runs of equal length; or, where the model is averaged in groups,
-//! each tensor by itself. What a cut leaves of a
-//! tensor is a tensor of its own, `name[a..b]`, to which residuals and random draws belong. Every
-//! rank compresses each owner's slices for that owner; the owner decodes and averages them,
-//! compresses the averages again, with a second residual, and sends them to all. Two phases; with
-//! messages of `b` bytes in all, a rank sends and receives about `2·b·(n − 1)/n` bytes. The owner
-//! too goes on with what it sent, not with its exact mean. A rank that does not take part in a round sends
-//! its average all the same, but nothing of its own.
+//! The tensors are concatenated and cut into `n` runs of equal length. Where the model is averaged in groups, each tensor
+//! is cut by itself. A slice of a tensor is a tensor of its own, called `name[a..b]`, with its own residuals and random
+//! draws. Every rank compresses each slice for the owner of the slice. The owner decodes and averages them, compresses the
+//! average again, with a second residual, and sends it to all. Two phases; with messages of `b` bytes in all, a rank sends
+//! and receives about `2·b·(n − 1)/n` bytes. The owner, too, continues with the compressed average, not with its exact
+//! mean. A rank that does not take part in a round sends its averages, but no gradients.
 
 use std::ops::Range;
 
@@ -15,13 +13,12 @@ use gradwire::{Floats, Input, Tensor};
 
 use super::{Collective, Reduction, packed};
 use crate::codecs::Codecs;
-use crate::report::{timed, worked};
-use crate::{ExchangeError, GroupConfig, Operation, Phase, StepReport, Transport, state_keys};
+use crate::{ExchangeError, GroupConfig, Operation, Phase, Result, Transport, state_keys};
 
 /// How tensors are cut into slices for their owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The whole model, its tensors one behind the other, in runs of equal length.
+    /// The whole model, its tensors concatenated, into runs of equal length.
     WholeModel,
     /// Each tensor by itself, so that its slices do not depend on the group that it is averaged with.
     EachTensor,
@@ -52,21 +49,14 @@ struct Slice {
 }
 
 impl Collective for ScatterReduce {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
-        let mut report = *step.report;
-        worked(&mut report.compress, || self.encode(step, values))?;
-        timed(&mut report.wire, || self.scatter(step.transport, step.step))?;
-        self.reduce_own(step, &mut report)?;
-        let gather = Operation::whole(Phase::Gather, step.step);
-        timed(&mut report.wire, || step.transport.all_gather_v(gather, &mut self.gathered))?;
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+        let (scatter, gather) = (step.operation(Phase::Scatter), step.operation(Phase::Gather));
+        step.compress(|step| self.encode(step, values))?;
+        step.wire(|transport| self.scatter(transport, scatter))?;
+        self.reduce_own(step)?;
+        step.wire(|transport| transport.all_gather_v(gather, &mut self.gathered))?;
         values.fill(0.0);
-        worked(&mut report.decompress, || self.decode(step, values))?;
-        *step.report = report;
-        Ok(())
+        step.decompress(|step| self.decode(step, values))
     }
 }
 
@@ -96,7 +86,7 @@ impl ScatterReduce {
         }
     }
 
-    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<(), ExchangeError> {
+    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         self.outbox.iter_mut().for_each(Vec::clear);
         if step.weights[step.transport.rank()] == 0.0 {
             return Ok(());
@@ -115,25 +105,20 @@ impl ScatterReduce {
         Ok(())
     }
 
-    fn scatter(&mut self, transport: &mut dyn Transport, step: u64) -> Result<(), ExchangeError> {
-        let operation = Operation::whole(Phase::Scatter, step);
-        let (rank, size) = (transport.rank(), transport.size());
-        for to in (rank + 1..size).chain(0..rank) {
+    fn scatter(&mut self, transport: &mut dyn Transport, operation: Operation<'_>) -> Result<()> {
+        for to in transport.endpoint().others() {
             transport.send(to, operation, &self.outbox[to])?;
         }
+        let rank = transport.rank();
         self.inbox[rank].clone_from(&self.outbox[rank]);
-        for from in (0..size).filter(|&from| from != rank) {
+        for from in (0..transport.size()).filter(|&from| from != rank) {
             transport.recv(from, operation, &mut self.inbox[from])?;
         }
         Ok(())
     }
 
     /// Averages this rank's slices and compresses the averages.
-    fn reduce_own(
-        &mut self,
-        step: &mut Reduction<'_>,
-        report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    fn reduce_own(&mut self, step: &mut Reduction<'_>) -> Result<()> {
         let Self { slices, inbox, gathered, cursors, message, mean, .. } = self;
         let rank = step.transport.rank();
         cursors.fill(0);
@@ -143,7 +128,7 @@ impl ScatterReduce {
                 let operation = Operation::tensor(Phase::Scatter, index, tensor.name(), step.step);
                 mean.clear();
                 mean.resize(tensor.elements(), 0.0);
-                worked(&mut report.decompress, || {
+                step.decompress(|step| {
                     for (from, (packed, &weight)) in inbox.iter().zip(step.weights).enumerate() {
                         if weight == 0.0 {
                             continue;
@@ -154,13 +139,11 @@ impl ScatterReduce {
                     step.codecs.aggregate(tensor, mean);
                     Ok::<(), ExchangeError>(())
                 })?;
-                worked(&mut report.compress, || {
-                    step.codecs.encode_average(tensor, step.step, mean, message)
-                })?;
+                step.compress(|step| step.codecs.encode_average(tensor, step.step, mean, message))?;
                 packed::append(message, &mut gathered[rank]);
             }
         }
-        let operation = Operation::whole(Phase::Scatter, step.step);
+        let operation = step.operation(Phase::Scatter);
         for (from, (packed, &at)) in inbox.iter().zip(&*cursors).enumerate() {
             packed::finish(from, packed, at, operation)?;
         }
@@ -168,7 +151,7 @@ impl ScatterReduce {
     }
 
     /// Puts every tensor together from the owners' averages.
-    fn decode(&mut self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<(), ExchangeError> {
+    fn decode(&mut self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<()> {
         let Self { slices, gathered, cursors, .. } = self;
         let n = gathered.len();
         cursors.fill(0);
@@ -181,7 +164,7 @@ impl ScatterReduce {
                 step.codecs.decode_add(tensor, (step.step, n + owner), message, 1.0, out)?;
             }
         }
-        let operation = Operation::whole(Phase::Gather, step.step);
+        let operation = step.operation(Phase::Gather);
         for (owner, (packed, &at)) in gathered.iter().zip(&*cursors).enumerate() {
             packed::finish(owner, packed, at, operation)?;
         }
@@ -189,7 +172,7 @@ impl ScatterReduce {
     }
 }
 
-/// Cuts a model's elements in `parts` runs of equal length, in order; an empty tensor stays whole.
+/// Cuts a model's elements into `parts` runs of equal length, in order; an empty tensor stays whole.
 fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
     let total: usize = tensors.iter().map(Tensor::elements).sum();
     let border = |part: usize| (total as u128 * part as u128 / parts as u128) as usize;
@@ -216,8 +199,8 @@ fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
 /// Elements that a slice of a tensor has at least, where tensors are cut by themselves.
 const SLICE: usize = 4096;
 
-/// Cuts a tensor in `parts` slices of equal length, one for each owner; a small one stays whole, and its
-/// name chooses the owner.
+/// Cuts a tensor into `parts` slices of equal length, one for each owner. A small tensor stays whole, and its name
+/// determines the owner.
 fn cut_tensor(tensor: &Tensor, parts: usize) -> Vec<Slice> {
     let elements = tensor.elements();
     if elements < parts * SLICE {
@@ -235,7 +218,7 @@ impl Slice {
         let sliced = if end - start == tensor.elements() {
             tensor.clone()
         } else {
-            // As many dimensions as the whole, which tell some compressors the kind of its layer.
+            // The same number of dimensions as the whole: some compressors use it to tell the kind of the layer.
             let mut shape = vec![1; tensor.shape().len()];
             shape[0] = end - start;
             Tensor::new(state_keys::slice_name(tensor.name(), &range), &shape)

@@ -1,24 +1,23 @@
-//! Sparse all-reduce: sums of sparse messages that meet pairwise and grow on their way.
+//! Sparse all-reduce: ranks exchange sums of sparse messages pairwise; the sums grow on their way.
 //!
-//! Every rank compresses its gradients with its own residuals, and decodes its own messages, weighed by
-//! its part in the mean, to elements with positions. With p the greatest power of two up to n, rank p + i
-//! first sends these to rank i, which adds them to its own. Then, for d = 1, 2, 4, … below p, rank i
-//! swaps its sum with rank i ⊕ d, and both add the two, that of the lower rank first; at last rank i sends
-//! rank p + i the sum of all. That is recursive doubling.
+//! Every rank compresses its gradients with its own residuals. It decodes its own messages to elements with positions and
+//! multiplies them by its weight in the mean. Then the ranks add up by recursive doubling. Let p be the greatest power of
+//! two up to n. First, rank p + i sends its elements to rank i, which adds them to its own. Then, for d = 1, 2, 4, … below
+//! p, rank i swaps its sum with rank i ⊕ d, and both add the two sums, the lower rank's first. Last, rank i sends the
+//! total to rank p + i.
 //!
-//! Sums are in `f32`. Both of a pair add the same two in the same order, so that after each phase all ranks
-//! of a block of 2d hold the same bits, and in the end all do. The order is that of a tree, not of ranks one
-//! by one: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …), and does not depend on who is faster.
+//! Sums are in `f32`. Both ranks of a pair add the same sums in the same order, so that after each phase all ranks of a
+//! block of 2d hold the same bits, and in the end all ranks do. The order of addition is that of a tree, not that of the
+//! ranks: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …). It does not depend on which rank is faster.
 //!
-//! A sparse tensor is sent as the number of its positions as a varint, the positions in Rice's code and
-//! the values as `f32`; or all elements as `f32`, from where on that takes no more bytes. Raw tensors
-//! are dense from the first phase on. A rank sends and receives log2 p messages, each of up to twice the elements of the
-//! one before; the ranks with a partner above p one more each way, and those above p one each way. Where
-//! messages overlap little, all-gather would move the same values, but for positions; where they overlap, or n
-//! is large, this moves fewer.
+//! A sparse tensor is sent as the number of its positions as a varint, the positions in Rice code, and the values as
+//! `f32`. Where all elements as `f32` take no more bytes, the tensor becomes dense. Raw tensors are dense from the first
+//! phase on. A rank sends and receives log2 p messages, each with up to twice the elements of the previous one. A rank
+//! with a partner above p has one more message each way; a rank above p has one each way. Where messages overlap little,
+//! all-gather moves the same values without positions; where they overlap, or n is large, this exchange moves fewer.
 //!
-//! What a rank's message left out stays in its residual; nothing is lost on the way. Following Renggli,
-//! Ashkboos, Aghagolzadeh, Alistarh and Hoefler, SparCML, 2019, section 5.
+//! What a rank's message leaves out stays in its residual; the addition loses nothing. Following Renggli, Ashkboos,
+//! Aghagolzadeh, Alistarh and Hoefler, SparCML, 2019, section 5.
 
 mod stream;
 
@@ -26,15 +25,14 @@ use gradwire::Tensor;
 
 use self::stream::Part;
 use super::{Collective, Reduction};
-use crate::report::{timed, worked};
-use crate::{ExchangeError, Operation, Phase};
+use crate::{ExchangeError, Operation, Phase, Result};
 
 /// Averages by sparse all-reduce; see the [module](self).
 #[derive(Default)]
 pub(crate) struct SparseAllReduce {
-    /// The sum so far, this rank's own at first.
+    /// The sum so far; at first this rank's own elements.
     sum: Vec<Part>,
-    /// Another rank's.
+    /// The sum of another rank.
     other: Vec<Part>,
     spare: Part,
     outgoing: Vec<u8>,
@@ -44,16 +42,10 @@ pub(crate) struct SparseAllReduce {
 }
 
 impl Collective for SparseAllReduce {
-    fn reduce(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &mut [f32],
-    ) -> Result<(), ExchangeError> {
-        let mut report = *step.report;
-        worked(&mut report.compress, || self.contribute(step, values))?;
-        *step.report = report;
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+        step.compress(|step| self.contribute(step, values))?;
         self.double(step)?;
-        worked(&mut step.report.decompress, || {
+        step.decompress(|step| {
             for (at, tensor) in step.group.tensors.iter().enumerate() {
                 self.sum[at].spread(&mut self.mean, tensor.elements());
                 step.codecs.aggregate(tensor, &mut self.mean);
@@ -65,12 +57,8 @@ impl Collective for SparseAllReduce {
 }
 
 impl SparseAllReduce {
-    /// Leaves what this rank's messages decode to, times its weight in the mean, in `self.sum`.
-    fn contribute(
-        &mut self,
-        step: &mut Reduction<'_>,
-        values: &[f32],
-    ) -> Result<(), ExchangeError> {
+    /// Replaces `self.sum` by this rank's decoded messages, times its weight in the mean.
+    fn contribute(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         self.sum.resize_with(step.group.tensors.len(), Part::default);
         self.other.resize_with(step.group.tensors.len(), Part::default);
         self.sum.iter_mut().for_each(Part::clear);
@@ -101,14 +89,13 @@ impl SparseAllReduce {
         Ok(())
     }
 
-    /// Makes `self.sum` the sum of all ranks', by recursive doubling.
-    fn double(&mut self, step: &mut Reduction<'_>) -> Result<(), ExchangeError> {
+    /// Replaces `self.sum` by the sum over all ranks, by recursive doubling.
+    fn double(&mut self, step: &mut Reduction<'_>) -> Result<()> {
         let (rank, size) = (step.transport.rank(), step.transport.size());
         let phases = size.ilog2();
         let pairs = 1 << phases;
-        let fold = Operation::whole(Phase::Scatter, step.step);
-        let swap = Operation::whole(Phase::Merge, step.step);
-        let result = Operation::whole(Phase::Gather, step.step);
+        let [fold, swap, result] =
+            [Phase::Scatter, Phase::Merge, Phase::Gather].map(|phase| step.operation(phase));
         if rank >= pairs {
             self.send(step, rank - pairs, fold)?;
             self.receive(step, (rank - pairs, phases + 1), result)?;
@@ -117,13 +104,13 @@ impl SparseAllReduce {
         }
         if rank + pairs < size {
             self.receive(step, (rank + pairs, 0), fold)?;
-            worked(&mut step.report.decompress, || self.add(true, &step.group.tensors));
+            step.decompress(|step| self.add(true, &step.group.tensors));
         }
         for phase in 0..phases {
             let partner = rank ^ (1 << phase);
             self.send(step, partner, swap)?;
             self.receive(step, (partner, phase + 1), swap)?;
-            worked(&mut step.report.decompress, || self.add(rank < partner, &step.group.tensors));
+            step.decompress(|step| self.add(rank < partner, &step.group.tensors));
         }
         if rank + pairs < size {
             self.send(step, rank + pairs, result)?;
@@ -136,36 +123,26 @@ impl SparseAllReduce {
         step: &mut Reduction<'_>,
         to: usize,
         operation: Operation<'_>,
-    ) -> Result<(), ExchangeError> {
-        worked(&mut step.report.compress, || {
-            stream::write(&self.sum, &step.group.tensors, &mut self.outgoing);
-        });
-        timed(&mut step.report.wire, || step.transport.send(to, operation, &self.outgoing))
+    ) -> Result<()> {
+        step.compress(|step| stream::write(&self.sum, &step.group.tensors, &mut self.outgoing));
+        step.wire(|transport| transport.send(to, operation, &self.outgoing))
     }
 
-    /// Leaves what a rank sends in `self.other`. It has waited for others itself in the phases before
-    /// this one.
+    /// Replaces `self.other` by the sum that a rank sends. That rank has waited for others in the phases before.
     fn receive(
         &mut self,
         step: &mut Reduction<'_>,
         (from, phase): (usize, u32),
         operation: Operation<'_>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let patience = step.transport.deadline() * (4 + phase) / 4;
-        timed(&mut step.report.wire, || {
-            step.transport.recv_within(from, operation, patience, &mut self.incoming)
-        })?;
-        let read = worked(&mut step.report.decompress, || {
-            stream::read(&mut self.other, &step.group.tensors, &self.incoming)
-        });
-        read.map_err(|error| ExchangeError::Protocol {
-            peer: from,
-            operation: operation.to_string(),
-            what: error.to_string(),
-        })
+        let Self { incoming, other, .. } = self;
+        step.wire(|transport| transport.recv_within(from, operation, patience, incoming))?;
+        step.decompress(|step| stream::read(other, &step.group.tensors, incoming))
+            .map_err(|error| ExchangeError::protocol(from, operation, error))
     }
 
-    /// Adds the other's sum to this one's, which is the lower rank's or not.
+    /// Adds `self.other` to `self.sum`; `lower` says whether this rank is the lower one of the two.
     fn add(&mut self, lower: bool, tensors: &[Tensor]) {
         for ((sum, other), tensor) in self.sum.iter_mut().zip(&self.other).zip(tensors) {
             let (low, high) = if lower { (&*sum, other) } else { (other, &*sum) };

@@ -1,16 +1,17 @@
-//! What a reducer is configured with, and the outcome of an average.
+//! The configuration of a reducer, and the outcome of an average.
 
 use gradwire::Tensor;
 
+use crate::error::refuse;
 use crate::group_config::adds;
-use crate::{Exchange, ExchangeError, Policy};
+use crate::{Exchange, GroupConfig, Participation, Policy, Result};
 
-/// What all ranks of a reducer agree on.
+/// The configuration of a reducer, the same on all ranks.
 #[derive(Debug, Clone)]
 pub struct ReducerConfig {
     /// How ranks average: all-reduce, all-gather or scatter-reduce.
     pub exchange: Exchange,
-    /// Which compressor each tensor is sent with.
+    /// The compressor of each tensor.
     pub policy: Policy,
     /// The tensors of the model; names are unique.
     pub tensors: Vec<Tensor>,
@@ -25,8 +26,8 @@ pub struct ReducerConfig {
 pub enum OnNonFinite {
     /// Fail with an error that names the tensor.
     Refuse,
-    /// Take the step back on all ranks and give them NaN, for a trainer that scales its losses down then. Costs a message
-    /// of one byte between any two ranks for each group, and a second copy of the residuals.
+    /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then scales its losses down.
+    /// Costs, for each group, a message of one byte between any two ranks, and a second copy of the residuals.
     Skip,
 }
 
@@ -40,8 +41,8 @@ pub enum Outcome {
 }
 
 impl ReducerConfig {
-    /// The exchange that suits a policy: all-reduce where all messages add; else all-gather among few ranks, whose
-    /// `n − 1` messages each rank receives, and scatter-reduce among many, where that number does not grow.
+    /// The exchange that suits a policy: all-reduce if messages can be added; otherwise all-gather up to 8 ranks, and
+    /// scatter-reduce beyond, because in an all-gather each rank receives `n − 1` messages.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
         match policy.pushes().all(adds) {
             true => Exchange::AllReduce,
@@ -49,15 +50,32 @@ impl ReducerConfig {
             false => Exchange::ScatterReduce,
         }
     }
+
+    /// The configuration of one group of tensors.
+    pub(super) fn of_group<'a>(
+        &'a self,
+        tensors: &'a [Tensor],
+        participation: &'a Participation,
+    ) -> GroupConfig<'a> {
+        GroupConfig {
+            exchange: self.exchange,
+            workers: participation.workers(),
+            policy: &self.policy,
+            participation,
+            tensors,
+            seed: self.seed,
+            initial: &[],
+        }
+    }
 }
 
 /// Refuses exchanges that need the whole model at once.
-pub(crate) fn check_by_groups(exchange: Exchange) -> Result<(), ExchangeError> {
+pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
     let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
     if by_groups.contains(&exchange) {
         return Ok(());
     }
-    Err(ExchangeError::Config(format!(
+    refuse(format!(
         "groups of tensors are averaged by all-reduce, all-gather or scatter-reduce, not by '{exchange}'"
-    )))
+    ))
 }

@@ -1,11 +1,12 @@
-//! Which tensors are averaged together.
+//! Groups of tensors that are averaged together.
 
 use gradwire::Tensor;
 
-use crate::ExchangeError;
+use crate::Result;
+use crate::error::refuse;
 
-/// Joins consecutive parts of a model until they are groups of at least `least` bytes of `f32`; the last may have
-/// fewer. A part stays whole.
+/// Joins consecutive parts of a model into groups of at least `least` bytes of `f32`; the last group may have fewer. A
+/// part is never split.
 pub fn fuse(parts: &[Vec<usize>], tensors: &[Tensor], least: usize) -> Vec<Vec<usize>> {
     let (mut groups, mut group, mut bytes) = (Vec::new(), Vec::new(), 0);
     for part in parts {
@@ -20,16 +21,16 @@ pub fn fuse(parts: &[Vec<usize>], tensors: &[Tensor], least: usize) -> Vec<Vec<u
     groups
 }
 
-/// Refuses groups that do not have each of a model's `tensors` tensors once.
-pub(crate) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<(), ExchangeError> {
+/// Refuses groups that do not contain each of a model's `tensors` tensors exactly once.
+pub(crate) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<()> {
     let mut all = groups.concat();
     all.sort_unstable();
     if all.into_iter().eq(0..tensors) && !groups.iter().any(Vec::is_empty) {
         return Ok(());
     }
-    Err(ExchangeError::Config(format!(
+    refuse(format!(
         "groups of one tensor or more must have each of the model's {tensors} once; these are {groups:?}"
-    )))
+    ))
 }
 
 #[cfg(test)]

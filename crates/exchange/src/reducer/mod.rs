@@ -1,12 +1,12 @@
-//! Averages groups of tensors over all ranks: the tensors' gradients in, their means out.
+//! The reducer: averages groups of tensors over all ranks.
 //!
-//! A group is a list of tensors; the whole model is the case of one group. A trainer that computes gradients back to
-//! front need not wait for the last of them: it averages one group while it computes the next. What messages leave out
-//! belongs to the names of tensors: when groups are formed anew, residuals stay with their tensors, and the averages
-//! are what they would have been in the old groups.
+//! A group is a list of tensors; the whole model is the case of one group. A trainer that computes gradients from the last
+//! layer to the first need not wait for all of them: it averages one group while it computes the next. Compressors and
+//! residuals belong to tensor names. When groups change, residuals stay with their tensors, and the averages are the same
+//! as in the old groups.
 //!
-//! A reducer works in its caller's thread, or in one of its own: [`ReducerThread`]. A [`Pipeline`] feeds that
-//! thread with gradients as they become ready.
+//! A reducer works in its caller's thread or in a [`ReducerThread`]. A [`Pipeline`] feeds that thread with gradients as
+//! they become ready.
 
 mod config;
 mod group;
@@ -32,13 +32,18 @@ use crate::codecs::{Carried, Codecs};
 use crate::collectives::scatter_reduce::Cut;
 use crate::collectives::{self, Collective, Group, Reduction};
 use crate::control::{self, Channel, Control, Task};
+use crate::error::refuse;
 use crate::transport::or_abort;
-use crate::{ExchangeError, GroupConfig, Operation, Participation, Phase, StepReport, Transport};
+use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport};
 
-/// One rank's end of the averages: groups of tensors in, their means out.
+/// Averages groups of tensors over all ranks, with compressed messages.
 ///
-/// A group is a list of tensors; what messages leave out belongs to tensor names, whatever groups they are in. It works
-/// in its caller's thread, or in one of its own: [`ReducerThread`].
+/// In: one rank's gradients of a group of tensors, concatenated in one buffer of `f32`. Out: in the same buffer, their mean
+/// over all ranks, with the same bits on every rank. Every rank has one reducer over its transport, and all ranks call the
+/// same methods in the same order.
+///
+/// Tensors have names. The reducer keeps the residual and the other state of each compressor by tensor name, so that a
+/// tensor may move to another group. [`save`](Self::save) and [`load`](Self::load) store and restore this state.
 pub struct Reducer {
     transport: Box<dyn Transport>,
     config: ReducerConfig,
@@ -52,55 +57,43 @@ pub struct Reducer {
     step: Option<u64>,
     /// Whether the step is skipped.
     skipping: bool,
-    /// Whether the state before the step has been copied.
+    /// Whether the codecs hold a copy of their state before the step.
     copied: bool,
     report: StepReport,
     message_bytes: usize,
-    /// Why nothing works any more.
+    /// The error that ended the exchange.
     broken: Option<String>,
-    /// Values of 16 bits as `f32`.
+    /// Values of another type, as `f32`.
     wide: Vec<f32>,
 }
 
 impl Reducer {
-    /// An end without groups yet. Nothing is sent before the first is formed.
+    /// A reducer without groups. It sends nothing before the first group is formed.
     ///
     /// # Errors
     /// `Config` if the configuration cannot work, with the reason and the remedy.
-    pub fn new(
-        transport: Box<dyn Transport>,
-        config: ReducerConfig,
-    ) -> Result<Self, ExchangeError> {
+    pub fn new(transport: Box<dyn Transport>, config: ReducerConfig) -> Result<Self> {
         check_by_groups(config.exchange)?;
         let participation = Participation::equal(transport.size());
-        let whole = GroupConfig {
-            exchange: config.exchange,
-            workers: transport.size(),
-            policy: &config.policy,
-            shares: &participation,
-            tensors: &config.tensors,
-            seed: config.seed,
-            initial: &[],
-        };
+        let whole = config.of_group(&config.tensors, &participation);
         whole.validate_group()?;
-        let on_non_finite = config.on_non_finite;
-        Self::of(transport, &whole, Cut::EachTensor, on_non_finite)
+        Self::of(transport, &whole, Cut::EachTensor, config.on_non_finite)
     }
 
-    /// An end of ranks that have compared their configuration.
+    /// A reducer of ranks that have compared their configurations.
     pub(crate) fn of(
         transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
         cut: Cut,
         on_non_finite: OnNonFinite,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         let rank = transport.rank();
         let names = config.tensors.iter().map(|tensor| tensor.name().to_owned());
         let mut codecs = Codecs::of_pushes(config, rank);
         Ok(Self {
             collective: collectives::of(config, cut, &mut codecs, rank)?,
             transport,
-            participation: config.shares.clone(),
+            participation: config.participation.clone(),
             weights: Vec::new(),
             by_name: names.zip(0..).collect(),
             codecs,
@@ -132,42 +125,33 @@ impl Reducer {
         &self.config.tensors
     }
 
-    /// A channel to the other ranks beside averages.
+    /// Messages to the other ranks apart from averages.
     pub fn control(&mut self) -> Control<'_> {
         let workers = self.transport.size();
         Control::new(self, workers, true)
     }
 
-    /// Forms a group of tensors, in the order in which their values will come, and returns its number. All ranks form
-    /// the same groups in the same order; they compare their configurations here.
+    /// Forms a group of tensors and returns its number. `names` is the order of the tensors in the group's buffer. All ranks
+    /// form the same groups in the same order, and compare their configurations here.
     ///
     /// # Errors
     /// `Config` for a tensor that the model does not have, or where another rank was started with another
     /// configuration, naming both.
-    pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
+    pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         self.alive()?;
         let formed = self.try_form(names);
         self.settle(formed)
     }
 
-    fn try_form(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
-        let find = |name: &str| {
-            self.by_name.get(name).copied().ok_or_else(|| {
-                ExchangeError::Config(format!("there is no tensor '{name}' in this model"))
-            })
+    fn try_form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
+        let find = |name: &str| match self.by_name.get(name) {
+            Some(&index) => Ok(index),
+            None => refuse(format!("there is no tensor '{name}' in this model")),
         };
         let indices =
             names.iter().map(|name| find(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let group = Group::new(indices, &self.config.tensors);
-        let config = GroupConfig {
-            exchange: self.config.exchange,
-            workers: self.transport.size(),
-            policy: &self.config.policy,
-            shares: &self.participation,
-            tensors: &group.tensors,
-            seed: self.config.seed,
-            initial: &[],
-        };
+        let config = self.config.of_group(&group.tensors, &self.participation);
         config.validate_group()?;
         let facts = format!("{}on NaN {:?}\n", config.describe(), self.config.on_non_finite);
         control::agree(&mut *self.transport, &facts)?;
@@ -175,7 +159,7 @@ impl Reducer {
         Ok(self.groups.len() - 1)
     }
 
-    /// Adds a group that all ranks are known to have, of tensors by their places in the model.
+    /// Adds a group of tensors, given by their places in the model, without comparing configurations.
     pub(crate) fn add_group(&mut self, indices: Vec<usize>) -> usize {
         self.groups.push(Group::new(indices, &self.config.tensors));
         self.groups.len() - 1
@@ -185,7 +169,7 @@ impl Reducer {
     ///
     /// # Errors
     /// As for [`form`](Self::form).
-    pub fn group_of(&mut self, names: &[impl AsRef<str>]) -> Result<usize, ExchangeError> {
+    pub fn group_of(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         let is = |group: &Group| {
             let own = group.tensors.iter().map(Tensor::name);
             own.eq(names.iter().map(AsRef::as_ref))
@@ -196,32 +180,28 @@ impl Reducer {
         }
     }
 
-    /// Replaces a group's values, its tensors one behind the other, by their mean over all ranks: the same bits on
-    /// every rank. All ranks average the same groups in the same order, with steps that increase.
+    /// Averages a group. In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values` holds
+    /// their mean over all ranks, with the same bits on every rank. All ranks average the same groups in the same order,
+    /// with increasing steps.
     ///
     /// # Errors
     /// Any; the exchange has then ended, here and on the other ranks.
-    pub fn average(
-        &mut self,
-        group: usize,
-        step: u64,
-        values: &mut [f32],
-    ) -> Result<Outcome, ExchangeError> {
+    pub fn average(&mut self, group: usize, step: u64, values: &mut [f32]) -> Result<Outcome> {
         self.average_with(group, step, values, None)
     }
 
-    /// Averages a group of values that are kept elsewhere in another type: `read` writes them to a buffer as `f32`,
-    /// `write` takes their means. The buffer is reused from call to call.
+    /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`, and `write` receives the
+    /// buffer with the means. The buffer is reused from call to call.
     ///
     /// # Errors
-    /// As for [`average`](Self::average); `write` is called all the same.
+    /// As for [`average`](Self::average); `write` is called also after an error.
     pub fn average_converted(
         &mut self,
         group: usize,
         step: u64,
         read: impl FnOnce(&mut Vec<f32>),
         write: impl FnOnce(&mut [f32]),
-    ) -> Result<Outcome, ExchangeError> {
+    ) -> Result<Outcome> {
         let mut wide = std::mem::take(&mut self.wide);
         read(&mut wide);
         let outcome = self.average(group, step, &mut wide);
@@ -237,7 +217,7 @@ impl Reducer {
         step: u64,
         values: &mut [f32],
         squares: Option<&[Vec<f32>]>,
-    ) -> Result<Outcome, ExchangeError> {
+    ) -> Result<Outcome> {
         self.alive()?;
         if self.step != Some(step) {
             self.begin(step);
@@ -264,16 +244,16 @@ impl Reducer {
         step: u64,
         values: &mut [f32],
         squares: Option<&[Vec<f32>]>,
-    ) -> Result<Outcome, ExchangeError> {
+    ) -> Result<Outcome> {
         let Some(group) = self.groups.get(at) else {
-            return Err(ExchangeError::Config(format!("there is no group {at}; form it first")));
+            return refuse(format!("there is no group {at}; form it first"));
         };
         if values.len() != group.elements() {
-            return Err(ExchangeError::Config(format!(
+            return refuse(format!(
                 "the tensors of group {at} have {} elements, and {} values came",
                 group.elements(),
                 values.len()
-            )));
+            ));
         }
         if self.config.on_non_finite == OnNonFinite::Skip && self.skips(step, values)? {
             values.fill(f32::NAN);
@@ -298,9 +278,9 @@ impl Reducer {
         Ok(Outcome::Averaged)
     }
 
-    /// Whether the step is skipped, because of these values or of others before them. What was averaged of it so far is
-    /// taken back then.
-    fn skips(&mut self, step: u64, values: &[f32]) -> Result<bool, ExchangeError> {
+    /// Whether the step is skipped, because of these values or of earlier ones. If so, the averages of this step are rolled
+    /// back.
+    fn skips(&mut self, step: u64, values: &[f32]) -> Result<bool> {
         if self.skipping {
             return Ok(true);
         }
@@ -314,33 +294,33 @@ impl Reducer {
         Ok(self.skipping)
     }
 
-    /// The cost of the step in progress so far. Nothing is written to `update`.
+    /// The cost of the step in progress so far; its `update` is 0.
     pub fn report(&self) -> StepReport {
         self.report
     }
 
-    /// The length of this rank's messages of the step in progress, counted once whoever they went to.
+    /// The length in bytes of this rank's messages of the step in progress; a message to several ranks counts once.
     pub fn message_bytes(&self) -> usize {
         self.message_bytes
     }
 
-    /// Which elements of a tensor this rank's last message carried, as
-    /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent) has it.
+    /// The elements of a tensor that this rank's last message carried; see
+    /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent).
     pub fn sent(&self, name: &str) -> Option<&[u32]> {
         self.carried(*self.by_name.get(name)?).positions()
     }
 
-    /// What this rank's last messages carried of a tensor.
+    /// The elements of a tensor that this rank's last messages carried.
     pub(crate) fn carried(&self, index: usize) -> &Carried {
         self.codecs.carried(index)
     }
 
-    /// Swaps it for another's buffers.
+    /// Swaps them for other buffers.
     pub(crate) fn swap_carried(&mut self, index: usize, carried: &mut Carried) {
         self.codecs.swap_carried(index, carried);
     }
 
-    /// Shows what this rank's messages for a tensor have left out, slice by slice.
+    /// Calls `show` with this rank's residual of a tensor, slice by slice.
     pub(crate) fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
         self.codecs.residual(index, show);
     }
@@ -353,7 +333,7 @@ impl Reducer {
     ///
     /// # Errors
     /// As for [`average`](Self::average).
-    pub fn gather(&mut self, step: u64, own: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
+    pub fn gather(&mut self, step: u64, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         self.alive()?;
         let before = self.transport.traffic();
         let mut all = vec![Vec::new(); self.transport.size()];
@@ -364,11 +344,11 @@ impl Reducer {
         self.settle(gathered.map(|()| all))
     }
 
-    /// Waits until all that was sent has left, at the end of a step after which this rank may end.
+    /// Waits until all sent messages have left. Call it at the end of a step after which this rank may end.
     ///
     /// # Errors
     /// As for [`average`](Self::average).
-    pub fn flush(&mut self) -> Result<(), ExchangeError> {
+    pub fn flush(&mut self) -> Result<()> {
         self.alive()?;
         let flushed = self.transport.flush();
         self.settle(flushed)
@@ -381,14 +361,13 @@ impl Reducer {
         self.broken.get_or_insert_with(|| "it was told to stop".to_owned());
     }
 
-    fn alive(&self) -> Result<(), ExchangeError> {
-        let ended =
-            |why: &String| Err(ExchangeError::Config(format!("the exchange has ended: {why}")));
-        self.broken.as_ref().map_or(Ok(()), ended)
+    fn alive(&self) -> Result<()> {
+        let broken = self.broken.as_ref();
+        broken.map_or(Ok(()), |why| refuse(format!("the exchange has ended: {why}")))
     }
 
     /// Passes a result on; after an error the exchange has ended on all ranks.
-    fn settle<R>(&mut self, result: Result<R, ExchangeError>) -> Result<R, ExchangeError> {
+    fn settle<R>(&mut self, result: Result<R>) -> Result<R> {
         if let Err(error) = &result {
             self.broken = Some(error.to_string());
         }
@@ -397,7 +376,7 @@ impl Reducer {
 }
 
 impl Channel for Reducer {
-    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+    fn run(&mut self, task: Task) -> Result<()> {
         self.alive()?;
         let done = task(&mut *self.transport);
         self.settle(done)
@@ -405,11 +384,7 @@ impl Channel for Reducer {
 }
 
 /// Whether some rank has a value that is not finite.
-fn some_non_finite(
-    transport: &mut dyn Transport,
-    step: u64,
-    values: &[f32],
-) -> Result<bool, ExchangeError> {
+fn some_non_finite(transport: &mut dyn Transport, step: u64, values: &[f32]) -> Result<bool> {
     let finite = values.iter().fold(true, |finite, value| finite & value.is_finite());
     let mut flags = vec![Vec::new(); transport.size()];
     flags[transport.rank()].push(u8::from(!finite));

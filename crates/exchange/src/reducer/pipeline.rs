@@ -1,8 +1,8 @@
-//! Gradients on their way to the thread that averages them.
+//! Averages gradients in a thread while others are still being computed.
 //!
-//! Gradients become ready one by one and fill buckets, one for each group. A bucket leaves for the reducer's thread when
-//! it is complete and all before it have left, and comes back with the mean. Buckets and queues are reused: a steady
-//! state allocates nothing.
+//! Gradients become ready one by one and fill buckets, one bucket per group. A bucket is sent to the reducer's thread when
+//! it is complete and all buckets before it have been sent, and comes back with the mean. Buckets and queues are reused: a
+//! steady state allocates nothing.
 
 use std::any::Any;
 use std::fmt;
@@ -16,20 +16,21 @@ use std::time::{Duration, Instant};
 use gradwire::Tensor;
 
 use super::queue::Queue;
-use super::thread::Job;
+use super::thread::{Job, Jobs};
 use super::{GradientSink, Reducer, ReducerThread};
 use crate::codecs::Carried;
 use crate::collectives::Group;
 use crate::control::{Channel, Task};
-use crate::{ExchangeError, StepReport};
+use crate::error::refuse;
+use crate::{ExchangeError, Result, StepReport};
 
 /// A reducer in its own thread, fed with gradients as they become ready.
 pub(crate) struct Pipeline {
     feed: Arc<Feed>,
     done: Arc<Queue<Box<Bucket>>>,
     stopped: Arc<AtomicBool>,
-    /// There until the pipeline is dropped.
-    thread: Option<Arc<ReducerThread>>,
+    /// `Some` until the pipeline is dropped.
+    thread: Option<ReducerThread>,
 }
 
 /// The gradients of a group, then their mean.
@@ -38,9 +39,9 @@ pub(crate) struct Bucket {
     pub(crate) group: usize,
     /// The group's tensors, by their places in the model.
     pub(crate) indices: Vec<usize>,
-    /// The tensors' values one behind the other.
+    /// The tensors' values, concatenated.
     pub(crate) values: Vec<f32>,
-    /// What the messages for each tensor carried.
+    /// For each tensor, the elements that the messages carried.
     pub(crate) carried: Vec<Carried>,
     /// Time the thread took.
     pub(crate) busy: Duration,
@@ -49,9 +50,9 @@ pub(crate) struct Bucket {
     step: u64,
     /// Whether it is the last of its step.
     last: bool,
-    /// Tensors whose gradients are not in it yet.
+    /// The number of tensors whose gradients are not in it yet.
     missing: usize,
-    outcome: Result<Result<(), ExchangeError>, Box<dyn Any + Send>>,
+    outcome: Result<Result<()>, Box<dyn Any + Send>>,
     done: Arc<Queue<Box<Bucket>>>,
     stopped: Arc<AtomicBool>,
 }
@@ -61,7 +62,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// `Config` where the system starts no thread.
-    pub(crate) fn new(mut reducer: Reducer, groups: &[Vec<usize>]) -> Result<Self, ExchangeError> {
+    pub(crate) fn new(mut reducer: Reducer, groups: &[Vec<usize>]) -> Result<Self> {
         let done = Arc::<Queue<Box<Bucket>>>::default();
         let stopped = Arc::<AtomicBool>::default();
         let tensors = reducer.tensors().to_vec();
@@ -89,17 +90,13 @@ impl Pipeline {
             })));
         }
         let name = format!("exchange {}", reducer.transport().rank());
-        let thread = Arc::new(ReducerThread::new(&name, reducer)?);
-        let state = Buckets { buckets, places, step: None, next: 0 };
-        let feed = Arc::new(Feed {
-            buckets: Mutex::new(state),
-            thread: Mutex::new(Some(Arc::clone(&thread))),
-            done: Arc::clone(&done),
-        });
+        let thread = ReducerThread::new(&name, reducer)?;
+        let buckets = Mutex::new(Buckets { buckets, places, step: None, next: 0 });
+        let feed = Arc::new(Feed { buckets, jobs: thread.jobs(), done: Arc::clone(&done) });
         Ok(Self { feed, done, stopped, thread: Some(thread) })
     }
 
-    /// Where gradients of a step go as they become ready; `None` while another step is in progress.
+    /// The receiver of a step's gradients as they become ready; `None` while another step is in progress.
     pub(crate) fn sink(&self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let mut buckets = self.feed.lock();
         if buckets.step_before(step).is_some() {
@@ -110,16 +107,16 @@ impl Pipeline {
         Some(self.feed.clone())
     }
 
-    /// Takes all gradients of a step that have not become ready before, and ends it.
+    /// Takes all gradients of a step that the sink has not received, and ends the step.
     ///
     /// # Errors
     /// `Config` while another step is in progress.
-    pub(crate) fn complete(&self, step: u64, gradients: &[Vec<f32>]) -> Result<(), ExchangeError> {
+    pub(crate) fn complete(&self, step: u64, gradients: &[Vec<f32>]) -> Result<()> {
         let mut buckets = self.feed.lock();
         if let Some(other) = buckets.step_before(step) {
-            return Err(ExchangeError::Config(format!(
+            return refuse(format!(
                 "step {step} while step {other} is in progress; end that first"
-            )));
+            ));
         }
         if buckets.step != Some(step) {
             buckets.begin(step);
@@ -135,7 +132,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// Those of the reducer.
-    pub(crate) fn wait(&self) -> Result<Box<Bucket>, ExchangeError> {
+    pub(crate) fn wait(&self) -> Result<Box<Bucket>> {
         let mut bucket = self.done.pop().ok_or_else(ExchangeError::ended)?;
         match std::mem::replace(&mut bucket.outcome, Ok(Ok(()))) {
             Ok(outcome) => outcome.map(|()| bucket),
@@ -153,53 +150,49 @@ impl Pipeline {
     pub(crate) fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
-    ) -> Result<R, ExchangeError> {
+    ) -> Result<R> {
         let answer = self.thread.as_ref().and_then(|thread| thread.ask(question));
         answer.ok_or_else(ExchangeError::ended)
     }
 }
 
 impl Channel for Pipeline {
-    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+    fn run(&mut self, task: Task) -> Result<()> {
         self.ask(|reducer| reducer.run(task))?
     }
 }
 
-/// Waits until the thread has left the others: whoever brought the transport may need it back. Buckets that the thread
-/// has not begun by then are not sent. A rank that panics stops the others.
+/// Waits until the thread has dropped the transport, because its owner may need it back. Buckets that the thread has not
+/// begun are not averaged. A rank that panics stops the others.
 impl Drop for Pipeline {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
-        drop(self.feed.thread.lock().unwrap_or_else(PoisonError::into_inner).take());
         let Some(thread) = self.thread.take() else { return };
         if thread::panicking() {
             thread.submit(Reducer::abort);
         }
-        // Nobody else has it but a sink that is handing over a bucket this moment.
-        if let Some(thread) = Arc::into_inner(thread) {
-            thread.join();
-        }
+        thread.join();
     }
 }
 
 /// The sink of a pipeline.
 struct Feed {
     buckets: Mutex<Buckets>,
-    thread: Mutex<Option<Arc<ReducerThread>>>,
+    jobs: Arc<Jobs>,
     done: Arc<Queue<Box<Bucket>>>,
 }
 
-/// The buckets of the step in progress that have not left.
+/// The buckets of the step in progress that have not been sent.
 struct Buckets {
     buckets: Vec<Option<Box<Bucket>>>,
-    /// Where the gradient of each tensor of the model goes.
+    /// The place of each tensor of the model.
     places: Vec<Place>,
     step: Option<u64>,
-    /// The first bucket that has not left.
+    /// The first bucket that has not been sent.
     next: usize,
 }
 
-/// Where a tensor's gradient goes.
+/// The place of a tensor's gradient in a bucket.
 #[derive(Default)]
 struct Place {
     group: usize,
@@ -230,13 +223,8 @@ impl Feed {
             return;
         }
         while let Some(bucket) = buckets.next_complete() {
-            let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-            let gone = match &*thread {
-                Some(thread) => thread.push(bucket).is_err(),
-                None => true,
-            };
-            if gone {
-                // Who waits for the bucket is told so.
+            if self.jobs.push(bucket).is_err() {
+                // The thread has ended; nobody may wait for the bucket.
                 self.done.close();
             }
         }
@@ -244,7 +232,7 @@ impl Feed {
 }
 
 impl Buckets {
-    /// The step in progress, if it is another and some of its buckets have left.
+    /// The step in progress, if it is another one and some of its buckets have been sent.
     fn step_before(&self, step: u64) -> Option<u64> {
         self.step.filter(|&other| other != step && self.next > 0)
     }
@@ -268,7 +256,7 @@ impl Buckets {
         }
         place.ready = true;
         for (value, gradient) in bucket.values[place.range.clone()].iter_mut().zip(gradient) {
-            // As in a sum that begins with 0, which leaves no negative zero.
+            // As in a sum that begins with 0: no negative zero.
             *value = 0.0 + gradient;
         }
         bucket.missing -= 1;
@@ -297,13 +285,13 @@ impl Job for Bucket {
         self.report = reducer.report();
         self.busy = start.elapsed();
         let done = Arc::clone(&self.done);
-        // Whoever does not wait any more has failed.
+        // The queue is closed if nobody waits any more.
         let _ = done.push(self);
     }
 }
 
 impl Bucket {
-    fn average(&mut self, reducer: &mut Reducer) -> Result<(), ExchangeError> {
+    fn average(&mut self, reducer: &mut Reducer) -> Result<()> {
         if self.group == 0 {
             reducer.begin(self.step);
         }

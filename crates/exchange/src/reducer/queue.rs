@@ -54,16 +54,16 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes no more items. What is in the queue stays.
+    /// Accepts no more items. The items in the queue stay.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Drops what is in the queue.
+    /// Drops all items.
     pub(super) fn clear(&self) {
         let dropped = std::mem::take(&mut self.lock().queue);
-        // Outside of the lock: an item may use the queue when it is dropped.
+        // Not under the lock: an item that is dropped may use the queue.
         drop(dropped);
     }
 }

@@ -1,8 +1,8 @@
-//! Where gradients go as they become ready.
+//! The receiver of gradients as they become ready.
 
 use std::fmt;
 
-/// Takes a step's gradients one by one while others are still being computed; from any thread.
+/// Takes the gradients of a step one by one, from any thread, while others are still being computed.
 pub trait GradientSink: Send + Sync + fmt::Debug {
     /// Takes the final gradient of tensor `index`. A second gradient of a tensor in the same step is ignored, and so are
     /// gradients between two steps.

@@ -1,31 +1,25 @@
-//! Saving what a reducer keeps, and restoring it.
+//! Saving and restoring the state of a reducer.
 
 use gradwire::{State, StateError};
 
 use super::Reducer;
-use crate::ExchangeError;
 use crate::state_keys::{self, Entry};
+use crate::{ExchangeError, Result};
 
 impl Reducer {
-    /// Adds what averages keep, of all tensors, to `state`.
+    /// Adds the state of all tensors to `state`.
     pub(crate) fn save_into(&self, state: &mut State) {
         self.codecs.save(state_keys::PUSH, state);
     }
 
-    /// Restores what a rank of the same exchange saved.
+    /// Restores the state that a rank of the same exchange saved.
     ///
     /// # Errors
-    /// `State` if it is of another configuration.
-    pub(crate) fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        let slices: Vec<&str> =
-            self.codecs.names().filter(|name| state_keys::is_slice(name)).collect();
-        match slices.is_empty() {
-            true => self.codecs.restore(state_keys::PUSH, state)?,
-            false => {
-                let split = state_keys::split(state, slices.into_iter());
-                self.codecs.restore(state_keys::PUSH, &split)?;
-            }
-        }
+    /// `State` for the state of another configuration.
+    pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
+        // In states of whole tensors, slices find their parts.
+        let split = state_keys::split(state, self.codecs.names());
+        self.codecs.restore(state_keys::PUSH, &split)?;
         self.step = None;
         Ok(())
     }
@@ -40,29 +34,28 @@ impl Reducer {
         state
     }
 
-    /// What all ranks [save](Self::save), in rank order, on every rank. All call it at the same time.
+    /// The states that all ranks [save](Self::save), in rank order, on every rank. All ranks call it at the same time.
     ///
     /// # Errors
     /// As for [`average`](Self::average).
-    pub fn save_all(&mut self) -> Result<Vec<State>, ExchangeError> {
+    pub fn save_all(&mut self) -> Result<Vec<State>> {
         let own = self.save().to_bytes()?;
         let all = self.gather(self.step.unwrap_or_default(), own)?;
         all.iter().map(|bytes| Ok(State::from_bytes(bytes)?)).collect()
     }
 
-    /// Restores what an earlier run saved: this rank's own state, or those of all its ranks. With
-    /// another number of ranks, or another exchange, all are needed and [`reshard`](crate::reshard) has the rule.
-    /// States of version 1 are [upgraded](crate::upgrade).
+    /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another number of
+    /// ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the result. States of
+    /// version 1 are [upgraded](crate::upgrade).
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
-    pub fn load(&mut self, states: &[State]) -> Result<(), ExchangeError> {
+    pub fn load(&mut self, states: &[State]) -> Result<()> {
         self.alive()?;
         let states: Vec<State> =
             states.iter().map(|state| state_keys::upgrade(state.clone())).collect();
         let (rank, size) = (self.transport.rank(), self.transport.size());
-        let first =
-            states.first().ok_or_else(|| ExchangeError::Config("there is no state".into()))?;
+        let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
         let workers = first.number("workers")? as usize;
         let same =
             workers == size && first.setting("exchange")? == self.config.exchange.to_string();
@@ -72,7 +65,7 @@ impl Reducer {
         } else {
             let all: Option<Vec<State>> = (0..workers).map(|rank| of(rank).cloned()).collect();
             let all = all.ok_or_else(|| {
-                ExchangeError::Config(format!(
+                ExchangeError::config(format!(
                     "the state was saved by {workers} ranks with '{}', and is restored by rank {rank} of {size} with \
                      '{}': that takes the states of all {workers} ranks, and {} came; give them all",
                     first.setting("exchange").unwrap_or("?"),
@@ -90,7 +83,7 @@ impl Reducer {
         self.restore(&state)
     }
 
-    /// Refuses what is kept for tensors that this model does not have.
+    /// Refuses entries for tensors that this model does not have, and entries of another size.
     fn check(&self, state: &State) -> Result<(), StateError> {
         for (text, values) in state.floats_under("") {
             let Some(entry) = Entry::read(text) else { continue };

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use super::Reducer;
 use super::queue::Queue;
-use crate::ExchangeError;
+use crate::{ExchangeError, Result};
 
 /// Work for a reducer's thread. Closures are jobs.
 pub(super) trait Job: Send {
@@ -18,17 +18,20 @@ impl<F: FnOnce(&mut Reducer) + Send> Job for F {
     }
 }
 
-/// Runs a [`Reducer`] in a thread of its own, one job after the other in the order in which they were submitted.
+/// The jobs of a reducer's thread.
+pub(super) type Jobs = Queue<Box<dyn Job>>;
+
+/// Runs a [`Reducer`] in a thread of its own, one job at a time, in the order of submission.
 ///
-/// Every rank submits the same averages in the same order, so that ranks stay in step however far their callers
-/// are. Dropping it lets the jobs submitted so far end, and does not wait for them; [`join`](Self::join) does.
+/// Every rank submits the same averages in the same order, so that the ranks match even if their callers are not equally
+/// far. Dropping it finishes the submitted jobs in the background; [`join`](Self::join) waits for them.
 pub struct ReducerThread {
-    jobs: Arc<Queue<Box<dyn Job>>>,
+    jobs: Arc<Jobs>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whoever waits for a job that will not be run is told so: its channel is dropped with it.
-struct Ending(Arc<Queue<Box<dyn Job>>>);
+/// Drops the remaining jobs when the thread ends, and with them the channels that their submitters wait on.
+struct Ending(Arc<Jobs>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -42,8 +45,8 @@ impl ReducerThread {
     ///
     /// # Errors
     /// `Config` where the system starts no thread.
-    pub fn new(name: &str, mut reducer: Reducer) -> Result<Self, ExchangeError> {
-        let jobs = Arc::<Queue<Box<dyn Job>>>::default();
+    pub fn new(name: &str, mut reducer: Reducer) -> Result<Self> {
+        let jobs = Arc::<Jobs>::default();
         let ending = Ending(Arc::clone(&jobs));
         let work = move || {
             while let Some(job) = ending.0.pop() {
@@ -51,23 +54,22 @@ impl ReducerThread {
             }
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
-            ExchangeError::Config(format!("a thread for the exchange cannot start: {error}"))
+            ExchangeError::config(format!("a thread for the exchange cannot start: {error}"))
         })?;
         Ok(Self { jobs, thread: Some(thread) })
     }
 
-    /// Submits a job and returns at once; results leave through what the job captures. False if the thread has
-    /// ended, after a panic.
+    /// Submits a job and returns at once; the job sends its result itself. False if the thread has ended, after a panic.
     pub fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
-        self.push(Box::new(job)).is_ok()
+        self.jobs.push(Box::new(job)).is_ok()
     }
 
-    /// Submits a job; gives it back if the thread has ended.
-    pub(super) fn push(&self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
-        self.jobs.push(job)
+    /// The queue of its jobs.
+    pub(super) fn jobs(&self) -> Arc<Jobs> {
+        Arc::clone(&self.jobs)
     }
 
-    /// Waits until all jobs submitted before are done, and for the answer; `None` if the thread has ended.
+    /// Submits a job and waits for its answer; `None` if the thread has ended.
     pub fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
@@ -83,7 +85,7 @@ impl ReducerThread {
     /// Waits until all jobs are done and the transport is dropped.
     pub fn join(mut self) {
         self.jobs.close();
-        // A job that panicked has been noticed by whoever waited for it.
+        // The submitter of a job that panicked has seen that.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

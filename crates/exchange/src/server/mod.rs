@@ -1,23 +1,22 @@
 //! The parameter server: workers push gradients, servers update the model and send its change back.
 //!
-//! Ranks `0..n` are workers, ranks `n..n + k` servers, over which the tensors are spread by size.
-//! A worker compresses each gradient with its own residual and pushes it, from the last tensor to
-//! the first, as back-propagation yields them. A server takes a tensor on by itself: as soon as its
-//! pushes are in, it averages them in rank order, runs the optimizer on its full-precision
-//! parameters, compresses the *change*, once, with the server's residual, and sends the same bytes
-//! to every worker, which adds them to its own copy. There is no barrier for the whole model.
+//! Ranks `0..n` are workers, ranks `n..n + k` are servers. The tensors are spread over the servers by size. A worker
+//! compresses each gradient with its own residual and pushes it, from the last tensor to the first, the order in which
+//! back-propagation computes them. A server processes each tensor by itself. When all pushes of the tensor have arrived,
+//! it averages them in rank order and runs the optimizer on its full-precision parameters. It compresses the *change*
+//! once, with the server's residual, and sends the same bytes to every worker, which adds them to its own copy. There is
+//! no barrier for the whole model.
 //!
-//! All workers add the same bytes to the same parameters and so hold the same bits. Their copies
-//! differ from the server's by what the server's residual holds, and by rounding, which nothing
-//! corrects; a pull compressor without error feedback (`terngrad`, `fp16`) lets them drift apart.
+//! All workers add the same bytes to the same parameters, so they hold the same bits. Their copies differ from the
+//! server's by the server's residual, and by rounding, which nothing corrects. With a pull compressor without error
+//! feedback (`terngrad`, `fp16`) they drift apart.
 //!
-//! With `b` backup workers, a tensor goes on with the first `n − b` pushes of a step, averaged over
-//! those; later ones are dropped and counted, and what their messages carried is lost. Pulls go to
-//! all, and a late worker applies them in order.
+//! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and counts later pushes; the
+//! content of their messages is lost. Pulls go to all workers, and a late worker applies them in order.
 //!
-//! A server may also be asynchronous (`mode=async`), or bound the staleness of its workers (`stale=S`): then
-//! pushes are applied one by one as they come, and every worker has pulls of its own, the change since its last.
-//! A server holds a pull back while its worker is more than S steps ahead of the slowest.
+//! A server may also be asynchronous (`mode=async`), or bound the staleness of its workers (`stale=S`). It then applies
+//! each push as it arrives, and each worker has its own pulls: the change since its last pull. A server holds a pull back
+//! while its worker is more than S steps ahead of the slowest.
 //!
 //! This is the system of 3LC (Lim, Andersen, Kaminsky, 2019, section 2), in which the same scheme
 //! compresses pushes and pulls.
@@ -33,12 +32,26 @@ use gradwire::Tensor;
 pub use service::{Server, ServerReport};
 pub use worker::Worker;
 
-use crate::{ExchangeError, Operation};
+use crate::error::refuse;
+use crate::{Exchange, Result, Synchronization};
 
-/// Spreads tensors over `servers`: largest first, each to the server with the least so far, ties to
-/// the earlier tensor and the lower server. Answers each tensor's server.
+/// The numbers of servers and of backup workers, and how workers wait for each other.
 ///
-/// A tensor weighs its elements and one more, so that every server gets one while there are any.
+/// # Errors
+/// `Config` for an exchange without servers.
+fn parameters(exchange: Exchange) -> Result<(usize, usize, Synchronization)> {
+    match exchange {
+        Exchange::ParameterServer { servers, backups, synchronization } => {
+            Ok((servers, backups, synchronization))
+        }
+        _ => refuse(format!("'{exchange}' has no servers")),
+    }
+}
+
+/// Spreads tensors over `servers` and returns the server of each tensor: largest first, each to the server with the
+/// smallest load so far; ties go to the earlier tensor and the lower server.
+///
+/// The load of a tensor is its elements plus one, so that every server gets a tensor if there are enough.
 ///
 /// # Panics
 /// If there are no servers.
@@ -53,11 +66,6 @@ pub fn assign(tensors: &[Tensor], servers: usize) -> Vec<usize> {
         homes[index] = home;
     }
     homes
-}
-
-/// A message that has no place in the protocol.
-fn unexpected(peer: usize, operation: Operation<'_>, what: impl ToString) -> ExchangeError {
-    ExchangeError::Protocol { peer, operation: operation.to_string(), what: what.to_string() }
 }
 
 #[cfg(test)]

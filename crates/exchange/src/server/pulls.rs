@@ -1,8 +1,9 @@
-//! Pulls that arrived before the worker came to their step: with backup workers, or in rounds without it.
+//! Pulls that arrived before the worker reached their step: with backup workers, or in rounds in which the worker does not
+//! take part.
 
 use std::collections::VecDeque;
 
-/// Of each tensor, the pulls not applied yet, in the order of their steps.
+/// For each tensor, the pulls that are not applied yet, in the order of their steps.
 pub(super) struct Pulls {
     queues: Vec<VecDeque<(u32, Vec<u8>)>>,
     spare: Vec<Vec<u8>>,
@@ -19,12 +20,12 @@ impl Pulls {
         self.queues[tensor].push_back((step, std::mem::replace(message, buffer)));
     }
 
-    /// Whether the pull of that step is here.
+    /// Whether the pull of that step has arrived.
     pub(super) fn has(&self, tensor: usize, step: u32) -> bool {
         self.queues[tensor].front().is_some_and(|(front, _)| *front == step)
     }
 
-    /// Hands over the pull of that step, if it is here, in exchange for the buffer in `message`.
+    /// Swaps the pull of that step, if it has arrived, for the buffer in `message`.
     pub(super) fn take(&mut self, tensor: usize, step: u32, message: &mut Vec<u8>) -> bool {
         if !self.has(tensor, step) {
             return false;
@@ -35,7 +36,7 @@ impl Pulls {
         true
     }
 
-    /// The next step, if all of its pulls are here.
+    /// The next step, if all of its pulls have arrived.
     pub(super) fn complete(&self) -> Option<u32> {
         let (step, _) = self.queues.first()?.front()?;
         (0..self.queues.len()).all(|tensor| self.has(tensor, *step)).then_some(*step)

@@ -1,19 +1,22 @@
 //! A server: its requests, and the bulk-synchronous mode.
 
 mod asynchronous;
+mod checkpoint;
 
 use std::time::{Duration, Instant};
 
-use gradwire::{Floats, State};
+use gradwire::Floats;
 
+use self::checkpoint::Barrier;
+pub(super) use self::checkpoint::copy_floats;
 use super::slot::{Outcome, Slot};
 use super::staleness::Staleness;
-use super::{assign, unexpected};
+use super::{assign, parameters};
 use crate::codecs::Codecs;
 use crate::report::worked;
 use crate::transport::or_abort;
 use crate::{
-    Exchange, ExchangeError, GroupConfig, Header, Operation, Optimizer, Participation, Phase,
+    ExchangeError, GroupConfig, Header, Operation, Optimizer, Participation, Phase, Result,
     Traffic, Transport,
 };
 
@@ -22,15 +25,15 @@ pub struct Server {
     transport: Box<dyn Transport>,
     optimizer: Box<dyn Optimizer>,
     slots: Vec<Slot>,
-    /// Of each tensor of the model, its slot here.
+    /// For each tensor of the model, its slot, if this server holds it.
     slot_of: Vec<Option<usize>>,
     workers: usize,
-    /// Workers whose pushes a step goes on without.
+    /// The number of pushes that a step does not wait for.
     backups: usize,
     /// Pushes that complete the step in progress.
     needed: usize,
-    shares: Participation,
-    /// Of each worker, its part in the mean of the step in progress; 0 for those who are absent.
+    participation: Participation,
+    /// The weight of each worker in the mean of the step in progress; 0 for those that do not take part.
     parts: Vec<f32>,
     /// Workers that have not left.
     present: Vec<usize>,
@@ -64,16 +67,6 @@ pub struct ServerReport {
     pub traffic: Traffic,
 }
 
-/// A request that is answered once every worker has made it: a barrier between two steps.
-struct Barrier {
-    phase: Phase,
-    step: u64,
-    since: Instant,
-    arrived: Vec<bool>,
-    /// What worker 0 sent along.
-    payload: Vec<u8>,
-}
-
 impl Server {
     /// Joins the other ranks, all of which make their ends at the same time. The optimizer will
     /// see only the tensors that this server holds.
@@ -84,11 +77,9 @@ impl Server {
         mut transport: Box<dyn Transport>,
         setup: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
-    ) -> Result<Self, ExchangeError> {
+    ) -> Result<Self> {
         setup.join(&mut *transport, "")?;
-        let Exchange::ParameterServer { servers, backups, synchronization } = setup.exchange else {
-            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.exchange)));
-        };
+        let (servers, backups, synchronization) = parameters(setup.exchange)?;
         let (rank, workers) = (transport.rank(), setup.workers);
         let mut slots = Vec::new();
         let mut slot_of = vec![None; setup.tensors.len()];
@@ -109,7 +100,7 @@ impl Server {
             workers,
             backups,
             needed: workers - backups,
-            shares: setup.shares.clone(),
+            participation: setup.participation.clone(),
             parts: vec![1.0; workers],
             present: (0..workers).collect(),
             begun: None,
@@ -129,19 +120,18 @@ impl Server {
     /// # Errors
     /// `PeerLost` if a worker leaves that is still needed, `Deadline` naming the worker whose push
     /// is missing; malformed messages and state. The other ranks are told to stop.
-    pub fn run(mut self) -> Result<ServerReport, ExchangeError> {
+    pub fn run(mut self) -> Result<ServerReport> {
         let served = self.serve();
         or_abort(&mut *self.transport, served)?;
         self.report.traffic = self.transport.traffic();
         Ok(self.report)
     }
 
-    fn serve(&mut self) -> Result<(), ExchangeError> {
+    fn serve(&mut self) -> Result<()> {
         let mut buffer = Vec::new();
         let mut gone = None;
         while !self.present.is_empty() {
-            let step = self.begun.map_or(0, |(step, _)| step);
-            let waiting = Operation::whole(Phase::Push, step);
+            let waiting = Operation::whole(Phase::Push, self.step());
             let until = self.overdue().unwrap_or_else(Instant::now) + self.transport.deadline();
             match self.transport.recv_any(&self.present, waiting, until, &mut buffer) {
                 Ok((worker, header)) => self.handle(worker, header, &mut buffer)?,
@@ -149,7 +139,7 @@ impl Server {
                     self.present.retain(|&worker| worker != peer);
                     gone.get_or_insert(peer);
                 }
-                // With nothing in progress the workers are busy with something else.
+                // With nothing in progress, the workers are computing.
                 Err(ExchangeError::Deadline { .. }) if self.overdue().is_none() => {}
                 Err(error) => return Err(self.blame(error)),
             }
@@ -160,61 +150,55 @@ impl Server {
         self.expect_as_many_of_all()
     }
 
-    /// Since when something has been in progress, if anything is.
+    /// The latest step that a worker has begun.
+    fn step(&self) -> u64 {
+        self.begun.map_or(0, |(step, _)| step)
+    }
+
+    /// The time at which the oldest step, barrier or held answer in progress began.
     fn overdue(&self) -> Option<Instant> {
         let barrier = self.barrier.as_ref().map(|barrier| barrier.since);
         let held = self.staleness.as_ref().and_then(Staleness::overdue).map(|(since, ..)| since);
         self.slots.iter().filter_map(Slot::since).chain(barrier).chain(held).min()
     }
 
-    /// A missed deadline is that of the worker whose message is missing.
+    /// Names the worker whose message is missing in the error of a missed deadline.
     fn blame(&self, error: ExchangeError) -> ExchangeError {
         let ExchangeError::Deadline { .. } = error else { return error };
         let deadline = self.transport.deadline();
-        let step = self.begun.map_or(0, |(step, _)| step);
         if let Some((peer, operation)) = self.keeps_waiting() {
-            return ExchangeError::Deadline { peer, operation, deadline };
+            return ExchangeError::late(peer, operation, deadline);
         }
         let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
         let oldest = oldest.min_by_key(|slot| slot.since());
-        let (missing, operation) = match (oldest, &self.barrier) {
-            (Some(slot), _) => {
-                let name = slot.tensor.name();
-                (slot.missing(&self.parts), Operation::tensor(Phase::Push, slot.index, name, step))
-            }
-            (None, Some(barrier)) => {
-                let missing = barrier.arrived.iter().position(|arrived| !arrived);
-                (missing, Operation::whole(barrier.phase, barrier.step))
-            }
-            (None, None) => return error,
+        let missing = match (oldest, &self.barrier) {
+            (Some(slot), _) => slot.missing(&self.parts),
+            (None, Some(barrier)) => barrier.arrived.iter().position(|arrived| !arrived),
+            (None, None) => None,
         };
-        ExchangeError::Deadline {
-            peer: missing.unwrap_or(0),
-            operation: operation.to_string(),
-            deadline,
+        match self.awaited(oldest) {
+            Some(operation) => ExchangeError::late(missing.unwrap_or(0), operation, deadline),
+            None => error,
         }
     }
 
-    fn expect_no_more_of(&self, peer: usize) -> Result<(), ExchangeError> {
-        let awaited: Vec<usize> =
-            self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
-        let step = self.begun.map_or(0, |(step, _)| step);
-        self.expect_nobody_gone()?;
-        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
-        let operation = match (stuck, &self.barrier) {
-            (Some(slot), _) => Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step),
-            (None, Some(barrier)) => Operation::whole(barrier.phase, barrier.step),
-            (None, None) => return Ok(()),
-        };
-        Err(ExchangeError::PeerLost { peer, operation: operation.to_string() })
+    /// The operation of the message that is waited for: a push for `slot`, or a request of the barrier.
+    fn awaited<'a>(&self, slot: Option<&'a Slot>) -> Option<Operation<'a>> {
+        let barrier = self.barrier.as_ref();
+        let push = slot.map(|slot| slot.operation(Phase::Push, self.step()));
+        push.or_else(|| barrier.map(|barrier| Operation::whole(barrier.phase, barrier.step)))
     }
 
-    fn handle(
-        &mut self,
-        worker: usize,
-        header: Header,
-        payload: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    fn expect_no_more_of(&self, peer: usize) -> Result<()> {
+        let awaited: Vec<usize> =
+            self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
+        self.expect_nobody_gone()?;
+        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
+        let awaited = self.awaited(stuck);
+        awaited.map_or(Ok(()), |operation| Err(ExchangeError::lost(peer, operation)))
+    }
+
+    fn handle(&mut self, worker: usize, header: Header, payload: &mut Vec<u8>) -> Result<()> {
         match header.phase {
             Phase::Begin => self.begin(worker, header, payload),
             Phase::Push => self.push(worker, header, payload),
@@ -225,17 +209,11 @@ impl Server {
     }
 
     fn refuse(&self, worker: usize, header: Header) -> ExchangeError {
-        let step = self.begun.map_or(0, |(step, _)| step);
-        unexpected(worker, Operation::whole(Phase::Push, step), header)
+        ExchangeError::protocol(worker, Operation::whole(Phase::Push, self.step()), header)
     }
 
-    /// Notes a step and its learning rate; the first worker to begin it says which.
-    fn begin(
-        &mut self,
-        worker: usize,
-        header: Header,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
+    /// Stores a step and its learning rate, which the first worker to begin the step determines.
+    fn begin(&mut self, worker: usize, header: Header, payload: &[u8]) -> Result<()> {
         let Some((step, rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
         };
@@ -244,18 +222,13 @@ impl Server {
         }
         if self.begun.is_none_or(|(begun, _)| begun < step) {
             self.begun = Some((step, rate));
-            self.shares.of_round(step, &mut self.parts);
+            self.participation.of_round(step, &mut self.parts);
             self.needed = self.parts.iter().filter(|&&part| part > 0.0).count() - self.backups;
         }
         Ok(())
     }
 
-    fn push(
-        &mut self,
-        worker: usize,
-        header: Header,
-        payload: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    fn push(&mut self, worker: usize, header: Header, payload: &mut Vec<u8>) -> Result<()> {
         let at = header.tensor.and_then(|index| self.slot_of.get(index).copied().flatten());
         let (Some(at), Some((step, rate))) = (at, self.begun) else {
             return Err(self.refuse(worker, header));
@@ -263,8 +236,7 @@ impl Server {
         if self.staleness.is_some() {
             return self.apply_push(worker, header, at, payload);
         }
-        // A worker begins a step only when it has all pulls of the one before, so any step but the
-        // latest is done on every tensor.
+        // A worker begins a step when it has all pulls of the step before, so all steps but the latest are done.
         if header.step != step as u32 {
             self.report.late += 1;
             return Ok(());
@@ -284,10 +256,10 @@ impl Server {
     }
 
     /// Averages a tensor's pushes, updates it, and sends its change to all workers.
-    fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<(), ExchangeError> {
+    fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<()> {
         let Self { slots, pushes, pulls, optimizer, mean, delta, report, parts, .. } = self;
         let slot = &mut slots[at];
-        // With backup workers the parts of those who came first make up the whole.
+        // With backup workers, the weights of the workers that came first add up to the whole.
         let whole: f32 = match self.backups {
             0 => 1.0,
             _ => slot.accepted().map(|(worker, _)| parts[worker]).sum(),
@@ -318,92 +290,22 @@ impl Server {
         })?;
         slot.finish(step);
         report.updates += 1;
-        let pull = Operation::tensor(Phase::Pull, slot.index, slot.tensor.name(), step);
-        // Whether a worker that has left is missed is seen where its pushes are.
-        self.present.iter().try_for_each(|&to| match self.transport.send(to, pull, &self.message) {
-            Err(ExchangeError::PeerLost { peer, .. }) if peer == to => Ok(()),
-            other => other,
-        })
+        let pull = slot.operation(Phase::Pull, step);
+        let mut present = self.present.iter();
+        present.try_for_each(|&to| send_unless_left(&mut *self.transport, to, pull, &self.message))
     }
+}
 
-    /// Answers with the parameters of this server's tensors, in order, as little-endian `f32`.
-    fn send_model(&mut self, worker: usize, header: Header) -> Result<(), ExchangeError> {
-        self.message.clear();
-        for value in self.slots.iter().flat_map(|slot| &slot.parameters) {
-            self.message.extend_from_slice(&value.to_le_bytes());
-        }
-        let operation = Operation::whole(Phase::Model, u64::from(header.step));
-        self.transport.send(worker, operation, &self.message)
-    }
-
-    fn arrive(
-        &mut self,
-        worker: usize,
-        header: Header,
-        payload: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
-        let workers = self.workers;
-        let barrier = self.barrier.get_or_insert_with(|| Barrier {
-            phase: header.phase,
-            step: u64::from(header.step),
-            since: Instant::now(),
-            arrived: vec![false; workers],
-            payload: Vec::new(),
-        });
-        let same = barrier.phase == header.phase && barrier.step == u64::from(header.step);
-        if !same || barrier.arrived[worker] {
-            return Err(self.refuse(worker, header));
-        }
-        barrier.arrived[worker] = true;
-        if worker == 0 {
-            std::mem::swap(&mut barrier.payload, payload);
-        }
-        if barrier.arrived.contains(&false) {
-            return Ok(());
-        }
-        let Some(barrier) = self.barrier.take() else { return Ok(()) };
-        let mut answer = Vec::new();
-        if barrier.phase == Phase::Save {
-            answer = self.save().to_bytes()?;
-        } else {
-            self.restore(&State::from_bytes(&barrier.payload)?)?;
-        }
-        let operation = Operation::whole(barrier.phase, barrier.step);
-        self.transport.send(0, operation, &answer)?;
-        (1..workers).try_for_each(|to| self.transport.send(to, operation, &[]))
-    }
-
-    fn save(&self) -> State {
-        let mut state = State::new();
-        for slot in &self.slots {
-            let key = format!("global/{}", slot.tensor.name());
-            state.set_floats(&key, slot.parameters.clone());
-        }
-        match &self.staleness {
-            Some(staleness) => staleness.save(&self.slots, &mut state),
-            None => self.pulls.save("pull/", &mut state),
-        }
-        self.optimizer.save("optimizer/", &mut state);
-        state
-    }
-
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        for slot in &mut self.slots {
-            let entry = format!("global/{}", slot.tensor.name());
-            let saved = state.floats(&entry)?;
-            let (found, expected) = (saved.len(), slot.parameters.len());
-            if found != expected {
-                return Err(gradwire::StateError::WrongSize { entry, found, expected }.into());
-            }
-            slot.parameters.copy_from_slice(saved);
-            slot.rewind();
-        }
-        self.begun = None;
-        match &mut self.staleness {
-            Some(staleness) => staleness.restore(&self.slots, state)?,
-            None => self.pulls.restore("pull/", state)?,
-        }
-        Ok(self.optimizer.restore("optimizer/", state)?)
+/// Sends a message to a worker that may have left. Whether the worker is missed is decided when its pushes are needed.
+fn send_unless_left(
+    transport: &mut dyn Transport,
+    to: usize,
+    operation: Operation<'_>,
+    message: &[u8],
+) -> Result<()> {
+    match transport.send(to, operation, message) {
+        Err(ExchangeError::PeerLost { peer, .. }) if peer == to => Ok(()),
+        sent => sent,
     }
 }
 

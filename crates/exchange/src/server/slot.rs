@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use gradwire::Tensor;
 
+use crate::{Operation, Phase};
+
 /// A tensor that a server holds.
 pub(super) struct Slot {
     /// Its position in the model.
@@ -12,7 +14,7 @@ pub(super) struct Slot {
     pub(super) parameters: Vec<f32>,
     /// The last step that is in the parameters.
     done: Option<u64>,
-    /// Since when pushes of the next step have been coming.
+    /// The time of the first push of the next step.
     since: Option<Instant>,
     pushes: Vec<Push>,
 }
@@ -42,8 +44,8 @@ impl Slot {
         Self { index, tensor, parameters, done: None, since: None, pushes }
     }
 
-    /// Keeps a worker's push for `step` if it is still wanted; `message` is swapped for a used
-    /// buffer then. `needed` pushes complete the step.
+    /// Keeps a worker's push for `step` if it is still needed, and swaps `message` for a used buffer. The step is complete
+    /// with `needed` pushes.
     pub(super) fn push(
         &mut self,
         worker: usize,
@@ -62,6 +64,11 @@ impl Slot {
         std::mem::swap(&mut push.message, message);
         self.since.get_or_insert_with(Instant::now);
         if self.arrived() == needed { Outcome::Complete } else { Outcome::Waiting }
+    }
+
+    /// An operation on this tensor.
+    pub(super) fn operation(&self, phase: Phase, step: u64) -> Operation<'_> {
+        Operation::tensor(phase, self.index, self.tensor.name(), step)
     }
 
     /// The pushes of the step in progress, in rank order.
@@ -87,12 +94,12 @@ impl Slot {
         self.pushes.iter_mut().for_each(|push| push.arrived = false);
     }
 
-    /// Since when a step has been in progress, if one is.
+    /// The time of the first push of the step in progress, if there is one.
     pub(super) fn since(&self) -> Option<Instant> {
         self.since
     }
 
-    /// The first worker whose push is missing, of those who have a part in the mean.
+    /// The first worker with a weight in the mean whose push is missing.
     pub(super) fn missing(&self, parts: &[f32]) -> Option<usize> {
         let mut pushes = self.pushes.iter().zip(parts);
         pushes.position(|(push, &part)| !push.arrived && part > 0.0)

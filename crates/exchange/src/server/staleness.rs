@@ -1,44 +1,46 @@
 //! Asynchronous workers: without a bound on their staleness, or with one.
 //!
-//! A push is applied at once, alone: the optimizer takes the worker's gradient times its part in the mean, so
-//! that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull of the worker's own,
-//! the change of the tensor since that worker's last pull, compressed with a residual of that worker's.
+//! Each push is applied when it arrives, by itself. The optimizer takes the worker's gradient times its weight in the
+//! mean, so that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull for this worker only:
+//! the change of the tensor since its last pull, compressed with a residual of its own.
 //!
-//! With a bound of S steps an answer is held back while the worker has pushed the tensor more than S times more
-//! often than the slowest worker; without a bound it never is. With S = 0 all answers of a step are sent
-//! together, when the last push of it is in, before anything else is looked at: all workers hold the same
-//! bits, those of the bulk-synchronous server but for the order of summation, which is that of
-//! arrival, and for optimizers with state, which see n small gradients in place of their mean.
+//! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than S times more often
+//! than the slowest worker; without a bound it never is. With S = 0, all answers of a step are sent together, when its
+//! last push has arrived and before the next message is read. All workers then hold the same bits. They differ from those
+//! of the bulk-synchronous server in the order of summation, which is that of arrival, and with optimizers with state,
+//! which see n small gradients instead of their mean.
 //!
-//! Memory: for each worker a copy of the parameters, as they were at its last pull, and a residual. Compression:
-//! one encoding for each worker and tensor in place of one for each tensor.
+//! Memory: for each worker a residual and a copy of the parameters as of its last pull. Compression: one encoding for
+//! each worker and tensor instead of one for each tensor.
 
 use std::time::Instant;
 
-use gradwire::{State, StateError};
+use gradwire::State;
 
+use super::service::copy_floats;
+use super::slot::Slot;
 use crate::codecs::Codecs;
-use crate::{ExchangeError, GroupConfig, server::slot::Slot};
+use crate::{GroupConfig, Result};
 
 /// What an asynchronous server keeps for each worker, and how far ahead of each other they are.
 pub(super) struct Staleness {
     /// Steps that a worker may be ahead of the slowest; `None` for any number.
     bound: Option<u64>,
-    /// Of each worker, its step and the learning rate.
+    /// For each worker, its step and learning rate.
     pub(super) begun: Vec<Option<(u64, f32)>>,
-    /// What compresses each worker's pulls.
+    /// For each worker, the compressors of its pulls.
     pub(super) pulls: Vec<Codecs>,
-    /// Of each slot.
+    /// For each slot, the progress of the workers.
     clocks: Vec<Clocks>,
 }
 
-/// How far the workers are with one tensor.
+/// The progress of the workers on one tensor.
 struct Clocks {
-    /// Of each worker, the parameters as they were at its last pull.
+    /// For each worker, the parameters as of its last pull.
     bases: Vec<Vec<f32>>,
-    /// Of each worker, its pushes so far.
+    /// For each worker, the number of its pushes.
     pushed: Vec<u64>,
-    /// Of each worker whose answer is due, since when.
+    /// For each worker that waits for an answer, the time of its push.
     waiting: Vec<Option<Instant>>,
 }
 
@@ -63,14 +65,14 @@ impl Staleness {
         }
     }
 
-    /// Notes a worker's push for a slot; false if the answer to its last one is due still.
+    /// Records a worker's push for a slot; false if the answer to its previous push is still due.
     pub(super) fn pushed(&mut self, slot: usize, worker: usize) -> bool {
         let clocks = &mut self.clocks[slot];
         clocks.pushed[worker] += 1;
         clocks.waiting[worker].replace(Instant::now()).is_none()
     }
 
-    /// A worker that may be answered for a slot; it waits no more then.
+    /// A worker that may be answered for a slot. It is recorded as answered.
     pub(super) fn release(&mut self, slot: usize) -> Option<usize> {
         let clocks = &mut self.clocks[slot];
         let slowest = clocks.pushed.iter().min().copied().unwrap_or(0);
@@ -81,7 +83,7 @@ impl Staleness {
         Some(worker)
     }
 
-    /// Leaves the change of a slot since a worker's last pull in `delta`; this is its last pull now.
+    /// Replaces `delta` by the change of a slot since a worker's last pull, and records a new pull.
     pub(super) fn change(&mut self, at: usize, worker: usize, slot: &Slot, delta: &mut Vec<f32>) {
         let base = &mut self.clocks[at].bases[worker];
         delta.clear();
@@ -89,8 +91,7 @@ impl Staleness {
         base.copy_from_slice(&slot.parameters);
     }
 
-    /// Since when the answer has been due that waits longest, with its slot and the worker that all wait
-    /// for.
+    /// The answer that has waited longest: the time of its push, its slot, and the slowest worker, for which it waits.
     pub(super) fn overdue(&self) -> Option<(Instant, usize, usize)> {
         let since = |(slot, clocks): (usize, &Clocks)| {
             let first = clocks.waiting.iter().flatten().min().copied();
@@ -128,7 +129,7 @@ impl Staleness {
         }
     }
 
-    pub(super) fn restore(&mut self, slots: &[Slot], state: &State) -> Result<(), ExchangeError> {
+    pub(super) fn restore(&mut self, slots: &[Slot], state: &State) -> Result<()> {
         let key = |worker: usize, slot: &Slot| format!("base{worker}/{}", slot.tensor.name());
         let first = slots.first();
         let saved = first
@@ -138,13 +139,7 @@ impl Staleness {
             let of = worker % saved.max(1);
             pulls.restore(&format!("pull{of}/"), state)?;
             for (slot, clocks) in slots.iter().zip(&mut self.clocks) {
-                let entry = key(of, slot);
-                let (saved, base) = (state.floats(&entry)?, &mut clocks.bases[worker]);
-                let (found, expected) = (saved.len(), base.len());
-                if found != expected {
-                    return Err(StateError::WrongSize { entry, found, expected }.into());
-                }
-                base.copy_from_slice(saved);
+                copy_floats(state, key(of, slot), &mut clocks.bases[worker])?;
             }
         }
         for clocks in &mut self.clocks {
@@ -177,7 +172,7 @@ mod tests {
         let setup = GroupConfig {
             exchange: "server:mode=async".parse().unwrap(),
             workers: 2,
-            shares: &Participation::equal(2),
+            participation: &Participation::equal(2),
             policy: &policy,
             tensors: &tensors,
             seed: 0,

@@ -6,38 +6,40 @@ use gradwire::{Floats, Input, State, Tensor};
 
 use super::pulls::Pulls;
 use super::service::encode_begin;
-use super::{assign, unexpected};
+use super::{assign, parameters};
 use crate::codecs::Codecs;
 use crate::control::{Channel, Control, Task};
+use crate::error::refuse;
 use crate::group_config::check_lengths;
 use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
-    DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Header, Operation, Participation,
-    Phase, StepInput, StepReport, Synchronization, Transport,
+    DistributedOptimizer, ExchangeError, GroupConfig, Header, Operation, Participation, Phase,
+    Result, StepInput, StepReport, Transport,
 };
 
 /// A worker of the parameter server.
 pub struct Worker {
     transport: Box<dyn Transport>,
     tensors: Vec<Tensor>,
-    /// Of each tensor, the rank of its server.
+    /// For each tensor, the rank of its server.
     homes: Vec<usize>,
     /// The servers' ranks, in any order.
     servers: Vec<usize>,
     workers: usize,
     backups: usize,
-    synchronization: Synchronization,
+    /// Whether all workers hold the same parameters after the same step.
+    identical: bool,
     push_codecs: Codecs,
     pull_codecs: Codecs,
     pulls: Pulls,
-    /// Of each tensor, whether the step's pull is in the parameters.
+    /// For each tensor, whether the step's pull is in the parameters.
     applied: Vec<bool>,
     message: Vec<u8>,
     /// The last step that is in the parameters, or in progress.
     step: u64,
     exchange: String,
-    shares: Participation,
+    participation: Participation,
 }
 
 impl Worker {
@@ -45,14 +47,9 @@ impl Worker {
     ///
     /// # Errors
     /// `Config` if the setup cannot work or is not that of the other ranks.
-    pub fn new(
-        mut transport: Box<dyn Transport>,
-        setup: &GroupConfig<'_>,
-    ) -> Result<Self, ExchangeError> {
+    pub fn new(mut transport: Box<dyn Transport>, setup: &GroupConfig<'_>) -> Result<Self> {
         setup.join(&mut *transport, "")?;
-        let Exchange::ParameterServer { servers, backups, synchronization } = setup.exchange else {
-            return Err(ExchangeError::Config(format!("'{}' has no servers", setup.exchange)));
-        };
+        let (servers, backups, _) = parameters(setup.exchange)?;
         let (rank, workers) = (transport.rank(), setup.workers);
         let homes = assign(setup.tensors, servers);
         Ok(Self {
@@ -62,7 +59,7 @@ impl Worker {
             servers: (workers..workers + servers).collect(),
             workers,
             backups,
-            synchronization,
+            identical: setup.exchange.keeps_replicas_identical(),
             push_codecs: Codecs::of_pushes(setup, rank),
             pull_codecs: Codecs::of_pulls(setup, rank),
             pulls: Pulls::new(setup.tensors.len()),
@@ -70,7 +67,7 @@ impl Worker {
             message: Vec::new(),
             step: 0,
             exchange: format!("{} with {workers} workers", setup.exchange),
-            shares: setup.shares.clone(),
+            participation: setup.participation.clone(),
         })
     }
 
@@ -79,11 +76,11 @@ impl Worker {
         input: StepInput<'_>,
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let step = self.step;
         self.poll()?;
         (0..self.tensors.len()).for_each(|index| self.push_codecs.begin(index, step));
-        let takes_part = self.shares.takes_part(self.transport.rank(), step);
+        let takes_part = self.participation.takes_part(self.transport.rank(), step);
         if takes_part && self.pulls.complete() != Some(step as u32) {
             self.push(input, report)?;
         }
@@ -99,8 +96,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Pushes from the last tensor to the first what the servers still want.
-    fn push(&mut self, input: StepInput<'_>, report: &mut StepReport) -> Result<(), ExchangeError> {
+    /// Pushes the gradients that the servers still need, from the last tensor to the first.
+    fn push(&mut self, input: StepInput<'_>, report: &mut StepReport) -> Result<()> {
         let step = self.step;
         let begin = encode_begin(step, input.learning_rate);
         for &server in &self.servers {
@@ -132,7 +129,7 @@ impl Worker {
         step: u64,
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         self.applied.fill(false);
         for index in 0..self.tensors.len() {
             if self.pulls.take(index, step as u32, &mut self.message) {
@@ -145,13 +142,13 @@ impl Worker {
             let index = self.pulled(from, header)?;
             if header.step == step as u32 && !self.applied[index] {
                 self.apply(index, step, parameters, report)?;
-            } else if self.backups > 0 || !self.shares.everyone() {
-                // A round can be over before a worker without part in it has all pulls of the last.
+            } else if self.backups > 0 || !self.participation.everyone() {
+                // A round can end before a worker that does not take part in it has all pulls of the previous round.
                 self.pulls.keep(index, header.step, &mut self.message);
             } else {
                 let operation =
                     Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
-                return Err(unexpected(home, operation, header));
+                return Err(ExchangeError::protocol(home, operation, header));
             }
         }
         Ok(())
@@ -163,7 +160,7 @@ impl Worker {
         step: u64,
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let from = (step, self.homes[index]);
         let (tensor, out) = (&self.tensors[index], &mut parameters[index]);
         self.pull_codecs.begin(index, step);
@@ -174,31 +171,33 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for any server, but says that it waits for the one that holds tensor `missing`.
-    fn await_pull(&mut self, missing: usize, step: u64) -> Result<(usize, Header), ExchangeError> {
+    /// Waits for a pull of any server; an error names the server that holds tensor `missing`.
+    fn await_pull(&mut self, missing: usize, step: u64) -> Result<(usize, Header)> {
         let home = self.homes[missing];
         let at = self.servers.iter().position(|&server| server == home).unwrap_or(0);
         self.servers.swap(0, at);
-        let operation = Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
         let until = self.patience();
+        let operation = Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
         self.transport.recv_any(&self.servers, operation, until, &mut self.message)
     }
 
-    /// When to give up on a server: after the server's own deadline, which names the worker that all wait for.
+    /// When to give up on a server: after the server's own deadline, whose error names the missing worker.
     fn patience(&self) -> Instant {
         Instant::now() + self.transport.deadline() * 5 / 4
     }
 
     /// The tensor of a pull, which must come from that tensor's server.
-    fn pulled(&self, from: usize, header: Header) -> Result<usize, ExchangeError> {
+    fn pulled(&self, from: usize, header: Header) -> Result<usize> {
         header
             .tensor
             .filter(|&index| header.phase == Phase::Pull && self.homes.get(index) == Some(&from))
-            .ok_or_else(|| unexpected(from, Operation::whole(Phase::Pull, self.step), header))
+            .ok_or_else(|| {
+                ExchangeError::protocol(from, Operation::whole(Phase::Pull, self.step), header)
+            })
     }
 
-    /// Keeps the pulls that are here already. Without backup workers there are none.
-    fn poll(&mut self) -> Result<(), ExchangeError> {
+    /// Keeps the pulls that have arrived. Without backup workers there are none.
+    fn poll(&mut self) -> Result<()> {
         if self.backups == 0 {
             return Ok(());
         }
@@ -216,8 +215,8 @@ impl Worker {
         }
     }
 
-    /// Waits for a server's answer to a request, which is left in `self.message`.
-    fn answer(&mut self, server: usize, operation: Operation<'_>) -> Result<(), ExchangeError> {
+    /// Waits for a server's answer to a request and stores it in `self.message`.
+    fn answer(&mut self, server: usize, operation: Operation<'_>) -> Result<()> {
         loop {
             let until = self.patience();
             let (_, header) =
@@ -235,7 +234,7 @@ impl Worker {
         self.workers + k
     }
 
-    fn fetch_model(&mut self) -> Result<Vec<Vec<f32>>, ExchangeError> {
+    fn fetch_model(&mut self) -> Result<Vec<Vec<f32>>> {
         let operation = Operation::whole(Phase::Model, self.step);
         let mut model: Vec<Vec<f32>> = vec![Vec::new(); self.tensors.len()];
         for k in 0..self.servers.len() {
@@ -254,7 +253,7 @@ impl Worker {
         Ok(model)
     }
 
-    fn save_all(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+    fn save_all(&mut self, state: &mut State) -> Result<()> {
         state.set_setting("exchange", self.exchange.clone());
         self.push_codecs.save("push/", state);
         let operation = Operation::whole(Phase::Save, self.step);
@@ -270,7 +269,7 @@ impl Worker {
         Ok(())
     }
 
-    fn restore_all(&mut self, state: &State) -> Result<(), ExchangeError> {
+    fn restore_all(&mut self, state: &State) -> Result<()> {
         state.expect_setting("exchange", &self.exchange)?;
         self.push_codecs.restore("push/", state)?;
         let operation = Operation::whole(Phase::Restore, self.step);
@@ -294,17 +293,12 @@ impl DistributedOptimizer for Worker {
         &self.tensors
     }
 
-    fn step(
-        &mut self,
-        input: StepInput<'_>,
-        parameters: &mut [Vec<f32>],
-    ) -> Result<StepReport, ExchangeError> {
+    fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport> {
         input.check(&self.tensors, parameters)?;
         if input.shift.is_some() {
-            return Err(ExchangeError::Config(
-                "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce"
-                    .to_owned(),
-            ));
+            return refuse(
+                "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce",
+            );
         }
         let before = self.transport.traffic();
         let mut report = StepReport::default();
@@ -331,29 +325,29 @@ impl DistributedOptimizer for Worker {
         self.push_codecs.residual(index, show);
     }
 
-    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
+    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>> {
         let fetched = self.fetch_model();
         or_abort(&mut *self.transport, fetched).map(Some)
     }
 
-    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
+    fn save(&mut self, state: &mut State) -> Result<()> {
         let saved = self.save_all(state);
         or_abort(&mut *self.transport, saved)
     }
 
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
+    fn restore(&mut self, state: &State) -> Result<()> {
         let restored = self.restore_all(state);
         or_abort(&mut *self.transport, restored)
     }
 
     fn control(&mut self) -> Control<'_> {
-        let (workers, identical) = (self.workers, self.synchronization.keeps_replicas_identical());
+        let Self { workers, identical, .. } = *self;
         Control::new(self, workers, identical)
     }
 }
 
 impl Channel for Worker {
-    fn run(&mut self, task: Task) -> Result<(), ExchangeError> {
+    fn run(&mut self, task: Task) -> Result<()> {
         let done = task(&mut *self.transport);
         or_abort(&mut *self.transport, done)
     }

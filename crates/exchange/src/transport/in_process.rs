@@ -1,22 +1,20 @@
 //! Ranks as threads of one process.
 //!
-//! Every rank has a mailbox. Buffers circulate: a send copies its payload into a buffer of the
-//! group's pool, a receive hands that buffer over and returns the receiver's old one, so that a
-//! steady state allocates no buffers. What goes to all ranks is copied once and shared until each has
-//! read it: `n` ranks that say something to one another hold `n` payloads, not `n²`.
+//! Every rank has a mailbox. Buffers circulate: a send copies its payload into a buffer of a shared pool; a receive takes
+//! that buffer and returns the receiver's old one, so that a steady state allocates no buffers. A payload for all ranks is
+//! copied once and shared until each has read it: when `n` ranks send to one another, they hold `n` payloads, not `n²`.
 //!
-//! With a [`Link`] the transport is throttled for real. Each rank has an egress and an ingress, each
-//! of the link's bandwidth, and a letter arrives when it has passed both, one latency apart. The
-//! sender does not wait, as with a network card that has its own queue; the receiver sleeps until
-//! the letter's last bit is there.
+//! With a [`Link`] the transport is throttled. Each rank has an egress and an ingress, each of the link's bandwidth, and a
+//! letter arrives when it has passed both, one latency apart. The sender does not wait, as with a network card that has
+//! its own queue; the receiver sleeps until the letter's last bit has arrived.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::inbox::{Letter, Mailbox, Pacer};
-use super::{HEADER_BYTES, Header, Operation, Transport};
-use crate::{ExchangeError, Link, Traffic};
+use super::{Endpoint, HEADER_BYTES, Header, Operation, Transport};
+use crate::{ExchangeError, Link, Result};
 
 /// No rank has aborted the run.
 const NOBODY: usize = usize::MAX;
@@ -24,8 +22,7 @@ const NOBODY: usize = usize::MAX;
 /// How in-process ranks are connected.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// How long a rank waits for another. Pauses that one rank makes and the others wait out, such
-    /// as an evaluation, must fit in.
+    /// How long a rank waits for another. Must be longer than the pauses of a single rank, such as an evaluation.
     pub deadline: Duration,
     /// Throttles every rank to this link; `None` leaves memory speed.
     pub link: Option<Link>,
@@ -48,10 +45,9 @@ pub fn connect(ranks: usize, options: Options) -> Vec<InProcess> {
     });
     (0..ranks)
         .map(|rank| InProcess {
-            rank,
-            options,
+            endpoint: Endpoint::new(rank, ranks, options.deadline),
+            link: options.link,
             egress: Pacer::default(),
-            traffic: Traffic::default(),
             group: Arc::clone(&group),
         })
         .collect()
@@ -59,10 +55,9 @@ pub fn connect(ranks: usize, options: Options) -> Vec<InProcess> {
 
 /// One rank's end.
 pub struct InProcess {
-    rank: usize,
-    options: Options,
+    endpoint: Endpoint,
+    link: Option<Link>,
     egress: Pacer,
-    traffic: Traffic,
     group: Arc<Group>,
 }
 
@@ -71,7 +66,7 @@ struct Group {
     mailboxes: Vec<Mailbox>,
     left: Vec<AtomicBool>,
     culprit: AtomicUsize,
-    /// Buffers in nobody's use.
+    /// Unused buffers.
     pool: Mutex<Vec<Arc<Vec<u8>>>>,
 }
 
@@ -84,13 +79,11 @@ impl Group {
         self.pool().pop().unwrap_or_default()
     }
 
-    /// Lets go of a buffer. Whoever does so last returns it to the pool: the lock orders them.
+    /// Releases a buffer. The last of its users returns it to the pool; the lock orders them.
     fn release(&self, mut buffer: Arc<Vec<u8>>) {
         let mut pool = self.pool();
         if Arc::get_mut(&mut buffer).is_some() {
             pool.push(buffer);
-        } else {
-            drop(buffer);
         }
     }
 
@@ -113,32 +106,24 @@ impl Group {
 }
 
 impl InProcess {
-    fn lost(&self, peer: usize, operation: Operation<'_>) -> ExchangeError {
-        ExchangeError::PeerLost { peer, operation: operation.to_string() }
-    }
-
     fn accept(
         &mut self,
         letter: Letter,
         during: Operation<'_>,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError> {
-        self.traffic.bytes_down += (HEADER_BYTES + letter.payload.len()) as u64;
-        self.traffic.messages_down += 1;
-        let header = Header::from_bytes(letter.header)
-            .filter(|header| header.length as usize == letter.payload.len())
-            .ok_or_else(|| ExchangeError::Protocol {
-                peer: letter.from,
-                operation: during.to_string(),
-                what: format!("the header {:?}", letter.header),
-            })?;
-        let mut payload = letter.payload;
+    ) -> Result<(usize, Header)> {
+        let Letter { from, header, mut payload, .. } = letter;
+        self.endpoint.count_received(payload.len());
+        let read = Header::from_bytes(header).filter(|read| read.length as usize == payload.len());
+        let read = read.ok_or_else(|| {
+            ExchangeError::protocol(from, during, format!("the header {header:?}"))
+        })?;
         match Arc::get_mut(&mut payload) {
             Some(payload) => std::mem::swap(into, payload),
             None => into.clone_from(&payload),
         }
         self.group.release(payload);
-        Ok((letter.from, header))
+        Ok((from, read))
     }
 
     /// The payload in a buffer of the pool.
@@ -150,30 +135,18 @@ impl InProcess {
         shared
     }
 
-    fn post(
-        &mut self,
-        to: usize,
-        operation: Operation<'_>,
-        payload: Arc<Vec<u8>>,
-    ) -> Result<(), ExchangeError> {
-        let header = Header::new(operation, payload.len()).ok_or_else(|| {
-            ExchangeError::Config(format!(
-                "{operation}: {} bytes are too many for one message; the most is 4 GiB: split the \
-                 tensors",
-                payload.len()
-            ))
-        })?;
+    fn post(&mut self, to: usize, operation: Operation<'_>, payload: Arc<Vec<u8>>) -> Result<()> {
+        let length = payload.len();
+        let header = self.endpoint.header(to, operation, length, u32::MAX as usize)?.to_bytes();
         if self.group.has_left(to) {
-            let peer = self.group.culprit().unwrap_or(to);
-            return Err(self.lost(peer, operation));
+            return Err(ExchangeError::lost(self.group.culprit().unwrap_or(to), operation));
         }
-        let bytes = (HEADER_BYTES + payload.len()) as u64;
         let now = Instant::now();
-        let paced = self.options.link.map(|link| {
-            let occupancy = link.occupancy(bytes);
+        let paced = self.link.map(|link| {
+            let occupancy = link.occupancy((HEADER_BYTES + length) as u64);
             (self.egress.pass(now, occupancy) + link.latency, occupancy)
         });
-        let (from, header) = (self.rank, header.to_bytes());
+        let from = self.endpoint.rank;
         self.group.mailboxes[to].deliver(|ingress| {
             let arrives = match paced {
                 Some((ready, occupancy)) => ingress.pass(from, now, ready, occupancy),
@@ -181,56 +154,25 @@ impl InProcess {
             };
             Letter { from, header, payload, arrives }
         });
-        self.traffic.bytes_up += bytes;
-        self.traffic.messages_up += 1;
+        self.endpoint.count_sent(length);
         Ok(())
     }
 }
 
 impl Transport for InProcess {
-    fn rank(&self) -> usize {
-        self.rank
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
-    fn size(&self) -> usize {
-        self.group.mailboxes.len()
-    }
-
-    fn deadline(&self) -> Duration {
-        self.options.deadline
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.traffic
-    }
-
-    fn send(
-        &mut self,
-        to: usize,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
-        if to >= self.size() || to == self.rank {
-            return Err(ExchangeError::Config(format!(
-                "rank {} cannot send to rank {to}; the ranks are 0 to {}",
-                self.rank,
-                self.size() - 1
-            )));
-        }
+    fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         let payload = self.wrap(payload);
         self.post(to, operation, payload)
     }
 
-    fn send_to_others(
-        &mut self,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
-        let (rank, size) = (self.rank, self.size());
+    fn send_to_others(&mut self, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         let payload = self.wrap(payload);
-        let sent = (rank + 1..size)
-            .chain(0..rank)
-            .try_for_each(|to| self.post(to, operation, Arc::clone(&payload)));
+        let mut others = self.endpoint.others();
+        let sent = others.try_for_each(|to| self.post(to, operation, Arc::clone(&payload)));
         self.group.release(payload);
         sent
     }
@@ -241,10 +183,10 @@ impl Transport for InProcess {
         during: Operation<'_>,
         until: Instant,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError> {
+    ) -> Result<(usize, Header)> {
         let start = Instant::now();
         let group = Arc::clone(&self.group);
-        let mailbox = &group.mailboxes[self.rank];
+        let mailbox = &group.mailboxes[self.endpoint.rank];
         let mut inbox = mailbox.lock();
         loop {
             let now = Instant::now();
@@ -256,20 +198,18 @@ impl Transport for InProcess {
                 return self.accept(letter, during, into);
             }
             if let Some(culprit) = group.culprit() {
-                return Err(self.lost(culprit, during));
+                return Err(ExchangeError::lost(culprit, during));
             }
             if arrives.is_none() {
-                // Under the lock: who left before now has sent what it had to send.
+                // Under the lock: a rank that has left sent all its messages before.
                 if let Some(&peer) = from.iter().find(|&&peer| group.has_left(peer)) {
-                    return Err(self.lost(peer, during));
+                    return Err(ExchangeError::lost(peer, during));
                 }
             }
             if now >= until {
-                return Err(ExchangeError::Deadline {
-                    peer: from.first().copied().unwrap_or(self.rank),
-                    operation: during.to_string(),
-                    deadline: until.saturating_duration_since(start),
-                });
+                let peer = from.first().copied().unwrap_or(self.endpoint.rank);
+                let waited = until.saturating_duration_since(start);
+                return Err(ExchangeError::late(peer, during, waited));
             }
             inbox = mailbox.wait(inbox, arrives.map_or(until, |at| at.min(until)));
         }
@@ -280,13 +220,13 @@ impl Transport for InProcess {
     }
 }
 
-/// A rank that panics stops all; one that merely leaves stops those who still need it.
+/// A rank that panics stops all ranks; a rank that merely leaves stops the ranks that still need it.
 impl Drop for InProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.group.abort(self.rank);
+            self.group.abort(self.endpoint.rank);
         }
-        self.group.left[self.rank].store(true, Ordering::SeqCst);
+        self.group.left[self.endpoint.rank].store(true, Ordering::SeqCst);
         self.group.mailboxes.iter().for_each(Mailbox::wake);
     }
 }

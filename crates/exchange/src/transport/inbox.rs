@@ -24,7 +24,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Of the letters from certain ranks, the one that arrives first.
+    /// The letter from these ranks that arrives first.
     pub(super) fn first(&self, from: &[usize]) -> Option<usize> {
         let letters = self.letters.iter().enumerate();
         let wanted = letters.filter(|(_, letter)| from.contains(&letter.from));
@@ -32,16 +32,15 @@ impl Inbox {
     }
 }
 
-/// One direction of a throttled link: a token bucket that holds no tokens, so that bytes follow
-/// one another at the link's rate and no burst is faster.
+/// One direction of a throttled link: a token bucket without tokens, so that no burst is faster than the link.
 #[derive(Default)]
 pub(super) struct Pacer {
     free: Option<Instant>,
 }
 
 impl Pacer {
-    /// Lets something pass that is `ready` at that time and occupies the link for so long; says
-    /// when its passing starts.
+    /// Lets a letter pass that is `ready` at that time and takes `occupancy` to pass; returns the time at which it
+    /// starts.
     pub(super) fn pass(&mut self, ready: Instant, occupancy: Duration) -> Instant {
         let start = self.free.map_or(ready, |free| free.max(ready));
         self.free = Some(start + occupancy);
@@ -49,20 +48,20 @@ impl Pacer {
     }
 }
 
-/// The receiving direction of a throttled link. Letters are known here before they come, in the order
-/// in which threads happen to send them; each takes the first time the link is free that is long
-/// enough for it, but none overtakes an earlier one of its own sender.
+/// The receiving direction of a throttled link. Letters are announced before they arrive, in the order in which the
+/// senders' threads run. Each takes the first gap in which the link is free for long enough, but none overtakes an
+/// earlier letter of its own sender.
 #[derive(Default)]
 pub(super) struct Ingress {
-    /// When the link is taken, from and to, in order and apart.
+    /// The intervals in which the link is taken, in order, without overlap.
     busy: Vec<(Instant, Instant)>,
-    /// Of each sender, when its last letter has passed.
+    /// For each sender, the time at which its last letter has passed.
     passed: Vec<(usize, Instant)>,
 }
 
 impl Ingress {
-    /// Lets a letter pass that is `ready` at that time and occupies the link for so long; says when
-    /// it has passed. Nothing is ready before `now`.
+    /// Lets a letter pass that is `ready` at that time and takes `occupancy` to pass; returns the time at which it has
+    /// passed. Nothing is ready before `now`.
     pub(super) fn pass(
         &mut self,
         from: usize,
@@ -99,12 +98,12 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// The inbox. A rank that panicked while it held the lock leaves nothing half-done in it.
+    /// The inbox. A rank that panics while it holds the lock leaves the inbox intact.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the owner, who may be about to fall asleep: the lock orders the two.
+    /// Wakes the owner. The lock is taken first, so that an owner that is about to sleep does not miss it.
     pub(super) fn wake(&self) {
         drop(self.lock());
         self.news.notify_all();
@@ -119,7 +118,7 @@ impl Mailbox {
         self.news.notify_all();
     }
 
-    /// Waits for news, or until that time.
+    /// Waits for a change, or until that time.
     pub(super) fn wait<'a>(
         &self,
         inbox: MutexGuard<'a, Inbox>,

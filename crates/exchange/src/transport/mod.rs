@@ -1,124 +1,113 @@
 //! The transport: bytes between ranks, counted.
 
+mod endpoint;
 pub mod in_process;
 mod inbox;
 mod operation;
 
 use std::time::{Duration, Instant};
 
+pub use endpoint::Endpoint;
 pub use operation::{HEADER_BYTES, Header, Operation, Phase};
 
-use crate::{ExchangeError, Traffic};
+use crate::{ExchangeError, Result, Traffic};
 
 /// One rank's access to the others.
 ///
-/// Messages between two ranks arrive in the order in which they were sent. Sending does not wait
-/// for the receiver. Dropping a transport tells the others that this rank has left.
+/// Messages between two ranks arrive in the order in which they were sent. A send does not wait for the receiver.
+/// Dropping a transport tells the other ranks that this rank has left.
 pub trait Transport: Send {
+    /// This rank's number, the number of ranks, the deadline and the counted bytes.
+    fn endpoint(&self) -> &Endpoint;
+
     /// This rank, from 0.
-    fn rank(&self) -> usize;
+    fn rank(&self) -> usize {
+        self.endpoint().rank
+    }
 
     /// The number of ranks.
-    fn size(&self) -> usize;
+    fn size(&self) -> usize {
+        self.endpoint().size
+    }
 
     /// How long this rank waits for another.
-    fn deadline(&self) -> Duration;
+    fn deadline(&self) -> Duration {
+        self.endpoint().deadline
+    }
 
     /// Everything sent and received so far.
-    fn traffic(&self) -> Traffic;
+    fn traffic(&self) -> Traffic {
+        self.endpoint().traffic
+    }
 
     /// Sends `payload` under a header made of `operation` and its length.
     ///
     /// # Errors
-    /// `PeerLost` if the receiver has left, `Config` for a payload of 4 GiB or more or a rank that
-    /// does not exist.
-    fn send(
-        &mut self,
-        to: usize,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError>;
+    /// `PeerLost` if the receiver has left; `Config` for a payload of 4 GiB or more, or a rank that does not exist.
+    fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()>;
 
-    /// [Sends](Self::send) the same `payload` to every other rank. Each starts with its neighbour, so
-    /// that no receiver is everyone's first.
-    fn send_to_others(
-        &mut self,
-        operation: Operation<'_>,
-        payload: &[u8],
-    ) -> Result<(), ExchangeError> {
-        let (rank, size) = (self.rank(), self.size());
-        (rank + 1..size).chain(0..rank).try_for_each(|to| self.send(to, operation, payload))
+    /// [Sends](Self::send) the same `payload` to every other rank. Each rank starts with the rank after it, so that the
+    /// ranks do not all send to the same receiver first.
+    fn send_to_others(&mut self, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
+        self.endpoint().others().try_for_each(|to| self.send(to, operation, payload))
     }
 
-    /// Waits until `until` for the next message of any rank in `from`; its payload replaces what
-    /// `into` held. Messages of other ranks stay where they are. With a time that has passed it
-    /// takes what is here and does not wait.
+    /// Waits until `until` for the next message of any rank in `from`; the payload replaces the content of `into`.
+    /// Messages of other ranks stay in the queue. If `until` has passed, it takes a message that has arrived, and does
+    /// not wait.
     ///
     /// # Errors
-    /// `PeerLost` if no message is on its way and a rank of `from` has left, or some rank has
-    /// [aborted](Self::abort) the run; `Deadline`, naming the first of `from`.
+    /// `PeerLost` if a rank of `from` has left and no message is on its way, or if some rank has
+    /// [aborted](Self::abort) the run; `Deadline`, naming the first rank of `from`.
     fn recv_any(
         &mut self,
         from: &[usize],
         during: Operation<'_>,
         until: Instant,
         into: &mut Vec<u8>,
-    ) -> Result<(usize, Header), ExchangeError>;
+    ) -> Result<(usize, Header)>;
 
-    /// Waits until what was sent has left for good, so that this rank may compute for a while, or end. Nothing to do
-    /// where the engine sees to it.
+    /// Waits until all sent messages have left this rank, so that it may compute for a while, or end. Does nothing for
+    /// engines that send in the background.
     ///
     /// # Errors
     /// `PeerLost` or `Deadline`.
-    fn flush(&mut self) -> Result<(), ExchangeError> {
+    fn flush(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Tells every rank to stop waiting, because of what happened to `culprit`. The first call of
-    /// a run counts.
+    /// Tells every rank to stop waiting, because of an error of rank `culprit`. The first call of a run counts.
     fn abort(&mut self, culprit: usize);
 
-    /// Waits for the message of `operation` from one rank, for as long as the deadline says.
+    /// Waits for the message of `operation` from one rank, until the deadline.
     ///
     /// # Errors
     /// Those of [`recv_any`](Self::recv_any); `Protocol` if another message comes.
-    fn recv(
-        &mut self,
-        from: usize,
-        operation: Operation<'_>,
-        into: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    fn recv(&mut self, from: usize, operation: Operation<'_>, into: &mut Vec<u8>) -> Result<()> {
         self.recv_within(from, operation, self.deadline(), into)
     }
 
-    /// [Waits](Self::recv) for `within`. Waiting for a rank that waits for others itself takes longer than the
-    /// deadline, so that it is that rank which fails first and names the one that is missing.
+    /// The same with another deadline. A rank that waits for a waiting rank uses a longer deadline, so that the other
+    /// rank fails first and names the rank that is missing.
     fn recv_within(
         &mut self,
         from: usize,
         operation: Operation<'_>,
         within: Duration,
         into: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let until = Instant::now() + within;
         let (_, header) = self.recv_any(&[from], operation, until, into)?;
         if header.matches(operation) {
             return Ok(());
         }
-        Err(ExchangeError::Protocol {
-            peer: from,
-            operation: operation.to_string(),
-            what: format!("{header}; the ranks must call the same operations in the same order"),
-        })
+        let what = format!("{header}; the ranks must call the same operations in the same order");
+        Err(ExchangeError::protocol(from, operation, what))
     }
 
-    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with theirs.
-    /// One phase; with messages of `b` bytes, `(n − 1)·b` bytes each way.
-    fn all_gather_v(
-        &mut self,
-        operation: Operation<'_>,
-        messages: &mut [Vec<u8>],
-    ) -> Result<(), ExchangeError> {
+    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with the messages of the others. One
+    /// phase; with messages of `b` bytes, `(n − 1)·b` bytes each way.
+    fn all_gather_v(&mut self, operation: Operation<'_>, messages: &mut [Vec<u8>]) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
         self.send_to_others(operation, &messages[rank])?;
         for from in (0..size).filter(|&from| from != rank) {
@@ -133,7 +122,7 @@ pub trait Transport: Send {
         root: usize,
         operation: Operation<'_>,
         message: &mut Vec<u8>,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         if self.rank() != root {
             return self.recv(root, operation, message);
         }
@@ -141,14 +130,13 @@ pub trait Transport: Send {
     }
 
     /// Returns once every rank has called it. Empty messages to rank 0 and back.
-    fn barrier(&mut self) -> Result<(), ExchangeError> {
+    fn barrier(&mut self) -> Result<()> {
         let operation = Operation::whole(Phase::Barrier, 0);
         let mut nothing = Vec::new();
         if self.rank() == 0 {
             for from in 1..self.size() {
                 self.recv(from, operation, &mut nothing)?;
             }
-            nothing.clear();
         } else {
             self.send(0, operation, &[])?;
         }
@@ -157,10 +145,7 @@ pub trait Transport: Send {
 }
 
 /// Passes a result on; on an error the other ranks are told to stop.
-pub(crate) fn or_abort<R>(
-    transport: &mut dyn Transport,
-    result: Result<R, ExchangeError>,
-) -> Result<R, ExchangeError> {
+pub(crate) fn or_abort<R>(transport: &mut dyn Transport, result: Result<R>) -> Result<R> {
     if let Err(error) = &result {
         let own = transport.rank();
         transport.abort(error.culprit(own));

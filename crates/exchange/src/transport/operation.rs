@@ -1,11 +1,11 @@
-//! What a message is for, in words for people and in twelve bytes for the wire.
+//! The purpose of a message: as text for people, and as the twelve bytes of the header.
 
 use std::fmt;
 
 /// Bytes of the header before every payload.
 pub const HEADER_BYTES: usize = 12;
 
-/// In the tensor field of a header: the message is about the whole model.
+/// The tensor field of a header whose message is about the whole model.
 const WHOLE: u32 = 0xff_ffff;
 
 /// The purpose of a message. The numbers are the wire's.
@@ -18,7 +18,7 @@ pub enum Phase {
     Check = 2,
     /// Waiting for all.
     Barrier = 3,
-    /// One rank's bytes for all.
+    /// One rank's bytes to all.
     Broadcast = 4,
     /// Each rank's part to the owner of that part.
     Scatter = 5,
@@ -36,9 +36,9 @@ pub enum Phase {
     Save = 11,
     /// A server's state on its way back.
     Restore = 12,
-    /// A sum of some ranks' messages to the rank that has that of others.
+    /// The sum of some ranks' messages, to a rank that has the sum of others.
     Merge = 13,
-    /// What workers tell each other beside the exchange.
+    /// A message between workers apart from the exchange of tensors.
     Report = 14,
 }
 

@@ -1,15 +1,15 @@
-//! What must hold of every strategy, whatever engine runs its ranks.
+//! Checks of every strategy, over any engine.
 
 use super::engine::Engine;
 use super::{RATE, Run, SIZES, bits, exchange, gradients, lossless, specs, suits};
 
-/// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and number
-/// of ranks; and they have learned something.
+/// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and number of ranks; and
+/// the parameters have changed.
 pub fn ends_identical(engine: &mut impl Engine, name: &str) {
     for spec in specs().into_iter().filter(|spec| suits(name, spec)) {
         for workers in engine.workers(exchange(name).servers()) {
             let run = Run::new(exchange(name), workers, &spec, &SIZES);
-            // Of ranks elsewhere a comparison of digests at the end tells.
+            // Ranks in other processes compare digests at the end.
             let ranks = engine.steps(&run, 3);
             let Some(first) = ranks.first() else { continue };
             for (rank, other) in ranks.iter().enumerate().skip(1) {
@@ -36,7 +36,7 @@ pub fn uncompressed_means_are_naive(
     }
 }
 
-/// The same for so many workers and tensors of these sizes.
+/// The same for this number of workers and tensors of these sizes.
 pub fn mean_is_naive(
     engine: &mut impl Engine,
     name: &str,
@@ -45,14 +45,14 @@ pub fn mean_is_naive(
     mean: impl Fn(&[f32]) -> f32,
 ) {
     let run = Run::new(exchange(name), workers, &lossless(name), sizes);
-    let expected = naive(&run, 2, &mean);
+    let expected = naive(&run, 2, |_, values| mean(values));
     for found in engine.steps(&run, 2) {
         assert!(bits(&found.parameters) == bits(&expected), "{name}, {workers} workers, {sizes:?}");
     }
 }
 
-/// What one worker would hold that sees all gradients.
-fn naive(run: &Run, steps: u64, mean: impl Fn(&[f32]) -> f32) -> Vec<Vec<f32>> {
+/// The parameters of a single worker that sees all gradients; `mean` averages the ranks' values at a step.
+pub fn naive(run: &Run, steps: u64, mean: impl Fn(u64, &[f32]) -> f32) -> Vec<Vec<f32>> {
     let (mut parameters, mut global) = (run.initial.clone(), run.initial.clone());
     for step in 0..steps {
         let all: Vec<_> =
@@ -60,12 +60,13 @@ fn naive(run: &Run, steps: u64, mean: impl Fn(&[f32]) -> f32) -> Vec<Vec<f32>> {
         for (index, tensor) in parameters.iter_mut().enumerate() {
             for (at, w) in tensor.iter_mut().enumerate() {
                 let values: Vec<_> = all.iter().map(|gradients| gradients[index][at]).collect();
+                let change = RATE * mean(step, &values);
                 if run.exchange.servers() > 0 {
                     let old = global[index][at];
-                    global[index][at] = old - RATE * mean(&values);
+                    global[index][at] = old - change;
                     *w += global[index][at] - old;
                 } else {
-                    *w -= RATE * mean(&values);
+                    *w -= change;
                 }
             }
         }
@@ -84,8 +85,8 @@ pub fn mean_of(name: &str) -> fn(&[f32]) -> f32 {
     }
 }
 
-/// Every value times 1/n; those from the greatest power of two on to those from the first on, then
-/// neighbours, then pairs of neighbours, and so on.
+/// Every value times 1/n. The values from the greatest power of two on are added to the first ones; then neighbours are
+/// added, then pairs of neighbours, and so on.
 fn pairwise_sum(values: &[f32]) -> f32 {
     let weight = 1.0 / values.len() as f32;
     let pairs =
@@ -100,7 +101,7 @@ fn pairwise_sum(values: &[f32]) -> f32 {
     sums[0]
 }
 
-/// Means of so many ranks, each by its part in the node's; then those by the nodes' parts.
+/// The weighted mean of each node's ranks; then the weighted sum over the nodes.
 fn sum_of_nodes(values: &[f32], node: usize) -> f32 {
     let part = 1.0 / values.len() as f32;
     values.chunks(node).fold(0.0, |sum, values| {

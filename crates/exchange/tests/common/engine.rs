@@ -36,8 +36,6 @@ impl Engine for Threads {
         run: &Run,
         work: impl Fn(usize, &mut dyn DistributedOptimizer) -> R + Sync,
     ) -> Vec<R> {
-        let (results, servers) = run.workers(work);
-        servers.unwrap();
-        results.into_iter().map(Result::unwrap).collect()
+        run.each(work)
     }
 }

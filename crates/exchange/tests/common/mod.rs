@@ -7,16 +7,17 @@ pub mod checks;
 pub mod custom;
 pub mod engine;
 
+use std::ops::Range;
 use std::thread;
 
 use gradwire::registry::REGISTRY;
 use gradwire::{Rng, Spec, State, StateError, Tensor};
 use gradwire_exchange::{
     DistributedOptimizer, Exchange, ExchangeError, GroupConfig, Optimizer, Participation, Policy,
-    ReplicatedOptimizer, Role, ServerReport, StepReport, in_process, launch_with,
+    ReplicatedOptimizer, Role, ServerReport, StepInput, StepReport, in_process, launch,
 };
 
-/// The sizes at which packing and cutting have their edges.
+/// Sizes at the edge cases of packing and cutting.
 pub const SIZES: [usize; 7] = [1023, 0, 1, 100_000, 4, 5, 6];
 
 pub fn exchange(text: &str) -> Exchange {
@@ -36,7 +37,7 @@ fn shape(size: usize) -> Vec<usize> {
     }
 }
 
-/// Whether all-reduce serves for a compressor.
+/// Whether all-reduce takes a compressor.
 pub fn adds(spec: &Spec) -> bool {
     spec.compressor().adds()
 }
@@ -51,7 +52,7 @@ pub fn suits(name: &str, spec: &Spec) -> bool {
     }
 }
 
-/// What loses nothing and travels by a strategy.
+/// A compressor without loss for a strategy.
 pub fn lossless(name: &str) -> Spec {
     if name == "sparse-all-reduce" { "threshold:v=0" } else { "none" }.parse().unwrap()
 }
@@ -73,7 +74,7 @@ pub fn specs() -> Vec<Spec> {
     REGISTRY.iter().map(|entry| Spec::of(entry)).chain(variants).collect()
 }
 
-/// Uniform numbers in [-1, 1), a pure function of who and when.
+/// Uniform numbers in [-1, 1), determined by tensor, rank and step.
 pub fn gradients(tensors: &[Tensor], rank: usize, step: u64) -> Vec<Vec<f32>> {
     let draw = |tensor: &Tensor| {
         let mut words = vec![0; tensor.elements()];
@@ -99,12 +100,6 @@ impl Optimizer for Sgd {
         for (w, g) in parameters.iter_mut().zip(gradient) {
             *w -= rate * g;
         }
-    }
-
-    fn save(&self, _: &str, _: &mut State) {}
-
-    fn restore(&mut self, _: &str, _: &State) -> Result<(), StateError> {
-        Ok(())
     }
 }
 
@@ -153,12 +148,17 @@ pub struct Run {
     pub initial: Vec<Vec<f32>>,
     pub options: in_process::Options,
     pub momentum: bool,
-    pub shares: Participation,
-    /// Groups that an exchange that begins early is made of.
+    pub participation: Participation,
+    /// The groups of an exchange with overlap.
     pub groups: Option<Vec<Vec<usize>>>,
 }
 
 impl Run {
+    /// A run by the names of its exchange and its compressor.
+    pub fn of(name: &str, workers: usize, spec: &str, sizes: &[usize]) -> Self {
+        Self::new(exchange(name), workers, &spec.parse().unwrap(), sizes)
+    }
+
     pub fn new(exchange: Exchange, workers: usize, spec: &Spec, sizes: &[usize]) -> Self {
         let tensors = tensors(sizes);
         let mut policy = Policy::new(spec);
@@ -171,7 +171,7 @@ impl Run {
             tensors,
             options: in_process::Options::default(),
             momentum: false,
-            shares: Participation::equal(workers),
+            participation: Participation::equal(workers),
             groups: None,
         }
     }
@@ -180,7 +180,7 @@ impl Run {
         GroupConfig {
             exchange: self.exchange,
             workers: self.workers,
-            shares: &self.shares,
+            participation: &self.participation,
             policy: &self.policy,
             tensors: &self.tensors,
             seed: 7,
@@ -201,27 +201,78 @@ impl Run {
                     .map(|exchange| Role::Worker(Box::new(exchange)))
             }
         };
-        let launched = launch_with(&setup, self.options, join).unwrap();
-        let results = thread::scope(|scope| {
-            let threads: Vec<_> = launched
-                .workers
-                .into_iter()
-                .enumerate()
-                .map(|(rank, mut exchange)| {
-                    let work = &work;
-                    scope.spawn(move || work(rank, &mut *exchange))
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join()).collect()
-        });
+        let launched = launch(&setup, self.options, join).unwrap();
+        let results = threads(launched.workers, |rank, mut exchange| work(rank, &mut *exchange));
         (results, launched.servers.join())
     }
 
-    /// Runs steps `0..steps` on every worker: what each holds, spent and would save at the end.
-    pub fn steps(&self, steps: u64) -> Vec<Finished> {
-        let (results, servers) = self.workers(|rank, exchange| self.play(rank, exchange, steps));
+    /// Runs `work` as every worker. Workers and servers must succeed.
+    pub fn each<R: Send>(
+        &self,
+        work: impl Fn(usize, &mut dyn DistributedOptimizer) -> R + Sync,
+    ) -> Vec<R> {
+        let (results, servers) = self.workers(work);
+        let results = results.into_iter().map(Result::unwrap).collect();
         servers.unwrap();
-        results.into_iter().map(Result::unwrap).collect()
+        results
+    }
+
+    /// Runs one step as one worker, with the gradients of that rank and step.
+    pub fn try_step(
+        &self,
+        rank: usize,
+        step: u64,
+        exchange: &mut dyn DistributedOptimizer,
+        parameters: &mut [Vec<f32>],
+    ) -> Result<StepReport, ExchangeError> {
+        let gradients = gradients(&self.tensors, rank, step);
+        exchange.step(StepInput::new(step, RATE, &gradients), parameters)
+    }
+
+    /// The same, which must succeed.
+    pub fn step(
+        &self,
+        rank: usize,
+        step: u64,
+        exchange: &mut dyn DistributedOptimizer,
+        parameters: &mut [Vec<f32>],
+    ) -> StepReport {
+        self.try_step(rank, step, exchange, parameters).unwrap()
+    }
+
+    /// Runs some steps as one worker.
+    pub fn advance(
+        &self,
+        rank: usize,
+        steps: Range<u64>,
+        exchange: &mut dyn DistributedOptimizer,
+        parameters: &mut [Vec<f32>],
+    ) {
+        for step in steps {
+            self.step(rank, step, exchange, parameters);
+        }
+    }
+
+    /// Runs steps `0..end` as one worker; then restores its state after `middle` steps and repeats the rest, which ends with
+    /// the same bits.
+    pub fn repeat(
+        &self,
+        rank: usize,
+        (middle, end): (u64, u64),
+        exchange: &mut dyn DistributedOptimizer,
+    ) {
+        let mut parameters = self.initial.clone();
+        self.advance(rank, 0..middle, exchange, &mut parameters);
+        let (state, mut again) = (saved(exchange), parameters.clone());
+        self.advance(rank, middle..end, exchange, &mut parameters);
+        exchange.restore(&state).unwrap();
+        self.advance(rank, middle..end, exchange, &mut again);
+        assert!(bits(&parameters) == bits(&again), "{}", self.exchange);
+    }
+
+    /// Runs steps `0..steps` on every worker: parameters, reports and state at the end.
+    pub fn steps(&self, steps: u64) -> Vec<Finished> {
+        self.each(|rank, exchange| self.play(rank, exchange, steps))
     }
 
     /// Runs steps `0..steps` as one worker.
@@ -232,34 +283,54 @@ impl Run {
         steps: u64,
     ) -> Finished {
         let mut parameters = self.initial.clone();
-        let mut reports = Vec::new();
-        for step in 0..steps {
-            let gradients = gradients(&self.tensors, rank, step);
-            reports.push(
-                exchange
-                    .step(
-                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                        &mut parameters,
-                    )
-                    .unwrap(),
-            );
-        }
+        let step = |step| self.step(rank, step, exchange, &mut parameters);
+        let reports = (0..steps).map(step).collect();
         exchange.control().check(steps, &parameters).unwrap();
-        let mut state = State::new();
-        exchange.save(&mut state).unwrap();
+        let state = saved(exchange);
         let global = if rank == 0 { exchange.global_model().unwrap() } else { None };
         Finished { parameters, reports, state, global }
     }
 
-    /// The rule of an optimizer's end.
+    /// The optimizer of a rank.
     pub fn optimizer(&self) -> Box<dyn Optimizer> {
         if self.momentum { Box::new(Momentum::new(&self.tensors)) } else { Box::new(Sgd) }
     }
 }
 
+/// Runs `work` for each of `items` in a thread of its own: the results in order.
+pub fn threads<T: Send, R: Send>(
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(usize, T) -> R + Sync,
+) -> Vec<thread::Result<R>> {
+    thread::scope(|scope| {
+        let spawn = |(at, item)| {
+            let work = &work;
+            scope.spawn(move || work(at, item))
+        };
+        let threads: Vec<_> = items.into_iter().enumerate().map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    })
+}
+
+/// Runs `work` as each of `ranks` ranks, connected in this process.
+pub fn connected<R: Send>(
+    ranks: usize,
+    work: impl Fn(usize, in_process::InProcess) -> R + Sync,
+) -> Vec<R> {
+    let transports = in_process::connect(ranks, in_process::Options::default());
+    threads(transports, work).into_iter().map(Result::unwrap).collect()
+}
+
+/// The state that a worker saves.
+pub fn saved(exchange: &mut dyn DistributedOptimizer) -> State {
+    let mut state = State::new();
+    exchange.save(&mut state).unwrap();
+    state
+}
+
 pub const RATE: f32 = 0.125;
 
-/// What one worker is left with.
+/// One worker at the end of its steps.
 pub struct Finished {
     pub parameters: Vec<Vec<f32>>,
     pub reports: Vec<StepReport>,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{Key, SETTINGS};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -69,7 +69,7 @@ impl<'de> Visitor<'de> for Table {
         while let Some(key) = map.next_key_seed(Key { known: &KEYS })? {
             match key {
                 "data" => experiment.data = map.next_value()?,
-                "compressors" => experiment.compressors = map.next_value::<Plans>()?.0,
+                "compressors" => experiment.compressors = map.next_value::<Schedules>()?.0,
                 "epochs" => experiment.epochs = Some(map.next_value()?),
                 "seeds" => experiment.seeds = map.next_value()?,
                 "evaluations" => experiment.evaluations = map.next_value()?,
@@ -86,13 +86,13 @@ impl<'de> Visitor<'de> for Table {
 }
 
 /// Compressors, which a file has as their specs.
-struct Plans(Vec<Plan>);
+struct Schedules(Vec<CompressionSchedule>);
 
-impl<'de> Deserialize<'de> for Plans {
+impl<'de> Deserialize<'de> for Schedules {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let specs = Vec::<String>::deserialize(from)?;
-        let plans = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
-        plans.collect::<Result<_, _>>().map(Self)
+        let schedules = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
+        schedules.collect::<Result<_, _>>().map(Self)
     }
 }
 

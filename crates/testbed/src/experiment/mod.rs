@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::TrainingSettings;
 use serde::{Serialize, Serializer};
 
@@ -24,8 +24,8 @@ pub struct Experiment {
     /// A data set's name (`digits` is generated) or the folder that holds its files.
     pub data: String,
     /// The compressors to compare.
-    #[serde(serialize_with = "write_plans")]
-    pub compressors: Vec<Plan>,
+    #[serde(serialize_with = "write_schedules")]
+    pub compressors: Vec<CompressionSchedule>,
     /// Passes over the training set, instead of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<f64>,
@@ -89,8 +89,11 @@ impl DerefMut for Experiment {
 }
 
 /// Writes compressors as their specs.
-fn write_plans<S: Serializer>(plans: &[Plan], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(plans.iter().map(Plan::to_string))
+fn write_schedules<S: Serializer>(
+    schedules: &[CompressionSchedule],
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_seq(schedules.iter().map(CompressionSchedule::to_string))
 }
 
 /// A value this crate itself writes as text.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gradwire_exchange::Link;
 use gradwire_models::data::{self, DataError, Dataset};
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{RunConfig, steps_per_epoch};
 
@@ -51,7 +51,7 @@ impl Experiment {
     /// The runs on `data`: all compressors for the first seed, then for the next.
     pub fn runs(&self, data: &Arc<Dataset>) -> Vec<RunConfig> {
         let steps = self.steps_on(data);
-        let run = |(seed, compressor): (u64, &Plan)| {
+        let run = |(seed, compressor): (u64, &CompressionSchedule)| {
             let settings = TrainingSettings { steps, ..self.settings.clone() };
             RunConfig {
                 seed,

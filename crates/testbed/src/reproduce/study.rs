@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use gradwire_train::CompressionSchedule;
 use gradwire_train::RunRecord;
-use gradwire_train::plan::Plan;
 
 use crate::TestbedError;
 use crate::experiment::Experiment;
@@ -22,7 +22,7 @@ pub trait Study: Sync {
     fn experiment(&self, row: usize) -> Option<Experiment>;
 
     /// The compressors it compares in runs of `steps` steps; `none` is the first.
-    fn compressors(&self, row: usize, steps: u64) -> Vec<Plan> {
+    fn compressors(&self, row: usize, steps: u64) -> Vec<CompressionSchedule> {
         let _ = steps;
         self.experiment(row).map(|experiment| experiment.compressors).unwrap_or_default()
     }
@@ -150,6 +150,6 @@ pub fn default_folder(study: &dyn Study, row: usize) -> PathBuf {
 }
 
 /// Compressors from their specs.
-pub(super) fn plans<S: AsRef<str>>(specs: impl IntoIterator<Item = S>) -> Vec<Plan> {
+pub(super) fn plans<S: AsRef<str>>(specs: impl IntoIterator<Item = S>) -> Vec<CompressionSchedule> {
     specs.into_iter().map(|spec| crate::experiment::known(spec.as_ref())).collect()
 }

@@ -1,4 +1,4 @@
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 
 use super::*;
 use crate::experiment::Experiment;
@@ -32,8 +32,8 @@ fn default_experiments_can_run_and_begin_with_the_baseline() {
             variant.check().unwrap();
         }
         // Tables find runs by what specs print.
-        for plan in &experiment.compressors {
-            assert_eq!(plan.to_string().parse::<Plan>().unwrap(), *plan);
+        for schedule in &experiment.compressors {
+            assert_eq!(schedule.to_string().parse::<CompressionSchedule>().unwrap(), *schedule);
         }
     }
 }

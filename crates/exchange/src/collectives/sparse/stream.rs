@@ -1,4 +1,4 @@
-//! A sum on its way: of each tensor the elements that it has so far, or all of them.
+//! A partial sum: for each tensor, the elements with positions, or all elements.
 
 use gradwire::{DecodeError, Tensor};
 use gradwire_bits::{rice, varint};
@@ -14,7 +14,7 @@ const SPARSE: u8 = 1;
 pub(super) struct Part {
     /// Whether `values` holds every element.
     pub(super) dense: bool,
-    /// Else the positions that it holds, increasing.
+    /// Otherwise the positions of the values, increasing.
     pub(super) positions: Vec<u32>,
     pub(super) values: Vec<f32>,
 }
@@ -27,8 +27,7 @@ impl Part {
         self.values.clear();
     }
 
-    /// Replaces it by `low` plus `high`, and holds all elements of the tensor if that takes no more bytes
-    /// than these and their positions.
+    /// Replaces it by `low` plus `high`. It becomes dense if all elements take no more bytes than elements with positions.
     pub(super) fn add(&mut self, low: &Part, high: &Part, elements: usize) {
         self.clear();
         match (low.dense, high.dense) {
@@ -69,12 +68,12 @@ impl Part {
         self.values.extend_from_slice(&high.values[b..]);
     }
 
-    /// Holds all elements if that takes no more bytes.
+    /// Becomes dense if that takes no more bytes.
     pub(super) fn settle(&mut self, elements: usize) {
         if self.dense || self.sparse_len(elements) < dense_len(elements) {
             return;
         }
-        // Values lie before or at their positions: from the last one on each moves up into its place.
+        // No value lies after its position, so each can move to its place, from the last one on.
         self.values.resize(elements, 0.0);
         for from in (0..self.positions.len()).rev() {
             let value = std::mem::take(&mut self.values[from]);
@@ -84,7 +83,7 @@ impl Part {
         self.dense = true;
     }
 
-    /// Visits what a sparse part holds.
+    /// Visits the positions and values of a sparse part.
     fn each(&self, mut visit: impl FnMut(usize, f32)) {
         for (&at, &value) in self.positions.iter().zip(&self.values) {
             visit(at as usize, value);
@@ -108,7 +107,7 @@ impl Part {
         1 + varint::len(count as u64) + places + 4 * count
     }
 
-    /// Appends it in the form on the wire.
+    /// Appends its bytes on the wire.
     pub(super) fn write(&self, elements: usize, out: &mut Vec<u8>) {
         if self.dense {
             out.push(DENSE);
@@ -121,7 +120,7 @@ impl Part {
         elements::narrow_onto(&self.values, out);
     }
 
-    /// Reads what [`write`](Self::write) wrote off the front, for a tensor of `elements` elements.
+    /// Reads the bytes that [`write`](Self::write) wrote off the front, for a tensor of `elements` elements.
     pub(super) fn read(&mut self, bytes: &mut &[u8], elements: usize) -> Result<(), DecodeError> {
         self.clear();
         let count = match take(bytes, 1)?[0] {
@@ -142,7 +141,7 @@ impl Part {
             .ok()
             .filter(|&count| count <= elements)
             .ok_or(DecodeError::Corrupt("more positions than elements"))?;
-        // The values come behind: a count without them would only be work.
+        // The values follow the positions, so a larger count cannot be right.
         if count > bytes.len() / 4 {
             return Err(DecodeError::Truncated);
         }

@@ -2,20 +2,20 @@
 
 use gradwire::Floats;
 
-use super::Server;
+use super::{Server, send_unless_left};
 use crate::report::worked;
 use crate::server::staleness::Staleness;
-use crate::{ExchangeError, Header, Operation, Phase};
+use crate::{ExchangeError, Header, Operation, Phase, Result};
 
 impl Server {
-    /// Updates a tensor by one worker's push, and answers all who may go on.
+    /// Updates a tensor by one worker's push, and answers all workers that may continue.
     pub(super) fn apply_push(
         &mut self,
         worker: usize,
         header: Header,
         at: usize,
         push: &[u8],
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<()> {
         let refusal = self.refuse(worker, header);
         let Self { staleness, slots, pushes, optimizer, mean, report, parts, .. } = self;
         let Some(staleness) = staleness else { return Err(refusal) };
@@ -39,7 +39,7 @@ impl Server {
     }
 
     /// Sends the pulls of a tensor that are due.
-    fn answer(&mut self, at: usize) -> Result<(), ExchangeError> {
+    fn answer(&mut self, at: usize) -> Result<()> {
         let Self { staleness, slots, delta, message, report, transport, .. } = self;
         let (Some(staleness), slot) = (staleness, &slots[at]) else { return Ok(()) };
         while let Some(to) = staleness.release(at) {
@@ -51,43 +51,36 @@ impl Server {
                 let change = Floats::F32(delta).into();
                 pulls.encode((slot.index, 0), &slot.tensor, step, change, message)
             })?;
-            let pull = Operation::tensor(Phase::Pull, slot.index, slot.tensor.name(), step);
-            match transport.send(to, pull, message) {
-                Err(ExchangeError::PeerLost { peer, .. }) if peer == to => {}
-                sent => sent?,
-            }
+            send_unless_left(&mut **transport, to, slot.operation(Phase::Pull, step), message)?;
         }
         Ok(())
     }
 
-    /// Who keeps an answer waiting, and the push that is missing.
+    /// The worker for whose push an answer waits, and the operation of that push.
     pub(super) fn keeps_waiting(&self) -> Option<(usize, String)> {
         let (_, at, peer) = self.staleness.as_ref()?.overdue()?;
         Some((peer, self.push_to(at)))
     }
 
-    /// Refuses that someone has left for whose push an answer waits.
-    pub(super) fn expect_nobody_gone(&self) -> Result<(), ExchangeError> {
+    /// Fails if a worker has left for whose push an answer waits.
+    pub(super) fn expect_nobody_gone(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(|staleness| staleness.stuck(&self.present)) {
-            Some((at, peer)) => Err(ExchangeError::PeerLost { peer, operation: self.push_to(at) }),
+            Some((at, peer)) => Err(ExchangeError::lost(peer, self.push_to(at))),
             None => Ok(()),
         }
     }
 
-    /// Refuses that someone has left early, where there is no bound and nobody waited.
-    pub(super) fn expect_as_many_of_all(&self) -> Result<(), ExchangeError> {
-        let step = self.begun.map_or(0, |(step, _)| step);
+    /// Fails if a worker has left early, where there is no bound and nobody waited for it.
+    pub(super) fn expect_as_many_of_all(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(Staleness::behind) {
-            Some(peer) => Err(ExchangeError::PeerLost {
-                peer,
-                operation: Operation::whole(Phase::Push, step).to_string(),
-            }),
+            Some(peer) => {
+                Err(ExchangeError::lost(peer, Operation::whole(Phase::Push, self.step())))
+            }
             None => Ok(()),
         }
     }
 
     fn push_to(&self, at: usize) -> String {
-        let (slot, step) = (&self.slots[at], self.begun.map_or(0, |(step, _)| step));
-        Operation::tensor(Phase::Push, slot.index, slot.tensor.name(), step).to_string()
+        self.slots[at].operation(Phase::Push, self.step()).to_string()
     }
 }

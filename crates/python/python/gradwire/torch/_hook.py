@@ -36,7 +36,7 @@ def register(
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
-    ``compressor`` is a spec string (``"3lc:s=1.75"``), a plan (``"none until 100 then topk"``) or an object with
+    ``compressor`` is a spec string (``"3lc:s=1.75"``), a schedule (``"none until 100 then topk"``) or an object with
     ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` selects other compressors by a
     tensor's name, size or kind: ``{"*.bias": "none", ">=100000": "powersgd:rank=2"}``. Tensors of one dimension (norms,
     biases; with ``raw_vectors``), of fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are

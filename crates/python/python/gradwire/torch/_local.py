@@ -112,7 +112,7 @@ class LocalSteps:
         All ranks must call it at the same time, after the same number of steps.
         """
         change = self._change()
-        # The number of a round is that of its last step, which determines the stage of a plan. Two rounds without a step
+        # The number of a round is that of its last step, which determines the stage of a schedule. Two rounds without a step
         # between them must not share a number, because it is also part of the key of random draws.
         number = max(self._step - 1, self._round)
         self._exchange.average(self._group, number, buffer(change), partial(_hold, change))

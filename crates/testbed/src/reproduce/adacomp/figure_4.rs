@@ -1,6 +1,6 @@
 //! Figure 4 of the AdaComp paper: error against compression rate of three methods.
 
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 
 use super::paper::{self, CIFAR_CNN};
 use super::tables::findings;
@@ -17,7 +17,7 @@ pub(crate) struct Figure4;
 const BINS: [u64; 5] = [50, 200, 500, 2000, 8000];
 const FRACTIONS: [f64; 5] = [0.01, 0.003, 0.001, 0.0003, 0.0001];
 
-fn compressors() -> Vec<Plan> {
+fn compressors() -> Vec<CompressionSchedule> {
     let dryden = FRACTIONS.map(|ratio| format!("dryden:ratio={ratio}"));
     let local = BINS.map(|bin| format!("local-selection:conv={bin},fc={bin}"));
     let adacomp = BINS.map(|bin| format!("adacomp:conv={bin},fc={bin}"));

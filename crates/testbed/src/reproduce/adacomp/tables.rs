@@ -1,6 +1,6 @@
 //! Error and compression by compressor: the table of those studies that have one set-up.
 
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::{Metric, RunRecord};
 
 use super::paper::Row;
@@ -32,7 +32,12 @@ pub(super) fn findings(
 }
 
 /// Error and compression of each compressor; the paper's errors beside ours where a row of Table 2 is given.
-fn table(row: Option<&Row>, compressors: &[Plan], summary: &Summary, runs: &[RunRecord]) -> Grid {
+fn table(
+    row: Option<&Row>,
+    compressors: &[CompressionSchedule],
+    summary: &Summary,
+    runs: &[RunRecord],
+) -> Grid {
     let metric = summary.metric;
     let measure = if metric == Metric::Accuracy { "error" } else { metric.name() };
     let mut grid = Grid::new([

@@ -1,6 +1,6 @@
 //! Figures 6, 7 and 12 of the survey: quality against throughput on several links, and against volume.
 
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 
 use super::paper::{self, BENCHMARKS, Differs, METHODS};
 use crate::TestbedError;
@@ -60,7 +60,7 @@ pub(super) fn findings(
 }
 
 /// Quality, volume, and throughput by link of each method.
-pub(super) fn table(summary: &Summary, compared: &[Plan]) -> Grid {
+pub(super) fn table(summary: &Summary, compared: &[CompressionSchedule]) -> Grid {
     let mut head = vec![
         "method".to_owned(),
         "compressor".to_owned(),

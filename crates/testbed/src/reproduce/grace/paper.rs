@@ -2,8 +2,8 @@
 
 use gradwire::Spec;
 use gradwire_exchange::Exchange;
+use gradwire_train::CompressionSchedule;
 use gradwire_train::RunRecord;
-use gradwire_train::plan::Plan;
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;
@@ -167,7 +167,7 @@ pub(super) enum Differs<'a> {
 /// The experiment by all-reduce with the compressors whose messages add, and by all-gather with the others, as in the
 /// survey; less one for which there are no compressors.
 pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
-    let adds = |plan: &Plan| plan.first().entry().compressor().adds();
+    let adds = |plan: &CompressionSchedule| plan.first().entry().compressor().adds();
     let (reduced, gathered): (Vec<_>, Vec<_>) =
         experiment.compressors.iter().cloned().partition(adds);
     let groups = [(Exchange::AllReduce, reduced), (Exchange::AllGather, gathered)];

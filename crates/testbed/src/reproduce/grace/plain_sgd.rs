@@ -1,6 +1,6 @@
 //! Figure 6 of the survey for the methods that it trains with plain SGD in image classification.
 
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 
 use super::figure_6::findings;
 use super::paper::{self, BENCHMARKS, CLASSIFICATION, Differs};
@@ -40,7 +40,7 @@ impl Study for PlainSgd {
 
     /// By exchange; signs have a learning rate of their own.
     fn variants(&self, row: usize, experiment: &Experiment, _: Option<usize>) -> Vec<Experiment> {
-        let votes = |plan: &Plan| plan.first().compressor().votes();
+        let votes = |plan: &CompressionSchedule| plan.first().compressor().votes();
         let (signs, others): (Vec<_>, Vec<_>) =
             experiment.compressors.iter().cloned().partition(votes);
         let rate = sign_rate(row, &experiment.learning_rate.to_string());

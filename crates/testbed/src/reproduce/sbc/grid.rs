@@ -1,7 +1,7 @@
 //! Figures 3, 4 and 9 of the SBC paper: quality over temporal and gradient sparsity.
 
+use gradwire_train::CompressionSchedule;
 use gradwire_train::Metric;
-use gradwire_train::plan::Plan;
 
 use super::paper::{self, LENET, RESNET32};
 use crate::TestbedError;
@@ -34,7 +34,7 @@ impl Study for Grid {
         }))
     }
 
-    fn compressors(&self, _: usize, steps: u64) -> Vec<Plan> {
+    fn compressors(&self, _: usize, steps: u64) -> Vec<CompressionSchedule> {
         compressors(steps)
     }
 
@@ -59,14 +59,14 @@ const SPARSITIES: [f64; 4] = [1.0, 0.1, 0.01, 0.001];
 const DELAYS: [u64; 4] = [1, 10, 100, 1000];
 
 /// A cell of the grid. Without gradient sparsity nothing is binarized either.
-fn cell(p: f64, every: u64) -> Plan {
+fn cell(p: f64, every: u64) -> CompressionSchedule {
     let spec = if p == 1.0 { "none".to_owned() } else { format!("sbc:p={p}") };
     let separator = if p == 1.0 { ':' } else { ',' };
     known(&if every == 1 { spec } else { format!("{spec}{separator}every={every}") })
 }
 
 /// All cells whose delay is shorter than a run of `steps` steps, the baseline first.
-fn compressors(steps: u64) -> Vec<Plan> {
+fn compressors(steps: u64) -> Vec<CompressionSchedule> {
     let delays = || DELAYS.into_iter().filter(move |&every| every < steps.max(2));
     SPARSITIES.into_iter().flat_map(|p| delays().map(move |every| cell(p, every))).collect()
 }
@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn the_grid_has_a_cell_for_each_pair_that_fits() {
-        let names: Vec<String> = compressors(100).iter().map(Plan::to_string).collect();
+        let names: Vec<String> =
+            compressors(100).iter().map(CompressionSchedule::to_string).collect();
         assert_eq!(names.len(), 8);
         assert_eq!(names[..2], ["none", "none:every=10"]);
         assert_eq!(names[7], "sbc:p=0.001,every=10");

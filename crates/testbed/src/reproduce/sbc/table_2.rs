@@ -1,6 +1,6 @@
 //! Table II of the SBC paper: quality and compression of six methods.
 
-use gradwire_train::plan::Plan;
+use gradwire_train::CompressionSchedule;
 
 use super::paper::{self, METHODS, ROWS, Row};
 use crate::TestbedError;
@@ -58,7 +58,7 @@ fn table(figures: &Row, summary: &Summary) -> Grid {
     ]);
     let mut grid = Grid::new(head);
     for (at, (method, compressor)) in METHODS.into_iter().zip(figures.compressors()).enumerate() {
-        let compressor = known::<Plan>(&compressor).to_string();
+        let compressor = known::<CompressionSchedule>(&compressor).to_string();
         let row = summary.rows.iter().find(|row| row.compressor == compressor);
         let measured =
             |cell: &dyn Fn(&summary::Row) -> String| row.map_or_else(|| "–".to_owned(), cell);

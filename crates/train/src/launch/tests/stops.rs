@@ -9,7 +9,7 @@ use super::*;
 use crate::checkpoint::Checkpoint;
 use crate::rotation::earlier;
 
-/// Every exchange, with residuals on the way where it has any; local steps, a plan and overlap.
+/// Every exchange, with residuals on the way where it has any; local steps, a schedule and overlap.
 fn all() -> Vec<(&'static str, RunConfig)> {
     let of = |compressor: &str, exchange: &str| {
         config(compressor, exchange).with(|c| {
@@ -32,7 +32,7 @@ fn all() -> Vec<(&'static str, RunConfig)> {
         ("three servers", of("3lc:s=1.5", "server:servers=3")),
         ("overlap", overlapped),
         ("local steps", local),
-        ("plan", of("topk:ratio=0.1 until 0.5 then topk:ratio=0.02", "all-gather")),
+        ("schedule", of("topk:ratio=0.1 until 0.5 then topk:ratio=0.02", "all-gather")),
     ]
 }
 

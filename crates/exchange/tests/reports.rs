@@ -1,9 +1,10 @@
-//! What an exchange tells about a tensor after a step: how long its messages were, and what they left.
+//! The message lengths, sent positions and residuals that an exchange reports after a step.
 
 mod common;
 
-use common::{RATE, Run, exchange, gradients};
+use common::{RATE, Run, gradients};
 use gradwire::{Encoder, Floats};
+use gradwire_exchange::StepInput;
 
 const SIZES: [usize; 3] = [5000, 0, 900];
 
@@ -11,19 +12,14 @@ const SIZES: [usize; 3] = [5000, 0, 900];
 fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
     for name in ["all-gather", "sparse-all-reduce", "server", "all-reduce"] {
         let text = if name == "all-reduce" { "randomk:ratio=0.1" } else { "topk" };
-        let mut run = Run::new(exchange(name), 2, &text.parse().unwrap(), &SIZES);
+        let mut run = Run::of(name, 2, text, &SIZES);
         run.policy.raw_below = 0;
-        let (results, servers) = run.workers(|rank, exchange| {
+        run.each(|rank, exchange| {
             let mut encoder = Encoder::new(&run.policy.push.first, 7, rank as u32).with_ranks(2);
             let mut parameters = run.initial.clone();
             for step in 0..3 {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange
-                    .step(
-                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                        &mut parameters,
-                    )
-                    .unwrap();
+                run.step(rank, step, exchange, &mut parameters);
                 for (index, tensor) in run.tensors.iter().enumerate() {
                     let mut message = Vec::new();
                     let gradient = Floats::F32(&gradients[index]);
@@ -35,21 +31,16 @@ fn lengths_and_residuals_are_those_of_an_encoder_of_ones_own() {
                 }
             }
         });
-        results.into_iter().for_each(|result| result.unwrap());
-        servers.unwrap();
     }
 }
 
 #[test]
 fn slices_make_up_the_tensor() {
-    let mut run = Run::new(exchange("scatter-reduce"), 3, &"topk".parse().unwrap(), &SIZES);
+    let mut run = Run::of("scatter-reduce", 3, "topk", &SIZES);
     run.policy.raw_below = 0;
-    let (results, _) = run.workers(|rank, exchange| {
-        let mut parameters = run.initial.clone();
+    run.each(|rank, exchange| {
         let gradients = gradients(&run.tensors, rank, 0);
-        exchange
-            .step(gradwire_exchange::StepInput::new(0, RATE, &gradients), &mut parameters)
-            .unwrap();
+        run.step(rank, 0, exchange, &mut run.initial.clone());
         for (index, gradient) in gradients.iter().enumerate() {
             let mut left = Vec::new();
             exchange.residual(index, &mut |piece| left.extend_from_slice(piece));
@@ -64,19 +55,18 @@ fn slices_make_up_the_tensor() {
             assert!(exchange.message_bytes(index) >= 4 * sent.len());
         }
     });
-    results.into_iter().for_each(|result| result.unwrap());
 }
 
 #[test]
 fn squares_reach_the_compressor_whole_or_in_slices() {
     for name in ["all-gather", "scatter-reduce", "server"] {
-        let mut run = Run::new(exchange(name), 2, &"variance".parse().unwrap(), &SIZES);
+        let mut run = Run::of(name, 2, "variance", &SIZES);
         run.policy.raw_below = 0;
-        let (results, _) = run.workers(|rank, exchange| {
+        run.each(|rank, exchange| {
             assert!(exchange.needs_squares());
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
-            // Of the first half of each tensor the parts agree, of the rest a gradient is less than its parts.
+            // The parts agree in the first half of each tensor; in the rest, the gradient is smaller than its parts.
             let squares: Vec<Vec<f32>> = gradients
                 .iter()
                 .map(|gradient| {
@@ -86,18 +76,15 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
                     gradient.iter().enumerate().map(square).collect()
                 })
                 .collect();
-            let input = gradwire_exchange::StepInput {
-                squares: Some(&squares),
-                ..gradwire_exchange::StepInput::new(0, RATE, &gradients)
-            };
+            let input =
+                StepInput { squares: Some(&squares), ..StepInput::new(0, RATE, &gradients) };
             exchange.step(input, &mut parameters).unwrap();
             for (index, gradient) in gradients.iter().enumerate() {
                 let sent = exchange.sent(index).unwrap();
                 assert!(sent.iter().all(|&at| 2 * (at as usize) < gradient.len()), "{name}");
-                // All but those far below the largest.
+                // All elements except those far below the largest.
                 assert!(sent.len() * 50 >= gradient.len() * 24, "{name}: {}", sent.len());
             }
         });
-        results.into_iter().for_each(|result| result.unwrap());
     }
 }

@@ -1,42 +1,46 @@
-//! Which compressor a run uses when: one throughout, several in turn, or as a budget of bytes allows.
+//! Compression schedules: which compressor serves at which step of a run.
 //!
-//! | text | what |
+//! | text | meaning |
 //! |---|---|
-//! | `sbc:p=0.01,every=10` | the same throughout |
-//! | `sbc2 until 0.5 then sbc1` | another from half of the steps on |
-//! | `none until 100 then topk` | another from step 100 on |
-//! | `sbc2 until drop then sbc1` | another from the first drop of the learning rate on |
+//! | `sbc:p=0.01,every=10` | one compressor for all steps |
+//! | `sbc2 until 0.5 then sbc1` | another compressor from half of the steps on |
+//! | `none until 100 then topk` | another compressor from step 100 on |
+//! | `sbc2 until drop then sbc1` | another compressor from the first drop of the learning rate on |
 //! | `none until 0.1 then topk` | a warm-up without compression |
-//! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that moves to its value, in eight equal ratios, over a part of the steps or a number of steps |
-//! | `sbc within 2MB` | delay and sparsity such that a worker sends two megabytes over the run |
+//! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that reaches its value in eight equal ratios, over a part of the steps or a number of steps |
+//! | `sbc within 2MB` | delay and sparsity chosen such that a worker sends two megabytes over the run |
 //!
-//! The stages of one plan are of one compressor with different parameters, and residuals are carried over; but
-//! for stages that keep nothing, which any other may follow. Parameters move as in the warm-up of Lin et al. ("Deep
-//! gradient compression", 2018, section 3.3), from sparsity 75 % to 99.9 %; whole ones are rounded.
+//! A [`CompressionSchedule`] is such a text. [`resolve`](CompressionSchedule::resolve) applies it to a run and gives a
+//! [`Schedule`], which names the compressor of every step.
 //!
-//! A budget follows what Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018,
-//! section III) saw: communication delay serves better while the learning rate is high, gradient
-//! sparsity after it has dropped. Until the first drop the spec's own sparsity is kept and rounds are
-//! as far apart as these steps' share of the budget asks; from then on every step is a round if it can
-//! be, and sparsity is what is left. Messages are counted at the most that their positions can
-//! take, headers included, so a compressor that sends exactly the ratio asked for stays within the
-//! budget; with a part of the workers in each round, on average.
+//! All stages have the same compressor with different parameters, and residuals are carried over. A stage that keeps no
+//! state may be followed by any compressor. A parameter moves as in the warm-up of Lin et al. ("Deep gradient
+//! compression", 2018, section 3.3), from sparsity 75 % to 99.9 %; integers are rounded.
+//!
+//! The budget follows Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018, section III): they found
+//! that communication delay serves better while the learning rate is high, and gradient sparsity after it has dropped.
+//! Until the first drop, the sparsity of the spec is kept, and the delay is chosen such that these steps take their
+//! share of the budget. From the drop on, every step is a round if possible, and the sparsity uses what is left. Each
+//! message is counted with the longest code that its positions can take and with its headers. So a compressor that sends
+//! exactly its ratio stays within the budget. Where only some workers take part in a round, this holds on average.
 
 mod budget;
+mod stages;
 mod text;
 
 use gradwire::Spec;
 
 pub use budget::position_bits;
+pub use stages::Schedule;
 
-/// Compressors over a run. Parses from and prints to the texts of the [module](self).
+/// A compression schedule as a user writes it. Parses from and prints to the texts of the [module](self).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct CompressionSchedule {
     stages: Vec<Stage>,
     budget: Option<u64>,
 }
 
-/// A compressor, and when the next takes over.
+/// A compressor, and when the next one takes over.
 #[derive(Debug, Clone, PartialEq)]
 struct Stage {
     spec: Spec,
@@ -55,9 +59,9 @@ struct Ramp {
 /// A number of steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Length {
-    /// As a part of all steps, in (0, 1).
+    /// A part of all steps, in (0, 1).
     Part(f64),
-    /// As it is, at least 1.
+    /// At least 1.
     Steps(u64),
 }
 
@@ -70,12 +74,12 @@ impl Length {
     }
 }
 
-/// Values a parameter takes on its way, in equal ratios.
+/// The number of values before the last one, in equal ratios.
 const RAMP: u64 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Until {
-    /// So far into the run.
+    /// The end of this part of the run.
     After(Length),
     /// The next drop of the learning rate.
     Drop,
@@ -83,15 +87,15 @@ enum Until {
     End,
 }
 
-/// Why a text is no plan, or a plan does not fit a run.
+/// Why a text is not a compression schedule, or does not fit a run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum PlanError {
-    /// A stage's compressor.
+pub enum ScheduleError {
+    /// The compressor of a stage.
     #[error(transparent)]
     Spec(#[from] gradwire::SpecError),
-    /// The form.
+    /// The form of the text.
     #[error(
-        "'{text}' is no plan: {reason}; give SPEC, 'SPEC until 0.5 then SPEC', 'SPEC until 100 then SPEC', 'SPEC until drop then SPEC', 'SPEC from KEY=VALUE over 0.05' or 'SPEC within 2MB'"
+        "'{text}' is not a compression schedule: {reason}; give SPEC, 'SPEC until 0.5 then SPEC', 'SPEC until 100 then SPEC', 'SPEC until drop then SPEC', 'SPEC from KEY=VALUE over 0.05' or 'SPEC within 2MB'"
     )]
     Form {
         /// What was given.
@@ -99,19 +103,19 @@ pub enum PlanError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The plan does not fit the run.
-    #[error("the plan '{plan}' does not fit the run: {reason}")]
+    /// The schedule does not fit the run.
+    #[error("the compression schedule '{schedule}' does not fit the run: {reason}")]
     Unfit {
-        /// The plan.
-        plan: String,
+        /// The schedule.
+        schedule: String,
         /// Why.
         reason: String,
     },
 }
 
-/// What a plan is resolved for.
+/// What a schedule must know of the run that it is resolved for.
 #[derive(Debug, Clone, Copy)]
-pub struct Course<'a> {
+pub struct RunDescription<'a> {
     /// Steps of the run.
     pub steps: u64,
     /// The steps at which the learning rate drops, ascending.
@@ -120,45 +124,43 @@ pub struct Course<'a> {
     pub compressed: &'a [usize],
     /// Elements of each tensor that is sent uncompressed.
     pub raw: &'a [usize],
-    /// How often a worker sends its messages in a round, on average: to so many receivers, in so
-    /// many of the rounds.
+    /// How often a worker sends its messages in a round, on average: the number of receivers times the share of rounds
+    /// in which the worker takes part.
     pub sends: f64,
     /// Bytes of headers around the messages of all tensors to one receiver.
     pub headers: usize,
 }
 
-/// A spec from some step on.
-pub type Phase = (u64, Spec);
+impl<'a> RunDescription<'a> {
+    /// A run of which nothing but the number of steps matters, as for schedules without a budget.
+    pub fn of_steps(steps: u64) -> Self {
+        Self { steps, drops: &[], compressed: &[], raw: &[], sends: 1.0, headers: 0 }
+    }
+}
 
-impl From<Spec> for Plan {
+impl From<Spec> for CompressionSchedule {
     fn from(spec: Spec) -> Self {
         Self { stages: vec![Stage { spec, ramp: None, until: Until::End }], budget: None }
     }
 }
 
-impl Plan {
+impl CompressionSchedule {
     /// The compressor the run begins with.
     pub fn first(&self) -> &Spec {
         &self.stages[0].spec
     }
 
-    /// Whether it is a budget that decides.
+    /// Whether a budget of bytes chooses the parameters.
     pub fn has_budget(&self) -> bool {
         self.budget.is_some()
     }
 
-    /// Whether all stages are of one compressor, if with different parameters.
+    /// Whether all stages have the same compressor, perhaps with different parameters.
     pub fn is_of_one(&self) -> bool {
         self.stages.iter().all(|stage| stage.spec.entry().id == self.first().entry().id)
     }
 
-    /// The one compressor, if it is the same throughout.
-    pub fn only(&self) -> Option<&Spec> {
-        let moves = self.stages.len() > 1 || self.stages[0].ramp.is_some();
-        (!moves && self.budget.is_none()).then(|| self.first())
-    }
-
-    /// Whether it says when by numbers of steps alone, so that it serves a run whose length is not known.
+    /// Whether all its times are numbers of steps, so that it can be resolved for a run of unknown length.
     pub fn is_absolute(&self) -> bool {
         let part = |length: &Length| matches!(length, Length::Part(_));
         let ramps = |stage: &Stage| stage.ramp.as_ref().is_some_and(|ramp| part(&ramp.over));
@@ -170,43 +172,52 @@ impl Plan {
         self.budget.is_none() && !self.stages.iter().any(|stage| ramps(stage) || ends(stage))
     }
 
-    /// The specs in order, each with the step it begins with; the first begins with step 0.
+    /// The compressor of every step of a run.
     ///
     /// # Errors
-    /// `Unfit` if the learning rate has too few drops, moments are not in order, or a budget
-    /// cannot be kept or does not go with the compressor.
-    pub fn resolve(&self, course: Course<'_>) -> Result<Vec<Phase>, PlanError> {
-        if let Some(bytes) = self.budget {
-            return self.within(bytes, course.drops.first().copied(), course);
+    /// `Unfit` if the learning rate has too few drops, stages are not in order, or a budget cannot be kept or does not
+    /// go with the compressor.
+    pub fn resolve(&self, run: RunDescription<'_>) -> Result<Schedule, ScheduleError> {
+        match self.budget {
+            Some(bytes) => self.within(bytes, run),
+            None => self.in_order(run).map(Schedule::from_stages),
         }
-        let mut drops = course.drops.iter().copied();
-        let mut phases = Vec::new();
+    }
+
+    /// The compressors in order, each with its first step; that of the first is 0.
+    fn in_order(&self, run: RunDescription<'_>) -> Result<Vec<(u64, Spec)>, ScheduleError> {
+        let mut drops = run.drops.iter().copied();
+        let mut stages = Vec::new();
         let mut start = 0;
         for stage in &self.stages {
-            let ramp = self.ramp(stage, start, course.steps)?;
+            let ramp = self.ramp(stage, start, run.steps)?;
             let last = ramp.last().map_or(start, |(step, _)| *step);
-            phases.extend(ramp);
+            stages.extend(ramp);
             let next = match stage.until {
                 Until::End => break,
-                Until::After(length) => length.of(course.steps),
+                Until::After(length) => length.of(run.steps),
                 Until::Drop => drops.find(|&drop| drop > start).ok_or_else(|| {
                     self.unfit("the learning rate has no further drop; use step:…,at=… or a part")
                 })?,
             };
-            if next <= last || next >= course.steps {
+            if next <= last || next >= run.steps {
                 return Err(self.unfit(format!(
                     "a stage would begin at step {next}, not between {last} and {}",
-                    course.steps
+                    run.steps
                 )));
             }
             start = next;
         }
-        Ok(phases)
+        Ok(stages)
     }
 
-    /// The phases of a stage that begins at step `start`: one, or the values a parameter takes on its way and the
-    /// one it comes to.
-    fn ramp(&self, stage: &Stage, start: u64, steps: u64) -> Result<Vec<Phase>, PlanError> {
+    /// The compressors of a stage that begins at step `start`: one, or one for each value of its parameter.
+    fn ramp(
+        &self,
+        stage: &Stage,
+        start: u64,
+        steps: u64,
+    ) -> Result<Vec<(u64, Spec)>, ScheduleError> {
         let Some(Ramp { key, from, over }) = &stage.ramp else {
             return Ok(vec![(start, stage.spec.clone())]);
         };
@@ -228,8 +239,8 @@ impl Plan {
         on_the_way.chain(std::iter::once(Ok((start + span, stage.spec.clone())))).collect()
     }
 
-    fn unfit(&self, reason: impl Into<String>) -> PlanError {
-        PlanError::Unfit { plan: self.to_string(), reason: reason.into() }
+    fn unfit(&self, reason: impl Into<String>) -> ScheduleError {
+        ScheduleError::Unfit { schedule: self.to_string(), reason: reason.into() }
     }
 }
 
@@ -237,25 +248,22 @@ impl Plan {
 mod tests {
     use super::*;
 
-    pub(super) fn plan(text: &str) -> Plan {
+    pub(super) fn schedule(text: &str) -> CompressionSchedule {
         text.parse().unwrap()
     }
 
-    pub(super) fn resolved(text: &str, drops: &[u64]) -> Vec<(u64, String)> {
-        let course = Course {
-            steps: 1000,
-            drops,
-            compressed: &[100_000],
-            raw: &[100],
-            sends: 1.0,
-            headers: 20,
-        };
-        let phases = plan(text).resolve(course).unwrap();
-        phases.into_iter().map(|(step, spec)| (step, spec.to_string())).collect()
+    pub(super) fn run(drops: &[u64]) -> RunDescription<'_> {
+        let described = RunDescription::of_steps(1000);
+        RunDescription { drops, compressed: &[100_000], raw: &[100], headers: 20, ..described }
     }
 
-    pub(super) fn named(phases: &[(u64, &str)]) -> Vec<(u64, String)> {
-        phases.iter().map(|&(step, spec)| (step, spec.to_owned())).collect()
+    pub(super) fn resolved(text: &str, drops: &[u64]) -> Vec<(u64, String)> {
+        let resolved = schedule(text).resolve(run(drops)).unwrap();
+        resolved.stages().map(|(step, spec)| (step, spec.to_string())).collect()
+    }
+
+    pub(super) fn named(stages: &[(u64, &str)]) -> Vec<(u64, String)> {
+        stages.iter().map(|&(step, spec)| (step, spec.to_owned())).collect()
     }
 
     #[test]
@@ -301,23 +309,21 @@ mod tests {
         ] {
             assert_eq!(resolved(text, &[])[0], (0, first.to_owned()));
         }
-        let error = "powersgd:rank=1 from rank=4 over 0.1".parse::<Plan>().unwrap_err().to_string();
-        assert!(error.contains("as large as it says"), "{error}");
-        let error =
-            "powersgd:rank=4 until 9 then powersgd:rank=1".parse::<Plan>().unwrap_err().to_string();
-        assert!(error.contains("mean nothing to another"), "{error}");
-        assert!("sketched-sgd:rows=5 from rows=3 over 0.1".parse::<Plan>().is_ok());
-        for text in [
-            "topk from p=0.1 over 0.1",
-            "topk from ratio=2 over 0.1",
-            "topk from ratio=0.1 over 1",
-            "qsgd from norm=1 over 0.1",
+        assert!("sketched-sgd:rows=5 from rows=3 over 0.1".parse::<CompressionSchedule>().is_ok());
+        let (size, other, ramp) =
+            ("as large as it says", "mean nothing to another", "from takes a parameter");
+        for (text, says) in [
+            ("powersgd:rank=1 from rank=4 over 0.1", size),
+            ("powersgd:rank=4 until 9 then powersgd:rank=1", other),
+            ("topk until 0.5 then sbc", other),
+            ("topk from p=0.1 over 0.1", ramp),
+            ("topk from ratio=2 over 0.1", ramp),
+            ("topk from ratio=0.1 over 1", ramp),
+            ("qsgd from norm=1 over 0.1", ramp),
         ] {
-            let error = text.parse::<Plan>().unwrap_err().to_string();
-            assert!(error.contains("from takes a parameter"), "{error}");
+            let error = text.parse::<CompressionSchedule>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
         }
-        let error = "topk until 0.5 then sbc".parse::<Plan>().unwrap_err().to_string();
-        assert!(error.contains("mean nothing to another"), "{error}");
     }
 
     #[test]
@@ -328,15 +334,8 @@ mod tests {
             ("3lc within 2MB", "p or ratio"),
             ("topk within 10B", "not even one round"),
         ] {
-            let course = Course {
-                steps: 1000,
-                drops: &[],
-                compressed: &[1000],
-                raw: &[],
-                sends: 1.0,
-                headers: 0,
-            };
-            let error = plan(text).resolve(course).unwrap_err().to_string();
+            let run = RunDescription { compressed: &[1000], ..RunDescription::of_steps(1000) };
+            let error = schedule(text).resolve(run).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

@@ -1,15 +1,16 @@
-//! Which compressor serves from which step on.
+//! A schedule whose steps are known.
 
 use gradwire::Spec;
 
-/// Compressors by step: one at first, others in its place from later steps on.
+/// The compressor of every step: one at first, others from later steps on.
 ///
-/// Made of a user's text by [`Plan::resolve`](crate::plan::Plan::resolve), or of a single spec.
+/// A single spec is a schedule. [`CompressionSchedule::resolve`](super::CompressionSchedule::resolve) makes one of a
+/// user's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     /// The compressor from step 0 on.
     pub first: Spec,
-    /// The steps at which others take over, ascending and above 0, and what takes over.
+    /// The other compressors, each with its first step, ascending and above 0.
     pub later: Vec<(u64, Spec)>,
 }
 
@@ -19,22 +20,40 @@ impl From<Spec> for Schedule {
     }
 }
 
+impl From<&Spec> for Schedule {
+    fn from(spec: &Spec) -> Self {
+        spec.clone().into()
+    }
+}
+
 impl Schedule {
+    /// The schedule of these compressors, each with its first step; that of the first is 0.
+    pub(super) fn from_stages(mut stages: Vec<(u64, Spec)>) -> Self {
+        let (_, first) = stages.remove(0);
+        Self { first, later: stages }
+    }
+
     /// The compressor of a step.
     pub fn at(&self, step: u64) -> &Spec {
         self.stage(self.stage_at(step))
     }
 
-    /// All compressors, in their order.
+    /// All compressors in order, each with its first step.
+    pub fn stages(&self) -> impl Iterator<Item = (u64, &Spec)> {
+        std::iter::once((0, &self.first)).chain(self.later.iter().map(|(step, spec)| (*step, spec)))
+    }
+
+    /// All compressors in order.
     pub fn specs(&self) -> impl Iterator<Item = &Spec> + Clone {
         std::iter::once(&self.first).chain(self.later.iter().map(|(_, spec)| spec))
     }
 
-    /// How many compressors have been taken over from by a step.
+    /// The number of the compressor of a step, from 0.
     pub(crate) fn stage_at(&self, step: u64) -> usize {
         self.later.iter().take_while(|(from, _)| *from <= step).count()
     }
 
+    /// The compressor with this number.
     pub(crate) fn stage(&self, stage: usize) -> &Spec {
         stage.checked_sub(1).map_or(&self.first, |at| &self.later[at].1)
     }

@@ -1,15 +1,15 @@
-//! Delay and sparsity within a budget of bytes.
+//! Delay and sparsity chosen for a budget of bytes.
 
-use super::{Course, Phase, Plan, PlanError};
+use super::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
 
-impl Plan {
-    /// The phases of a plan that a budget decides, for a learning rate that first drops at `drop`.
+impl CompressionSchedule {
+    /// The schedule of a budget: one compressor until the first drop of the learning rate, and one from there on.
     pub(super) fn within(
         &self,
         bytes: u64,
-        drop: Option<u64>,
-        course: Course<'_>,
-    ) -> Result<Vec<Phase>, PlanError> {
+        run: RunDescription<'_>,
+    ) -> Result<Schedule, ScheduleError> {
+        let drop = run.drops.first().copied();
         let spec = self.first();
         let Some(key) = ["p", "ratio"].into_iter().find(|key| spec.real(key).is_some()) else {
             return Err(self.unfit("only a compressor with a parameter p or ratio has a budget"));
@@ -17,59 +17,60 @@ impl Plan {
         let value_bits = f64::from(spec.compressor().value_bits().unwrap_or(32));
         let given = spec.real(key).unwrap_or(1.0);
         let least = LEAST.min(given);
-        let cost = |p: f64| round_bits(course, p, value_bits) * course.sends;
+        let cost = |p: f64| round_bits(run, p, value_bits) * run.sends;
         let nothing_fits = || self.unfit("not even one round fits the budget; give more bytes");
         let bits = bytes as f64 * 8.0;
 
-        let until = drop.unwrap_or(course.steps);
-        let share = bits * until as f64 / course.steps as f64;
+        let until = drop.unwrap_or(run.steps);
+        let share = bits * until as f64 / run.steps as f64;
         let (every, p) = match delay(until, share / cost(given)) {
             Some(every) => (every, given),
             None => {
-                // One round, by more than its share if it must be, so long as one is left after the drop.
+                // One round. It may take more than its share, if one round after the drop still fits.
                 let spare = bits - if drop.is_some() { cost(least) } else { 0.0 };
                 let within = |most: f64| largest(|p| cost(p) <= most, [least, given]);
                 (until, within(share).or_else(|| within(spare)).ok_or_else(nothing_fits)?)
             }
         };
-        let mut phases = vec![(0, spec.clone().with_every(every).with_number(key, p)?)];
+        let spec_of = |every, p| spec.clone().with_every(every).with_number(key, p);
+        let mut schedule = Schedule::from(spec_of(every, p)?);
         if let Some(drop) = drop {
-            let span = course.steps - drop;
+            let span = run.steps - drop;
             let left = bits - until.div_ceil(every) as f64 * cost(p);
             let every = delay(span, left / cost(least)).ok_or_else(nothing_fits)?;
             let rounds = span.div_ceil(every) as f64;
             let p = largest(|p| rounds * cost(p) <= left, [least, given]).unwrap_or(least);
-            phases.push((drop, spec.clone().with_every(every).with_number(key, p)?));
+            schedule.later.push((drop, spec_of(every, p)?));
         }
-        Ok(phases)
+        Ok(schedule)
     }
 }
 
-/// The sparsest that a budget goes to.
+/// The lowest ratio that a budget may choose.
 const LEAST: f64 = 1e-4;
-/// The most that a sparse message takes beside its positions and values: a kind, a count, a mean, and
-/// the length that messages are joined with.
+/// The most bits of a sparse message apart from its positions and values: a kind, a count, a mean, and the length that
+/// packed messages begin with.
 const MESSAGE_BITS: f64 = 104.0;
 
-/// The shortest delay with which there are at most `rounds` rounds in `span` steps; `None` for less than one round.
+/// The shortest delay that makes at most `rounds` rounds of `span` steps; `None` for less than one round.
 fn delay(span: u64, rounds: f64) -> Option<u64> {
     (rounds >= 1.0).then(|| span.div_ceil((rounds as u64).min(span)))
 }
 
 /// The most bits that a round's messages to one receiver take at sparsity p.
-fn round_bits(course: Course<'_>, p: f64, value_bits: f64) -> f64 {
+fn round_bits(run: RunDescription<'_>, p: f64, value_bits: f64) -> f64 {
     let sparse = |&elements: &usize| {
         let kept = (p * elements as f64).round().clamp(elements.min(1) as f64, elements as f64);
         longest_positions(kept, elements as f64) + kept * value_bits + MESSAGE_BITS
     };
     let raw = |&elements: &usize| 32.0 * elements as f64 + MESSAGE_BITS;
-    course.compressed.iter().map(sparse).sum::<f64>()
-        + course.raw.iter().map(raw).sum::<f64>()
-        + 8.0 * course.headers as f64
+    run.compressed.iter().map(sparse).sum::<f64>()
+        + run.raw.iter().map(raw).sum::<f64>()
+        + 8.0 * run.headers as f64
 }
 
-/// The most bits that a Golomb code takes for `kept` positions, with the parameter b that suits them
-/// best: b + 1 each, and the quotients, which cannot add up to more than elements / 2^b.
+/// The most bits that a Golomb code takes for `kept` positions with the best parameter b: b + 1 bits for each position,
+/// and the quotients, whose sum is at most elements / 2^b.
 fn longest_positions(kept: f64, elements: f64) -> f64 {
     let with = |b: i32| kept * f64::from(b + 1) + (elements / 2f64.powi(b)).floor();
     (0..32).map(with).fold(f64::INFINITY, f64::min)
@@ -91,7 +92,7 @@ pub fn position_bits(p: f64) -> f64 {
     f64::from(parameter) - 1.0 / logarithm.exp_m1()
 }
 
-/// The largest p of a range that fits, if any does, by bisection, in three digits so that it prints
+/// The largest p of a range that fits, found by bisection; `None` if none fits. It has three digits, so that it prints
 /// short.
 fn largest(fits: impl Fn(f64) -> bool, [least, most]: [f64; 2]) -> Option<f64> {
     if fits(most) {
@@ -110,7 +111,7 @@ fn largest(fits: impl Fn(f64) -> bool, [least, most]: [f64; 2]) -> Option<f64> {
 mod tests {
     use gradwire::Spec;
 
-    use super::super::tests::{named, plan, resolved};
+    use super::super::tests::{named, resolved, run, schedule};
     use super::*;
 
     #[test]
@@ -141,17 +142,9 @@ mod tests {
         assert_eq!(later.real("ratio"), Some(0.00114));
         // 1 MB is 181 rounds: every 6 steps.
         assert_eq!(resolved("topk within 1MB", &[]), named(&[(0, "topk:every=6")]));
-        let course = Course {
-            steps: 1000,
-            drops: &[],
-            compressed: &[100_000],
-            raw: &[100],
-            sends: 3.0,
-            headers: 20,
-        };
         // Three receivers: 60 rounds, every 17 steps.
-        let thrice = plan("topk within 1MB").resolve(course).unwrap();
-        assert_eq!(thrice[0].1.to_string(), "topk:every=17");
+        let thrice = schedule("topk within 1MB").resolve(RunDescription { sends: 3.0, ..run(&[]) });
+        assert_eq!(thrice.unwrap().first.to_string(), "topk:every=17");
     }
 
     #[test]

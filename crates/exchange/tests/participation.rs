@@ -1,8 +1,9 @@
-//! Rounds in which workers count differently, or only some take part.
+//! Rounds in which workers have different weights, or only some take part.
 
 mod common;
 
-use common::{RATE, Run, SIZES, bits, exchange, gradients, suits, zeros};
+use common::checks::naive;
+use common::{Run, SIZES, bits, exchange, gradients, suits};
 use gradwire::Spec;
 use gradwire_exchange::{ExchangeError, Participation};
 
@@ -10,38 +11,22 @@ const STEPS: u64 = 4;
 const STRATEGIES: [&str; 5] =
     ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"];
 
-fn run(name: &str, spec: &str, shares: Participation) -> Run {
+fn run(name: &str, spec: &str, participation: Participation) -> Run {
     let spec: Spec = spec.parse().unwrap();
-    Run { shares, ..Run::new(exchange(name), 3, &spec, &SIZES) }
+    Run { participation, ..Run::new(exchange(name), 3, &spec, &SIZES) }
 }
 
-/// What a single worker would hold that sees everyone's gradients, weighted by hand.
-fn reference(run: &Run, parts: impl Fn(u64) -> Vec<f32>, server: bool) -> Vec<Vec<f32>> {
-    let mut parameters = run.initial.clone();
-    let mut global = run.initial.clone();
-    for step in 0..STEPS {
-        let mut mean = zeros(&run.tensors);
-        for (rank, part) in parts(step).into_iter().enumerate().filter(|(_, part)| *part > 0.0) {
-            let gradients = gradients(&run.tensors, rank, step);
-            for (sum, x) in mean.iter_mut().flatten().zip(gradients.iter().flatten()) {
-                *sum += part * x;
-            }
-        }
-        let all = parameters.iter_mut().flatten().zip(global.iter_mut().flatten());
-        for ((w, global), mean) in all.zip(mean.iter().flatten()) {
-            let old = *global;
-            *global -= RATE * mean;
-            *w = if server { *w + (*global - old) } else { *w - RATE * mean };
-        }
-    }
-    parameters
+/// The sum of the values of all ranks times their weights, without those of weight 0.
+fn weighted(weights: &[f32], values: &[f32]) -> f32 {
+    let taking = weights.iter().zip(values).filter(|(weight, _)| **weight > 0.0);
+    taking.fold(0.0, |sum, (weight, value)| sum + weight * value)
 }
 
 #[test]
 fn means_are_weighted() {
     for name in STRATEGIES {
         let run = run(name, "none", Participation::weighted(vec![1.0, 4.0, 3.0]));
-        let expected = reference(&run, |_| vec![0.125, 0.5, 0.375], name.starts_with("server"));
+        let expected = naive(&run, STEPS, |_, values| weighted(&[0.125, 0.5, 0.375], values));
         for end in run.steps(STEPS) {
             assert!(bits(&end.parameters) == bits(&expected), "{name}");
         }
@@ -50,19 +35,20 @@ fn means_are_weighted() {
 
 #[test]
 fn who_is_absent_sends_nothing_and_receives_everything() {
-    let shares = Participation::equal(3).with_participants(2, 0.0, 11);
+    let participation = Participation::equal(3).with_participants(2, 0.0, 11);
     let parts = |step| -> Vec<f32> {
-        (0..3).map(|rank| if shares.takes_part(rank, step) { 0.5 } else { 0.0 }).collect()
+        (0..3).map(|rank| if participation.takes_part(rank, step) { 0.5 } else { 0.0 }).collect()
     };
     for name in &STRATEGIES[1..] {
-        let run = run(name, "none", shares.clone());
-        let expected = reference(&run, parts, name.starts_with("server"));
+        let run = run(name, "none", participation.clone());
+        let weights: Vec<_> = (0..STEPS).map(parts).collect();
+        let expected = naive(&run, STEPS, |step, values| weighted(&weights[step as usize], values));
         for (rank, end) in run.steps(STEPS).into_iter().enumerate() {
             assert!(bits(&end.parameters) == bits(&expected), "{name}");
             for (report, step) in end.reports.iter().zip(0..) {
                 let model = 4 * run.tensors.iter().map(|t| t.elements()).sum::<usize>() as u64;
                 assert!(report.traffic.bytes_down > model / 2, "{name}");
-                let absent = !shares.takes_part(rank, step);
+                let absent = !participation.takes_part(rank, step);
                 // Scatter-reduce has every rank send its average.
                 let own = if *name == "scatter-reduce" { model * 4 / 5 } else { 100 };
                 assert_eq!(absent, report.traffic.bytes_up < own, "{name}, {:?}", report.traffic);
@@ -73,13 +59,13 @@ fn who_is_absent_sends_nothing_and_receives_everything() {
 
 #[test]
 fn absent_workers_end_with_the_same_bits_as_the_others() {
-    let shares = Participation::weighted(vec![1.0, 2.0, 3.0]).with_participants(2, 0.5, 3);
+    let participation = Participation::weighted(vec![1.0, 2.0, 3.0]).with_participants(2, 0.5, 3);
     for name in STRATEGIES[1..].iter().chain(&["sparse-all-reduce", "hierarchical"]) {
         for spec in ["3lc", "topk", "terngrad"] {
             if !suits(name, &spec.parse().unwrap()) {
                 continue;
             }
-            let ends = run(name, spec, shares.clone()).steps(12);
+            let ends = run(name, spec, participation.clone()).steps(12);
             for end in &ends[1..] {
                 assert!(bits(&end.parameters) == bits(&ends[0].parameters), "{name}, {spec}");
             }
@@ -89,21 +75,17 @@ fn absent_workers_end_with_the_same_bits_as_the_others() {
 
 #[test]
 fn ranks_know_which_elements_they_sent() {
-    let shares = Participation::equal(3).with_participants(2, 0.0, 11);
+    let participation = Participation::equal(3).with_participants(2, 0.0, 11);
     for name in &STRATEGIES[1..] {
-        let run = run(name, "topk:ratio=0.01,ef=off", shares.clone());
-        let (ends, servers) = run.workers(|rank, exchange| {
+        let run = run(name, "topk:ratio=0.01,ef=off", participation.clone());
+        run.each(|rank, exchange| {
             let mut parameters = run.initial.clone();
             for step in 0..STEPS {
                 let gradients = gradients(&run.tensors, rank, step);
-                exchange
-                    .step(
-                        gradwire_exchange::StepInput::new(step, RATE, &gradients),
-                        &mut parameters,
-                    )
-                    .unwrap();
+                run.step(rank, step, exchange, &mut parameters);
                 for (index, tensor) in run.tensors.iter().enumerate() {
-                    let (sent, takes_part) = (exchange.sent(index), shares.takes_part(rank, step));
+                    let (sent, takes_part) =
+                        (exchange.sent(index), participation.takes_part(rank, step));
                     if !takes_part {
                         assert_eq!(sent, Some(&[][..]), "{name}");
                     } else if tensor.elements() < 5 {
@@ -121,17 +103,16 @@ fn ranks_know_which_elements_they_sent() {
                 }
             }
         });
-        servers.unwrap();
-        ends.into_iter().for_each(|end| end.unwrap());
     }
 }
 
 #[test]
 fn what_needs_everyone_refuses_partial_rounds() {
-    let refused = |name: &str, shares| match run(name, "none", shares).setup().validate() {
-        Err(ExchangeError::Config(reason)) => reason,
-        other => panic!("{other:?}"),
-    };
+    let refused =
+        |name: &str, participation| match run(name, "none", participation).setup().validate() {
+            Err(ExchangeError::Config(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
     let some = Participation::equal(3).with_participants(2, 0.0, 0);
     assert!(refused("all-reduce", some.clone()).contains("all-gather"));
     assert!(refused("server:backup=1", some).contains("backup=0"));

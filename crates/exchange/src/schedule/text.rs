@@ -1,17 +1,17 @@
-//! Plans as texts: parsing and printing.
+//! Compression schedules as texts: parsing and printing.
 
 use std::fmt;
 use std::str::FromStr;
 
 use gradwire::Spec;
 
-use super::{Length, Plan, PlanError, RAMP, Ramp, Stage, Until};
+use super::{CompressionSchedule, Length, RAMP, Ramp, ScheduleError, Stage, Until};
 
-impl FromStr for Plan {
-    type Err = PlanError;
+impl FromStr for CompressionSchedule {
+    type Err = ScheduleError;
 
-    fn from_str(text: &str) -> Result<Self, PlanError> {
-        let form = |reason| PlanError::Form { text: text.to_owned(), reason };
+    fn from_str(text: &str) -> Result<Self, ScheduleError> {
+        let form = |reason| ScheduleError::Form { text: text.to_owned(), reason };
         let (stages, budget) = match text.split_once(" within ") {
             Some((stages, size)) => {
                 let bytes = bytes(size).ok_or_else(|| form("the size is not like 500kB or 2MB"))?;
@@ -24,13 +24,8 @@ impl FromStr for Plan {
         while let Some(part) = parts.next() {
             let (spec, until) = match part.split_once(" until ") {
                 Some((spec, moment)) => {
-                    let until = until(moment.trim());
-                    (
-                        spec,
-                        until.ok_or_else(|| {
-                            form("until takes a part of the steps, a step, or drop")
-                        })?,
-                    )
+                    let reason = "until takes a part of the steps, a step, or drop";
+                    (spec, until(moment.trim()).ok_or_else(|| form(reason))?)
                 }
                 None => (part, Until::End),
             };
@@ -55,21 +50,20 @@ impl FromStr for Plan {
             };
             stages.push(Stage { spec, ramp, until });
         }
-        let plan = Self { stages, budget };
         let follows = |pair: &[Stage]| pair[1].spec.can_follow(&pair[0].spec);
-        if !plan.stages.windows(2).all(follows) {
+        if !stages.windows(2).all(follows) {
             return Err(form(
                 "residuals, factors and sums that one compressor keeps mean nothing to another, or to the same of another rank",
             ));
         }
-        if plan.budget.is_some() && (plan.stages.len() > 1 || plan.stages[0].ramp.is_some()) {
+        if budget.is_some() && (stages.len() > 1 || stages[0].ramp.is_some()) {
             return Err(form("a budget goes with one stage"));
         }
-        Ok(plan)
+        Ok(Self { stages, budget })
     }
 }
 
-/// `KEY=VALUE over PART`, of a parameter that `spec` has and can take.
+/// Reads `KEY=VALUE over PART`; `None` unless `spec` has the parameter and allows the value.
 fn read_ramp(text: &str, spec: &Spec) -> Option<Ramp> {
     let (item, part) = text.split_once(" over ")?;
     let (key, value) = item.trim().split_once('=')?;
@@ -103,17 +97,14 @@ fn bytes(size: &str) -> Option<u64> {
 impl Length {
     fn read(text: &str) -> Option<Self> {
         let text = text.trim();
-        match text.parse() {
-            Ok(steps) => (steps > 0).then_some(Length::Steps(steps)),
-            Err(_) => {
-                let part = text.parse().ok().filter(|part| *part > 0.0 && *part < 1.0);
-                part.map(Length::Part)
-            }
+        if let Ok(steps) = text.parse() {
+            return (steps > 0).then_some(Length::Steps(steps));
         }
+        text.parse().ok().filter(|part| *part > 0.0 && *part < 1.0).map(Length::Part)
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for CompressionSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, Stage { spec, ramp, until }) in self.stages.iter().enumerate() {
             if at > 0 {
@@ -151,11 +142,11 @@ impl fmt::Display for Length {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::plan;
+    use super::super::tests::schedule;
     use super::*;
 
     #[test]
-    fn plans_go_through_text_and_back() {
+    fn schedules_go_through_text_and_back() {
         for text in [
             "3lc",
             "topk:ratio=0.1,every=10 until 0.5 then topk",
@@ -167,18 +158,20 @@ mod tests {
             "fp16 until 0.1 then 3lc from s=1.5 over 0.2 until drop then 3lc:s=1.9",
             "none until 100 then topk:ratio=0.001 from ratio=0.25 over 80",
         ] {
-            assert_eq!(plan(text).to_string(), text);
+            assert_eq!(schedule(text).to_string(), text);
         }
-        assert!(plan("none until 100 then topk").is_absolute() && plan("3lc").is_absolute());
+        assert!(
+            schedule("none until 100 then topk").is_absolute() && schedule("3lc").is_absolute()
+        );
         for text in ["none until 0.1 then topk", "3lc from s=1.5 over 0.2", "topk within 2MB"] {
-            assert!(!plan(text).is_absolute());
+            assert!(!schedule(text).is_absolute());
         }
-        assert_eq!(plan("topk within 2000 kB"), plan("topk within 2MB"));
-        assert_eq!(plan("3lc"), Plan::from("3lc".parse::<Spec>().unwrap()));
+        assert_eq!(schedule("topk within 2000 kB"), schedule("topk within 2MB"));
+        assert_eq!(schedule("3lc"), CompressionSchedule::from("3lc".parse::<Spec>().unwrap()));
     }
 
     #[test]
-    fn what_is_no_plan_is_refused() {
+    fn other_texts_are_refused() {
         for (text, says) in [
             ("topk then topk", "until when"),
             ("topk until 0.5", "until when"),
@@ -188,7 +181,7 @@ mod tests {
             ("topk until 0.5 then topk within 2MB", "one stage"),
             ("5lc until 0.5 then 5lc", "unknown compressor"),
         ] {
-            let error = text.parse::<Plan>().unwrap_err().to_string();
+            let error = text.parse::<CompressionSchedule>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

@@ -1,0 +1,109 @@
+//! The requests of a server between two steps: the global model, save and restore.
+
+use std::time::Instant;
+
+use gradwire::{State, StateError};
+
+use super::Server;
+use crate::{Header, Operation, Phase, Result, elements};
+
+/// A request to save or restore, which is answered when every worker has made it: a barrier between two steps.
+pub(super) struct Barrier {
+    pub(super) phase: Phase,
+    pub(super) step: u64,
+    pub(super) since: Instant,
+    pub(super) arrived: Vec<bool>,
+    /// The bytes of worker 0.
+    payload: Vec<u8>,
+}
+
+impl Server {
+    /// Answers with the parameters of this server's tensors, in order, as little-endian `f32`.
+    pub(super) fn send_model(&mut self, worker: usize, header: Header) -> Result<()> {
+        self.message.clear();
+        for slot in &self.slots {
+            elements::narrow_onto(&slot.parameters, &mut self.message);
+        }
+        let operation = Operation::whole(Phase::Model, u64::from(header.step));
+        self.transport.send(worker, operation, &self.message)
+    }
+
+    pub(super) fn arrive(
+        &mut self,
+        worker: usize,
+        header: Header,
+        payload: &mut Vec<u8>,
+    ) -> Result<()> {
+        let workers = self.workers;
+        let barrier = self.barrier.get_or_insert_with(|| Barrier {
+            phase: header.phase,
+            step: u64::from(header.step),
+            since: Instant::now(),
+            arrived: vec![false; workers],
+            payload: Vec::new(),
+        });
+        let same = barrier.phase == header.phase && barrier.step == u64::from(header.step);
+        if !same || barrier.arrived[worker] {
+            return Err(self.refuse(worker, header));
+        }
+        barrier.arrived[worker] = true;
+        if worker == 0 {
+            std::mem::swap(&mut barrier.payload, payload);
+        }
+        if barrier.arrived.contains(&false) {
+            return Ok(());
+        }
+        let Some(barrier) = self.barrier.take() else { return Ok(()) };
+        let mut answer = Vec::new();
+        if barrier.phase == Phase::Save {
+            answer = self.save().to_bytes()?;
+        } else {
+            self.restore(&State::from_bytes(&barrier.payload)?)?;
+        }
+        let operation = Operation::whole(barrier.phase, barrier.step);
+        self.transport.send(0, operation, &answer)?;
+        (1..workers).try_for_each(|to| self.transport.send(to, operation, &[]))
+    }
+
+    fn save(&self) -> State {
+        let mut state = State::new();
+        for slot in &self.slots {
+            let key = format!("global/{}", slot.tensor.name());
+            state.set_floats(&key, slot.parameters.clone());
+        }
+        match &self.staleness {
+            Some(staleness) => staleness.save(&self.slots, &mut state),
+            None => self.pulls.save("pull/", &mut state),
+        }
+        self.optimizer.save("optimizer/", &mut state);
+        state
+    }
+
+    fn restore(&mut self, state: &State) -> Result<()> {
+        for slot in &mut self.slots {
+            copy_floats(state, format!("global/{}", slot.tensor.name()), &mut slot.parameters)?;
+            slot.rewind();
+        }
+        self.begun = None;
+        match &mut self.staleness {
+            Some(staleness) => staleness.restore(&self.slots, state)?,
+            None => self.pulls.restore("pull/", state)?,
+        }
+        Ok(self.optimizer.restore("optimizer/", state)?)
+    }
+}
+
+/// Copies the floats of an entry of a state.
+pub(in crate::server) fn copy_floats(
+    state: &State,
+    entry: String,
+    values: &mut [f32],
+) -> Result<()> {
+    let saved = state.floats(&entry)?;
+    let (found, expected) = (saved.len(), values.len());
+    if found != expected {
+        return Err(StateError::WrongSize { entry, found, expected }.into());
+    }
+    values.copy_from_slice(saved);
+    Ok(())
+}

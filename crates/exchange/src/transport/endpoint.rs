@@ -1,0 +1,71 @@
+//! What all transports have in common: the numbers of the rank, and the count of its bytes.
+
+use std::time::Duration;
+
+use super::{HEADER_BYTES, Header, Operation};
+use crate::{ExchangeError, Result, Traffic};
+
+/// One rank of a transport.
+#[derive(Debug, Clone, Copy)]
+pub struct Endpoint {
+    /// This rank, from 0.
+    pub rank: usize,
+    /// The number of ranks.
+    pub size: usize,
+    /// How long this rank waits for another.
+    pub deadline: Duration,
+    /// Everything sent and received so far.
+    pub traffic: Traffic,
+}
+
+impl Endpoint {
+    /// A rank that has sent nothing yet.
+    pub fn new(rank: usize, size: usize, deadline: Duration) -> Self {
+        Self { rank, size, deadline, traffic: Traffic::default() }
+    }
+
+    /// The other ranks, from the rank after this one on.
+    pub fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        (self.rank + 1..self.size).chain(0..self.rank)
+    }
+
+    /// The header of a message of `length` bytes to another rank, over an engine whose messages have at most `most`
+    /// bytes.
+    ///
+    /// # Errors
+    /// `Config` for a rank that does not exist, and for a message that is too long.
+    pub fn header(
+        &self,
+        to: usize,
+        operation: Operation<'_>,
+        length: usize,
+        most: usize,
+    ) -> Result<Header> {
+        let Self { rank, size, .. } = *self;
+        if to >= size || to == rank {
+            return Err(ExchangeError::config(format!(
+                "rank {rank} cannot send to rank {to}; the ranks are 0 to {}",
+                size - 1
+            )));
+        }
+        Header::new(operation, length).filter(|_| length <= most).ok_or_else(|| {
+            ExchangeError::config(format!(
+                "{operation}: {length} bytes are too many for one message; the most is {} GiB: split the tensors, or \
+                 make the buckets smaller",
+                most.div_ceil(1 << 30)
+            ))
+        })
+    }
+
+    /// Counts a message that was sent, with a payload of `length` bytes.
+    pub fn count_sent(&mut self, length: usize) {
+        self.traffic.bytes_up += (HEADER_BYTES + length) as u64;
+        self.traffic.messages_up += 1;
+    }
+
+    /// Counts a message that was received, with a payload of `length` bytes.
+    pub fn count_received(&mut self, length: usize) {
+        self.traffic.bytes_down += (HEADER_BYTES + length) as u64;
+        self.traffic.messages_down += 1;
+    }
+}
