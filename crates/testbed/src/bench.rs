@@ -130,34 +130,19 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
 
 /// Measurements as a table, each beside the fraction of copy bandwidth it reaches.
 pub fn grid(measurements: &[Measurement]) -> Grid {
-    let head = [
-        "compressor",
-        "elements",
-        "compress",
-        "of copy",
-        "decompress",
-        "of copy",
-        "copy",
-        "bits",
-        "entropy",
-    ];
-    let mut grid = Grid::new(head);
-    for m in measurements {
-        let gbps = |x: f64| format!("{} GB/s", significant(x));
-        let part = |x: f64| format!("{:.0} %", 100.0 * x / m.copy_gbps);
-        grid.push(vec![
-            m.compressor.clone(),
-            m.elements.to_string(),
-            gbps(m.compress_gbps),
-            part(m.compress_gbps),
-            gbps(m.decompress_gbps),
-            part(m.decompress_gbps),
-            gbps(m.copy_gbps),
-            significant(m.bits_per_element),
-            significant(m.entropy_bits),
-        ]);
-    }
-    grid
+    let gbps = |x: f64| format!("{} GB/s", significant(x));
+    let percent = |part: f64| format!("{:.0} %", 100.0 * part);
+    Grid::of(measurements)
+        .column("compressor", |m| &m.compressor)
+        .column("elements", |m| m.elements)
+        .column("compress", |m| gbps(m.compress_gbps))
+        .column("of copy", |m| percent(m.compress_gbps / m.copy_gbps))
+        .column("decompress", |m| gbps(m.decompress_gbps))
+        .column("of copy", |m| percent(m.decompress_gbps / m.copy_gbps))
+        .column("copy", |m| gbps(m.copy_gbps))
+        .column("bits", |m| significant(m.bits_per_element))
+        .column("entropy", |m| significant(m.entropy_bits))
+        .grid()
 }
 
 /// The state of one measurement.

@@ -24,31 +24,10 @@ pub enum TestbedError {
         /// Why.
         source: std::io::Error,
     },
-    /// An experiment file does not parse.
-    #[error("{}: {message}", .path.display())]
-    Experiment {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, with its line.
-        message: String,
-    },
-    /// A line of a result file is not a run.
-    #[error(
-        "{}, line {line}: not a run ({message}); remove the line, and the run will be repeated",
-        .path.display()
-    )]
-    Results {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        message: String,
-    },
     /// A measurement was stopped before its end.
     #[error("{0}")]
     Stopped(String),
-    /// A setting that cannot work.
+    /// A setting that cannot work, or a file that is no experiment or holds no runs.
     #[error("{0}")]
     Config(String),
     /// A run failed.

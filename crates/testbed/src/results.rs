@@ -17,10 +17,12 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| {
-            serde_json::from_str(line).map_err(|error| TestbedError::Results {
-                path: path.to_owned(),
-                line: at + 1,
-                message: error.to_string(),
+            serde_json::from_str(line).map_err(|error| {
+                TestbedError::Config(format!(
+                    "{}, line {}: not a run ({error}); remove the line, and the run will be repeated",
+                    path.display(),
+                    at + 1
+                ))
             })
         })
         .collect()

@@ -51,7 +51,7 @@ pub struct Row {
 /// A row for each run, in their order. The runs differ in compressor and seed only.
 pub fn rows(runs: &[RunRecord]) -> Result<Vec<Row>, TestbedError> {
     let summary = summarize(runs, &[])?;
-    let none = summary.rows.iter().find(|row| row.compressor == "none");
+    let none = summary.baseline();
     Ok(runs
         .iter()
         .map(|run| {

@@ -36,15 +36,6 @@ impl Spread {
     }
 }
 
-/// What compression ratios are relative to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Baseline {
-    /// The bytes that runs of `none` moved, message headers included.
-    Measured,
-    /// 32 bits a parameter, step and direction, for want of a run of `none`.
-    Computed,
-}
-
 /// A compressor on one link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OnLink {
@@ -105,8 +96,6 @@ pub struct Summary {
     pub rows: Vec<Row>,
     /// What quality is measured in.
     pub metric: Metric,
-    /// What ratios are relative to.
-    pub baseline: Baseline,
     /// Measured seconds of a forward and backward pass on a core of its own: the median over all
     /// runs, since it does not depend on the compressor.
     pub compute: f64,
@@ -114,6 +103,19 @@ pub struct Summary {
     pub links: Vec<Link>,
     /// Whether step times lack those of servers, which are not on record for all runs.
     pub lacks_servers: bool,
+}
+
+impl Summary {
+    /// The row of the compressor that prints as `spec`.
+    pub fn row(&self, spec: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.compressor == spec)
+    }
+
+    /// The row that ratios are relative to: that of `none`, by the bytes it moved, message headers included. Without
+    /// it, they are to 32 bits a parameter, step and direction.
+    pub fn baseline(&self) -> Option<&Row> {
+        self.row("none")
+    }
 }
 
 /// The links that tables show unless told otherwise: 10 Mbit/s to 10 Gbit/s, without latency.
@@ -131,17 +133,14 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     if groups.is_empty() {
         return Err(TestbedError::Config("there are no runs to summarise".to_owned()));
     }
-    let mut rows = Vec::with_capacity(groups.len());
-    for group in &groups {
-        rows.push(row(group, common, links)?);
-    }
+    let rows = groups.iter().map(|group| row(group, common, links));
+    let mut rows = rows.collect::<Result<Vec<Row>, _>>()?;
     let baseline = rows.iter().find(|row| row.compressor == "none").cloned();
     let parameters = groups[0][0].parameters as f64;
     for row in &mut rows {
         compare(row, baseline.as_ref(), parameters);
     }
     Ok(Summary {
-        baseline: if baseline.is_some() { Baseline::Measured } else { Baseline::Computed },
         rows,
         metric: runs[0].metric,
         compute: common.compute,
@@ -209,14 +208,10 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
         over(&|run| mean(run.trace.iter().map(field)).unwrap_or(0.0))
     };
     let qualities: Vec<f64> = runs.iter().map(|run| run.quality).collect();
-    let mut on_links = Vec::with_capacity(links.len());
-    for &link in links {
-        let mut step = 0.0;
-        for run in runs {
-            step += step_seconds(run, common, link) / runs.len() as f64;
-        }
-        on_links.push(OnLink { link, step, speedup: None });
-    }
+    let on_link = |&link| {
+        let seconds = runs.iter().map(|run| step_seconds(run, common, link) / runs.len() as f64);
+        OnLink { link, step: seconds.sum(), speedup: None }
+    };
     Ok(Row {
         compressor: runs[0].compressor.clone(),
         steps: runs[0].steps,
@@ -235,7 +230,7 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
         decompress: over_steps(|s| s.decompress),
         update: over_steps(|s| s.update),
         hidden: mean(runs.iter().filter_map(|run| run.hidden())),
-        on_links,
+        on_links: links.iter().map(on_link).collect(),
     })
 }
 
@@ -264,7 +259,9 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
-    let plan: Plan = parse(&first.compressor)?;
+    let plan: Plan = first.compressor.parse().map_err(|error| {
+        TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
+    })?;
     if !matches!(first.exchange, Exchange::ParameterServer { .. })
         || first.compressed_parameters == 0
     {
@@ -280,12 +277,6 @@ fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError>
         both / (run.compressed_parameters as f64 * run.steps as f64)
     });
     Ok(mean(bits))
-}
-
-fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, TestbedError> {
-    text.parse().map_err(|error: T::Err| {
-        TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
-    })
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -315,14 +306,10 @@ mod tests {
 
     #[test]
     fn ratios_are_relative_to_the_measured_baseline() {
-        let runs = [
-            synthetic::run("none", 1),
-            synthetic::run("none", 2),
-            synthetic::run("3lc", 1),
-            synthetic::run("3lc", 2),
-        ];
+        let runs = [("none", 1), ("none", 2), ("3lc", 1), ("3lc", 2)];
+        let runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
         let summary = summarize(&runs, &default_links()).unwrap();
-        assert_eq!(summary.baseline, Baseline::Measured);
+        assert!(summary.baseline().is_some());
         assert_eq!(summary.rows.len(), 2);
         let row = &summary.rows[1];
         assert_eq!(row.quality.count, 2);
@@ -342,7 +329,7 @@ mod tests {
     #[test]
     fn without_a_baseline_ratios_are_computed_from_32_bits() {
         let summary = summarize(&[synthetic::run("3lc", 1)], &default_links()).unwrap();
-        assert_eq!(summary.baseline, Baseline::Computed);
+        assert!(summary.baseline().is_none());
         assert!(near(summary.rows[0].ratio_up, 40.0));
         assert_eq!(summary.rows[0].difference, None);
         assert_eq!(summary.rows[0].on_links[0].speedup, None);

@@ -36,10 +36,8 @@ impl Experiment {
     /// line.
     pub fn read(path: &Path) -> Result<Self, TestbedError> {
         let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;
-        toml::from_str(&text).map_err(|error| TestbedError::Experiment {
-            path: path.to_owned(),
-            message: error.to_string(),
-        })
+        let refused = |error| TestbedError::Config(format!("{}: {error}", path.display()));
+        toml::from_str(&text).map_err(refused)
     }
 
     /// The experiment as a file that [`read`](Self::read) takes, every setting written out.

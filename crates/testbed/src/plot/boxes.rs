@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Axis, Scale};
-use super::figure::{Drawn, Figure, INK, INK_AS_WRITTEN, colour};
+use super::figure::{Area, Drawn, Figure, INK, colour, svg};
 
 /// The size of a plot in pixels, and the part of a column that its box takes.
 const SIZE: (u32, u32) = (720, 380);
@@ -47,7 +47,7 @@ fn summary(values: &[f64]) -> Option<Summary> {
 }
 
 impl BoxPlot {
-    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+    fn draw(&self, root: &Area<'_>) -> Drawn {
         let y = Axis::around(Scale::Linear, self.columns.iter().flat_map(|c| c.1.iter().copied()));
         let columns = self.columns.len() as f64;
         let text = ("sans-serif", 13, &INK).into_text_style(root);
@@ -108,12 +108,7 @@ impl Figure for BoxPlot {
     }
 
     fn svg(&self) -> String {
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.draw(&root).and_then(|()| root.present()).expect("a string takes all text");
-        }
-        svg.replace(INK_AS_WRITTEN, "currentColor")
+        svg(SIZE, |root| self.draw(root))
     }
 }
 

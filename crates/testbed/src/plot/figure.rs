@@ -1,10 +1,11 @@
 //! What all kinds of figures have in common: they are SVG, in the same colours.
 
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
 /// The colour of text and axes, which stands for the colour of the text around the chart.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
-pub(super) const INK_AS_WRITTEN: &str = "#010203";
+const INK_AS_WRITTEN: &str = "#010203";
 
 /// Told apart on light and on dark ground; the first is for the baseline.
 const COLOURS: [RGBColor; 12] = [
@@ -22,6 +23,7 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(0x4c, 0x9c, 0xe0),
 ];
 
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// A figure that can be shown on a page or written to a file of its own.
@@ -41,6 +43,16 @@ pub trait Figure {
         let (head, body) = svg.split_at(start.expect("plotters writes an svg element"));
         format!("{head}\n{STYLE}{}", body.trim_start())
     }
+}
+
+/// What `draw` draws on an area of this many pixels, as an `<svg>` element.
+pub(super) fn svg(size: (u32, u32), draw: impl Fn(&Area<'_>) -> Drawn) -> String {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        draw(&root).and_then(|()| root.present()).expect("a string takes all text");
+    }
+    svg.replace(INK_AS_WRITTEN, "currentColor")
 }
 
 /// The colour with this number; numbers beyond the last begin again.

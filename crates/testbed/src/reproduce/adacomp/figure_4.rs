@@ -3,15 +3,22 @@
 use gradwire_train::plan::Plan;
 
 use super::paper::{self, CIFAR_CNN};
-use super::tables::findings;
-use crate::TestbedError;
-use crate::experiment::Experiment;
+use super::tables::report;
 use crate::figures;
-use crate::reproduce::study::{About, Report, Results, Study, plans};
-use crate::runner::Progress;
+use crate::reproduce::study::{Study, chart, plans};
 
 /// Figure 4.
-pub(crate) struct Figure4;
+pub(crate) const FIGURE_4: Study = Study {
+    id: "adacomp-fig4",
+    summary: "error against compression rate of Dryden's method, local selection and AdaComp (Figure 4)",
+    citation: paper::CITATION,
+    experiment: Some(|_| CIFAR_CNN.experiment().with(|e| e.compressors = compressors())),
+    report: |results, _| {
+        let charts = |runs: &[_]| vec![chart("rate.svg", figures::by_rate(runs))];
+        report(results, &CIFAR_CNN, None, charts)
+    },
+    ..Study::PLAIN
+};
 
 /// Bins of local selection and AdaComp, and fractions of Dryden's method.
 const BINS: [u64; 5] = [50, 200, 500, 2000, 8000];
@@ -23,26 +30,4 @@ fn compressors() -> Vec<Plan> {
     let adacomp = BINS.map(|bin| format!("adacomp:conv={bin},fc={bin}"));
     let all = dryden.into_iter().chain(local).chain(adacomp);
     plans(std::iter::once("none".to_owned()).chain(all))
-}
-
-impl Study for Figure4 {
-    fn about(&self) -> About {
-        About::of(
-            "adacomp-fig4",
-            "error against compression rate of Dryden's method, local selection and AdaComp \
-             (Figure 4)",
-            paper::CITATION,
-        )
-    }
-
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        Some(CIFAR_CNN.experiment().with(|e| e.compressors = compressors()))
-    }
-
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let findings = findings(results, (&CIFAR_CNN, None), |runs| {
-            vec![("rate.svg".to_owned(), Box::new(figures::by_rate(runs)))]
-        })?;
-        Ok(findings.report(self, results))
-    }
 }

@@ -1,15 +1,24 @@
 //! Figures 5 and 6 of the AdaComp paper: residuals over training, with the fully connected layer compressed alone.
 
 use super::paper::{self, CIFAR_CNN};
-use super::tables::findings;
-use crate::TestbedError;
-use crate::experiment::Experiment;
+use super::tables::report;
 use crate::reproduce::findings::charts_of_layers;
-use crate::reproduce::study::{About, Report, Results, Study, plans};
-use crate::runner::Progress;
+use crate::reproduce::study::{Study, plans};
 
 /// Figure 5.
-pub(crate) struct Figure5;
+pub(crate) const FIGURE_5: Study = Study {
+    id: "adacomp-fig5",
+    summary: "residuals over training, the fully connected layer compressed alone (Figures 5 and 6)",
+    citation: paper::CITATION,
+    experiment: Some(|_| {
+        CIFAR_CNN.experiment().with(|e| {
+            e.compressors = plans(COMPRESSORS);
+            e.raw_names = vec!["conv".to_owned()];
+        })
+    }),
+    report: |results, _| report(results, &CIFAR_CNN, None, charts_of_layers),
+    ..Study::PLAIN
+};
 
 /// The baseline, and methods that compress the fully connected layer alone.
 const COMPRESSORS: [&str; 5] = [
@@ -19,26 +28,3 @@ const COMPRESSORS: [&str; 5] = [
     "local-selection:fc=1000",
     "adacomp:fc=5000",
 ];
-
-impl Study for Figure5 {
-    fn about(&self) -> About {
-        About::of(
-            "adacomp-fig5",
-            "residuals over training, the fully connected layer compressed alone (Figures 5 and \
-             6)",
-            paper::CITATION,
-        )
-    }
-
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        Some(CIFAR_CNN.experiment().with(|e| {
-            e.compressors = plans(COMPRESSORS);
-            e.raw_names = vec!["conv".to_owned()];
-        }))
-    }
-
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let findings = findings(results, (&CIFAR_CNN, None), charts_of_layers)?;
-        Ok(findings.report(self, results))
-    }
-}

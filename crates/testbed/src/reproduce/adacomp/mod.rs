@@ -8,7 +8,7 @@ mod paper;
 mod table_2;
 mod tables;
 
-pub(super) use figure_4::Figure4;
-pub(super) use figure_5::Figure5;
-pub(super) use figure_7::Figure7;
-pub(super) use table_2::Table2;
+pub(super) use figure_4::FIGURE_4;
+pub(super) use figure_5::FIGURE_5;
+pub(super) use figure_7::FIGURE_7;
+pub(super) use table_2::TABLE_2;

@@ -42,18 +42,18 @@ pub(super) fn experiment() -> Experiment {
 
 /// The paper's set-up beside the one of the runs.
 pub(super) fn setup(run: &RunRecord, seeds: usize) -> Grid {
-    let mut grid = Grid::new(["", "paper", "here"]);
-    let mut line = |what: &str, paper: &str, here: String| {
-        grid.push(vec![what.to_owned(), paper.to_owned(), here]);
-    };
-    line("model", "784-392-50-10, tanh", format!("{}, {} parameters", run.model, run.parameters));
-    line("loss", "squared error", "cross-entropy".to_owned());
-    line("workers", "5", run.workers.to_string());
-    line("exchange", "weights, after each epoch", format!("{} rounds of {}", run.rounds, run.send));
-    line("length", "100 epochs", format!("{} steps, {EPOCH} between exchanges", run.steps));
-    line("batch", "not said", run.batch.to_string());
-    line("learning rate", "exponential decay", run.learning_rate.to_string());
-    line("l1", "light", run.l1.to_string());
-    line("runs of a setting", "50, or 1500 in Figure 1", seeds.to_string());
-    grid.left_aligned()
+    let exchanges = format!("{} rounds of {}", run.rounds, run.send);
+    let length = format!("{} steps, {EPOCH} between exchanges", run.steps);
+    let mut setup = Grid::setup("paper");
+    let model = format!("{}, {} parameters", run.model, run.parameters);
+    setup.line("model", "784-392-50-10, tanh", model);
+    setup.line("loss", "squared error", "cross-entropy");
+    setup.line("workers", 5, run.workers);
+    setup.line("exchange", "weights, after each epoch", exchanges);
+    setup.line("length", "100 epochs", length);
+    setup.line("batch", "not said", run.batch);
+    setup.line("learning rate", "exponential decay", &run.learning_rate);
+    setup.line("l1", "light", run.l1);
+    setup.line("runs of a setting", "50, or 1500 in Figure 1", seeds);
+    setup
 }

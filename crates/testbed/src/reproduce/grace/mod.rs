@@ -9,8 +9,8 @@ mod latency;
 mod paper;
 mod plain_sgd;
 
-pub(super) use feedback::Feedback;
-pub(super) use figure_6::Figure6;
-pub(super) use figure_8::Figure8;
-pub(super) use latency::Figure9;
-pub(super) use plain_sgd::PlainSgd;
+pub(super) use feedback::FEEDBACK;
+pub(super) use figure_6::FIGURE_6;
+pub(super) use figure_8::FIGURE_8;
+pub(super) use latency::FIGURE_9;
+pub(super) use plain_sgd::PLAIN_SGD;

@@ -5,5 +5,5 @@ mod grid;
 mod paper;
 mod table_2;
 
-pub(super) use grid::Grid;
-pub(super) use table_2::Table2;
+pub(super) use grid::GRID;
+pub(super) use table_2::TABLE_2;

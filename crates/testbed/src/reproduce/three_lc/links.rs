@@ -12,66 +12,55 @@ use gradwire_train::{RunRecord, StepRecord};
 
 use super::paper::{self, LINKS_MBIT, TABLE_1};
 use crate::TestbedError;
-use crate::experiment::Experiment;
 use crate::format::{bandwidth, significant, times};
 use crate::reproduce::findings::page;
-use crate::reproduce::study::{About, Report, Results, Study};
+use crate::reproduce::study::{Report, Results, Study};
 use crate::results;
-use crate::runner::Progress;
 use crate::summary::{Common, step_seconds};
 use crate::table::Grid;
 
-/// The comparison over real links.
-pub(crate) struct Links;
+/// The comparison over real links, whose runs are in the study's folder.
+pub(crate) const LINKS: Study = Study {
+    id: "3lc-links",
+    summary: "what steps took over throttled links, beside the link model and Table 1 of the 3LC paper; collects the \
+              runs of benchmarks/mpi-links",
+    citation: paper::CITATION,
+    report: |results, _| report(results),
+    ..Study::PLAIN
+};
 
-impl Study for Links {
-    fn about(&self) -> About {
-        About::of(
-            "3lc-links",
-            "what steps took over throttled links, beside the link model and Table 1 of the 3LC \
-             paper; collects the runs of benchmarks/mpi-links",
-            paper::CITATION,
-        )
+fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
+    let links = links_in(results.out)?;
+    if links.is_empty() {
+        let out = results.out.display();
+        return Err(TestbedError::Config(format!(
+            "{out} holds no runs over links; 'benchmarks/mpi-links {out}' makes them"
+        )));
     }
-
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        None
-    }
-
-    /// Collects the runs in the study's folder.
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let links = links_in(results.out)?;
-        if links.is_empty() {
-            let out = results.out.display();
-            return Err(TestbedError::Config(format!(
-                "{out} holds no runs over links; 'benchmarks/mpi-links {out}' makes them"
-            )));
+    let mut text = format!(
+        "{}.\n\nThe paper's speed-ups are of another set-up: {}.\n",
+        paper::CITATION,
+        paper::SETUP
+    );
+    let mut printed = Vec::new();
+    for (mbit, runs) in links {
+        let runs = results::read(&runs)?;
+        let steps = all(&runs, mbit)?;
+        let grid = grid(&steps);
+        let what = runs.first().map_or_else(String::new, |run| {
+            format!(
+                "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
+                run.model, run.data, run.workers, run.exchange, run.batch, run.steps
+            )
+        });
+        text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", grid.markdown()));
+        printed.extend([format!("{mbit} Mbit/s"), grid.terminal()]);
+        if let Some(verdict) = verdict(&steps) {
+            text.push_str(&format!("\n{verdict}\n"));
+            printed.push(verdict);
         }
-        let mut text = format!(
-            "{}.\n\nThe paper's speed-ups are of another set-up: {}.\n",
-            paper::CITATION,
-            paper::SETUP
-        );
-        let mut printed = Vec::new();
-        for (mbit, runs) in links {
-            let runs = results::read(&runs)?;
-            let steps = all(&runs, mbit)?;
-            let grid = grid(&steps);
-            let what = runs.first().map_or_else(String::new, |run| {
-                format!(
-                    "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
-                    run.model, run.data, run.workers, run.exchange, run.batch, run.steps
-                )
-            });
-            text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", grid.markdown()));
-            printed.extend([format!("{mbit} Mbit/s"), grid.terminal()]);
-            if let Some(verdict) = verdict(&steps) {
-                text.push_str(&format!("\n{verdict}\n"));
-                printed.push(verdict);
-            }
-        }
-        Ok(page(self, results.command, &text, &Vec::new(), printed))
     }
+    Ok(page(results, &text, &Vec::new(), printed))
 }
 
 /// The result files of runs over links with the links' Mbit/s, from the slowest; none where there is no such folder.
@@ -172,39 +161,28 @@ fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
 
 /// Measured and modelled steps over one link; speed-ups over `none`, where there is a run of it.
 fn grid(steps: &[Measured]) -> Grid {
-    let mut grid = Grid::new([
-        "compressor",
-        "measured",
-        "modelled",
-        "error",
-        "of it on the link",
-        "speed-up measured",
-        "speed-up modelled",
-        "3LC paper",
-    ]);
     let none = steps.iter().find(|one| one.compressor == "none");
-    for one in steps {
-        let speedup = |seconds: fn(&Measured) -> f64| {
-            none.map_or_else(String::new, |none| times(seconds(none) / seconds(one)))
-        };
-        grid.push(vec![
-            one.compressor.clone(),
-            format!("{} ms", significant(1e3 * one.seconds)),
-            format!("{} ms", significant(1e3 * one.modelled)),
-            format!("{:+.0} %", 100.0 * one.error()),
-            format!("{:.0} %", 100.0 * one.wire),
-            speedup(|one| one.seconds),
-            speedup(|one| one.modelled),
-            paper(one).map_or_else(String::new, times),
-        ]);
-    }
-    grid
+    let speedup = |one: &Measured, seconds: fn(&Measured) -> f64| {
+        none.map_or_else(String::new, |none| times(seconds(none) / seconds(one)))
+    };
+    let milliseconds = |seconds: f64| format!("{} ms", significant(1e3 * seconds));
+    Grid::of(steps)
+        .column("compressor", |one| &one.compressor)
+        .column("measured", |one| milliseconds(one.seconds))
+        .column("modelled", |one| milliseconds(one.modelled))
+        .column("error", |one| format!("{:+.0} %", 100.0 * one.error()))
+        .column("of it on the link", |one| format!("{:.0} %", 100.0 * one.wire))
+        .column("speed-up measured", |one| speedup(one, |one| one.seconds))
+        .column("speed-up modelled", |one| speedup(one, |one| one.modelled))
+        .column("3LC paper", |one| paper(one).map_or_else(String::new, times))
+        .grid()
 }
 
 /// What the paper measured.
 fn paper(one: &Measured) -> Option<f64> {
     let at = LINKS_MBIT.iter().position(|mbit| *mbit == one.mbit)?;
-    TABLE_1.iter().find(|design| design.compressor == one.compressor).map(|row| row.speedup[at])
+    let design = TABLE_1.iter().find(|(_, spec, ..)| *spec == one.compressor);
+    design.map(|(_, _, speedup, _)| speedup[at])
 }
 
 /// How far the model is off where the link is the bottleneck, in a line; `None` where it is the bottleneck of no run.

@@ -6,6 +6,6 @@ mod paper;
 mod table_1;
 mod table_2;
 
-pub(super) use links::Links;
-pub(super) use table_1::Table1;
-pub(super) use table_2::Table2;
+pub(super) use links::LINKS;
+pub(super) use table_1::TABLE_1;
+pub(super) use table_2::TABLE_2;

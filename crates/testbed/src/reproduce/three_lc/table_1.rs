@@ -1,80 +1,59 @@
 //! Table 1 of the 3LC paper: speed-up and accuracy of eleven designs.
 
-use super::paper::{self, find, measured};
-use crate::TestbedError;
-use crate::experiment::Experiment;
+use super::paper;
 use crate::figures;
 use crate::format::{bandwidth, file_name, points, times};
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{About, Charts, Report, Results, Study};
-use crate::runner::Progress;
+use crate::reproduce::study::{Charts, Study, chart};
 use crate::summary::{Row, Summary};
-use crate::table::{Grid, difference, quality};
+use crate::table::{Grid, difference, or_dash, quality};
 
-/// Table 1.
-pub(crate) struct Table1;
-
-impl Study for Table1 {
-    fn about(&self) -> About {
-        About {
-            fractions: &[0.25, 0.5, 0.75, 1.0],
-            ..About::of(
-                "3lc-table1",
-                "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 \
-                 to 9)",
-                paper::CITATION,
-            )
-        }
-    }
-
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        Some(paper::experiment(paper::TABLE_1.iter().map(|design| design.compressor)))
-    }
-
-    /// Tables are of the longest runs, charts of quality over time of all lengths.
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
+/// Table 1. Tables are of the longest runs, charts of quality over time of all lengths.
+pub(crate) const TABLE_1: Study = Study {
+    id: "3lc-table1",
+    summary: "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 to 9)",
+    citation: paper::CITATION,
+    fractions: &[0.25, 0.5, 0.75, 1.0],
+    experiment: Some(|_| paper::experiment(paper::TABLE_1.map(|design| design.1))),
+    report: |results, _| {
         let (full, summary) = results.summarized()?;
-        let mut charts: Charts = Vec::new();
-        for &link in &summary.links {
+        let over_time = summary.links.iter().map(|&link| {
             let name = format!("time-{}.svg", file_name(&bandwidth(link.bits_per_second)));
-            charts.push((name, Box::new(figures::quality_by_length(results.runs, link))));
-        }
-        charts.extend(charts_over_steps(&summary, &full));
+            chart(name, figures::quality_by_length(results.runs, link))
+        });
+        let charts: Charts = over_time.chain(charts_over_steps(&summary, &full)).collect();
         let setup = paper::setup(results.experiment, &full[0]);
-        let heading = "Table 1, paper and here";
-        let findings = Findings::of_one_setup(heading, table(&summary), &summary, charts, setup);
-        Ok(findings.report(self, results))
-    }
-}
+        let (heading, table) = ("Table 1, paper and here", table(&summary));
+        Ok(Findings::of_one_setup(heading, table, &summary, charts, setup).report(results))
+    },
+    ..Study::PLAIN
+};
 
 /// Accuracy, and speed-up by link; the paper's figure, then ours. Rows that were not run show the paper's alone.
 fn table(summary: &Summary) -> Grid {
-    let head =
-        ["design", "compressor", "accuracy: paper", "measured", "against: paper", "measured"];
-    let mut head = head.map(str::to_owned).to_vec();
-    for mbit in paper::LINKS_MBIT {
-        head.push(format!("{}: paper", bandwidth(mbit * 1e6)));
-        head.push("modelled".to_owned());
+    let measured = |spec: &str, cell: &dyn Fn(&Row) -> Option<String>| {
+        or_dash(summary.row(spec).and_then(cell))
+    };
+    let metric = summary.metric;
+    let against = |row: &Row| row.difference.map(|value| difference(metric, value));
+    let baseline = paper::TABLE_1[0].3;
+    let mut columns = Grid::of(&paper::TABLE_1)
+        .column("design", |(name, ..)| name)
+        .column("compressor", |(_, spec, ..)| spec)
+        .column("accuracy: paper", |(.., accuracy)| format!("{accuracy:.2} %"))
+        .column("measured", |(_, spec, ..)| {
+            measured(spec, &|row| Some(quality(metric, &row.quality)))
+        })
+        .column("against: paper", |(.., accuracy)| points((accuracy - baseline) / 100.0))
+        .column("measured", |(_, spec, ..)| measured(spec, &against));
+    for (at, mbit) in paper::LINKS_MBIT.into_iter().enumerate() {
+        columns = columns
+            .column(format!("{}: paper", bandwidth(mbit * 1e6)), |(.., speedup, _)| {
+                times(speedup[at])
+            })
+            .column("modelled", |(_, spec, ..)| measured(spec, &|row| speedup(row, mbit)));
     }
-    let mut grid = Grid::new(head);
-    let baseline = paper::TABLE_1[0].accuracy;
-    for design in &paper::TABLE_1 {
-        let row = find(summary, design.compressor);
-        let mut cells = vec![
-            design.name.to_owned(),
-            design.compressor.to_owned(),
-            format!("{:.2} %", design.accuracy),
-            measured(row, |row| Some(quality(summary.metric, &row.quality))),
-            points((design.accuracy - baseline) / 100.0),
-            measured(row, |row| row.difference.map(|value| difference(summary.metric, value))),
-        ];
-        for (at, mbit) in paper::LINKS_MBIT.into_iter().enumerate() {
-            cells.push(times(design.speedup[at]));
-            cells.push(measured(row, |row| speedup(row, mbit)));
-        }
-        grid.push(cells);
-    }
-    grid
+    columns.grid()
 }
 
 fn speedup(row: &Row, mbit: f64) -> Option<String> {

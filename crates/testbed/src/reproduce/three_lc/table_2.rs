@@ -1,69 +1,48 @@
 //! Table 2 of the 3LC paper: compression of 3LC by sparsity multiplier.
 
-use super::paper::{self, find, measured};
-use crate::TestbedError;
-use crate::experiment::Experiment;
+use super::paper;
 use crate::format::{significant, times};
 use crate::reproduce::findings::{Findings, bits};
-use crate::reproduce::study::{About, Report, Results, Study};
-use crate::runner::Progress;
-use crate::summary::Summary;
-use crate::table::Grid;
+use crate::reproduce::study::Study;
+use crate::summary::{Row, Summary};
+use crate::table::{Grid, or_dash};
 
 /// Table 2.
-pub(crate) struct Table2;
-
-impl Study for Table2 {
-    fn about(&self) -> About {
-        About::of(
-            "3lc-table2",
-            "compression ratio and bits per state change of 3LC by sparsity multiplier (Table 2)",
-            paper::CITATION,
-        )
-    }
-
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        let rows = paper::TABLE_2.iter().map(|row| row.compressor);
-        Some(paper::experiment(std::iter::once("none").chain(rows)))
-    }
-
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
+pub(crate) const TABLE_2: Study = Study {
+    id: "3lc-table2",
+    summary: "compression ratio and bits per state change of 3LC by sparsity multiplier (Table 2)",
+    citation: paper::CITATION,
+    experiment: Some(|_| {
+        paper::experiment(["none"].into_iter().chain(paper::TABLE_2.map(|row| row.1)))
+    }),
+    report: |results, _| {
         let (full, summary) = results.summarized()?;
         let setup = paper::setup(results.experiment, &full[0]);
         let (heading, charts) = ("Table 2, paper and here", vec![bits(&full)]);
         let findings = Findings::of_one_setup(heading, table(&summary), &summary, charts, setup);
-        Ok(findings.report(self, results))
-    }
-}
+        Ok(findings.report(results))
+    },
+    ..Study::PLAIN
+};
 
 /// Compression ratio and bits per state change, over all traffic and over the tensors that travel compressed.
 fn table(summary: &Summary) -> Grid {
-    let mut grid = Grid::new([
-        "design",
-        "compressor",
-        "ratio: paper",
-        "measured",
-        "bits: paper",
-        "measured",
-        "bits, compressed tensors",
-        "pushes",
-        "pulls",
-    ]);
-    for design in &paper::TABLE_2 {
-        let row = find(summary, design.compressor);
-        grid.push(vec![
-            design.name.to_owned(),
-            design.compressor.to_owned(),
-            times(design.ratio),
-            measured(row, |row| Some(times(row.ratio))),
-            significant(design.bits),
-            measured(row, |row| Some(significant(row.bits_per_parameter))),
-            measured(row, |row| row.bits_per_compressed.map(significant)),
-            measured(row, |row| Some(significant(row.bits_up))),
-            measured(row, |row| Some(significant(row.bits_down))),
-        ]);
-    }
-    grid
+    let bits = |spec: &str, value: fn(&Row) -> Option<f64>| {
+        or_dash(summary.row(spec).and_then(value).map(significant))
+    };
+    Grid::of(&paper::TABLE_2)
+        .column("design", |(name, ..)| name)
+        .column("compressor", |(_, spec, ..)| spec)
+        .column("ratio: paper", |(_, _, ratio, _)| times(*ratio))
+        .column("measured", |(_, spec, ..)| or_dash(summary.row(spec).map(|row| times(row.ratio))))
+        .column("bits: paper", |(.., bits)| significant(*bits))
+        .column("measured", |(_, spec, ..)| bits(spec, |row| Some(row.bits_per_parameter)))
+        .column("bits, compressed tensors", |(_, spec, ..)| {
+            bits(spec, |row| row.bits_per_compressed)
+        })
+        .column("pushes", |(_, spec, ..)| bits(spec, |row| Some(row.bits_up)))
+        .column("pulls", |(_, spec, ..)| bits(spec, |row| Some(row.bits_down)))
+        .grid()
 }
 
 #[cfg(test)]
