@@ -5,6 +5,8 @@ use gradwire_testbed::experiment::Experiment;
 use gradwire_train::RunConfig;
 
 use crate::failure::Failure;
+use crate::interrupt;
+use crate::progress::Bars;
 
 /// Set by the launchers of Open MPI, MPICH and their kin, to the number of processes.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_SIZE"];
@@ -31,35 +33,33 @@ pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failur
     Ok(())
 }
 
-/// The engine of this process, for these runs.
+/// The engine of this process, for these runs. From here on an interrupt stops them.
 ///
 /// # Errors
 /// In a job of several processes, if MPI cannot be started, or this build is without it.
 pub(crate) fn start(runs: &[RunConfig]) -> Result<Started, Failure> {
-    match processes() {
-        None => Ok(Started::threads()),
-        Some(processes) => job(processes, runs),
-    }
+    let started = match processes() {
+        None => Started {
+            engine: Box::new(gradwire_testbed::engine::Threads),
+            bars: Bars::new(true),
+            #[cfg(feature = "mpi")]
+            world: None,
+        },
+        Some(processes) => job(processes, runs)?,
+    };
+    interrupt::listen();
+    Ok(started)
 }
 
-/// An engine, and whether this process is the one that reports.
+/// An engine, and its progress.
 pub(crate) struct Started {
     engine: Box<dyn Engine>,
-    pub(crate) reports: bool,
+    pub(crate) bars: Bars,
     #[cfg(feature = "mpi")]
     world: Option<std::sync::Arc<std::sync::Mutex<Option<gradwire_mpi::World>>>>,
 }
 
 impl Started {
-    fn threads() -> Self {
-        Self {
-            engine: Box::new(gradwire_testbed::engine::Threads),
-            reports: true,
-            #[cfg(feature = "mpi")]
-            world: None,
-        }
-    }
-
     pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
     }
@@ -90,6 +90,7 @@ mod over_mpi {
 
     use super::Started;
     use crate::failure::Failure;
+    use crate::progress::Bars;
 
     /// The job, while it lasts.
     type Shared = Arc<Mutex<Option<World>>>;
@@ -109,7 +110,7 @@ mod over_mpi {
         let rank = world.rank();
         let world = Arc::new(Mutex::new(Some(world)));
         let engine = Processes { world: Arc::clone(&world), rank };
-        Ok(Started { engine: Box::new(engine), reports: rank == 0, world: Some(world) })
+        Ok(Started { engine: Box::new(engine), bars: Bars::new(rank == 0), world: Some(world) })
     }
 
     impl Processes {

@@ -33,6 +33,11 @@ impl Bars {
         Self { terminal: stderr().is_terminal(), silent: !reports, state: Mutex::new(state) }
     }
 
+    /// Whether this process is the one that reports.
+    pub(crate) fn report(&self) -> bool {
+        !self.silent
+    }
+
     /// Removes the bar, if one is left from a run that did not finish.
     pub(crate) fn clear(&self) {
         self.state().bar.finish_and_clear();

@@ -37,10 +37,11 @@ impl Data {
 }
 
 fn list() -> Result<(), Failure> {
-    let mut grid = Grid::new(["name", "what it is", "where it is"]);
-    for known in data::catalogue() {
-        grid.push(vec![known.name.to_owned(), known.summary.to_owned(), place(known)]);
-    }
+    let grid = Grid::of(data::catalogue())
+        .column("name", |known| known.name)
+        .column("what it is", |known| known.summary)
+        .column("where it is", place)
+        .grid();
     output::line(grid.left_aligned().terminal())?;
     output::line(format!(
         "\nLooked for in ${ROOT_VARIABLE}/<name>, then in data/<name>; --data takes a name, or any \

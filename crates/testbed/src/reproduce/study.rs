@@ -86,8 +86,7 @@ impl Study {
 
     /// Where its files go unless a folder is given: `results/ID`, and a folder in it for each row.
     pub fn default_folder(&self, row: usize) -> PathBuf {
-        let row = self.rows.get(row).copied().unwrap_or_default();
-        PathBuf::from("results").join(self.id).join(row)
+        ["results", self.id].into_iter().chain(self.rows.get(row).copied()).collect()
     }
 }
 
