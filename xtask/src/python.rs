@@ -2,11 +2,10 @@
 //! virtual environment, and runs the tests.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::test::Counts;
+use crate::test::{Counts, reads};
 
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
@@ -32,16 +31,8 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
     let wheels = folder.join("wheels");
     // A wheel of an older version would be installed, too.
     let _ = fs::remove_dir_all(&wheels);
-    let build = [
-        "-m",
-        "maturin",
-        "build",
-        "--quiet",
-        "--manifest-path",
-        "crates/python/Cargo.toml",
-        "--out",
-    ];
-    if !runs(Command::new(&python).args(build).arg(&wheels)) {
+    let build = "-m maturin build --quiet --manifest-path crates/python/Cargo.toml --out";
+    if !runs(Command::new(&python).args(build.split(' ')).arg(&wheels)) {
         return false;
     }
     let wheel = fs::read_dir(&wheels).ok().and_then(|mut files| files.next()?.ok());
@@ -49,13 +40,13 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
         eprintln!("error: maturin wrote no wheel to {}", wheels.display());
         return false;
     };
-    let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
-    if !runs(Command::new(&python).args(install).arg(wheel.path())) {
+    let install = "-m pip install --quiet --force-reinstall --no-deps";
+    if !runs(Command::new(&python).args(install.split(' ')).arg(wheel.path())) {
         return false;
     }
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "-rfEs", "--color=no", "crates/python/tests"]);
-    reads(&mut tests, counts)
+    reads(&mut tests, |line| counts.read_pytest(line))
 }
 
 fn target() -> PathBuf {
@@ -80,9 +71,8 @@ fn install(folder: &Path) -> Result<(), String> {
         return Err("no python3 with venv; install one (Debian: python3-venv)".to_owned());
     }
     let python = venv.join("bin/python");
-    let packages =
-        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", REQUIREMENTS];
-    if !runs(Command::new(python).args(packages)) {
+    let packages = "-m pip install --quiet --disable-pip-version-check -r";
+    if !runs(Command::new(python).args(packages.split(' ')).arg(REQUIREMENTS)) {
         // Removes gigabytes of unpacked files that are of no use.
         let _ = fs::remove_dir_all(folder);
         return Err(format!(
@@ -104,17 +94,4 @@ fn runs(command: &mut Command) -> bool {
             false
         }
     }
-}
-
-/// Runs the tests, prints their output and adds their counts.
-fn reads(command: &mut Command, counts: &mut Counts) -> bool {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let Ok(mut child) = child else { return false };
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            counts.read_pytest(&line);
-            println!("{line}");
-        }
-    }
-    child.wait().is_ok_and(|status| status.success())
 }

@@ -116,8 +116,7 @@ fn a_run_goes_on_from_any_moment_at_which_it_was_stopped_or_killed() {
     for at in 0..runs {
         let exchange = EXCHANGES[at % EXCHANGES.len()];
         let every = CADENCES[(at + at / EXCHANGES.len()) % CADENCES.len()];
-        let bench = Bench::new();
-        bench.images("images");
+        let bench = Bench::with_images();
         let (expected, took) = whole[at % EXCHANGES.len()].get_or_insert_with(|| {
             let start = Instant::now();
             let digest = digest(train(&bench, exchange)).unwrap();

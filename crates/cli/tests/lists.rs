@@ -44,8 +44,7 @@ fn bench_measures_what_it_is_told() {
 
 #[test]
 fn data_is_listed_and_checked() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let listed = bench.ok("data list");
     assert!(
         listed.contains("digits") && listed.contains("mnist") && listed.contains("GRADWIRE_DATA")

@@ -57,39 +57,17 @@ fn rounded(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
 }
 
-/// The measured values of a step.
+/// The measured values of a step. What was `sent` is on record for the run as a whole.
 fn values(step: &mut StepRecord) -> [&mut f64; 12] {
-    let StepRecord {
-        step: _,
-        loss,
-        learning_rate,
-        bytes_up,
-        bytes_down,
-        // On record for the run as a whole.
-        sent: _,
-        compute,
-        compress,
-        decompress,
-        update,
-        wire,
-        wall,
-        background,
-        waited,
-    } = step;
-    [
-        loss,
-        learning_rate,
-        bytes_up,
-        bytes_down,
-        compute,
-        compress,
-        decompress,
-        update,
-        wire,
-        wall,
-        background,
-        waited,
-    ]
+    macro_rules! all_but_step_and_sent {
+        ($($field:ident)+) => {{
+            let StepRecord { step: _, sent: _, $($field),+ } = step;
+            [$($field),+]
+        }};
+    }
+    all_but_step_and_sent! {
+        loss learning_rate bytes_up bytes_down compute compress decompress update wire wall background waited
+    }
 }
 
 /// Writes all of `runs` to `path`, which then holds these and no others.

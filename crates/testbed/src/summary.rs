@@ -118,11 +118,6 @@ impl Summary {
     }
 }
 
-/// The links that tables show unless told otherwise: 10 Mbit/s to 10 Gbit/s, without latency.
-pub fn default_links() -> Vec<Link> {
-    [10.0, 100.0, 1_000.0, 10_000.0].map(Link::mbit).to_vec()
-}
-
 /// Summarises runs that differ in compressor and seed only.
 ///
 /// # Errors
@@ -308,7 +303,7 @@ mod tests {
     fn ratios_are_relative_to_the_measured_baseline() {
         let runs = [("none", 1), ("none", 2), ("3lc", 1), ("3lc", 2)];
         let runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
-        let summary = summarize(&runs, &default_links()).unwrap();
+        let summary = synthetic::summary(&runs);
         assert!(summary.baseline().is_some());
         assert_eq!(summary.rows.len(), 2);
         let row = &summary.rows[1];
@@ -328,7 +323,7 @@ mod tests {
 
     #[test]
     fn without_a_baseline_ratios_are_computed_from_32_bits() {
-        let summary = summarize(&[synthetic::run("3lc", 1)], &default_links()).unwrap();
+        let summary = synthetic::summary(&[synthetic::run("3lc", 1)]);
         assert!(summary.baseline().is_none());
         assert!(near(summary.rows[0].ratio_up, 40.0));
         assert_eq!(summary.rows[0].difference, None);
@@ -370,6 +365,6 @@ mod tests {
 
     #[test]
     fn no_runs_is_an_error() {
-        assert!(summarize(&[], &default_links()).is_err());
+        assert!(summarize(&[], &[]).is_err());
     }
 }

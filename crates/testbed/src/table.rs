@@ -257,7 +257,6 @@ mod tests {
     use gradwire_train::RunRecord;
 
     use super::*;
-    use crate::summary::{default_links, summarize};
     use crate::synthetic;
 
     fn grid() -> Grid {
@@ -299,7 +298,7 @@ mod tests {
     #[test]
     fn tables_have_a_row_for_each_compressor_and_a_column_for_each_link() {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let summary = summarize(&runs, &default_links()).unwrap();
+        let summary = synthetic::summary(&runs);
         let traffic = traffic(&summary);
         assert_eq!(traffic.rows[1][1], "91.00 %");
         assert_eq!(traffic.rows[1][4], "26.7×");
@@ -311,7 +310,7 @@ mod tests {
     #[test]
     fn what_was_hidden_is_shown_where_there_was_overlap() {
         let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let heads = |runs: &[RunRecord]| time(&summarize(runs, &default_links()).unwrap());
+        let heads = |runs: &[RunRecord]| time(&synthetic::summary(runs));
         assert!(!heads(&runs).head.contains(&HIDDEN.to_owned()));
         // Of twice 10 and 30 milliseconds each waits for a quarter.
         for (at, step) in runs[1].trace.iter_mut().enumerate() {
@@ -321,7 +320,7 @@ mod tests {
         let time = heads(&runs);
         assert_eq!((time.head.len(), time.head[4].as_str()), (9, "hidden"));
         assert_eq!([&time.rows[0][4], &time.rows[1][4]], ["–", "75 % of communication"]);
-        let notes = notes(&summarize(&runs, &default_links()).unwrap());
+        let notes = notes(&synthetic::summary(&runs));
         assert!(notes.iter().any(|note| note.starts_with("Hidden:")));
     }
 }

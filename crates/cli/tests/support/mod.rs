@@ -23,6 +23,13 @@ impl Bench {
         self.0.path().join(name)
     }
 
+    /// A folder with `images`.
+    pub fn with_images() -> Self {
+        let bench = Self::new();
+        bench.images("images");
+        bench
+    }
+
     /// A command line, split at spaces.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gradwire"));
@@ -55,6 +62,16 @@ impl Bench {
         error
     }
 
+    /// Runs commands that are refused, each with an error that says something, and write nothing.
+    pub fn refuses(&self, commands: &[(&str, &str)]) {
+        let before = self.names();
+        for (line, says) in commands {
+            let error = self.refused(line);
+            assert!(error.contains(says), "{line}: {error}");
+        }
+        assert_eq!(self.names(), before);
+    }
+
     /// The names in the folder, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).unwrap();
@@ -70,6 +87,10 @@ impl Bench {
 
     pub fn read(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).unwrap()
+    }
+
+    pub fn read_text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
     }
 
     /// Writes 96 training and 32 test images of 28×28 as idx files into the folder `name`: class c

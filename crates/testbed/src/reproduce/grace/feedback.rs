@@ -81,7 +81,6 @@ fn both(id: &str) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::summarize;
     use crate::synthetic;
 
     #[test]
@@ -92,7 +91,7 @@ mod tests {
             synthetic::run("topk", 3),
             synthetic::run("topk:ef=off", 1),
         ];
-        let summary = summarize(&runs, &crate::summary::default_links()).unwrap();
+        let summary = synthetic::summary(&runs);
         let text = table(&summary).markdown();
         assert!(
             text.contains("topk") && text.contains("93.00") && text.contains("+2.00"),

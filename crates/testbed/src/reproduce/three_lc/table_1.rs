@@ -64,13 +64,12 @@ fn speedup(row: &Row, mbit: f64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::{default_links, summarize};
     use crate::synthetic;
 
     #[test]
     fn measured_figures_stand_beside_the_papers() {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let grid = table(&summarize(&runs, &default_links()).unwrap());
+        let grid = table(&synthetic::summary(&runs));
         assert_eq!(grid.rows.len(), 11);
         let row = grid.rows.iter().find(|row| row[1] == "3lc").unwrap();
         assert_eq!(row[..6], ["3LC (s=1.00)", "3lc", "93.32 %", "91.00 %", "-0.05", "+0.00"]);

@@ -48,13 +48,12 @@ fn table(summary: &Summary) -> Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::{default_links, summarize};
     use crate::synthetic;
 
     #[test]
     fn measured_figures_stand_beside_the_papers() {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let grid = table(&summarize(&runs, &default_links()).unwrap());
+        let grid = table(&synthetic::summary(&runs));
         let row = grid.rows.iter().find(|row| row[1] == "3lc").unwrap();
         assert_eq!(row[2..6], ["39.4×", "26.7×", "0.812", "1.20"]);
     }
