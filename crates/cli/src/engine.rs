@@ -1,6 +1,6 @@
 //! Where ranks are: threads of this process, or the processes of an MPI job.
 
-use gradwire_testbed::engine::Engine;
+use gradwire_testbed::engine::{Engine, Threads};
 use gradwire_testbed::experiment::Experiment;
 use gradwire_train::RunConfig;
 
@@ -38,35 +38,22 @@ pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failur
 /// # Errors
 /// In a job of several processes, if MPI cannot be started, or this build is without it.
 pub(crate) fn start(runs: &[RunConfig]) -> Result<Started, Failure> {
-    let started = match processes() {
-        None => Started {
-            engine: Box::new(gradwire_testbed::engine::Threads),
-            bars: Bars::new(true),
-            #[cfg(feature = "mpi")]
-            world: None,
-        },
+    let (engine, reports) = match processes() {
+        None => (Box::new(Threads) as Box<dyn Engine>, true),
         Some(processes) => job(processes, runs)?,
     };
     interrupt::listen();
-    Ok(started)
+    Ok(Started { engine, bars: Bars::new(reports) })
 }
 
 /// An engine, and its progress.
 pub(crate) struct Started {
-    engine: Box<dyn Engine>,
+    pub(crate) engine: Box<dyn Engine>,
     pub(crate) bars: Bars,
-    #[cfg(feature = "mpi")]
-    world: Option<std::sync::Arc<std::sync::Mutex<Option<gradwire_mpi::World>>>>,
-}
-
-impl Started {
-    pub(crate) fn engine(&self) -> &dyn Engine {
-        &*self.engine
-    }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn job(processes: usize, _: &[RunConfig]) -> Result<Started, Failure> {
+fn job(processes: usize, _: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
     Err(Failure::Input(format!(
         "{processes} processes were started, and this gradwire was built without MPI, so that each would train alone; \
          build it with --features mpi, or start one process"
@@ -78,48 +65,44 @@ use over_mpi::job;
 
 #[cfg(feature = "mpi")]
 mod over_mpi {
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
-    use gradwire_exchange::{ExchangeError, Operation, Phase, Transport};
+    use gradwire_exchange::{Operation, Phase, Transport};
     use gradwire_mpi::World;
     use gradwire_testbed::engine::Engine;
     use gradwire_train::{
         Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, run_rank,
     };
 
-    use super::Started;
     use crate::failure::Failure;
-    use crate::progress::Bars;
-
-    /// The job, while it lasts.
-    type Shared = Arc<Mutex<Option<World>>>;
 
     /// Ranks as the processes of an MPI job.
     struct Processes {
-        world: Shared,
+        /// The job; `None` only while this is dropped.
+        world: Mutex<Option<World>>,
         rank: usize,
     }
 
-    pub(super) fn job(_: usize, runs: &[RunConfig]) -> Result<Started, Failure> {
+    /// The engine, and whether this process reports.
+    pub(super) fn job(_: usize, runs: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
         let mut longest = Duration::ZERO;
         for run in runs {
             longest = longest.max(deadline(run)?);
         }
         let world = World::init(longest).map_err(TrainError::Servers)?;
         let rank = world.rank();
-        let world = Arc::new(Mutex::new(Some(world)));
-        let engine = Processes { world: Arc::clone(&world), rank };
-        Ok(Started { engine: Box::new(engine), bars: Bars::new(rank == 0), world: Some(world) })
+        Ok((Box::new(Processes { world: Mutex::new(Some(world)), rank }), rank == 0))
     }
 
     impl Processes {
         fn connect(&self) -> Result<Box<dyn Transport>, TrainError> {
-            let failed = |source| TrainError::Exchange { rank: self.rank, source };
             let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
-            let ended = || failed(ExchangeError::Config("the job has ended".to_owned()));
-            let world = world.as_mut().ok_or_else(ended)?;
-            Ok(Box::new(world.connect().map_err(failed)?))
+            let world = world.as_mut().expect("the job lasts as long as its engine");
+            let transport = world.connect();
+            Ok(Box::new(
+                transport.map_err(|source| TrainError::Exchange { rank: self.rank, source })?,
+            ))
         }
     }
 
@@ -142,11 +125,10 @@ mod over_mpi {
         }
     }
 
-    impl Drop for Started {
+    impl Drop for Processes {
         /// Leaves the job, waiting for the others no longer than the deadline.
         fn drop(&mut self) {
-            let Some(world) = &self.world else { return };
-            let world = world.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let world = self.world.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(Err(error)) = world.map(World::finish) {
                 crate::output::note(format!("error: {error}"));
             }

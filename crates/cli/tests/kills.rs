@@ -7,10 +7,10 @@
 
 mod support;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Bench, Draws, kills};
+use support::{Bench, Draws, ends_within, kills, signal};
 
 /// Exchanges and what goes over them: every strategy, and all that keeps a state of its own.
 const EXCHANGES: [&[&str]; 11] = [
@@ -52,12 +52,6 @@ fn digest(mut command: Command) -> Result<String, String> {
     digest.map(str::to_owned).ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-fn signal(child: &Child, name: &str) {
-    // It may have ended already.
-    let _ =
-        Command::new("kill").args([name, &child.id().to_string()]).stderr(Stdio::null()).status();
-}
-
 /// The outcome of a run that is interrupted some times, with its digest.
 fn interrupted(
     bench: &Bench,
@@ -80,15 +74,12 @@ fn interrupted(
         let moment = Duration::from_micros(draws.below(took.as_micros() as u64));
         std::thread::sleep(moment);
         let name = ["-TERM", "-INT", "-KILL"][draws.below(3) as usize];
-        signal(&child, name);
-        let start = Instant::now();
-        while child.try_wait().unwrap().is_none() {
-            if start.elapsed() > Duration::from_secs(60) {
-                child.kill().unwrap();
-                child.wait().unwrap();
-                return Err(format!("it went on for a minute after {name}; {history:?}"));
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        // It may have ended already.
+        signal(child.id(), name);
+        if !ends_within(&mut child, Duration::from_secs(60)) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return Err(format!("it went on for a minute after {name}; {history:?}"));
         }
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

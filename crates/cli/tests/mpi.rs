@@ -7,12 +7,12 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use support::{Bench, Draws, kills};
+use support::{Bench, Draws, ends_within, kills, signal};
 
 const SETTINGS: &str =
     "train --model mlp --data images --batch 8 --exchange all-gather --compressor 3lc";
@@ -102,40 +102,30 @@ fn more_servers_than_processes_are_refused() {
     assert!(errors.contains("2 processes were started"), "{errors}");
 }
 
-/// The process that started this one.
-fn parent_of(process: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
-}
-
-/// The process of a job that has this rank. Others may run jobs here, too, with the same ranks.
-fn process_of(job: &Child, rank: usize) -> Option<u32> {
-    let wanted = [format!("OMPI_COMM_WORLD_RANK={rank}"), format!("PMI_RANK={rank}")];
-    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-        let process: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let mut environment = Vec::new();
-        fs::File::open(entry.path().join("environ")).ok()?.read_to_end(&mut environment).ok()?;
-        let has = |wanted: &String| {
-            environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes())
+/// The processes of the job in a folder that have not ended, each with its rank.
+fn ranks_of(bench: &Bench) -> Vec<(u32, usize)> {
+    let folder = bench.path("").into_os_string();
+    let rank_of = |process: u32| -> Option<usize> {
+        let environment = fs::read(format!("/proc/{process}/environ")).ok()?;
+        let value = |name: &[u8]| {
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.find_map(|variable| variable.strip_prefix(name))
         };
-        let own = || {
-            std::iter::successors(Some(process), |&one| parent_of(one)).any(|one| one == job.id())
-        };
-        (wanted.iter().any(has) && own()).then_some(process)
-    })
+        let rank = value(b"OMPI_COMM_WORLD_RANK=").or_else(|| value(b"PMI_RANK="))?;
+        let here = value(b"TMPDIR=")?.starts_with(folder.as_encoded_bytes());
+        std::str::from_utf8(rank).ok()?.parse().ok().filter(|_| here)
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.filter_map(|process| Some((process, rank_of(process)?))).collect()
 }
 
 /// Waits for the end of a job whose ranks have ended; some versions of Open MPI wait for ever then.
 fn end(child: &mut Child) {
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(2) {
-        if child.try_wait().unwrap().is_some() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    if !ends_within(child, Duration::from_secs(2)) {
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]
@@ -160,36 +150,15 @@ fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
         });
         assert!(begun, "{reached} was never reached: {said:?}");
         std::thread::sleep(Duration::from_millis(3 * moment));
-        let victim = process_of(&child, 1).expect("rank 1 is running");
-        let killed = Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap();
-        assert!(killed.success());
+        let ranks = ranks_of(&bench);
+        let (victim, _) = ranks.iter().find(|(_, rank)| *rank == 1).expect("rank 1 is running");
+        assert!(signal(*victim, "-KILL"));
         // Both others say which rank is gone.
         let named = lines.by_ref().filter(|line| line.contains("rank 1 ")).take(2).count();
         assert_eq!(named, 2, "moment {moment}");
         end(&mut child);
         let resumed = bench.ok(&format!("{line} --workers 3 --resume {state}"));
         assert_eq!(digest(&resumed), digest(&whole), "killed at {reached}");
-    }
-}
-
-/// The ranks of the job in a folder that have not ended, whoever their parent is by now.
-fn ranks_of(bench: &Bench) -> Vec<u32> {
-    let folder = [b"TMPDIR=", bench.path("").into_os_string().as_encoded_bytes()].concat();
-    let is_rank = |process: &u32| {
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        let has =
-            |start: &[u8]| environment.split(|byte| *byte == 0).any(|one| one.starts_with(start));
-        has(&folder) && (has(b"OMPI_COMM_WORLD_RANK=") || has(b"PMI_RANK="))
-    };
-    let all = fs::read_dir("/proc").unwrap().flatten();
-    let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.filter(is_rank).collect()
-}
-
-fn kill(processes: &[u32]) {
-    for process in processes {
-        let mut command = Command::new("kill");
-        let _ = command.args(["-KILL", &process.to_string()]).stderr(Stdio::null()).status();
     }
 }
 
@@ -224,7 +193,7 @@ fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
             ranks = ranks_of(&bench);
         }
         assert!(!ranks.is_empty(), "the job has no ranks after {moment} µs");
-        kill(&[ranks[draws.below(ranks.len() as u64) as usize]]);
+        signal(ranks[draws.below(ranks.len() as u64) as usize].0, "-KILL");
         let killed = Instant::now();
         while !ranks.is_empty() && killed.elapsed() < 4 * DEADLINE {
             std::thread::sleep(Duration::from_millis(10));
@@ -234,12 +203,14 @@ fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
         longest = longest.max(took);
         if took > DEADLINE + LATE {
             let said = String::from_utf8_lossy(&bench.read("said")).into_owned();
-            let ranks = ranks.len();
+            let left = ranks.len();
             failures.push(format!(
-                "{exchange}, killed after {moment} µs, others go on: {go_on}: {ranks} ranks left after {took:?}: {said}"
+                "{exchange}, killed after {moment} µs, others go on: {go_on}: {left} ranks left after {took:?}: {said}"
             ));
         }
-        kill(&ranks);
+        for (process, _) in ranks {
+            signal(process, "-KILL");
+        }
         end(&mut child);
     }
     let failed = failures.len();

@@ -44,7 +44,7 @@ impl Compare {
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
         let keep = |all: &[RunRecord]| results::write(&kept, all);
-        let outcome = run_all(&runs, &[], started.engine(), &started.bars, keep);
+        let outcome = run_all(&runs, &[], &*started.engine, &started.bars, keep);
         started.bars.clear();
         let outcome = outcome?;
         if !outcome.runs.is_empty() {

@@ -109,7 +109,7 @@ impl Reproduce {
         let runs: Vec<RunConfig> = parts.iter().flat_map(|part| part.runs.clone()).collect();
         let started = engine::start(&runs)?;
         let bars = &started.bars;
-        let outcome = run_parts(&parts, &out.join("runs.jsonl"), started.engine(), bars);
+        let outcome = run_parts(&parts, &out.join("runs.jsonl"), &*started.engine, bars);
         bars.clear();
         let outcome = outcome?;
         if bars.report() && !outcome.runs.is_empty() {

@@ -69,7 +69,7 @@ impl Train {
 
         let started = engine::start(slice::from_ref(&config))?;
         started.bars.started(0, 1, &config);
-        let record = started.engine().run(&config, &started.bars, &options);
+        let record = started.engine.run(&config, &started.bars, &options);
         started.bars.clear();
         let Some(record) = record? else { return Ok(()) };
         started.bars.finished(&record);

@@ -4,7 +4,9 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Says that a test is skipped, past the test runner, which keeps what `println!` says of a test that passes.
 pub fn skipped(reason: &str) {
@@ -139,6 +141,24 @@ fn split(dir: &Path, name: &str, count: u32) {
     }
     fs::write(dir.join(format!("{name}-images-idx3-ubyte")), images).unwrap();
     fs::write(dir.join(format!("{name}-labels-idx1-ubyte")), labels).unwrap();
+}
+
+/// Sends a signal to a process; whether there was such a process.
+pub fn signal(process: u32, name: &str) -> bool {
+    let mut kill = Command::new("kill");
+    kill.args([name, &process.to_string()]).stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// Whether a process ends within this time, or has ended.
+pub fn ends_within(child: &mut Child, time: Duration) -> bool {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > time {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
 }
 
 /// How many runs a test of interruptions makes: `GRADWIRE_KILLS`, or a few.

@@ -1,23 +1,91 @@
-//! Error and compression by compressor: the page of those studies that have one set-up.
+//! Table 2 and Figures 4 to 6 of the AdaComp paper: error and compression by compressor, for one set-up.
 
+use gradwire_train::plan::Plan;
 use gradwire_train::{Metric, RunRecord};
 
-use super::paper::Row;
+use super::paper::{self, CIFAR_CNN, ROWS, Row};
 use crate::TestbedError;
 use crate::diagnosis::rates_by_kind;
+use crate::figures;
 use crate::format::times;
-use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Charts, Report, Results};
+use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
+use crate::reproduce::study::{Charts, Report, Results, Study, chart, plans};
 use crate::summary::Summary;
 use crate::table::{Grid, or_dash, quality};
 
+/// Table 2: error of a model with and without compression, and with the longest bins.
+pub(crate) const TABLE_2: Study = Study {
+    id: "adacomp-table2",
+    summary: "error and compression by kind of layer in the AdaComp paper (Table 2; --row mnist-cnn, cifar-cnn, \
+              bn50-dnn or lstm)",
+    citation: paper::CITATION,
+    rows: &paper::NAMES,
+    experiment: Some(|row| {
+        ROWS[row].experiment().with(|e| e.compressors = plans(METHODS.map(|(_, spec)| spec)))
+    }),
+    report: |results, _| {
+        let row = &ROWS[results.row];
+        report(results, row, Some(row), charts_of_layers)
+    },
+    ..Study::PLAIN
+};
+
 /// The methods of Table 2, and their specs: the baseline, AdaComp, and AdaComp with the longest bins.
-pub(super) const METHODS: [(&str, &str); 3] =
+const METHODS: [(&str, &str); 3] =
     [("Baseline", "none"), ("AdaComp", "adacomp"), ("AdaComp, stress", "adacomp:conv=800,fc=8000")];
+
+/// Figure 4: error against compression rate of three methods.
+pub(crate) const FIGURE_4: Study = Study {
+    id: "adacomp-fig4",
+    summary: "error against compression rate of Dryden's method, local selection and AdaComp (Figure 4)",
+    citation: paper::CITATION,
+    experiment: Some(|_| CIFAR_CNN.experiment().with(|e| e.compressors = all_bins())),
+    report: |results, _| {
+        let charts = |runs: &[_]| vec![chart("rate.svg", figures::by_rate(runs))];
+        report(results, &CIFAR_CNN, None, charts)
+    },
+    ..Study::PLAIN
+};
+
+/// Bins of local selection and AdaComp, and fractions of Dryden's method.
+const BINS: [u64; 5] = [50, 200, 500, 2000, 8000];
+const FRACTIONS: [f64; 5] = [0.01, 0.003, 0.001, 0.0003, 0.0001];
+
+fn all_bins() -> Vec<Plan> {
+    let dryden = FRACTIONS.map(|ratio| format!("dryden:ratio={ratio}"));
+    let local = BINS.map(|bin| format!("local-selection:conv={bin},fc={bin}"));
+    let adacomp = BINS.map(|bin| format!("adacomp:conv={bin},fc={bin}"));
+    let all = dryden.into_iter().chain(local).chain(adacomp);
+    plans(std::iter::once("none".to_owned()).chain(all))
+}
+
+/// Figures 5 and 6: residuals over training, with the fully connected layer compressed alone.
+pub(crate) const FIGURE_5: Study = Study {
+    id: "adacomp-fig5",
+    summary: "residuals over training, the fully connected layer compressed alone (Figures 5 and 6)",
+    citation: paper::CITATION,
+    experiment: Some(|_| {
+        CIFAR_CNN.experiment().with(|e| {
+            e.compressors = plans(ONE_LAYER);
+            e.raw_names = vec!["conv".to_owned()];
+        })
+    }),
+    report: |results, _| report(results, &CIFAR_CNN, None, charts_of_layers),
+    ..Study::PLAIN
+};
+
+/// The baseline, and methods that compress the fully connected layer alone.
+const ONE_LAYER: [&str; 5] = [
+    "none",
+    "local-selection:fc=200",
+    "local-selection:fc=300",
+    "local-selection:fc=1000",
+    "adacomp:fc=5000",
+];
 
 /// The page of a study of one set-up: the table, charts of its own, and those that most studies show. `setup` is the
 /// paper's set-up; the errors of `paper` stand beside ours.
-pub(super) fn report(
+fn report(
     results: &Results<'_>,
     setup: &Row,
     paper: Option<&Row>,
