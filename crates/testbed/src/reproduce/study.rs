@@ -149,6 +149,25 @@ pub(super) fn chart(
     (name.into(), Box::new(figure))
 }
 
+/// What experiments of several papers have in common: a model with its data, an optimizer with its learning rate, and
+/// messages of all tensors, which every worker gets from every other.
+pub(super) fn all_gathered(
+    [model, data]: [&str; 2],
+    [optimizer, learning_rate]: [&str; 2],
+) -> Experiment {
+    Experiment::default().suiting(known(model)).with(|e| {
+        e.data = data.to_owned();
+        e.exchange = known("all-gather");
+        e.optimizer = known(optimizer);
+        e.learning_rate = known(learning_rate);
+        e.weight_decay = 0.0;
+        e.raw_vectors = false;
+        e.raw_below = 0;
+        e.evaluate_at_most = 10_000;
+        e.links_mbit = vec![10.0, 100.0, 1000.0];
+    })
+}
+
 /// Compressors from their specs.
 pub(super) fn plans<S: AsRef<str>>(specs: impl IntoIterator<Item = S>) -> Vec<Plan> {
     specs.into_iter().map(|spec| known(spec.as_ref())).collect()

@@ -2,7 +2,8 @@
 
 use gradwire_train::RunRecord;
 
-use crate::experiment::{Experiment, known};
+use crate::experiment::Experiment;
+use crate::reproduce::study::all_gathered;
 use crate::table::Grid;
 
 /// The paper in a line.
@@ -70,21 +71,10 @@ pub(super) const CIFAR_CNN: Row = Row {
 impl Row {
     /// Eight learners with a mini-batch as near to the paper's as they can share.
     pub(super) fn experiment(&self) -> Experiment {
-        let [model, data] = self.trains;
-        let [optimizer, learning_rate] = self.optimizer;
-        Experiment::default().suiting(known(model)).with(|e| {
-            e.data = data.to_owned();
-            e.exchange = known("all-gather");
+        all_gathered(self.trains, self.optimizer).with(|e| {
             e.workers = 8;
             e.batch = self.batch;
             e.epochs = Some(self.epochs);
-            e.optimizer = known(optimizer);
-            e.learning_rate = known(learning_rate);
-            e.weight_decay = 0.0;
-            e.raw_vectors = false;
-            e.raw_below = 0;
-            e.evaluate_at_most = 10_000;
-            e.links_mbit = vec![10.0, 100.0, 1000.0];
             e.diagnose = true;
         })
     }

@@ -3,7 +3,8 @@
 use gradwire_models::Split;
 use gradwire_train::{Payload, RunRecord};
 
-use crate::experiment::{Experiment, known};
+use crate::experiment::Experiment;
+use crate::reproduce::study::all_gathered;
 use crate::table::Grid;
 
 /// The paper in a line.
@@ -19,24 +20,16 @@ pub(super) const BITS: [(u64, &str, &str); 2] = [(5, "6.8", "3.55"), (6, "not sa
 /// The paper's experiment: five workers with parts of MNIST of their own average their weights after each
 /// epoch. It gives neither batch nor learning rate, and trains on squared errors.
 pub(super) fn experiment() -> Experiment {
-    Experiment::default().suiting(known("mlp:392-50,tanh")).with(|e| {
-        e.data = "mnist".to_owned();
+    let rate = "step:from=0.1,factor=0.95,after=0.01,every=0.01";
+    all_gathered(["mlp:392-50,tanh", "mnist"], ["sgd", rate]).with(|e| {
         e.send = Payload::Weights;
         e.split = Split::Shards { sizes: None };
-        e.exchange = known("all-gather");
         e.workers = 5;
         e.steps = 100 * EPOCH;
         e.batch = 20;
-        e.optimizer = known("sgd");
-        e.learning_rate = known("step:from=0.1,factor=0.95,after=0.01,every=0.01");
-        e.weight_decay = 0.0;
         e.l1 = 1e-4;
         e.augment = Some(false);
-        e.raw_vectors = false;
-        e.raw_below = 0;
         e.evaluations = 100;
-        e.evaluate_at_most = 10_000;
-        e.links_mbit = vec![10.0, 100.0, 1000.0];
     })
 }
 

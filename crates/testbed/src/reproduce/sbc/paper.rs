@@ -6,7 +6,7 @@ use gradwire_train::{Payload, RunRecord};
 use crate::accounting;
 use crate::experiment::{Experiment, known};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::plans;
+use crate::reproduce::study::{all_gathered, plans};
 use crate::table::Grid;
 
 /// The paper in a line.
@@ -95,27 +95,17 @@ impl Row {
     /// hyperparameters, all methods by Algorithm 1 with local optimizers. All tensors travel
     /// compressed, and every client gets every message.
     pub(super) fn experiment(&self) -> Experiment {
-        let [model, data] = self.trains;
-        let [optimizer, learning_rate] = self.optimizer;
-        Experiment::default().suiting(known(model)).with(|e| {
-            e.data = data.to_owned();
+        all_gathered(self.trains, self.optimizer).with(|e| {
             e.compressors = plans(self.compressors());
             e.send = Payload::Updates;
             // A text is cut in equal parts as it is.
             if e.model.task() != TaskKind::Text {
                 e.split = Split::Shards { sizes: None };
             }
-            e.exchange = known("all-gather");
             e.workers = 4;
             e.steps = self.iterations;
             e.batch = self.batch;
-            e.optimizer = known(optimizer);
-            e.learning_rate = known(learning_rate);
             e.weight_decay = self.weight_decay;
-            e.raw_vectors = false;
-            e.raw_below = 0;
-            e.evaluate_at_most = 10_000;
-            e.links_mbit = vec![10.0, 100.0, 1000.0];
         })
     }
 

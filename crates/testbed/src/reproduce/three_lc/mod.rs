@@ -3,9 +3,7 @@
 
 mod links;
 mod paper;
-mod table_1;
-mod table_2;
+mod tables;
 
 pub(super) use links::LINKS;
-pub(super) use table_1::TABLE_1;
-pub(super) use table_2::TABLE_2;
+pub(super) use tables::{TABLE_1, TABLE_2};
