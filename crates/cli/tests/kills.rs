@@ -101,7 +101,7 @@ fn interrupted(
 #[test]
 fn a_run_goes_on_from_any_moment_at_which_it_was_stopped_or_killed() {
     let runs = kills(FEW);
-    let mut draws = Draws::new(7);
+    let mut draws = Draws(7, 0);
     let mut whole: Vec<Option<(String, Duration)>> = vec![None; EXCHANGES.len()];
     let mut failures = Vec::new();
     for at in 0..runs {

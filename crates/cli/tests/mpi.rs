@@ -172,7 +172,7 @@ const LATE: Duration = Duration::from_secs(2);
 #[test]
 fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
     let Some(mpi) = mpi() else { return };
-    let (runs, mut draws) = (kills(FEW), Draws::new(3));
+    let (runs, mut draws) = (kills(FEW), Draws(3, 0));
     let (mut failures, mut longest) = (Vec::new(), Duration::ZERO);
     for at in 0..runs {
         let bench = Bench::with_images();

@@ -36,11 +36,9 @@ impl Spread {
     }
 }
 
-/// A compressor on one link.
+/// A compressor on one link between each rank and the network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OnLink {
-    /// The link between each rank and the network.
-    pub link: Link,
     /// Modelled seconds of one step.
     pub step: f64,
     /// Step time of `none` over this one; `None` without a run of `none`.
@@ -81,8 +79,6 @@ pub struct Row {
     pub compress: f64,
     /// Measured seconds a step of decoding and adding.
     pub decompress: f64,
-    /// Measured seconds a step in the optimizer.
-    pub update: f64,
     /// The part of the time that exchanging took in which workers computed on; `None` without overlap.
     pub hidden: Option<f64>,
     /// Step time and speed-up by link, in the order of [`Summary::links`].
@@ -205,7 +201,7 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
     let qualities: Vec<f64> = runs.iter().map(|run| run.quality).collect();
     let on_link = |&link| {
         let seconds = runs.iter().map(|run| step_seconds(run, common, link) / runs.len() as f64);
-        OnLink { link, step: seconds.sum(), speedup: None }
+        OnLink { step: seconds.sum(), speedup: None }
     };
     Ok(Row {
         compressor: runs[0].compressor.clone(),
@@ -223,7 +219,6 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
         bytes_down: over(&|run| run.bytes_down),
         compress: over_steps(|s| s.compress),
         decompress: over_steps(|s| s.decompress),
-        update: over_steps(|s| s.update),
         hidden: mean(runs.iter().filter_map(|run| run.hidden())),
         on_links: links.iter().map(on_link).collect(),
     })

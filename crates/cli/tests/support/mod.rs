@@ -169,20 +169,15 @@ pub fn kills(few: usize) -> usize {
     }
 }
 
-/// Random draws: what moment and which signal.
-pub struct Draws(u64);
+/// Random draws, of what moment and which signal: the seed, and how many there were.
+pub struct Draws(pub u64, pub u64);
 
 impl Draws {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below `bound` (Steele et al. 2014, SplitMix64).
+    /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % bound.max(1)
+        self.1 += 1;
+        let mut word = [0];
+        gradwire::Rng::new(self.0, 0, 0, self.1, 0).fill(&mut word);
+        u64::from(word[0]) % bound.max(1)
     }
 }

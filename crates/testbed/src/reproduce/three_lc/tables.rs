@@ -51,14 +51,12 @@ fn table_1(summary: &Summary) -> Grid {
             .column(format!("{}: paper", bandwidth(mbit * 1e6)), |(.., speedup, _)| {
                 times(speedup[at])
             })
-            .column("modelled", |(_, spec, ..)| measured(spec, &|row| speedup(row, mbit)));
+            .column("modelled", |(_, spec, ..)| {
+                let link = summary.links.iter().position(|link| link.bits_per_second == mbit * 1e6);
+                measured(spec, &|row| row.on_links[link?].speedup.map(times))
+            });
     }
     columns.grid()
-}
-
-fn speedup(row: &Row, mbit: f64) -> Option<String> {
-    let here = row.on_links.iter().find(|on| on.link.bits_per_second == mbit * 1e6)?;
-    here.speedup.map(times)
 }
 
 /// Table 2: compression of 3LC by sparsity multiplier.
