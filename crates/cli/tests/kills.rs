@@ -10,7 +10,8 @@ mod support;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Bench, Draws, ends_within, kills, signal};
+use gradwire::Rng;
+use support::{Bench, below, ends_within, kills, signal};
 
 /// Exchanges and what goes over them: every strategy, and all that keeps a state of its own.
 const EXCHANGES: [&[&str]; 11] = [
@@ -57,7 +58,7 @@ fn interrupted(
     bench: &Bench,
     exchange: &[&str],
     every: &str,
-    (took, draws): (Duration, &mut Draws),
+    (took, draws): (Duration, &mut Rng),
 ) -> Result<String, String> {
     let resume = |command: &mut Command| {
         let there = ["run.state", "run.state.1", "run.state.new"];
@@ -66,14 +67,14 @@ fn interrupted(
         }
     };
     let mut history = Vec::new();
-    for _ in 0..1 + draws.below(INTERRUPTIONS) {
+    for _ in 0..1 + below(INTERRUPTIONS, draws) {
         let mut command = train(bench, exchange);
         command.args(["--save", "run.state", "--save-every", every]);
         resume(&mut command);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let moment = Duration::from_micros(draws.below(took.as_micros() as u64));
+        let moment = Duration::from_micros(below(took.as_micros() as u64, draws));
         std::thread::sleep(moment);
-        let name = ["-TERM", "-INT", "-KILL"][draws.below(3) as usize];
+        let name = ["-TERM", "-INT", "-KILL"][below(3, draws) as usize];
         // It may have ended already.
         signal(child.id(), name);
         if !ends_within(&mut child, Duration::from_secs(60)) {
@@ -101,7 +102,7 @@ fn interrupted(
 #[test]
 fn a_run_goes_on_from_any_moment_at_which_it_was_stopped_or_killed() {
     let runs = kills(FEW);
-    let mut draws = Draws(7, 0);
+    let mut draws = Rng::new(7, 0, 0, 0, 0);
     let mut whole: Vec<Option<(String, Duration)>> = vec![None; EXCHANGES.len()];
     let mut failures = Vec::new();
     for at in 0..runs {

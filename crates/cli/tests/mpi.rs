@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use support::{Bench, Draws, ends_within, kills, signal};
+use gradwire::Rng;
+use support::{Bench, below, ends_within, kills, signal};
 
 const SETTINGS: &str =
     "train --model mlp --data images --batch 8 --exchange all-gather --compressor 3lc";
@@ -172,7 +173,7 @@ const LATE: Duration = Duration::from_secs(2);
 #[test]
 fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
     let Some(mpi) = mpi() else { return };
-    let (runs, mut draws) = (kills(FEW), Draws(3, 0));
+    let (runs, mut draws) = (kills(FEW), Rng::new(3, 0, 0, 0, 0));
     let (mut failures, mut longest) = (Vec::new(), Duration::ZERO);
     for at in 0..runs {
         let bench = Bench::with_images();
@@ -184,7 +185,7 @@ fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
         let said = fs::File::create(bench.path("said")).unwrap();
         let mut child =
             job(&bench, &mpi, go_on, 3, &line).stdout(Stdio::null()).stderr(said).spawn().unwrap();
-        let moment = draws.below(2_000_000) + if early { 0 } else { 2_000_000 };
+        let moment = below(2_000_000, &mut draws) + if early { 0 } else { 2_000_000 };
         std::thread::sleep(Duration::from_micros(moment));
         let start = Instant::now();
         let mut ranks = ranks_of(&bench);
@@ -193,7 +194,7 @@ fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
             ranks = ranks_of(&bench);
         }
         assert!(!ranks.is_empty(), "the job has no ranks after {moment} µs");
-        signal(ranks[draws.below(ranks.len() as u64) as usize].0, "-KILL");
+        signal(ranks[below(ranks.len() as u64, &mut draws) as usize].0, "-KILL");
         let killed = Instant::now();
         while !ranks.is_empty() && killed.elapsed() < 4 * DEADLINE {
             std::thread::sleep(Duration::from_millis(10));

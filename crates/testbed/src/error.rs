@@ -43,9 +43,6 @@ pub enum TestbedError {
     /// The data set cannot be loaded.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The message of a compressor was refused by its own decoder, or a tensor by its compressor.
-    #[error(transparent)]
-    Codec(#[from] gradwire::Error),
 }
 
 impl TestbedError {

@@ -169,15 +169,9 @@ pub fn kills(few: usize) -> usize {
     }
 }
 
-/// Random draws, of what moment and which signal: the seed, and how many there were.
-pub struct Draws(pub u64, pub u64);
-
-impl Draws {
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.1 += 1;
-        let mut word = [0];
-        gradwire::Rng::new(self.0, 0, 0, self.1, 0).fill(&mut word);
-        u64::from(word[0]) % bound.max(1)
-    }
+/// A random number below `bound`: what moment, or which signal.
+pub fn below(bound: u64, draws: &mut gradwire::Rng) -> u64 {
+    let mut word = [0];
+    draws.fill(&mut word);
+    u64::from(word[0]) % bound.max(1)
 }

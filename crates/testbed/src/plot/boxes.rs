@@ -24,15 +24,8 @@ pub struct BoxPlot {
     pub columns: Vec<(String, Vec<f64>)>,
 }
 
-/// The least value, the quartiles and the greatest, and the mean.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Summary {
-    quartiles: [f64; 5],
-    mean: f64,
-}
-
-/// Of some values; `None` of none.
-fn summary(values: &[f64]) -> Option<Summary> {
+/// The least of some values, their quartiles and the greatest; and their mean. `None` of no values.
+fn summary(values: &[f64]) -> Option<([f64; 5], f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
@@ -43,7 +36,7 @@ fn summary(values: &[f64]) -> Option<Summary> {
         below + (above - below) * place.fract()
     };
     let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
-    Some(Summary { quartiles: [0.0, 0.25, 0.5, 0.75, 1.0].map(quantile), mean })
+    Some(([0.0, 0.25, 0.5, 0.75, 1.0].map(quantile), mean))
 }
 
 impl BoxPlot {
@@ -75,11 +68,8 @@ impl BoxPlot {
             let middle = at as f64 + 0.5;
             let x = across.start + ((across.end - across.start) as f64 * middle / columns) as i32;
             root.draw(&Text::new(label.clone(), (x, down.end + 6), below.clone()))?;
-            let Some(Summary { quartiles: [least, lower, median, upper, greatest], mean }) =
-                summary(values)
-            else {
-                continue;
-            };
+            let Some((quartiles, mean)) = summary(values) else { continue };
+            let [least, lower, median, upper, greatest] = quartiles;
             let (left, right) = (middle - BOX / 2.0, middle + BOX / 2.0);
             let style = colour(usize::from(at > 0));
             let line = |from: (f64, f64), to: (f64, f64)| {
@@ -118,9 +108,8 @@ mod tests {
 
     #[test]
     fn quartiles_by_hand() {
-        let found = summary(&[4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!((found.quartiles, found.mean), ([1.0, 1.75, 2.5, 3.25, 4.0], 2.5));
-        assert_eq!(summary(&[7.0]).unwrap().quartiles, [7.0; 5]);
+        assert_eq!(summary(&[4.0, 1.0, 3.0, 2.0]), Some(([1.0, 1.75, 2.5, 3.25, 4.0], 2.5)));
+        assert_eq!(summary(&[7.0]), Some(([7.0; 5], 7.0)));
         assert_eq!(summary(&[]), None);
     }
 

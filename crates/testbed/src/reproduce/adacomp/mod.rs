@@ -1,5 +1,4 @@
-//! The AdaComp paper: C.-Y. Chen, J. Choi, D. Brand, A. Agrawal, W. Zhang, K. Gopalakrishnan, "AdaComp: Adaptive
-//! Residual Gradient Compression for Data-Parallel Distributed Training", AAAI 2018.
+//! The AdaComp paper.
 
 mod figure_7;
 mod paper;

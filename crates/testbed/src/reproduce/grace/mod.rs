@@ -1,6 +1,4 @@
-//! The survey of compressed communication: H. Xu, C.-Y. Ho, A. M. Abdelmoniem, A. Dutta, E. H. Bergou, K. Karatsenidis,
-//! M. Canini, P. Kalnis, "Compressed Communication for Distributed Deep Learning: Survey and Quantitative Evaluation",
-//! KAUST technical report, 2020. Its framework is called GRACE.
+//! The survey of compressed communication, whose framework is called GRACE.
 
 mod feedback;
 mod figure_6;

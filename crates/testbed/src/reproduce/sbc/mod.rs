@@ -1,5 +1,4 @@
-//! The SBC paper: F. Sattler, S. Wiedemann, K.-R. Müller, W. Samek, "Sparse Binary Compression: Towards Distributed
-//! Deep Learning with minimal Communication", arXiv:1805.08768, 2018.
+//! The paper on sparse binary compression (SBC).
 
 mod grid;
 mod paper;

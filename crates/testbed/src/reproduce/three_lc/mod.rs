@@ -1,5 +1,4 @@
-//! The 3LC paper: H. Lim, D. G. Andersen, M. Kaminsky, "3LC: Lightweight and Effective Traffic Compression for
-//! Distributed Machine Learning", arXiv:1802.07389, 2018.
+//! The 3LC paper.
 
 mod links;
 mod paper;
