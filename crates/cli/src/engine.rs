@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::Bars;
 
-/// Set by the launchers of Open MPI, MPICH and their kin, to the number of processes.
+/// Variables that the launchers of MPI implementations set to the number of processes.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_SIZE"];
 
 /// The processes of the job that this one was started in; `None` where it was started alone.
@@ -16,7 +16,7 @@ pub(crate) fn processes() -> Option<usize> {
     SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|&size| size > 1)
 }
 
-/// Takes as many workers as there are processes, unless their number was given.
+/// Sets the number of workers to that of the processes that are not servers, unless it was `given`.
 pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failure> {
     let Some(processes) = processes() else { return Ok(()) };
     let servers = experiment.exchange.servers();

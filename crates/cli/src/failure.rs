@@ -44,7 +44,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// For writing to standard output.
+/// Errors of writing to standard output.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == ErrorKind::BrokenPipe {
@@ -83,7 +83,7 @@ impl From<TestbedError> for Failure {
     }
 }
 
-/// Whether a run never began because of what it was given.
+/// Whether a run did not begin because of bad settings or files.
 fn is_input(error: &TrainError) -> bool {
     matches!(
         error,

@@ -67,7 +67,7 @@ impl Settings {
 struct Given(Vec<(&'static str, Vec<String>)>);
 
 impl Given {
-    /// Lays what was given over an experiment.
+    /// Applies the flags that were given to an experiment.
     fn apply(&self, experiment: &mut Experiment) -> Result<(), Failure> {
         for (name, texts) in &self.0 {
             let setting = Setting::named(name).expect("flags are those of settings");
@@ -103,7 +103,7 @@ impl FromArgMatches for Given {
     }
 }
 
-/// The flag of a setting. It refuses texts that are no values of it.
+/// The flag of a setting. It refuses texts that are not values of the setting.
 fn flag(setting: &'static Setting) -> Arg {
     let flag = Arg::new(setting.name)
         .long(setting.flag)
@@ -139,7 +139,7 @@ pub(crate) struct Several {
 }
 
 impl Several {
-    /// Lays what was given over an experiment.
+    /// Applies the flags that were given to an experiment.
     pub(crate) fn apply(&self, experiment: &mut Experiment) {
         set(&mut experiment.compressors, self.compressors.clone());
         set(&mut experiment.seeds, self.seeds.clone());

@@ -105,13 +105,11 @@ fn a_resumed_run_has_the_bits_of_one_never_stopped() {
     let digest = |name: &str| rows(&bench, name)[0]["digest"].clone();
     assert_eq!(digest("whole.json"), digest("saved.json"));
     assert_eq!(digest("whole.json"), digest("resumed.json"));
-    let other =
-        bench.refused(&format!("train {TINY} --compressor onebit --steps 8 --resume at.state"));
-    assert!(other.contains("at.state") && other.contains("3lc"), "{other}");
-    let model = TINY.replace("mlp", "lenet5");
-    let other =
-        bench.refused(&format!("train {model} --compressor 3lc --steps 8 --resume at.state"));
-    assert!(other.contains("mlp") && other.contains("lenet5"), "{other}");
+    let line = format!("train {TINY} --compressor 3lc --steps 8 --resume at.state");
+    for (here, other, says) in [("3lc", "onebit", "at.state"), ("mlp", "lenet5", "lenet5")] {
+        let error = bench.refused(&line.replace(here, other));
+        assert!(error.contains(here) && error.contains(says), "{error}");
+    }
     bench.write("cut.state", &bench.read("at.state")[..100]);
     bench.refused(&format!("train {TINY} --compressor 3lc --steps 8 --resume cut.state"));
     // The one before it, after six steps, is still there.
@@ -232,8 +230,8 @@ fn an_interrupt_stops_cleanly_and_a_checkpoint_is_left() {
     assert!(bench.path("at.state").exists());
 }
 
-/// What a shell does in a file system of its own, `disk`, of 64 megabytes; `None`, and a word, where the system
-/// allows no such thing.
+/// The output of a shell script with a file system of 64 megabytes mounted at `disk`; `None` if the system does not allow
+/// to mount one.
 #[cfg(target_os = "linux")]
 fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> {
     std::fs::create_dir(bench.path("disk")).unwrap();

@@ -78,8 +78,8 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
     Chart::new("Quality and bytes sent", x, y, lines)
 }
 
-/// Final test error, or perplexity, against how much less a worker sent than 32 bits a parameter and step
-/// (Figure 4 of the AdaComp paper): a line for each method, a point for each of its settings.
+/// Final test error, or perplexity, over the compression rate: 32 bits a parameter and step over what a worker sent
+/// (Figure 4 of the AdaComp paper). Each method is a line, and each of its settings a point.
 pub fn by_rate(runs: &[RunRecord]) -> Chart {
     let metric = metric(runs);
     let x = ("times less than 32 bits a parameter", Scale::Log);
@@ -93,8 +93,8 @@ pub fn by_rate(runs: &[RunRecord]) -> Chart {
     chart
 }
 
-/// Bytes a worker had sent after `steps` steps. A trace may be thinned, each entry the mean of the
-/// steps up to its own.
+/// The bytes that a worker had sent after `steps` steps. In a thinned trace each entry is the mean of the steps since
+/// the entry before it.
 fn sent_by(run: &RunRecord, steps: f64) -> f64 {
     let (mut done, mut sent) = (0.0, 0.0);
     for record in &run.trace {
@@ -102,7 +102,7 @@ fn sent_by(run: &RunRecord, steps: f64) -> f64 {
         sent += record.bytes_up * (end.min(steps) - done).max(0.0);
         done = end;
     }
-    // Where the trace is short of steps, they were like the rest.
+    // Steps without an entry count like the average step of the run.
     if done < steps { run.bytes_up * steps / run.steps as f64 } else { sent }
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn quality_axis(metric: Metric) -> (&'static str, Scale) {
     }
 }
 
-/// What a quality in per cent lacks of 100 %; a perplexity as it is.
+/// 100 % minus a quality in per cent; a perplexity does not change.
 fn lacking(metric: Metric, point: Point) -> Point {
     let Point { x, y, low, high } = point;
     if !metric.is_fraction() {

@@ -93,7 +93,7 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// How much worse than the baseline a quality may be and still count as kept, as a number and in words.
+/// How much worse than the baseline a quality may be to count as kept: as a number and in words.
 fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
     let Spread { mean, sd, .. } = none.quality;
     if metric.is_fraction() {
@@ -115,11 +115,11 @@ fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
 /// The least speed-up that is worth another compressor.
 const WORTHWHILE: f64 = 1.05;
 
-/// How far below the baseline an accuracy may lie, where the spread over seeds is less or not known:
-/// half a point of a per cent.
+/// How far below the baseline an accuracy may lie if its spread over seeds is smaller or unknown: half a percentage
+/// point.
 const TOLERANCE: f64 = 0.005;
 
-/// How far above the baseline a perplexity may lie there, as a part of the baseline.
+/// The same for a perplexity above the baseline, as a fraction of the baseline.
 const RELATIVE_TOLERANCE: f64 = 0.01;
 
 fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {

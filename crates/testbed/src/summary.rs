@@ -22,7 +22,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some values; `None` of none.
+    /// The spread of values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mean = mean(values.iter().copied())?;
         let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
@@ -58,8 +58,8 @@ pub struct Row {
     pub difference: Option<f64>,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
-    /// The same over tensors that travel compressed alone; `None` where the exchange does not say
-    /// what raw tensors cost.
+    /// The same over the tensors that travel compressed; `None` with exchanges in which the cost of raw tensors is not
+    /// known.
     pub bits_per_compressed: Option<f64>,
     /// Bits per parameter and step that a worker sent.
     pub bits_up: f64,
@@ -79,13 +79,13 @@ pub struct Row {
     pub compress: f64,
     /// Measured seconds a step of decoding and adding.
     pub decompress: f64,
-    /// The part of the time that exchanging took in which workers computed on; `None` without overlap.
+    /// The fraction of the time of the exchange in which workers went on computing; `None` without overlap.
     pub hidden: Option<f64>,
     /// Step time and speed-up by link, in the order of [`Summary::links`].
     pub on_links: Vec<OnLink>,
 }
 
-/// A comparison in figures.
+/// The figures of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// One row a compressor, in the order of first appearance.
@@ -140,17 +140,17 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     })
 }
 
-/// What modelled times of runs that stand beside each other have in common.
+/// What the modelled step times of one comparison share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
     /// Seconds of a forward and backward pass, which do not depend on the compressor.
     pub compute: f64,
-    /// Whether the times of busiest servers count: those of all runs, or none.
+    /// Whether the times of servers count. They count only if all runs with servers have recorded them.
     pub servers: bool,
 }
 
 impl Common {
-    /// That of these runs.
+    /// What these runs share.
     pub fn of(runs: &[RunRecord]) -> Self {
         let known = |run: &RunRecord| run.exchange.servers() == 0 || run.server.is_some();
         Self { compute: compute_seconds(runs), servers: runs.iter().all(known) }
@@ -169,8 +169,8 @@ pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
     groups
 }
 
-/// Modelled seconds of one step of `run` on `link`: its measured times, what it has in common with those beside it, and
-/// the wire time the link model makes of its mean bytes. The parts follow one another; no overlap is assumed.
+/// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with the runs it is compared
+/// to, and the time of its mean bytes by the link model. The parts follow one another; no overlap is assumed.
 pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
     let steps = run.steps.max(1) as f64;
     let bytes = StepBytes {

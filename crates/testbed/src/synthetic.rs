@@ -18,7 +18,6 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             learning_rate: 0.1,
             bytes_up: up,
             bytes_down: down,
-            sent: Sent::default(),
             compute: 0.010,
             compress: 0.001,
             decompress: 0.002,

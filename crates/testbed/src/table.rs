@@ -30,8 +30,8 @@ impl Grid {
         Columns { items, grid: Self { head: Vec::new(), rows, numbers: true } }
     }
 
-    /// The same grid without its second column if that has this head. In tables of papers' designs it holds their
-    /// specs, which are too wide for a terminal.
+    /// The same grid without its second column, if that column has this head. In tables of a paper's designs the second
+    /// column has their specs, which are too wide for a terminal.
     pub fn without_second(mut self, head: &str) -> Self {
         if self.head.get(1).is_some_and(|second| second == head) {
             self.head.remove(1);
@@ -48,7 +48,7 @@ impl Grid {
     /// Adds a row.
     ///
     /// # Panics
-    /// If it has not one cell for each column.
+    /// If the row does not have one cell for each column.
     pub fn push<S: ToString>(&mut self, cells: impl IntoIterator<Item = S>) {
         let row: Vec<String> = cells.into_iter().map(|cell| cell.to_string()).collect();
         assert_eq!(row.len(), self.head.len(), "a row has a cell for each column");
@@ -173,7 +173,7 @@ pub fn time(summary: &Summary) -> Grid {
     columns.grid()
 }
 
-/// The head of the column with the part of communication that overlap hid.
+/// The head of the column of the fraction of communication that overlap hid.
 const HIDDEN: &str = "hidden";
 
 /// Whether some run overlapped exchange and computation.
@@ -203,7 +203,7 @@ pub fn quality(metric: Metric, quality: &Spread) -> String {
     format!("{} ± {} [{}–{}]", show(mean), significant(sd), show(min), show(max))
 }
 
-/// A difference of qualities, with its sign: of accuracies in points of a per cent.
+/// A difference of qualities with its sign; of fractions in percentage points.
 pub fn difference(metric: Metric, value: f64) -> String {
     match value.abs() {
         _ if metric.is_fraction() => points(value),
@@ -312,7 +312,7 @@ mod tests {
         let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
         let heads = |runs: &[RunRecord]| time(&synthetic::summary(runs));
         assert!(!heads(&runs).head.contains(&HIDDEN.to_owned()));
-        // Of twice 10 and 30 milliseconds each waits for a quarter.
+        // A step waits for a quarter of its 10 or 30 milliseconds in the background.
         for (at, step) in runs[1].trace.iter_mut().enumerate() {
             step.background = if at % 2 == 0 { 0.010 } else { 0.030 };
             step.waited = step.background / 4.0;

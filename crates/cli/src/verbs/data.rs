@@ -119,8 +119,8 @@ fn sizes(content: &Content) -> String {
     }
 }
 
-/// The verdicts on the known data set that has the most files in `dir`, if any has one. The name of a
-/// single file says little: there the data set's own name must be the known one.
+/// The verdicts on the known data set that has the most files in `dir`, if any has one. A known data set of a single file
+/// must also have the name of the loaded one, since other data sets may have a file of that name.
 fn verdicts(name: &str, dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
     let there = |known: &Known| {
         if known.files.len() == 1 && known.name != name {

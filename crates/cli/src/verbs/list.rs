@@ -19,7 +19,7 @@ pub(crate) struct List {
     json: bool,
 }
 
-/// What is no compressor, and goes with any.
+/// Schedules, which work with every compressor.
 const SCHEDULES: [(&str, &str); 2] = [
     (
         "local-steps",

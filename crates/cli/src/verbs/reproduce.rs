@@ -68,10 +68,8 @@ impl Reproduce {
     fn measure(&self, study: &Study, out: &Path) -> Result<(), Failure> {
         let given = !self.fractions.is_empty() || !self.seeds.is_empty();
         if given || self.settings != Settings::default() {
-            let id = study.id;
-            return Err(Failure::Input(format!(
-                "{id} trains nothing; leave all flags but --out off"
-            )));
+            let reason = format!("{} trains nothing; leave all flags but --out off", study.id);
+            return Err(Failure::Input(reason));
         }
         interrupt::listen();
         let (experiment, command) = (&Experiment::default(), &command_line());
@@ -90,10 +88,8 @@ impl Reproduce {
         self.refuse_fixed(study)?;
         let processes = engine::processes();
         if processes.is_some() && !study.runs_under_mpi {
-            let id = study.id;
-            return Err(Failure::Input(format!(
-                "{id} runs in one process; start it without mpirun"
-            )));
+            let reason = format!("{} runs in one process; start it without mpirun", study.id);
+            return Err(Failure::Input(reason));
         }
         let mut experiment = self.settings.experiment(experiment)?;
         experiment.compressors = study.compressors(row, experiment.steps);
@@ -131,13 +127,8 @@ impl Reproduce {
             "fraction" => !self.fractions.is_empty(),
             _ => self.settings.has(flag),
         };
-        match study.fixed.iter().find(|flag| given(flag)) {
-            None => Ok(()),
-            Some(flag) => {
-                let reason = format!("{} sets --{flag} by itself; leave it off", study.id);
-                Err(Failure::Input(reason))
-            }
-        }
+        let Some(flag) = study.fixed.iter().find(|flag| given(flag)) else { return Ok(()) };
+        Err(Failure::Input(format!("{} sets --{flag} by itself; leave it off", study.id)))
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Says that a test is skipped, past the test runner, which keeps what `println!` says of a test that passes.
+/// Writes that a test is skipped to standard output itself: the test runner hides what a test prints that passes.
 pub fn skipped(reason: &str) {
     let _ = writeln!(io::stdout(), "skipped: {reason}");
 }

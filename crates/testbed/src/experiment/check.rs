@@ -1,4 +1,4 @@
-//! What an experiment cannot be.
+//! Checks of an experiment before it runs.
 
 use super::Experiment;
 use crate::TestbedError;
@@ -38,7 +38,7 @@ impl Experiment {
     }
 }
 
-/// The first value that is there a second time.
+/// The first value that occurs twice.
 fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
     let repeated = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
     repeated.map(|(_, value)| value)

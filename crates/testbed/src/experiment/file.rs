@@ -83,7 +83,7 @@ impl<'de> Visitor<'de> for Table {
     }
 }
 
-/// Compressors, which a file has as their specs.
+/// Compressors, which a file contains as specs.
 struct Plans(Vec<Plan>);
 
 impl<'de> Deserialize<'de> for Plans {

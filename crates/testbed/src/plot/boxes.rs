@@ -29,7 +29,7 @@ fn summary(values: &[f64]) -> Option<([f64; 5], f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
-    // Between two values in proportion.
+    // Linear interpolation between two values.
     let quantile = |part: f64| {
         let place = part * last as f64;
         let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);

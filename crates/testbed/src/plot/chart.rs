@@ -15,7 +15,7 @@ const LABEL: usize = 25;
 
 type Chart2d<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// One value with the range it comes from.
+/// One value with its error bar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Along the horizontal axis.

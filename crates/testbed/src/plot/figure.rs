@@ -3,11 +3,11 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-/// The colour of text and axes, which stands for the colour of the text around the chart.
+/// The colour of text and axes; in the SVG, the colour of the text around the chart replaces it.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_AS_WRITTEN: &str = "#010203";
 
-/// Told apart on light and on dark ground; the first is for the baseline.
+/// Colours that are distinct on light and on dark backgrounds; the first is for the baseline.
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0x80, 0x80, 0x80),
     RGBColor(0x3b, 0x7d, 0xd8),
@@ -34,7 +34,7 @@ pub trait Figure {
     /// The figure as an `<svg>` element. Text and axes take the colour of the text around it.
     fn svg(&self) -> String;
 
-    /// The figure as a file of its own, readable on light and dark ground.
+    /// The figure as a file of its own, readable on light and dark backgrounds.
     fn svg_file(&self) -> String {
         const STYLE: &str = "<style>svg{color:#222}\
              @media(prefers-color-scheme:dark){svg{color:#ddd}}</style>\n";
@@ -45,7 +45,7 @@ pub trait Figure {
     }
 }
 
-/// What `draw` draws on an area of this many pixels, as an `<svg>` element.
+/// An `<svg>` element of this size in pixels, with what `draw` draws.
 pub(super) fn svg(size: (u32, u32), draw: impl Fn(&Area<'_>) -> Drawn) -> String {
     let mut svg = String::new();
     {

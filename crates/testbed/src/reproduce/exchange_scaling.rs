@@ -1,9 +1,10 @@
-//! Bytes and time of exchanges by the number of workers, and from how many workers on one takes less time than another.
+//! Bytes and time of exchanges by the number of workers, and the number of workers from which on one exchange takes less
+//! time than another.
 //!
-//! Runs of a few steps, in which every exchange carries the same model. Bytes are what the transport counted; beside
-//! them stands what the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
-//! processor time of compressing and decompressing, and the link model's time for the bytes; the first step, which
-//! finds nothing in the processor's caches, is left out of it.
+//! The runs have a few steps, and every exchange carries the same model. The transport counts the bytes; a second column
+//! has the bytes that the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
+//! processor time of compressing and decompressing, and the link model's time for the bytes. The first step, in which
+//! the processor's caches are cold, does not count.
 
 use std::collections::BTreeSet;
 
@@ -99,8 +100,8 @@ fn bytes(run: &RunRecord) -> f64 {
     run.bytes_up / run.steps.max(1) as f64
 }
 
-/// What a worker sends by the formulas if its messages have `b` bytes; `None` where that depends on how messages
-/// overlap.
+/// The bytes that a worker sends by the formulas if its messages have `b` bytes; `None` if they depend on which positions
+/// messages share.
 fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
     match run.exchange {
@@ -112,8 +113,7 @@ fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     }
 }
 
-/// The bytes of one worker's messages: what it sends to the only other one, by all-gather or in the two halves of an
-/// all-reduce; from the run with the fewest workers.
+/// The bytes of one worker's messages, from the run with the fewest workers and its formula.
 fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     let of = |run: &&RunRecord| run.compressor == compressor && formula(run, 0.0).is_some();
     let least = runs
@@ -125,7 +125,7 @@ fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     Some((bytes(least) - at_0) / (at_1 - at_0))
 }
 
-/// Seconds of a step that are the exchange's.
+/// The seconds that the exchange takes in a step.
 fn seconds(run: &RunRecord, link: Link) -> f64 {
     let idle: RunRecord = RunRecord {
         trace: run.trace.iter().skip(1).map(|step| StepRecord { update: 0.0, ..*step }).collect(),

@@ -22,8 +22,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// The paper's table beside quality, traffic and time of all compressors, as every comparison of one set-up shows
-    /// them.
+    /// The paper's table, and the tables of quality, traffic and time that every comparison of one set-up shows.
     pub(super) fn of_one_setup(
         heading: &'static str,
         table: Grid,
@@ -85,7 +84,7 @@ pub(super) fn page(
     Report { files: files(results, text, [], charts), printed }
 }
 
-/// The files of a page: `README.md`, which is a text, the charts, and how to repeat it; `more`; and each chart.
+/// The files of a page: `README.md` with a text, the charts and the command; `more` files; and each chart.
 fn files(
     results: &Results<'_>,
     text: &str,

@@ -24,7 +24,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether a run is of this part rather than of another: parts differ in these settings only.
+    /// Whether a run belongs to this part. Parts differ only in these settings.
     fn has(&self, run: &RunRecord) -> bool {
         let TrainingSettings { workers, batch, exchange, learning_rate, .. } =
             &self.experiment.settings;
@@ -34,8 +34,8 @@ impl Part {
 }
 
 impl Study {
-    /// The parts of a row on `data`. Each of `fractions` is a part of the number of steps; `workers` is how many were
-    /// asked for, if a number was.
+    /// The parts of a row on `data`. Each run of `experiment` is repeated for each of `fractions` of its steps. `workers`
+    /// is the number of workers that the user asked for, if any.
     pub fn parts(
         &self,
         row: usize,
@@ -80,7 +80,7 @@ pub fn run_parts(
     Ok(outcome)
 }
 
-/// A part of a number of steps, at least one step.
+/// A fraction of a number of steps, at least one step.
 fn steps_of(steps: u64, fraction: f64) -> u64 {
     ((steps as f64 * fraction).round() as u64).max(1)
 }

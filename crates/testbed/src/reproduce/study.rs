@@ -22,22 +22,22 @@ pub struct Study {
     pub summary: &'static str,
     /// The paper it is from, in a line; empty where it is from none.
     pub citation: &'static str,
-    /// The rows of the paper's table, of which one is run at a time; the first is the default. Empty where there is
-    /// nothing to choose. Functions take a row as its place in this list, 0 where it is empty.
+    /// The rows of the paper's table. One row is run at a time; the first is the default. Empty if there is no choice.
+    /// Functions take a row as its index in this list, or 0 if the list is empty.
     pub rows: &'static [&'static str],
-    /// The parts of the number of steps that it trains for, each in a run of its own whose learning rate goes through
-    /// its whole schedule; each above 0, up to 1.
+    /// The fractions of the number of steps that it trains for, each above 0, up to 1. Each fraction is a run of its own,
+    /// whose learning rate goes through its whole schedule.
     pub fractions: &'static [f64],
-    /// The flags of settings that it sets by itself, and that are therefore refused.
+    /// The flags that are refused, because the study sets these settings itself.
     pub fixed: &'static [&'static str],
     /// Whether its workers may be processes of an MPI job.
     pub runs_under_mpi: bool,
     /// The experiment of a row, which is run unless other settings are given; `None` for a study that trains nothing.
     pub experiment: Option<fn(row: usize) -> Experiment>,
-    /// The compressors of runs with this many steps, where they depend on it.
+    /// The compressors of runs with this many steps, if they depend on the number of steps.
     pub(super) compressors_by_steps: Option<fn(steps: u64) -> Vec<Plan>>,
-    /// The experiments that an experiment of a row becomes, for a study that compares several set-ups. `workers` is how
-    /// many were asked for, if a number was.
+    /// Makes the experiments of a study that compares several set-ups from the experiment of a row. `workers` is the
+    /// number of workers that the user asked for, if any.
     pub(super) variants: fn(row: usize, &Experiment, workers: Option<usize>) -> Vec<Experiment>,
     /// Makes its page of the runs. A study that trains nothing measures or collects here.
     pub(super) report: fn(&Results<'_>, &dyn Progress) -> Result<Report, TestbedError>,
@@ -68,7 +68,7 @@ impl Study {
         }
     }
 
-    /// The place of a row of its table; of the first where none is named.
+    /// The index of a row of its table; of the first row if none is named.
     ///
     /// # Errors
     /// If it has no such row, or none to choose from.

@@ -56,7 +56,7 @@ fn rows_are_found_by_name_and_unknown_ones_refused() {
     assert!(folder("3lc-table1", 0).ends_with("results/3lc-table1"));
 }
 
-/// Nobody who watches.
+/// A progress that shows nothing.
 struct Nobody;
 
 impl gradwire_train::Observer for Nobody {}

@@ -1,6 +1,6 @@
 //! Section 5.4 of the survey: quality with error feedback and without it.
 
-use super::paper::{self, BENCHMARKS, Differs};
+use super::paper::{self, BENCHMARKS};
 use crate::experiment::known;
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{Study, plans};
@@ -23,7 +23,7 @@ pub(crate) const FEEDBACK: Study = Study {
     report: |results, _| {
         let (full, summary) = results.summarized()?;
         let seeds = results.experiment.seeds.len();
-        let setup = BENCHMARKS[results.row].setup(&full[0], seeds, Differs::Nothing);
+        let setup = BENCHMARKS[results.row].setup(&full[0], seeds, false, None);
         let charts = charts_over_steps(&summary, &full);
         let findings = Findings::of_one_setup("Measured", table(&summary), &summary, charts, setup);
         Ok(findings.report(results))
@@ -31,7 +31,7 @@ pub(crate) const FEEDBACK: Study = Study {
     ..Study::PLAIN
 };
 
-/// Those with a choice of error feedback (section 5.4).
+/// The methods that work with error feedback and without it (section 5.4).
 const FED_BACK: [&str; 14] = [
     "signsgd",
     "signum",
@@ -51,7 +51,7 @@ const FED_BACK: [&str; 14] = [
 
 /// The quality of each method with error feedback and without it.
 fn table(summary: &Summary) -> Grid {
-    // None has no error feedback, and no choice.
+    // The baseline has no error feedback.
     let none = summary.baseline().map(|none| ("none", [None, Some(none)]));
     let methods = FED_BACK.iter().map(|&id| (id, both(id).map(|spec| summary.row(&spec))));
     let run = methods.filter(|(_, both)| both.iter().any(Option::is_some));

@@ -1,6 +1,6 @@
 //! Figures 6, 7 and 12 of the survey: quality against throughput on several links, and against volume.
 
-use super::paper::{self, BENCHMARKS, Differs, METHODS};
+use super::paper::{self, BENCHMARKS, METHODS};
 use crate::TestbedError;
 use crate::figures::{quality_axis, shown};
 use crate::format::{bandwidth, file_name, significant, times};
@@ -23,25 +23,28 @@ pub(crate) const FIGURE_6: Study = Study {
         BENCHMARKS[row].experiment().with(|e| e.compressors = compressors)
     }),
     variants: |_, experiment, _| paper::by_exchange(experiment),
-    report: |results, _| report(results, Differs::Nothing),
+    report: |results, _| report(results, None),
     ..Study::PLAIN
 };
 
-/// The page of Figure 6, here and with plain SGD.
-pub(super) fn report(results: &Results<'_>, differs: Differs<'_>) -> Result<Report, TestbedError> {
+/// The page of Figure 6; with plain SGD it also shows the learning rates of methods that send signs.
+pub(super) fn report(
+    results: &Results<'_>,
+    sign_rates: Option<[&str; 2]>,
+) -> Result<Report, TestbedError> {
     let experiment = results.experiment;
     let (full, summary) = results.summarized()?;
     let mut charts = charts(&summary);
     charts.extend(charts_over_steps(&summary, &full));
-    let setup = BENCHMARKS[results.row].setup(&full[0], experiment.seeds.len(), differs);
+    let setup = BENCHMARKS[results.row].setup(&full[0], experiment.seeds.len(), false, sign_rates);
     let compared = |spec: &str| experiment.compressors.iter().any(|plan| plan.to_string() == spec);
     let table = table(&summary, compared);
     let findings = Findings::of_one_setup("Measured", table, &summary, charts, setup);
     Ok(findings.report(results))
 }
 
-/// Quality, volume, and throughput by link of each method that is `compared`, also of those whose run was not made or
-/// ended without a result.
+/// Quality, volume, and throughput by link of each method that is `compared`. A method without a finished run has a row
+/// that says so.
 fn table(summary: &Summary, compared: impl Fn(&str) -> bool) -> Grid {
     let methods = METHODS.into_iter().filter(|(_, spec)| compared(spec));
     let rows: Vec<_> = methods.map(|(name, spec)| (name, spec, summary.row(spec))).collect();

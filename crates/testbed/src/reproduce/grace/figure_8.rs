@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use gradwire_exchange::Link;
 
-use super::paper::{self, BENCHMARKS, Differs, METHODS};
+use super::paper::{self, BENCHMARKS, METHODS};
 use crate::experiment::Experiment;
 use crate::format::{bandwidth, significant, times};
 use crate::plot::{Chart, Point, Scale};
@@ -32,7 +32,7 @@ pub(crate) const FIGURE_8: Study = Study {
         let findings = Findings {
             tables: vec![("Measured", table(&all))],
             charts: vec![chart("scaling.svg", by_workers(&all, link))],
-            setup: BENCHMARKS[results.row].setup(&runs[0], seeds, Differs::Scaling),
+            setup: BENCHMARKS[results.row].setup(&runs[0], seeds, true, None),
             notes: vec![scaling::NOTE.to_owned()],
         };
         Ok(findings.report(results))
@@ -46,7 +46,7 @@ const SCALED: [&str; 8] =
 /// Numbers of workers.
 const WORKERS: [usize; 3] = [2, 4, 8];
 
-/// As many steps as a throughput needs.
+/// A throughput needs few steps.
 fn experiment(row: usize) -> Experiment {
     BENCHMARKS[row].experiment().with(|e| {
         e.compressors = plans(SCALED);

@@ -30,7 +30,7 @@ pub(crate) const FIGURE_9: Study = Study {
 const ELEMENTS: [usize; 4] = [25_000, 250_000, 2_500_000, 25_000_000];
 /// Repetitions, as in the survey.
 const REPETITIONS: usize = 30;
-/// A method is not repeated further when its repetitions have taken this many seconds, and were [`LEAST`] or more.
+/// After this many seconds a method that was repeated [`LEAST`] times or more is not repeated again.
 const ENOUGH: f64 = 10.0;
 /// The fewest repetitions.
 const LEAST: usize = 3;

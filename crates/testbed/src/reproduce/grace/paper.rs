@@ -12,7 +12,7 @@ use crate::table::Grid;
 pub(super) const CITATION: &str = "H. Xu, C.-Y. Ho, A. M. Abdelmoniem, A. Dutta, E. H. Bergou, K. Karatsenidis, M. Canini, \
      P. Kalnis: Compressed Communication for Distributed Deep Learning: Survey and Quantitative Evaluation. KAUST, 2020";
 
-/// The survey's methods as far as its evaluation has them, and those of the other papers.
+/// The methods that the survey evaluates, and those of the other papers.
 pub(super) const METHODS: [(&str, &str); 25] = [
     ("Baseline", "none"),
     ("8-bit", "8bit"),
@@ -41,11 +41,11 @@ pub(super) const METHODS: [(&str, &str); 25] = [
     ("int8", "int8"),
 ];
 
-/// A benchmark of the survey's Table 3, as that and section 5.1 give it.
+/// A benchmark of the survey (Table 3 and section 5.1).
 pub(super) struct Benchmark {
-    /// The model, and the data here.
+    /// The model, and the data set here.
     trains: [&'static str; 2],
-    /// The survey's data, where they are others.
+    /// The survey's data set, if it is another one.
     paper_data: Option<&'static str>,
     epochs: &'static str,
     optimizer: &'static str,
@@ -53,7 +53,7 @@ pub(super) struct Benchmark {
     baseline: &'static str,
 }
 
-/// The benchmarks that train on data that can be had; those of image classification first.
+/// The benchmarks whose data, or similar data, are available; those of image classification first.
 pub(super) const BENCHMARKS: [Benchmark; 7] = [
     benchmark(["resnet20", "cifar10-jpg"], None, ["328", "momentum", "90.86 %"]),
     benchmark(["densenet40", "cifar10-jpg"], None, ["328", "momentum", "92.07 %"]),
@@ -104,30 +104,34 @@ impl Benchmark {
         })
     }
 
-    /// The survey's set-up beside the one of the runs.
-    pub(super) fn setup(&self, run: &RunRecord, seeds: usize, differs: Differs<'_>) -> Grid {
+    /// The survey's set-up beside the one of the runs. They train with 8 workers, unless the number of workers `varies`
+    /// over runs of a few steps. With plain SGD, methods that send signs have their own learning rate: the survey's, and
+    /// ours.
+    pub(super) fn setup(
+        &self,
+        run: &RunRecord,
+        seeds: usize,
+        varies: bool,
+        sign_rates: Option<[&str; 2]>,
+    ) -> Grid {
         let [model, data] = self.trains;
-        let trains = !matches!(differs, Differs::Scaling);
         let mut setup = Grid::setup("survey");
         setup.line("model", model, format!("{}, {} parameters", run.model, run.parameters));
         setup.line("data", self.paper_data.unwrap_or(data), &run.data);
-        if trains {
+        if !varies {
             setup.line("workers", 8, run.workers);
             let here = format!("{} steps", run.steps);
             setup.line("length", format!("{} epochs", self.epochs), here);
         }
         setup.line("batch of a worker", "not said", run.batch);
-        let (optimizer, sign_rates) = match differs {
-            Differs::PlainSgd { sign_rates } => ("sgd", Some(sign_rates)),
-            Differs::Nothing | Differs::Scaling => (self.optimizer, None),
-        };
+        let optimizer = if sign_rates.is_some() { "sgd" } else { self.optimizer };
         setup.line("optimizer", optimizer, run.optimizer);
         setup.line("learning rate", "not said", &run.learning_rate);
         if let Some([survey, here]) = sign_rates {
             setup.line("learning rate of signs", survey, here);
         }
         setup.line("quality of none", self.baseline, "see above");
-        if trains {
+        if !varies {
             setup.line("which quality", "the best in training", "that at the end");
         }
         let exchange = "all-reduce where messages add, else all-gather; Open MPI";
@@ -139,22 +143,8 @@ impl Benchmark {
     }
 }
 
-/// How a study's set-up differs from that of Figure 6.
-#[derive(Clone, Copy)]
-pub(super) enum Differs<'a> {
-    /// In nothing.
-    Nothing,
-    /// Plain SGD, with a learning rate for signs: the survey's, and ours.
-    PlainSgd {
-        /// Both.
-        sign_rates: [&'a str; 2],
-    },
-    /// A few steps with several numbers of workers.
-    Scaling,
-}
-
-/// The experiment by all-reduce with the compressors whose messages add, and by all-gather with the others, as in the
-/// survey; less one for which there are no compressors.
+/// Splits an experiment by exchange, as the survey does: compressors whose messages add use all-reduce, the others
+/// all-gather. An exchange without compressors is left out.
 pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
     let adds = |plan: &Plan| {
         let aggregation = plan.first().entry().aggregation();

@@ -4,7 +4,7 @@ use gradwire::Aggregation;
 use gradwire_train::plan::Plan;
 
 use super::figure_6::report;
-use super::paper::{self, BENCHMARKS, CLASSIFICATION, Differs};
+use super::paper::{self, BENCHMARKS, CLASSIFICATION};
 use crate::experiment::{Experiment, known};
 use crate::reproduce::study::{Study, plans};
 
@@ -26,17 +26,17 @@ pub(crate) const PLAIN_SGD: Study = Study {
     report: |results, _| {
         let (full, _) = results.summarized()?;
         let here = sign_rate(results.row, &full[0].learning_rate.to_string());
-        report(results, Differs::PlainSgd { sign_rates: [SIGN_RATE, &here] })
+        report(results, Some([SIGN_RATE, &here]))
     },
     ..Study::PLAIN
 };
 
-/// The methods (section 5.1), behind their baseline.
+/// The baseline, and the methods (section 5.1).
 const METHODS: [&str; 6] = ["none", "powersgd", "randomk", "dgc", "signsgd", "signum"];
 /// The survey's learning rate of signs (section 5.4).
 const SIGN_RATE: &str = "0.001";
 
-/// By exchange; signs have a learning rate of their own.
+/// The experiments by exchange; methods that send signs have their own learning rate.
 fn variants(row: usize, experiment: &Experiment) -> Vec<Experiment> {
     let votes = |plan: &Plan| plan.first().entry().aggregation() == Aggregation::Vote;
     let (signs, others): (Vec<_>, Vec<_>) = experiment.compressors.iter().cloned().partition(votes);
@@ -46,7 +46,8 @@ fn variants(row: usize, experiment: &Experiment) -> Vec<Experiment> {
     [paper::by_exchange(&of(others)), paper::by_exchange(&slow)].concat()
 }
 
-/// The learning rate of signs in a row where others have the rate `others`: the survey's, unless another was asked for.
+/// The learning rate of methods that send signs. It is the survey's, unless the rate `others` of the other methods shows
+/// that the user asked for another.
 fn sign_rate(row: usize, others: &str) -> String {
     let usual = BENCHMARKS[row].experiment().learning_rate.to_string();
     if others == usual { SIGN_RATE } else { others }.to_owned()

@@ -30,7 +30,7 @@ pub(crate) const TABLE_2: Study = Study {
     ..Study::PLAIN
 };
 
-/// The paper's figures, then ours. The ratio is upstream, to the baseline.
+/// The paper's figures, then ours. The ratio is that of the baseline's bytes upstream.
 fn table(paper: &Row, summary: &Summary) -> Grid {
     let metric = summary.metric;
     let specs = paper.compressors();

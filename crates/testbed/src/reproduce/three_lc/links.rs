@@ -1,8 +1,8 @@
 //! Step times over real links, beside what the link model predicts and beside Table 1 of the 3LC paper.
 //!
-//! The runs are made by `benchmarks/mpi-links`: MPI jobs whose ranks are connected by throttled links, in a folder
-//! called by the link's Mbit/s for each. Here their records are compared. Times and bytes of a step are means over the
-//! run without its first step.
+//! `benchmarks/mpi-links` makes the runs: MPI jobs whose ranks are connected by throttled links. The runs over one link
+//! are in a folder whose name is the link's Mbit/s. This study compares their records. Times and bytes of a step are
+//! means over all steps but the first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ const BOTTLENECK: f64 = 0.5;
 struct Measured {
     /// The compressor's spec.
     compressor: String,
-    /// What the links of the ranks are held to, in megabits per second.
+    /// The limit of the links, in megabits per second.
     mbit: f64,
     /// Seconds, on a wall clock.
     seconds: f64,
@@ -125,7 +125,7 @@ impl Measured {
         Ok(Self { compressor: run.compressor.clone(), mbit, seconds, modelled, wire })
     }
 
-    /// How far the model is off, as a part of what was measured.
+    /// The error of the model, as a fraction of the measured time.
     fn error(&self) -> f64 {
         self.modelled / self.seconds - 1.0
     }
@@ -180,7 +180,7 @@ fn paper(one: &Measured) -> Option<f64> {
     design.map(|(_, _, speedup, _)| speedup[at])
 }
 
-/// How far the model is off where the link is the bottleneck, in a line; `None` where it is the bottleneck of no run.
+/// A line on the error of the model in steps whose bottleneck is the link; `None` if there are no such steps.
 fn verdict(steps: &[Measured]) -> Option<String> {
     let bound = steps.iter().filter(|one| one.wire >= BOTTLENECK).map(Measured::error);
     let bound: Vec<f64> = bound.collect();
@@ -210,7 +210,7 @@ mod tests {
         let runs = [run("none", &[9.0, 2.0, 1.0, 1.5]), run("3lc", &[9.0, 0.5, 0.125, 0.125])];
         let found = all(&runs, 1e-3).unwrap();
         assert_eq!((found[0].seconds, found[1].seconds), (1.5, 0.25));
-        // The bytes of a step of `none` at 1 kbit/s: 192 seconds but for the computation, in frames 200.75.
+        // The bytes of a step of `none` take 192 seconds at 1 kbit/s, and 200.75 with the headers of their frames.
         assert!((found[0].modelled - 200.75).abs() < 0.1);
         assert!(found[0].wire > 0.999);
         assert!((found[0].error() - 132.83).abs() < 0.1);

@@ -8,7 +8,8 @@ use crate::reproduce::study::{Charts, Study, chart};
 use crate::summary::{Row, Summary};
 use crate::table::{Grid, difference, or_dash, quality};
 
-/// Table 1: speed-up and accuracy of eleven designs. Tables are of the longest runs, charts of quality over time of all lengths.
+/// Table 1: speed-up and accuracy of eleven designs. Tables show the longest runs; charts of quality over time show runs
+/// of all lengths.
 pub(crate) const TABLE_1: Study = Study {
     id: "3lc-table1",
     summary: "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 to 9)",
