@@ -18,7 +18,8 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
         eprintln!("error: {}: {error}", root.display());
         return false;
     }
-    let folder = target().join("python-tests");
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let folder = PathBuf::from(target).join("python-tests");
     let python = folder.join("venv/bin/python");
     if !is_current(&folder)
         && let Err(reason) = install(&folder)
@@ -47,10 +48,6 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "-rfEs", "--color=no", "crates/python/tests"]);
     reads(&mut tests, |line| counts.read_pytest(line))
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
 /// Whether the environment was made for the current requirements.

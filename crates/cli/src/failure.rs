@@ -76,7 +76,7 @@ impl From<TestbedError> for Failure {
         let input = match &error {
             TestbedError::Stopped(done) => return Failure::Interrupted(done.clone()),
             TestbedError::Run { source, .. } => is_input(source),
-            TestbedError::Write { .. } => false,
+            TestbedError::Write(..) => false,
             _ => true,
         };
         if input { Failure::Input(error.to_string()) } else { Failure::Run(error.to_string()) }

@@ -100,11 +100,10 @@ pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
         let (mut elements, mut bytes) = (0.0, 0.0);
         for run in runs {
             for diagnosis in &run.diagnoses {
-                for (layer, look) in run.layers.iter().zip(&diagnosis.layers) {
-                    if kind(layer) {
-                        elements += layer.elements() as f64 * diagnosis.exchanges as f64;
-                        bytes += look.bytes as f64;
-                    }
+                let layers = run.layers.iter().zip(&diagnosis.layers);
+                for (layer, look) in layers.filter(|(layer, _)| kind(layer)) {
+                    elements += layer.elements() as f64 * diagnosis.exchanges as f64;
+                    bytes += look.bytes as f64;
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! What can go wrong in an experiment.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use gradwire_models::data::DataError;
@@ -9,21 +10,11 @@ use gradwire_train::TrainError;
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
     /// A file cannot be read.
-    #[error("cannot read '{}': {source}; check the path and its permissions", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("cannot read '{path}': {1}; check the path and its permissions", path = .0.display())]
+    Read(PathBuf, #[source] io::Error),
     /// A file cannot be written.
-    #[error("cannot write '{}': {source}; choose another place", .path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("cannot write '{path}': {1}; choose another place", path = .0.display())]
+    Write(PathBuf, #[source] io::Error),
     /// A measurement was stopped before its end.
     #[error("{0}")]
     Stopped(String),
@@ -46,13 +37,11 @@ pub enum TestbedError {
 }
 
 impl TestbedError {
-    pub(crate) fn read(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| TestbedError::Read { path, source }
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Read(path.to_owned(), source)
     }
 
-    pub(crate) fn write(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| TestbedError::Write { path, source }
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Write(path.to_owned(), source)
     }
 }

@@ -195,16 +195,14 @@ fn crossings(runs: &[RunRecord], links: &[Link]) -> Vec<String> {
 
 /// The least number of workers from which on scatter-reduce is ahead.
 fn crossing(runs: &[RunRecord], compressor: &str, link: Link) -> Option<usize> {
-    let mut ahead = Vec::new();
     let of = |exchange| {
         runs.iter().filter(move |run| run.compressor == compressor && run.exchange == exchange)
     };
-    for gathered in of(Exchange::AllGather) {
-        let scattered = of(Exchange::ScatterReduce).find(|run| run.workers == gathered.workers);
-        if let Some(scattered) = scattered {
-            ahead.push((gathered.workers, seconds(scattered, link) < seconds(gathered, link)));
-        }
-    }
+    let ahead = of(Exchange::AllGather).filter_map(|gathered| {
+        let scattered = of(Exchange::ScatterReduce).find(|run| run.workers == gathered.workers)?;
+        Some((gathered.workers, seconds(scattered, link) < seconds(gathered, link)))
+    });
+    let mut ahead: Vec<_> = ahead.collect();
     ahead.sort_unstable();
     let behind = ahead.iter().rposition(|(_, ahead)| !ahead).map_or(0, |at| at + 1);
     ahead.get(behind).map(|(workers, _)| *workers)

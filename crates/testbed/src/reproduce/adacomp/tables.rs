@@ -66,22 +66,19 @@ pub(crate) const FIGURE_5: Study = Study {
     citation: paper::CITATION,
     experiment: Some(|_| {
         CIFAR_CNN.experiment().with(|e| {
-            e.compressors = plans(ONE_LAYER);
+            e.compressors = plans([
+                "none",
+                "local-selection:fc=200",
+                "local-selection:fc=300",
+                "local-selection:fc=1000",
+                "adacomp:fc=5000",
+            ]);
             e.raw_names = vec!["conv".to_owned()];
         })
     }),
     report: |results, _| report(results, &CIFAR_CNN, None, charts_of_layers),
     ..Study::PLAIN
 };
-
-/// The baseline, and methods that compress the fully connected layer alone.
-const ONE_LAYER: [&str; 5] = [
-    "none",
-    "local-selection:fc=200",
-    "local-selection:fc=300",
-    "local-selection:fc=1000",
-    "adacomp:fc=5000",
-];
 
 /// The page of a study of one set-up: the table, charts of its own, and those that most studies show. `setup` is the
 /// paper's set-up; the errors of `paper` stand beside ours.

@@ -8,7 +8,7 @@ use super::paper::{self, BENCHMARKS, CLASSIFICATION};
 use crate::experiment::{Experiment, known};
 use crate::reproduce::study::{Study, plans};
 
-/// Figure 6 with plain SGD.
+/// Figure 6 with plain SGD; its methods are those of section 5.1.
 pub(crate) const PLAIN_SGD: Study = Study {
     id: "grace-fig6-sgd",
     summary: "the same for the methods that the survey trains with plain SGD (--row resnet20, densenet40, resnet9 or \
@@ -18,7 +18,7 @@ pub(crate) const PLAIN_SGD: Study = Study {
     fixed: &["exchange"],
     experiment: Some(|row| {
         BENCHMARKS[row].experiment().with(|e| {
-            e.compressors = plans(METHODS);
+            e.compressors = plans(["none", "powersgd", "randomk", "dgc", "signsgd", "signum"]);
             e.optimizer = known("sgd");
         })
     }),
@@ -31,8 +31,6 @@ pub(crate) const PLAIN_SGD: Study = Study {
     ..Study::PLAIN
 };
 
-/// The baseline, and the methods (section 5.1).
-const METHODS: [&str; 6] = ["none", "powersgd", "randomk", "dgc", "signsgd", "signum"];
 /// The survey's learning rate of signs (section 5.4).
 const SIGN_RATE: &str = "0.001";
 

@@ -65,19 +65,16 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
 
 /// The result files of runs over links with the links' Mbit/s, from the slowest; none where there is no such folder.
 fn links_in(out: &Path) -> Result<Vec<(f64, PathBuf)>, TestbedError> {
-    let failed = |error| TestbedError::read(out)(error);
-    let mut links = Vec::new();
     if !out.exists() {
-        return Ok(links);
+        return Ok(Vec::new());
     }
-    for entry in fs::read_dir(out).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let mbit = entry.file_name().to_str().and_then(|name| name.parse::<f64>().ok());
+    let entries = fs::read_dir(out).map_err(TestbedError::read(out))?.flatten();
+    let links = entries.filter_map(|entry| {
+        let mbit: f64 = entry.file_name().to_str()?.parse().ok()?;
         let runs = entry.path().join("runs.jsonl");
-        if let Some(mbit) = mbit.filter(|mbit| mbit.is_finite() && *mbit > 0.0 && runs.exists()) {
-            links.push((mbit, runs));
-        }
-    }
+        (mbit.is_finite() && mbit > 0.0 && runs.exists()).then_some((mbit, runs))
+    });
+    let mut links: Vec<_> = links.collect();
     links.sort_by(|a, b| a.0.total_cmp(&b.0));
     Ok(links)
 }
