@@ -15,14 +15,11 @@ struct Job {
 
 /// Fuzzes the named decoders, or all, for `seconds` each, one on each core at a time.
 pub(crate) fn run(seconds: u64, names: &[String]) -> ExitCode {
-    match fuzz(seconds, names) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(message) => {
-            eprintln!("error: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    let failed = fuzz(seconds, names).unwrap_or_else(|message| {
+        eprintln!("error: {message}");
+        1
+    });
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Fuzzes the named decoders; returns the number of failures.

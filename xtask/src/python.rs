@@ -2,11 +2,10 @@
 //! virtual environment, and runs the tests.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::test::Counts;
+use crate::test::{Counts, reads};
 
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
@@ -19,7 +18,8 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
         eprintln!("error: {}: {error}", root.display());
         return false;
     }
-    let folder = target().join("python-tests");
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let folder = PathBuf::from(target).join("python-tests");
     let python = folder.join("venv/bin/python");
     if !is_current(&folder)
         && let Err(reason) = install(&folder)
@@ -32,16 +32,8 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
     let wheels = folder.join("wheels");
     // A wheel of an older version would be installed, too.
     let _ = fs::remove_dir_all(&wheels);
-    let build = [
-        "-m",
-        "maturin",
-        "build",
-        "--quiet",
-        "--manifest-path",
-        "crates/python/Cargo.toml",
-        "--out",
-    ];
-    if !runs(Command::new(&python).args(build).arg(&wheels)) {
+    let build = "-m maturin build --quiet --manifest-path crates/python/Cargo.toml --out";
+    if !runs(Command::new(&python).args(build.split(' ')).arg(&wheels)) {
         return false;
     }
     let wheel = fs::read_dir(&wheels).ok().and_then(|mut files| files.next()?.ok());
@@ -49,17 +41,13 @@ pub(crate) fn test(counts: &mut Counts) -> bool {
         eprintln!("error: maturin wrote no wheel to {}", wheels.display());
         return false;
     };
-    let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
-    if !runs(Command::new(&python).args(install).arg(wheel.path())) {
+    let install = "-m pip install --quiet --force-reinstall --no-deps";
+    if !runs(Command::new(&python).args(install.split(' ')).arg(wheel.path())) {
         return false;
     }
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "-rfEs", "--color=no", "crates/python/tests"]);
-    reads(&mut tests, counts)
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
+    reads(&mut tests, |line| counts.read_pytest(line))
 }
 
 /// Whether the environment was made for the current requirements.
@@ -80,9 +68,8 @@ fn install(folder: &Path) -> Result<(), String> {
         return Err("no python3 with venv; install one (Debian: python3-venv)".to_owned());
     }
     let python = venv.join("bin/python");
-    let packages =
-        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", REQUIREMENTS];
-    if !runs(Command::new(python).args(packages)) {
+    let packages = "-m pip install --quiet --disable-pip-version-check -r";
+    if !runs(Command::new(python).args(packages.split(' ')).arg(REQUIREMENTS)) {
         // Removes gigabytes of unpacked files that are of no use.
         let _ = fs::remove_dir_all(folder);
         return Err(format!(
@@ -104,17 +91,4 @@ fn runs(command: &mut Command) -> bool {
             false
         }
     }
-}
-
-/// Runs the tests, prints their output and adds their counts.
-fn reads(command: &mut Command, counts: &mut Counts) -> bool {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let Ok(mut child) = child else { return false };
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            counts.read_pytest(&line);
-            println!("{line}");
-        }
-    }
-    child.wait().is_ok_and(|status| status.success())
 }

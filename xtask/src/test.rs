@@ -6,23 +6,12 @@ use std::time::Instant;
 
 use crate::{mpi, python};
 
-/// A named cargo invocation.
-struct Step {
-    name: &'static str,
-    arguments: &'static [&'static str],
-}
-
-const STEPS: &[Step] = &[
-    Step { name: "format", arguments: &["fmt", "--all", "--check"] },
-    Step {
-        name: "lints",
-        arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
-    },
-    Step { name: "tests", arguments: &["test", "--workspace", "--no-fail-fast"] },
-    Step {
-        name: "codes without the standard library",
-        arguments: &["test", "-p", "gradwire-bits", "--no-default-features", "--lib"],
-    },
+/// The steps: the name of each, and the arguments of cargo.
+const STEPS: [(&str, &str); 4] = [
+    ("format", "fmt --all --check"),
+    ("lints", "clippy --workspace --all-targets -- -D warnings"),
+    ("tests", "test --workspace --no-fail-fast"),
+    ("codes without the standard library", "test -p gradwire-bits --no-default-features --lib"),
 ];
 
 /// The counts of all test runs, the names of failed tests, and the reasons of skipped ones.
@@ -84,14 +73,15 @@ pub(crate) fn run() -> ExitCode {
     let mut counts = Counts::default();
     let mut broken = Vec::new();
     let mpi = mpi::prepare().map_err(|reason| counts.skipped.push(reason)).is_ok();
-    for step in STEPS {
+    for (name, step) in STEPS {
         let start = Instant::now();
         let arguments = arguments(step, mpi);
-        eprintln!("== {}: cargo {}", step.name, arguments.join(" "));
-        if !run_step(&arguments, &mut counts) {
-            broken.push(step.name);
+        eprintln!("== {name}: cargo {arguments}");
+        let mut cargo = Command::new(env!("CARGO"));
+        if !reads(cargo.args(arguments.split(' ')), |line| counts.read(line)) {
+            broken.push(name);
         }
-        eprintln!("== {}: {:.0} s", step.name, start.elapsed().as_secs_f64());
+        eprintln!("== {name}: {:.0} s", start.elapsed().as_secs_f64());
     }
     run_package(&mut counts, &mut broken);
     sum_up(&counts, &broken)
@@ -141,33 +131,23 @@ fn sum_up(counts: &Counts, broken: &[&str]) -> ExitCode {
 }
 
 /// The arguments of a step. Without MPI they exclude the crate that needs it; with MPI they enable it in the command line.
-fn arguments(step: &Step, mpi: bool) -> Vec<&'static str> {
-    let mut arguments = step.arguments.to_vec();
-    if let Some(at) = arguments.iter().position(|&argument| argument == "--workspace") {
-        let more =
-            if mpi { ["--features", "gradwire-cli/mpi"] } else { ["--exclude", "gradwire-mpi"] };
-        arguments.splice(at + 1..at + 1, more);
-    }
-    arguments
+fn arguments(step: &str, mpi: bool) -> String {
+    let more = if mpi { "--features gradwire-cli/mpi" } else { "--exclude gradwire-mpi" };
+    step.replace("--workspace", &format!("--workspace {more}"))
 }
 
-/// Runs a step and prints its output; returns whether it succeeded.
-fn run_step(arguments: &[&str], counts: &mut Counts) -> bool {
-    let child = Command::new(env!("CARGO"))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut child = match child {
+/// Runs a command, and prints and `read`s each line of its output; returns whether it succeeded.
+pub(crate) fn reads(command: &mut Command, mut read: impl FnMut(&str)) -> bool {
+    let mut child = match command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(error) => {
-            eprintln!("error: cannot start cargo: {error}");
+            eprintln!("error: cannot start {}: {error}", command.get_program().display());
             return false;
         }
     };
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            counts.read(&line);
+            read(&line);
             println!("{line}");
         }
     }
@@ -180,22 +160,12 @@ mod tests {
 
     #[test]
     fn without_mpi_its_crate_is_left_out_of_the_workspace() {
-        assert_eq!(
-            arguments(&STEPS[1], false),
-            [
-                "clippy",
-                "--workspace",
-                "--exclude",
-                "gradwire-mpi",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings"
-            ]
-        );
-        let with = ["clippy", "--workspace", "--features", "gradwire-cli/mpi", "--all-targets"];
-        assert_eq!(arguments(&STEPS[1], true)[..5], with);
-        assert_eq!(arguments(&STEPS[0], false), STEPS[0].arguments);
+        let [(_, format), (_, lints), ..] = STEPS;
+        let without = "clippy --workspace --exclude gradwire-mpi --all-targets -- -D warnings";
+        assert_eq!(arguments(lints, false), without);
+        let with = "clippy --workspace --features gradwire-cli/mpi --all-targets -- -D warnings";
+        assert_eq!(arguments(lints, true), with);
+        assert_eq!(arguments(format, false), format);
     }
 
     #[test]

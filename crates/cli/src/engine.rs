@@ -1,12 +1,14 @@
 //! Where ranks are: threads of this process, or the processes of an MPI job.
 
-use gradwire_testbed::engine::Engine;
+use gradwire_testbed::engine::{Engine, Threads};
 use gradwire_testbed::experiment::Experiment;
 use gradwire_train::RunConfig;
 
 use crate::failure::Failure;
+use crate::interrupt;
+use crate::progress::Bars;
 
-/// Set by the launchers of Open MPI, MPICH and their kin, to the number of processes.
+/// Variables that the launchers of MPI implementations set to the number of processes.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_SIZE"];
 
 /// The processes of the job that this one was started in; `None` where it was started alone.
@@ -14,7 +16,7 @@ pub(crate) fn processes() -> Option<usize> {
     SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|&size| size > 1)
 }
 
-/// Takes as many workers as there are processes, unless their number was given.
+/// Sets the number of workers to that of the processes that are not servers, unless it was `given`.
 pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failure> {
     let Some(processes) = processes() else { return Ok(()) };
     let servers = experiment.exchange.servers();
@@ -31,42 +33,27 @@ pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failur
     Ok(())
 }
 
-/// The engine of this process, for these runs.
+/// The engine of this process, for these runs. From here on an interrupt stops them.
 ///
 /// # Errors
 /// In a job of several processes, if MPI cannot be started, or this build is without it.
 pub(crate) fn start(runs: &[RunConfig]) -> Result<Started, Failure> {
-    match processes() {
-        None => Ok(Started::threads()),
-        Some(processes) => job(processes, runs),
-    }
+    let (engine, reports) = match processes() {
+        None => (Box::new(Threads) as Box<dyn Engine>, true),
+        Some(processes) => job(processes, runs)?,
+    };
+    interrupt::listen();
+    Ok(Started { engine, bars: Bars::new(reports) })
 }
 
-/// An engine, and whether this process is the one that reports.
+/// An engine, and its progress.
 pub(crate) struct Started {
-    engine: Box<dyn Engine>,
-    pub(crate) reports: bool,
-    #[cfg(feature = "mpi")]
-    world: Option<std::sync::Arc<std::sync::Mutex<Option<gradwire_mpi::World>>>>,
-}
-
-impl Started {
-    fn threads() -> Self {
-        Self {
-            engine: Box::new(gradwire_testbed::engine::Threads),
-            reports: true,
-            #[cfg(feature = "mpi")]
-            world: None,
-        }
-    }
-
-    pub(crate) fn engine(&self) -> &dyn Engine {
-        &*self.engine
-    }
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) bars: Bars,
 }
 
 #[cfg(not(feature = "mpi"))]
-fn job(processes: usize, _: &[RunConfig]) -> Result<Started, Failure> {
+fn job(processes: usize, _: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
     Err(Failure::Input(format!(
         "{processes} processes were started, and this gradwire was built without MPI, so that each would train alone; \
          build it with --features mpi, or start one process"
@@ -78,47 +65,44 @@ use over_mpi::job;
 
 #[cfg(feature = "mpi")]
 mod over_mpi {
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
-    use gradwire_exchange::{ExchangeError, Operation, Phase, Transport};
+    use gradwire_exchange::{Operation, Phase, Transport};
     use gradwire_mpi::World;
     use gradwire_testbed::engine::Engine;
     use gradwire_train::{
         Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, run_rank,
     };
 
-    use super::Started;
     use crate::failure::Failure;
-
-    /// The job, while it lasts.
-    type Shared = Arc<Mutex<Option<World>>>;
 
     /// Ranks as the processes of an MPI job.
     struct Processes {
-        world: Shared,
+        /// The job; `None` only while this is dropped.
+        world: Mutex<Option<World>>,
         rank: usize,
     }
 
-    pub(super) fn job(_: usize, runs: &[RunConfig]) -> Result<Started, Failure> {
+    /// The engine, and whether this process reports.
+    pub(super) fn job(_: usize, runs: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
         let mut longest = Duration::ZERO;
         for run in runs {
             longest = longest.max(deadline(run)?);
         }
         let world = World::init(longest).map_err(TrainError::Servers)?;
         let rank = world.rank();
-        let world = Arc::new(Mutex::new(Some(world)));
-        let engine = Processes { world: Arc::clone(&world), rank };
-        Ok(Started { engine: Box::new(engine), reports: rank == 0, world: Some(world) })
+        Ok((Box::new(Processes { world: Mutex::new(Some(world)), rank }), rank == 0))
     }
 
     impl Processes {
         fn connect(&self) -> Result<Box<dyn Transport>, TrainError> {
-            let failed = |source| TrainError::Exchange { rank: self.rank, source };
             let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
-            let ended = || failed(ExchangeError::Config("the job has ended".to_owned()));
-            let world = world.as_mut().ok_or_else(ended)?;
-            Ok(Box::new(world.connect().map_err(failed)?))
+            let world = world.as_mut().expect("the job lasts as long as its engine");
+            let transport = world.connect();
+            Ok(Box::new(
+                transport.map_err(|source| TrainError::Exchange { rank: self.rank, source })?,
+            ))
         }
     }
 
@@ -141,11 +125,10 @@ mod over_mpi {
         }
     }
 
-    impl Drop for Started {
+    impl Drop for Processes {
         /// Leaves the job, waiting for the others no longer than the deadline.
         fn drop(&mut self) {
-            let Some(world) = &self.world else { return };
-            let world = world.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let world = self.world.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(Err(error)) = world.map(World::finish) {
                 crate::output::note(format!("error: {error}"));
             }

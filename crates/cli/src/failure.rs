@@ -44,7 +44,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// For writing to standard output.
+/// Errors of writing to standard output.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == ErrorKind::BrokenPipe {
@@ -76,14 +76,14 @@ impl From<TestbedError> for Failure {
         let input = match &error {
             TestbedError::Stopped(done) => return Failure::Interrupted(done.clone()),
             TestbedError::Run { source, .. } => is_input(source),
-            TestbedError::Write { .. } => false,
+            TestbedError::Write(..) => false,
             _ => true,
         };
         if input { Failure::Input(error.to_string()) } else { Failure::Run(error.to_string()) }
     }
 }
 
-/// Whether a run never began because of what it was given.
+/// Whether a run did not begin because of bad settings or files.
 fn is_input(error: &TrainError) -> bool {
     matches!(
         error,

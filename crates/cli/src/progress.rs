@@ -15,7 +15,7 @@ const TEMPLATE: &str = "{prefix} {wide_bar} {pos}/{len} steps, {per_sec}, {eta} 
 /// Shows the runs of a command, one after the other.
 pub(crate) struct Bars {
     terminal: bool,
-    /// Whether another process shows them.
+    /// Whether another process shows the progress.
     silent: bool,
     state: Mutex<State>,
 }
@@ -31,6 +31,11 @@ impl Bars {
     pub(crate) fn new(reports: bool) -> Self {
         let state = State { bar: ProgressBar::hidden(), name: String::new(), steps: 0 };
         Self { terminal: stderr().is_terminal(), silent: !reports, state: Mutex::new(state) }
+    }
+
+    /// Whether this process is the one that reports.
+    pub(crate) fn report(&self) -> bool {
+        !self.silent
     }
 
     /// Removes the bar, if one is left from a run that did not finish.
@@ -49,7 +54,7 @@ impl Observer for Bars {
         if state.bar.length() != Some(total) {
             state.bar.set_length(total);
         }
-        // A resumed run begins in the middle: what was done before is no part of the rate.
+        // A resumed run begins in the middle: the steps before do not count in the rate.
         if state.bar.position() == 0 && step.step > 0 {
             state.bar.set_position(step.step);
             state.bar.reset_eta();

@@ -67,7 +67,7 @@ impl Settings {
 struct Given(Vec<(&'static str, Vec<String>)>);
 
 impl Given {
-    /// Lays what was given over an experiment.
+    /// Applies the flags that were given to an experiment.
     fn apply(&self, experiment: &mut Experiment) -> Result<(), Failure> {
         for (name, texts) in &self.0 {
             let setting = Setting::named(name).expect("flags are those of settings");
@@ -103,7 +103,7 @@ impl FromArgMatches for Given {
     }
 }
 
-/// The flag of a setting. It refuses texts that are no values of it.
+/// The flag of a setting. It refuses texts that are not values of the setting.
 fn flag(setting: &'static Setting) -> Arg {
     let flag = Arg::new(setting.name)
         .long(setting.flag)
@@ -123,33 +123,29 @@ fn flag(setting: &'static Setting) -> Arg {
 #[derive(Debug, Args)]
 pub(crate) struct Several {
     /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several. A
-    /// schedule changes it during the run: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
+    /// plan changes it on the way: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
     /// 'sbc within 2MB' for a budget of bytes a worker sends
     #[arg(long = "compressor", value_name = "SPEC")]
-    compressors: Vec<CompressionSchedule>,
+    compressors: Option<Vec<CompressionSchedule>>,
     /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
-    seeds: Vec<u64>,
+    seeds: Option<Vec<u64>>,
     /// Model times for links of this many Mbit/s, instead of 10, 100, 1000 and 10000; repeatable
     #[arg(long = "link", value_name = "MBIT")]
-    links_mbit: Vec<f64>,
+    links_mbit: Option<Vec<f64>>,
     /// Modelled latency of a message, in milliseconds [default: 0]
     #[arg(long, value_name = "MS")]
     latency_ms: Option<f64>,
 }
 
 impl Several {
-    /// Lays what was given over an experiment.
+    /// Applies the flags that were given to an experiment.
     pub(crate) fn apply(&self, experiment: &mut Experiment) {
-        set(&mut experiment.compressors, given(&self.compressors));
-        set(&mut experiment.seeds, given(&self.seeds));
-        set(&mut experiment.links_mbit, given(&self.links_mbit));
+        set(&mut experiment.compressors, self.compressors.clone());
+        set(&mut experiment.seeds, self.seeds.clone());
+        set(&mut experiment.links_mbit, self.links_mbit.clone());
         set(&mut experiment.latency_ms, self.latency_ms);
     }
-}
-
-fn given<T: Clone>(values: &[T]) -> Option<Vec<T>> {
-    (!values.is_empty()).then(|| values.to_vec())
 }
 
 fn set<T>(setting: &mut T, given: Option<T>) {

@@ -7,10 +7,11 @@
 
 mod support;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Bench, Draws, kills};
+use gradwire::Rng;
+use support::{Bench, below, ends_within, kills, signal};
 
 /// Exchanges and what goes over them: every strategy, and all that keeps a state of its own.
 const EXCHANGES: [&[&str]; 11] = [
@@ -52,18 +53,12 @@ fn digest(mut command: Command) -> Result<String, String> {
     digest.map(str::to_owned).ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-fn signal(child: &Child, name: &str) {
-    // It may have ended already.
-    let _ =
-        Command::new("kill").args([name, &child.id().to_string()]).stderr(Stdio::null()).status();
-}
-
 /// The outcome of a run that is interrupted some times, with its digest.
 fn interrupted(
     bench: &Bench,
     exchange: &[&str],
     every: &str,
-    (took, draws): (Duration, &mut Draws),
+    (took, draws): (Duration, &mut Rng),
 ) -> Result<String, String> {
     let resume = |command: &mut Command| {
         let there = ["run.state", "run.state.1", "run.state.new"];
@@ -72,23 +67,20 @@ fn interrupted(
         }
     };
     let mut history = Vec::new();
-    for _ in 0..1 + draws.below(INTERRUPTIONS) {
+    for _ in 0..1 + below(INTERRUPTIONS, draws) {
         let mut command = train(bench, exchange);
         command.args(["--save", "run.state", "--save-every", every]);
         resume(&mut command);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let moment = Duration::from_micros(draws.below(took.as_micros() as u64));
+        let moment = Duration::from_micros(below(took.as_micros() as u64, draws));
         std::thread::sleep(moment);
-        let name = ["-TERM", "-INT", "-KILL"][draws.below(3) as usize];
-        signal(&child, name);
-        let start = Instant::now();
-        while child.try_wait().unwrap().is_none() {
-            if start.elapsed() > Duration::from_secs(60) {
-                child.kill().unwrap();
-                child.wait().unwrap();
-                return Err(format!("it went on for a minute after {name}; {history:?}"));
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let name = ["-TERM", "-INT", "-KILL"][below(3, draws) as usize];
+        // It may have ended already.
+        signal(child.id(), name);
+        if !ends_within(&mut child, Duration::from_secs(60)) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return Err(format!("it went on for a minute after {name}; {history:?}"));
         }
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -110,14 +102,13 @@ fn interrupted(
 #[test]
 fn a_run_goes_on_from_any_moment_at_which_it_was_stopped_or_killed() {
     let runs = kills(FEW);
-    let mut draws = Draws::new(7);
+    let mut draws = Rng::new(7, 0, 0, 0, 0);
     let mut whole: Vec<Option<(String, Duration)>> = vec![None; EXCHANGES.len()];
     let mut failures = Vec::new();
     for at in 0..runs {
         let exchange = EXCHANGES[at % EXCHANGES.len()];
         let every = CADENCES[(at + at / EXCHANGES.len()) % CADENCES.len()];
-        let bench = Bench::new();
-        bench.images("images");
+        let bench = Bench::with_images();
         let (expected, took) = whole[at % EXCHANGES.len()].get_or_insert_with(|| {
             let start = Instant::now();
             let digest = digest(train(&bench, exchange)).unwrap();

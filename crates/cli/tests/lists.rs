@@ -44,8 +44,7 @@ fn bench_measures_what_it_is_told() {
 
 #[test]
 fn data_is_listed_and_checked() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let listed = bench.ok("data list");
     assert!(
         listed.contains("digits") && listed.contains("mnist") && listed.contains("GRADWIRE_DATA")
@@ -71,17 +70,8 @@ fn data_is_listed_and_checked() {
 fn help_documents_the_exit_codes() {
     let bench = Bench::new();
     let help = bench.ok("--help");
-    for verb in [
-        "compare",
-        "train",
-        "bench",
-        "reproduce",
-        "list",
-        "compress",
-        "decompress",
-        "inspect",
-        "data",
-    ] {
+    let verbs = "compare train bench reproduce list compress decompress inspect data";
+    for verb in verbs.split(' ') {
         assert!(help.contains(verb), "{verb}");
     }
     assert!(help.contains("130"));

@@ -7,25 +7,31 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use support::{Bench, Draws, kills};
+use gradwire::Rng;
+use support::{Bench, below, ends_within, kills, signal};
 
 const SETTINGS: &str =
     "train --model mlp --data images --batch 8 --exchange all-gather --compressor 3lc";
 
-/// One job at a time: ranks wait for each other by polling.
-static JOBS: Mutex<()> = Mutex::new(());
+/// The `mpirun` there is, which runs one job at a time: ranks wait for each other by polling.
+struct Mpi {
+    /// Whether it is Open MPI's.
+    open: bool,
+    _one: MutexGuard<'static, ()>,
+}
 
-/// The `mpirun` there is. Where there is none, the test says that it is skipped.
-fn mpi(go_on: bool) -> Option<Mpi> {
+/// `None` where there is no `mpirun`; the test says then that it is skipped.
+fn mpi() -> Option<Mpi> {
+    static JOBS: Mutex<()> = Mutex::new(());
     match Command::new("mpirun").arg("--version").output() {
         Ok(output) => {
             let open = String::from_utf8_lossy(&output.stdout).contains("Open MPI");
-            Some(Mpi { open, go_on })
+            Some(Mpi { open, _one: JOBS.lock().unwrap_or_else(PoisonError::into_inner) })
         }
         Err(_) => {
             support::skipped("training under MPI needs mpirun");
@@ -34,25 +40,17 @@ fn mpi(go_on: bool) -> Option<Mpi> {
     }
 }
 
-/// Whose `mpirun` it is, and whether the other ranks go on when one dies.
-#[derive(Clone, Copy)]
-struct Mpi {
-    open: bool,
-    go_on: bool,
-}
-
-/// A job of `processes` processes of `gradwire` with these arguments.
-fn job(bench: &Bench, mpi: Mpi, processes: usize, line: &str) -> Command {
+/// A job of `processes` processes of `gradwire` with these arguments. Where they `go_on`, the other ranks are not ended
+/// when one dies.
+fn job(bench: &Bench, mpi: &Mpi, go_on: bool, processes: usize, line: &str) -> Command {
     let gradwire = bench.command(line);
     let mut command = Command::new("mpirun");
-    let options: &[&str] = match mpi {
-        Mpi { open: true, go_on: false } => &["--allow-run-as-root", "--oversubscribe"],
+    let options: &[&str] = match (mpi.open, go_on) {
+        (true, false) => &["--allow-run-as-root", "--oversubscribe"],
         // Its status is 0 then, whatever the ranks'.
-        Mpi { open: true, go_on: true } => {
-            &["--allow-run-as-root", "--oversubscribe", "--enable-recovery"]
-        }
-        Mpi { open: false, go_on: false } => &[],
-        Mpi { open: false, go_on: true } => &["-disable-auto-cleanup"],
+        (true, true) => &["--allow-run-as-root", "--oversubscribe", "--enable-recovery"],
+        (false, false) => &[],
+        (false, true) => &["-disable-auto-cleanup"],
     };
     command.args(options).args(["-n", &processes.to_string()]);
     command.arg(gradwire.get_program()).args(gradwire.get_args());
@@ -66,20 +64,15 @@ fn job(bench: &Bench, mpi: Mpi, processes: usize, line: &str) -> Command {
 }
 
 fn digest(printed: &str) -> &str {
-    let at = printed.find("Digest of the parameters: ").expect("a run ends with its digest");
-    printed[at..]
-        .trim_start_matches("Digest of the parameters: ")
-        .split_whitespace()
-        .next()
-        .unwrap()
+    let (_, digest) =
+        printed.split_once("Digest of the parameters: ").expect("a run ends with its digest");
+    digest.split_whitespace().next().unwrap()
 }
 
 #[test]
 fn processes_have_the_bits_of_threads() {
-    let Some(mpi) = mpi(false) else { return };
-    let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let bench = Bench::new();
-    bench.images("images");
+    let Some(mpi) = mpi() else { return };
+    let bench = Bench::with_images();
     for exchange in [
         "all-gather",
         "all-gather --overlap on",
@@ -90,7 +83,7 @@ fn processes_have_the_bits_of_threads() {
         let line = SETTINGS.replace("all-gather", exchange) + " --steps 12";
         let here = bench.ok(&format!("{line} --workers 2"));
         let processes = if exchange.starts_with("server") { 3 } else { 2 };
-        let output = job(&bench, mpi, processes, &line).output().unwrap();
+        let output = job(&bench, &mpi, false, processes, &line).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{exchange}: {said}{errors}");
@@ -101,59 +94,45 @@ fn processes_have_the_bits_of_threads() {
 
 #[test]
 fn more_servers_than_processes_are_refused() {
-    let Some(mpi) = mpi(false) else { return };
-    let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let bench = Bench::new();
-    bench.images("images");
+    let Some(mpi) = mpi() else { return };
+    let bench = Bench::with_images();
     let line = SETTINGS.replace("all-gather", "server:servers=2") + " --steps 2";
-    let output = job(&bench, mpi, 2, &line).output().unwrap();
+    let output = job(&bench, &mpi, false, 2, &line).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(errors.contains("2 processes were started"), "{errors}");
 }
 
-/// The process that started this one.
-fn parent_of(process: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
-}
-
-/// The process of a job that has this rank. Others may run jobs here, too, with the same ranks.
-fn process_of(job: &Child, rank: usize) -> Option<u32> {
-    let wanted = [format!("OMPI_COMM_WORLD_RANK={rank}"), format!("PMI_RANK={rank}")];
-    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-        let process: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let mut environment = Vec::new();
-        fs::File::open(entry.path().join("environ")).ok()?.read_to_end(&mut environment).ok()?;
-        let has = |wanted: &String| {
-            environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes())
+/// The processes of the job in a folder that have not ended, each with its rank.
+fn ranks_of(bench: &Bench) -> Vec<(u32, usize)> {
+    let folder = bench.path("").into_os_string();
+    let rank_of = |process: u32| -> Option<usize> {
+        let environment = fs::read(format!("/proc/{process}/environ")).ok()?;
+        let value = |name: &[u8]| {
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.find_map(|variable| variable.strip_prefix(name))
         };
-        let own = || {
-            std::iter::successors(Some(process), |&one| parent_of(one)).any(|one| one == job.id())
-        };
-        (wanted.iter().any(has) && own()).then_some(process)
-    })
+        let rank = value(b"OMPI_COMM_WORLD_RANK=").or_else(|| value(b"PMI_RANK="))?;
+        let here = value(b"TMPDIR=")?.starts_with(folder.as_encoded_bytes());
+        std::str::from_utf8(rank).ok()?.parse().ok().filter(|_| here)
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.filter_map(|process| Some((process, rank_of(process)?))).collect()
 }
 
 /// Waits for the end of a job whose ranks have ended; some versions of Open MPI wait for ever then.
 fn end(child: &mut Child) {
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(2) {
-        if child.try_wait().unwrap().is_some() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    if !ends_within(child, Duration::from_secs(2)) {
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]
 fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
-    let Some(mpi) = mpi(true) else { return };
-    let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let bench = Bench::new();
-    bench.images("images");
+    let Some(mpi) = mpi() else { return };
+    let bench = Bench::with_images();
     let line = format!("{SETTINGS} --steps 220 --evaluations 110 --deadline 3");
     let whole = bench.ok(&format!("{line} --workers 3"));
     for moment in 1..=10u64 {
@@ -161,7 +140,7 @@ fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
         // Gradients that leave early are the same bits.
         let overlap = if moment % 3 == 0 { "--overlap on" } else { "" };
         let saving = format!("{line} {overlap} --save {state} --save-every 7 --keep 2");
-        let mut child = job(&bench, mpi, 3, &saving).spawn().unwrap();
+        let mut child = job(&bench, &mpi, true, 3, &saving).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         // Evaluated every other step; saved every seventh.
         let reached = format!("step {}/220", 20 * moment);
@@ -172,36 +151,15 @@ fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
         });
         assert!(begun, "{reached} was never reached: {said:?}");
         std::thread::sleep(Duration::from_millis(3 * moment));
-        let victim = process_of(&child, 1).expect("rank 1 is running");
-        let killed = Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap();
-        assert!(killed.success());
+        let ranks = ranks_of(&bench);
+        let (victim, _) = ranks.iter().find(|(_, rank)| *rank == 1).expect("rank 1 is running");
+        assert!(signal(*victim, "-KILL"));
         // Both others say which rank is gone.
         let named = lines.by_ref().filter(|line| line.contains("rank 1 ")).take(2).count();
         assert_eq!(named, 2, "moment {moment}");
         end(&mut child);
         let resumed = bench.ok(&format!("{line} --workers 3 --resume {state}"));
         assert_eq!(digest(&resumed), digest(&whole), "killed at {reached}");
-    }
-}
-
-/// The ranks of the job in a folder that have not ended, whoever their parent is by now.
-fn ranks_of(bench: &Bench) -> Vec<u32> {
-    let folder = [b"TMPDIR=", bench.path("").into_os_string().as_encoded_bytes()].concat();
-    let is_rank = |process: &u32| {
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        let has =
-            |start: &[u8]| environment.split(|byte| *byte == 0).any(|one| one.starts_with(start));
-        has(&folder) && (has(b"OMPI_COMM_WORLD_RANK=") || has(b"PMI_RANK="))
-    };
-    let all = fs::read_dir("/proc").unwrap().flatten();
-    let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.filter(is_rank).collect()
-}
-
-fn kill(processes: &[u32]) {
-    for process in processes {
-        let mut command = Command::new("kill");
-        let _ = command.args(["-KILL", &process.to_string()]).stderr(Stdio::null()).status();
     }
 }
 
@@ -214,25 +172,20 @@ const LATE: Duration = Duration::from_secs(2);
 
 #[test]
 fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
-    let Some(Mpi { open, .. }) = mpi(true) else { return };
-    let _one = JOBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let (runs, mut draws) = (kills(FEW), Draws::new(3));
+    let Some(mpi) = mpi() else { return };
+    let (runs, mut draws) = (kills(FEW), Rng::new(3, 0, 0, 0, 0));
     let (mut failures, mut longest) = (Vec::new(), Duration::ZERO);
     for at in 0..runs {
-        let bench = Bench::new();
-        bench.images("images");
+        let bench = Bench::with_images();
         // In the first two seconds, MPI_Init among them, or later; alone, or with the launcher ending the others.
         let (early, go_on) = (at % 2 == 0, at / 2 % 2 == 0);
         let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at / 4 % 3];
         let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:256")
             + " --steps 1000000 --evaluations 1 --deadline 3 --save run.state --save-every 50";
         let said = fs::File::create(bench.path("said")).unwrap();
-        let mut child = job(&bench, Mpi { open, go_on }, 3, &line)
-            .stdout(Stdio::null())
-            .stderr(said)
-            .spawn()
-            .unwrap();
-        let moment = draws.below(2_000_000) + if early { 0 } else { 2_000_000 };
+        let mut child =
+            job(&bench, &mpi, go_on, 3, &line).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+        let moment = below(2_000_000, &mut draws) + if early { 0 } else { 2_000_000 };
         std::thread::sleep(Duration::from_micros(moment));
         let start = Instant::now();
         let mut ranks = ranks_of(&bench);
@@ -241,7 +194,7 @@ fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
             ranks = ranks_of(&bench);
         }
         assert!(!ranks.is_empty(), "the job has no ranks after {moment} µs");
-        kill(&[ranks[draws.below(ranks.len() as u64) as usize]]);
+        signal(ranks[below(ranks.len() as u64, &mut draws) as usize].0, "-KILL");
         let killed = Instant::now();
         while !ranks.is_empty() && killed.elapsed() < 4 * DEADLINE {
             std::thread::sleep(Duration::from_millis(10));
@@ -251,12 +204,14 @@ fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
         longest = longest.max(took);
         if took > DEADLINE + LATE {
             let said = String::from_utf8_lossy(&bench.read("said")).into_owned();
-            let ranks = ranks.len();
+            let left = ranks.len();
             failures.push(format!(
-                "{exchange}, killed after {moment} µs, others go on: {go_on}: {ranks} ranks left after {took:?}: {said}"
+                "{exchange}, killed after {moment} µs, others go on: {go_on}: {left} ranks left after {took:?}: {said}"
             ));
         }
-        kill(&ranks);
+        for (process, _) in ranks {
+            signal(process, "-KILL");
+        }
         end(&mut child);
     }
     let failed = failures.len();

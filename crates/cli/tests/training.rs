@@ -16,8 +16,7 @@ fn rows(bench: &Bench, name: &str) -> Vec<Value> {
 
 #[test]
 fn compare_writes_a_report_and_rows() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let printed = bench.ok(&format!(
         "compare {TINY} --steps 6 --compressor none --compressor 3lc --seed 1 --seed 2 --out out --json rows.json"
     ));
@@ -38,7 +37,7 @@ fn compare_writes_a_report_and_rows() {
     let bits = |row: &Value| row["bits_per_parameter"].as_f64().unwrap();
     assert!((32.0..32.1).contains(&bits(&rows[0])), "{}", bits(&rows[0]));
     assert!(bits(&rows[1]) < 1.8);
-    let html = String::from_utf8(bench.read("out/report.html")).unwrap();
+    let html = bench.read_text("out/report.html");
     assert!(html.contains("<svg") && html.contains("gradwire compare --model mlp"));
     assert!(!html.contains("<script") && !html.contains("<link"));
     // The experiment written beside the report is the same experiment.
@@ -50,8 +49,7 @@ fn compare_writes_a_report_and_rows() {
 
 #[test]
 fn overlap_changes_no_bit_and_says_what_it_hid() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let line = format!("train {TINY} --steps 4 --exchange all-gather");
     let (plain, early) = (bench.ok(&line), bench.ok(&format!("{line} --overlap on --out run")));
     let digest = |printed: &str| printed.lines().last().unwrap().to_owned();
@@ -87,20 +85,19 @@ fn language_models_are_measured_in_perplexity() {
         let quality = row["quality"].as_f64().unwrap();
         assert!((3.0..17.0).contains(&quality), "{quality}");
     }
-    let written = String::from_utf8(bench.read("gradwire-report/experiment.toml")).unwrap();
+    let written = bench.read_text("gradwire-report/experiment.toml");
     for setting in ["clip = 5", "optimizer = \"sgd\"", "factor=0.8"] {
         assert!(written.contains(setting), "{written}");
     }
-    let error = bench.refused("train --data letters --model lenet5 --steps 2");
-    assert!(error.contains("letters") && error.contains("lenet5"), "{error}");
-    let error = bench.refused("train --data digits --model charlstm --steps 2");
-    assert!(error.contains("digits") && error.contains("charlstm"), "{error}");
+    for (data, model) in [("letters", "lenet5"), ("digits", "charlstm")] {
+        let error = bench.refused(&format!("train --data {data} --model {model} --steps 2"));
+        assert!(error.contains(data) && error.contains(model), "{error}");
+    }
 }
 
 #[test]
 fn a_resumed_run_has_the_bits_of_one_never_stopped() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let train = |more: &str| bench.ok(&format!("train {TINY} --compressor 3lc --steps 8 {more}"));
     train("--json whole.json");
     train("--save at.state --save-every 3 --json saved.json");
@@ -108,13 +105,11 @@ fn a_resumed_run_has_the_bits_of_one_never_stopped() {
     let digest = |name: &str| rows(&bench, name)[0]["digest"].clone();
     assert_eq!(digest("whole.json"), digest("saved.json"));
     assert_eq!(digest("whole.json"), digest("resumed.json"));
-    let other =
-        bench.refused(&format!("train {TINY} --compressor onebit --steps 8 --resume at.state"));
-    assert!(other.contains("at.state") && other.contains("3lc"), "{other}");
-    let model = TINY.replace("mlp", "lenet5");
-    let other =
-        bench.refused(&format!("train {model} --compressor 3lc --steps 8 --resume at.state"));
-    assert!(other.contains("mlp") && other.contains("lenet5"), "{other}");
+    let line = format!("train {TINY} --compressor 3lc --steps 8 --resume at.state");
+    for (here, other, says) in [("3lc", "onebit", "at.state"), ("mlp", "lenet5", "lenet5")] {
+        let error = bench.refused(&line.replace(here, other));
+        assert!(error.contains(here) && error.contains(says), "{error}");
+    }
     bench.write("cut.state", &bench.read("at.state")[..100]);
     bench.refused(&format!("train {TINY} --compressor 3lc --steps 8 --resume cut.state"));
     // The one before it, after six steps, is still there.
@@ -125,15 +120,14 @@ fn a_resumed_run_has_the_bits_of_one_never_stopped() {
 
 #[test]
 fn exchanges_are_scaled_and_kept() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let line =
         "reproduce exchange-scaling --data images --model mlp --steps 2 --workers 3 --out out";
     let printed = bench.ok(line);
     for exchange in ["all-reduce", "all-gather", "scatter-reduce", "sparse-all-reduce"] {
         assert!(printed.contains(exchange), "{printed}");
     }
-    let page = String::from_utf8(bench.read("out/README.md")).unwrap();
+    let page = bench.read_text("out/README.md");
     assert!(page.contains("| all-gather | 3lc | 3 |") && page.contains("time-1-gbit-s.svg"));
     let runs = bench.read("out/runs.jsonl");
     bench.ok(line);
@@ -144,8 +138,7 @@ fn exchanges_are_scaled_and_kept() {
 
 #[test]
 fn steps_over_links_stand_beside_the_model() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let error = bench.refused("reproduce 3lc-links --out links");
     assert!(error.contains("benchmarks/mpi-links links"), "{error}");
     bench
@@ -153,7 +146,7 @@ fn steps_over_links_stand_beside_the_model() {
     let printed = bench.ok("reproduce 3lc-links --out links");
     assert!(printed.contains("10 Mbit/s") && printed.contains("15.9×"), "{printed}");
     // No link slowed these down: they took less than the model says.
-    let page = String::from_utf8(bench.read("links/README.md")).unwrap();
+    let page = bench.read_text("links/README.md");
     assert!(page.contains("off by at most +"), "{page}");
     let error = bench.refused("reproduce 3lc-links --out links --steps 5");
     assert!(error.contains("trains nothing"), "{error}");
@@ -161,8 +154,7 @@ fn steps_over_links_stand_beside_the_model() {
 
 #[test]
 fn a_reproduction_goes_on_where_it_was_stopped() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let line = format!("reproduce 3lc-table2 {TINY} --steps 4 --out out");
     let printed = bench.ok(&line);
     assert!(printed.contains("0.812"), "{printed}");
@@ -180,24 +172,19 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     let error = bench.refused(&line.replace("--batch 8", "--batch 4"));
     assert!(error.contains("batch 8"), "{error}");
     assert!(bench.ok("reproduce").contains("3lc-table1"));
-    assert!(bench.refused("reproduce 4lc-table1").contains("3lc-table1"));
-    for (line, says) in [
+    bench.refuses(&[
         ("reproduce grace-fig6 --row ncf --exchange server", "sets --exchange by itself"),
         ("reproduce grace-fig8 --row ncf --workers 4", "sets --workers by itself"),
         ("reproduce adacomp-fig7 --batch 32", "sets --batch by itself"),
-    ] {
-        let error = bench.refused(line);
-        assert!(error.contains(says), "{error}");
-    }
+        ("reproduce 4lc-table1", "3lc-table1"),
+    ]);
 }
 
 #[test]
 fn settings_that_cannot_work_are_refused_before_anything_is_written() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     bench.write("bad.toml", b"stepz = 3\n");
-    let before = bench.names();
-    for (line, says) in [
+    bench.refuses(&[
         ("compare --data nowhere/at/all", "nowhere/at/all"),
         ("compare --data svhn", "known data sets"),
         ("compare --compressor 4lc", "known ones: none"),
@@ -215,17 +202,12 @@ fn settings_that_cannot_work_are_refused_before_anything_is_written() {
             "all-gather",
         ),
         ("train --data images --model mlp --steps 2 --resume absent.state", "absent.state"),
-    ] {
-        let error = bench.refused(line);
-        assert!(error.contains(says), "{line}: {error}");
-    }
-    assert_eq!(bench.names(), before);
+    ]);
 }
 
 #[test]
 fn a_run_that_diverges_fails_by_itself() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let output = bench.run(&format!("train {TINY} --compressor none --steps 50 --lr 1e9"));
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
@@ -235,23 +217,21 @@ fn a_run_that_diverges_fails_by_itself() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_stops_cleanly_and_a_checkpoint_is_left() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let often = TINY.replace("--evaluations 2", "--evaluations 100000");
     let line = format!("train {often} --steps 1000000 --save at.state");
     let mut child = bench.command(&line).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("accuracy")), "the run has begun");
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+    assert!(support::signal(child.id(), "-INT"));
     let rest: Vec<String> = lines.collect();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(rest.iter().any(|line| line.contains("interrupted") && line.contains("at.state")));
     assert!(bench.path("at.state").exists());
 }
 
-/// What a shell does in a file system of its own, `disk`, of 64 megabytes; `None`, and a word, where the system
-/// allows no such thing.
+/// The output of a shell script with a file system of 64 megabytes mounted at `disk`; `None` if the system does not allow
+/// to mount one.
 #[cfg(target_os = "linux")]
 fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> {
     std::fs::create_dir(bench.path("disk")).unwrap();
@@ -271,8 +251,7 @@ fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_costs_no_checkpoint_that_was_good() {
-    let bench = Bench::new();
-    bench.images("images");
+    let bench = Bench::with_images();
     let train = format!("\"$0\" train {TINY} --compressor 3lc --steps 8 --save-every 3");
     bench.ok(&format!("train {TINY} --compressor 3lc --steps 8 --json whole.json"));
     // The disk is filled up to the last byte when the checkpoints after 3, 6 and 8 steps are there; the run goes on
@@ -288,7 +267,7 @@ fn a_full_disk_costs_no_checkpoint_that_was_good() {
     );
     let Some(output) = on_a_small_disk(&bench, &script) else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let error = String::from_utf8(bench.read("full.txt")).unwrap();
+    let error = bench.read_text("full.txt");
     assert!(error.contains("run.state") && error.contains("No space left"), "{error}");
     assert_eq!(bench.read("names.txt"), b"filler\nrun.state\n");
     assert_eq!(rows(&bench, "whole.json")[0]["digest"], rows(&bench, "resumed.json")[0]["digest"]);

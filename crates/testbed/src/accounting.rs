@@ -1,6 +1,6 @@
 //! The traffic estimate by equation 1 of the SBC paper, beside the bytes that the transport counted.
 
-use gradwire_train::RunRecord;
+use gradwire_train::{RunRecord, TrafficEstimate};
 
 use crate::format::{bytes, significant};
 use crate::summary::by_compressor;
@@ -9,37 +9,27 @@ use crate::table::Grid;
 /// The factors of equation 1 for each compressor's first seed, their product, and the bytes counted.
 /// Compressors whose elements take different numbers of bits are left out.
 pub fn table(runs: &[RunRecord]) -> Grid {
-    let mut grid = Grid::new([
-        "compressor",
-        "iterations",
-        "frequency",
-        "non-zeros",
-        "position bits",
-        "value bits",
-        "receivers",
-        "product",
-        "counted",
-        "framing",
-    ]);
-    for group in by_compressor(runs) {
-        let run = group[0];
-        let Some(factors) = run.traffic_estimate() else { continue };
-        let product = factors.bytes();
-        grid.push(vec![
-            run.compressor.clone(),
-            factors.iterations.to_string(),
-            significant(factors.frequency),
-            format!("{:.0}", factors.nonzeros),
-            significant(factors.position_bits),
-            significant(factors.value_bits),
-            significant(factors.receivers),
-            bytes(product),
-            bytes(run.bytes_up),
-            format!("{:+.1} %", (run.bytes_up / product - 1.0) * 100.0),
-        ]);
-    }
-    grid
+    let firsts = by_compressor(runs).into_iter().map(|group| group[0]);
+    let estimated: Vec<(&RunRecord, TrafficEstimate)> =
+        firsts.filter_map(|run| Some((run, run.traffic_estimate()?))).collect();
+    Grid::of(&estimated)
+        .column("compressor", |(run, _)| &run.compressor)
+        .column("iterations", |(_, factors)| factors.iterations)
+        .column("frequency", |(_, factors)| significant(factors.frequency))
+        .column("non-zeros", |(_, factors)| format!("{:.0}", factors.nonzeros))
+        .column("position bits", |(_, factors)| significant(factors.position_bits))
+        .column("value bits", |(_, factors)| significant(factors.value_bits))
+        .column("receivers", |(_, factors)| significant(factors.receivers))
+        .column("product", |(_, factors)| bytes(factors.bytes()))
+        .column("counted", |(run, _)| bytes(run.bytes_up))
+        .column("framing", |(run, factors)| {
+            format!("{:+.1} %", (run.bytes_up / factors.bytes() - 1.0) * 100.0)
+        })
+        .grid()
 }
+
+/// The table's heading.
+pub const HEADING: &str = "Bytes sent, by equation 1 and counted";
 
 /// The table's caption.
 pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros an exchange × (position bits + \

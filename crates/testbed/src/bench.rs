@@ -1,8 +1,8 @@
 //! Speed of compressors, beside the copy bandwidth measured in the same run.
 //!
-//! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some steps old,
-//! and the best of several repetitions counts: compressing, decoding and copying take turns, so that a
-//! noisy moment hits all three. Bits and entropy are those of the eighth message, however long one takes.
+//! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some steps old, and the best
+//! of several repetitions counts. Compressing, decoding and copying take turns, so that noise affects all three. Bits and
+//! entropy are those of the eighth message, for any length of the measurement.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -61,9 +61,9 @@ pub struct Measurement {
     pub copy_gbps: f64,
     /// Bits of message per element.
     pub bits_per_element: f64,
-    /// The empirical entropy of that message an element, of order 0: what a code without a model of neighbours
-    /// could reach. It is that of the elements the message decodes to, values that many share told by how often
-    /// they occur, and others at their 32 bits; or, where that is less, of the message's own words.
+    /// The empirical entropy of order 0 of that message, in bits per element: the length that an entropy coder could
+    /// reach that codes each symbol by its frequency alone. Symbols are the decoded elements or, if that gives less, the
+    /// 32-bit words of the message. A symbol that occurs once counts 32 bits.
     pub entropy_bits: f64,
 }
 
@@ -130,34 +130,19 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
 
 /// Measurements as a table, each beside the fraction of copy bandwidth it reaches.
 pub fn grid(measurements: &[Measurement]) -> Grid {
-    let head = [
-        "compressor",
-        "elements",
-        "compress",
-        "of copy",
-        "decompress",
-        "of copy",
-        "copy",
-        "bits",
-        "entropy",
-    ];
-    let mut grid = Grid::new(head);
-    for m in measurements {
-        let gbps = |x: f64| format!("{} GB/s", significant(x));
-        let part = |x: f64| format!("{:.0} %", 100.0 * x / m.copy_gbps);
-        grid.push(vec![
-            m.compressor.clone(),
-            m.elements.to_string(),
-            gbps(m.compress_gbps),
-            part(m.compress_gbps),
-            gbps(m.decompress_gbps),
-            part(m.decompress_gbps),
-            gbps(m.copy_gbps),
-            significant(m.bits_per_element),
-            significant(m.entropy_bits),
-        ]);
-    }
-    grid
+    let gbps = |x: f64| format!("{} GB/s", significant(x));
+    let percent = |part: f64| format!("{:.0} %", 100.0 * part);
+    Grid::of(measurements)
+        .column("compressor", |m| &m.compressor)
+        .column("elements", |m| m.elements)
+        .column("compress", |m| gbps(m.compress_gbps))
+        .column("of copy", |m| percent(m.compress_gbps / m.copy_gbps))
+        .column("decompress", |m| gbps(m.decompress_gbps))
+        .column("of copy", |m| percent(m.decompress_gbps / m.copy_gbps))
+        .column("copy", |m| gbps(m.copy_gbps))
+        .column("bits", |m| significant(m.bits_per_element))
+        .column("entropy", |m| significant(m.entropy_bits))
+        .grid()
 }
 
 /// The state of one measurement.
@@ -235,20 +220,21 @@ fn seconds(mut operation: impl FnMut() -> Result<(), Error>) -> Result<f64, Erro
     Ok(start.elapsed().as_secs_f64() / f64::from(times))
 }
 
-/// Rows and columns of a matrix as near to square as its elements allow, for methods that tell it from a vector.
+/// Rows and columns of a matrix as near to square as its number of elements allows, for methods that treat matrices and
+/// vectors differently.
 fn matrix(elements: usize) -> [usize; 2] {
     let rows = (1..=elements.isqrt()).rev().find(|&rows| elements.is_multiple_of(rows));
     rows.map_or([1, elements], |rows| [rows, elements / rows])
 }
 
-/// Levels in place of values: multiples of the least of them that is not 0.
+/// Replaces values by their levels: multiples of the smallest absolute value that is not 0.
 fn in_steps(values: &mut [f32]) {
     let step = values.iter().map(|x| x.abs()).filter(|x| *x > 0.0).fold(f32::INFINITY, f32::min);
     values.iter_mut().for_each(|x| *x = (*x / step).round());
 }
 
-/// The empirical entropy of words, of order 0, in bits: of which kind each is, and 32 bits for each kind. Words that
-/// occur once are of one kind, and take 32 bits each.
+/// The empirical entropy of order 0 of words, in bits: the entropy of the symbols, and 32 bits for each symbol of the
+/// table. All words that occur once are one symbol, an escape, and take 32 bits more each.
 fn entropy(mut words: Vec<u32>) -> f64 {
     words.sort_unstable();
     let count = words.len() as f64;
@@ -293,10 +279,10 @@ mod tests {
 
     #[test]
     fn entropies_by_hand() {
-        // Half, a quarter and a quarter of single ones: 1.5 bits, and four kinds. 8 words take 256 bits.
+        // A half, a quarter, and a quarter of single words: 1.5 bits a word, and four words of 32 bits.
         assert_eq!(entropy(vec![0, 0, 1, 0, 9, 1, 0, 2]), 8.0 * 1.5 + 4.0 * 32.0);
         assert_eq!((entropy(vec![3; 5]), entropy(Vec::new())), (32.0, 0.0));
-        // Single ones only: as they are.
+        // Words that all occur once stay as they are.
         assert_eq!(entropy((0..100).collect()), 3200.0);
         let mut levels = [0.5, 0.0, -1.5, 0.25];
         in_steps(&mut levels);
@@ -323,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Of many elements the entropy is that of the method's symbols: a fair sign, one of a hundred positions.
+    /// With many elements the entropy is that of the method's symbols: a fair sign, or a position with probability 1/100.
     #[test]
     fn entropies_are_those_of_the_symbols() {
         let effort = Effort { repetitions: 1, time: Duration::ZERO };

@@ -4,106 +4,86 @@
 
 use gradwire_train::{Diagnosis, Layer, LayerDiagnosis, RunRecord};
 
+use crate::figures::STEPS;
 use crate::format::times;
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::summary::by_compressor;
-use crate::table::Grid;
+use crate::table::{Grid, or_dash};
 
 /// The most layers that a chart shows: the largest.
 const LAYERS: usize = 6;
 
 /// Charts of the first seed of each compressor that has diagnoses.
 pub fn charts(runs: &[RunRecord]) -> Vec<Chart> {
-    let diagnosed = |group: &Vec<&RunRecord>| !group[0].diagnoses.is_empty();
-    let groups = by_compressor(runs);
-    let of_run = |group: &Vec<&RunRecord>| {
-        let run = group[0];
-        let kept = run.diagnoses.iter().flat_map(|d| &d.layers).any(|l| l.residual > 0.0);
-        let mut charts = vec![rates(run)];
-        if kept {
+    let mut charts = Vec::new();
+    for run in by_compressor(runs).into_iter().map(|group| group[0]) {
+        if !run.diagnoses.is_empty() {
+            charts.push(rates(run));
+        }
+        if run.diagnoses.iter().flat_map(|d| &d.layers).any(|layer| layer.residual > 0.0) {
             charts.extend([residuals(run), histogram(run)]);
         }
-        charts
-    };
-    groups.iter().filter(|group| diagnosed(group)).flat_map(of_run).collect()
+    }
+    charts
 }
 
-/// The largest layers of a run, with their places.
-fn largest(run: &RunRecord) -> Vec<(usize, &Layer)> {
-    let mut layers: Vec<(usize, &Layer)> = run.layers.iter().enumerate().collect();
-    layers.sort_by_key(|(_, layer)| std::cmp::Reverse(layer.elements()));
-    layers.truncate(LAYERS);
-    layers.sort_by_key(|(index, _)| *index);
-    layers
+/// A line for each of the largest layers of a run, through the points that `points` gives for the layer at an index.
+fn lines(run: &RunRecord, points: impl Fn(usize, &Layer) -> Option<Vec<Point>>) -> Vec<Series> {
+    let mut largest: Vec<(usize, &Layer)> = run.layers.iter().enumerate().collect();
+    largest.sort_by_key(|(_, layer)| std::cmp::Reverse(layer.elements()));
+    largest.truncate(LAYERS);
+    largest.sort_by_key(|(index, _)| *index);
+    let lines = largest.into_iter().enumerate().filter_map(|(place, (index, layer))| {
+        Some(Series::new(&layer.name, place + 1, points(index, layer)?))
+    });
+    lines.collect()
 }
 
-/// A line for each of the largest layers.
-fn lines(
+/// A line for each of the largest layers through a value above 0 of each diagnosis.
+fn over_steps(
     run: &RunRecord,
     value: impl Fn(&Diagnosis, &Layer, &LayerDiagnosis) -> f64,
 ) -> Vec<Series> {
-    let line = |(colour, (index, layer)): (usize, (usize, &Layer))| Series {
-        label: layer.name.clone(),
-        points: run
-            .diagnoses
-            .iter()
-            .filter_map(|d| Some(Point::new(d.step as f64, value(d, layer, d.layers.get(index)?))))
-            .filter(|point| point.y > 0.0)
-            .collect(),
-        colour: colour + 1,
-        dashed: false,
-    };
-    largest(run).into_iter().enumerate().map(line).collect()
+    lines(run, |index, layer| {
+        let points = run.diagnoses.iter().filter_map(|diagnosis| {
+            let value = value(diagnosis, layer, diagnosis.layers.get(index)?);
+            (value > 0.0).then(|| Point::new(diagnosis.step as f64, value))
+        });
+        Some(points.collect())
+    })
 }
 
 /// The 95th percentiles of residuals, solid, and of gradients, dashed (Figure 5).
 fn residuals(run: &RunRecord) -> Chart {
-    let mut series = lines(run, |_, _, layer| f64::from(layer.residual));
-    let gradients = lines(run, |_, _, layer| f64::from(layer.gradient));
-    series.extend(gradients.into_iter().map(|line| Series {
-        label: String::new(),
-        dashed: true,
-        ..line
-    }));
-    Chart {
-        title: format!("{}: residual (solid), gradient (dashed)", run.compressor),
-        x: ("step".to_owned(), Scale::Linear),
-        y: ("95th percentile of absolute values".to_owned(), Scale::Log),
-        series,
-    }
+    let residuals = over_steps(run, |_, _, layer| f64::from(layer.residual));
+    let gradients = over_steps(run, |_, _, layer| f64::from(layer.gradient)).into_iter();
+    let gradients = gradients.map(|line| Series { label: String::new(), dashed: true, ..line });
+    let title = format!("{}: residual (solid), gradient (dashed)", run.compressor);
+    let y = ("95th percentile of absolute values", Scale::Log);
+    Chart::new(title, STEPS, y, residuals.into_iter().chain(gradients))
 }
 
 /// How residuals were distributed at the end (Figure 6).
 fn histogram(run: &RunRecord) -> Chart {
-    let last = run.diagnoses.last();
-    let line = |(colour, (index, layer)): (usize, (usize, &Layer))| {
-        let histogram = last?.layers.get(index)?.histogram.as_ref()?;
+    let lines = lines(run, |index, _| {
+        let histogram = run.diagnoses.last()?.layers.get(index)?.histogram.as_ref()?;
         let cells = histogram.counts.len() as f64;
         let middle =
             |cell: usize| ((2.0 * cell as f64 + 1.0) / cells - 1.0) * f64::from(histogram.largest);
         let counts = histogram.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        let points = counts.map(|(cell, &count)| Point::new(middle(cell), count as f64));
-        let (label, points) = (layer.name.clone(), points.collect());
-        Some(Series { label, points, colour: colour + 1, dashed: false })
-    };
-    Chart {
-        title: format!("{}: residuals at the end", run.compressor),
-        x: ("residual".to_owned(), Scale::Linear),
-        y: ("elements in a cell".to_owned(), Scale::Log),
-        series: largest(run).into_iter().enumerate().filter_map(line).collect(),
-    }
+        Some(counts.map(|(cell, &count)| Point::new(middle(cell), count as f64)).collect())
+    });
+    let (x, y) = (("residual", Scale::Linear), ("elements in a cell", Scale::Log));
+    Chart::new(format!("{}: residuals at the end", run.compressor), x, y, lines)
 }
 
 /// How much each layer was compressed since the diagnosis before.
 fn rates(run: &RunRecord) -> Chart {
-    Chart {
-        title: format!("{}: compression of messages", run.compressor),
-        x: ("step".to_owned(), Scale::Linear),
-        y: ("times smaller than f32".to_owned(), Scale::Log),
-        series: lines(run, |diagnosis, layer, look| {
-            rate(layer.elements() as f64 * diagnosis.exchanges as f64, look.bytes as f64)
-        }),
-    }
+    let lines = over_steps(run, |diagnosis, layer, look| {
+        rate(layer.elements() as f64 * diagnosis.exchanges as f64, look.bytes as f64)
+    });
+    let title = format!("{}: compression of messages", run.compressor);
+    Chart::new(title, STEPS, ("times smaller than f32", Scale::Log), lines)
 }
 
 /// The compression rate of `elements` f32 values that took `bytes` bytes; 0 if none were sent.
@@ -120,11 +100,10 @@ pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
         let (mut elements, mut bytes) = (0.0, 0.0);
         for run in runs {
             for diagnosis in &run.diagnoses {
-                for (layer, look) in run.layers.iter().zip(&diagnosis.layers) {
-                    if kind(layer) {
-                        elements += layer.elements() as f64 * diagnosis.exchanges as f64;
-                        bytes += look.bytes as f64;
-                    }
+                let layers = run.layers.iter().zip(&diagnosis.layers);
+                for (layer, look) in layers.filter(|(layer, _)| kind(layer)) {
+                    elements += layer.elements() as f64 * diagnosis.exchanges as f64;
+                    bytes += look.bytes as f64;
                 }
             }
         }
@@ -134,18 +113,16 @@ pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
 
 /// The compression of each kind of layer, by compressor; without rows if no run has diagnoses.
 pub fn table(runs: &[RunRecord]) -> Grid {
-    let mut grid = Grid::new(["compressor", "convolutions", "other layers", "all"]);
-    for group in by_compressor(runs) {
-        let rates = rates_by_kind(&group);
-        if rates[2].is_none() {
-            continue;
-        }
-        let cell = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), times);
-        let mut row = vec![group[0].compressor.clone()];
-        row.extend(rates.map(cell));
-        grid.push(row);
-    }
-    grid
+    let groups = by_compressor(runs).into_iter();
+    let all = groups.map(|group| (&group[0].compressor, rates_by_kind(&group)));
+    let diagnosed: Vec<_> = all.filter(|(_, rates)| rates[2].is_some()).collect();
+    let cell = |rate: Option<f64>| or_dash(rate.map(times));
+    Grid::of(&diagnosed)
+        .column("compressor", |(compressor, _)| compressor)
+        .column("convolutions", |(_, rates)| cell(rates[0]))
+        .column("other layers", |(_, rates)| cell(rates[1]))
+        .column("all", |(_, rates)| cell(rates[2]))
+        .grid()
 }
 
 /// The table's caption.

@@ -4,7 +4,7 @@ use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run
 
 /// Makes runs, with ranks as threads or as processes.
 pub trait Engine: Sync {
-    /// Makes one run. `None` where another process keeps its record.
+    /// Makes one run. Returns `None` in a process that does not keep the record of the run.
     ///
     /// # Errors
     /// Those of the run.
@@ -15,7 +15,7 @@ pub trait Engine: Sync {
         options: &RunOptions,
     ) -> Result<Option<RunRecord>, TrainError>;
 
-    /// The first rank's decision, on all ranks.
+    /// Returns the decision of the first rank on every rank.
     ///
     /// # Errors
     /// If another rank is gone.

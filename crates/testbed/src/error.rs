@@ -1,5 +1,6 @@
 //! What can go wrong in an experiment.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use gradwire_models::data::DataError;
@@ -9,46 +10,15 @@ use gradwire_train::TrainError;
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
     /// A file cannot be read.
-    #[error("cannot read '{}': {source}; check the path and its permissions", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("cannot read '{path}': {1}; check the path and its permissions", path = .0.display())]
+    Read(PathBuf, #[source] io::Error),
     /// A file cannot be written.
-    #[error("cannot write '{}': {source}; choose another place", .path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// An experiment file does not parse.
-    #[error("{}: {message}", .path.display())]
-    Experiment {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, with its line.
-        message: String,
-    },
-    /// A line of a result file is not a run.
-    #[error(
-        "{}, line {line}: not a run ({message}); remove the line, and the run will be repeated",
-        .path.display()
-    )]
-    Results {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        message: String,
-    },
+    #[error("cannot write '{path}': {1}; choose another place", path = .0.display())]
+    Write(PathBuf, #[source] io::Error),
     /// A measurement was stopped before its end.
     #[error("{0}")]
     Stopped(String),
-    /// A setting that cannot work.
+    /// A setting that cannot work, or a file that is no experiment or holds no runs.
     #[error("{0}")]
     Config(String),
     /// A run failed.
@@ -64,19 +34,14 @@ pub enum TestbedError {
     /// The data set cannot be loaded.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The message of a compressor was refused by its own decoder, or a tensor by its compressor.
-    #[error(transparent)]
-    Codec(#[from] gradwire::Error),
 }
 
 impl TestbedError {
-    pub(crate) fn read(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| TestbedError::Read { path, source }
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Read(path.to_owned(), source)
     }
 
-    pub(crate) fn write(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| TestbedError::Write { path, source }
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Write(path.to_owned(), source)
     }
 }

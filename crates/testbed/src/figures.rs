@@ -11,143 +11,90 @@ use crate::summary::{Common, Spread, by_compressor, step_seconds};
 /// The most points of a line over steps.
 const POINTS: usize = 60;
 
+/// The horizontal axis of charts over steps.
+pub(crate) const STEPS: (&str, Scale) = ("step", Scale::Linear);
+
+/// A line for each compressor, through the points that its runs give.
+pub(crate) fn lines(
+    runs: &[RunRecord],
+    points: impl Fn(&[&RunRecord]) -> Vec<Point>,
+) -> Vec<Series> {
+    let groups = by_compressor(runs).into_iter().enumerate();
+    groups
+        .map(|(colour, group)| Series::new(&group[0].compressor, colour, points(&group)))
+        .collect()
+}
+
 /// Quality over modelled training time on `link`, from the evaluations of runs of one length.
 pub fn quality_over_time(runs: &[RunRecord], link: Link) -> Chart {
     let common = Common::of(runs);
-    let mut series = Vec::new();
-    for (colour, group) in by_compressor(runs).iter().enumerate() {
+    let lines = lines(runs, |group| {
         let step = step_seconds(group[0], common, link);
-        let points = evaluations(group).into_iter().map(|p| Point { x: p.x * step, ..p });
-        series.push(line(group[0], colour, points.collect()));
-    }
-    time_chart(link, metric(runs), series)
+        evaluations(group).into_iter().map(|p| Point { x: p.x * step, ..p }).collect()
+    });
+    time_chart(link, metric(runs), lines)
 }
 
 /// Final quality over modelled training time on `link`: one point for each number of steps, each a
 /// run of its own (Figures 4 to 6 and 8).
 pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Chart {
     let common = Common::of(runs);
-    let mut series = Vec::new();
-    for (colour, group) in by_compressor(runs).iter().enumerate() {
+    let lines = lines(runs, |group| {
         let mut lengths: Vec<u64> = group.iter().map(|run| run.steps).collect();
         lengths.sort_unstable();
         lengths.dedup();
-        let mut points = Vec::new();
-        for steps in lengths {
+        let point = |steps| {
             let runs: Vec<_> = group.iter().filter(|run| run.steps == steps).collect();
             let seconds = steps as f64 * step_seconds(runs[0], common, link);
-            let qualities: Vec<f64> =
-                runs.iter().map(|run| shown(run.metric, run.quality)).collect();
-            points.extend(Spread::of(&qualities).map(|spread| spread.at(seconds)));
-        }
-        series.push(line(group[0], colour, points));
-    }
-    time_chart(link, metric(runs), series)
+            spread(runs.iter().map(|run| shown(run.metric, run.quality)), seconds)
+        };
+        lengths.into_iter().filter_map(point).collect()
+    });
+    time_chart(link, metric(runs), lines)
 }
 
 /// Training loss over steps (Figure 7, left), averaged over seeds and over windows of steps.
 pub fn loss(runs: &[RunRecord]) -> Chart {
-    let series = by_compressor(runs)
-        .into_iter()
-        .enumerate()
-        .map(|(colour, group)| line(group[0], colour, over_steps(&group, |step| step.loss)));
-    Chart {
-        title: "Training loss".to_owned(),
-        x: ("step".to_owned(), Scale::Linear),
-        y: ("cross-entropy".to_owned(), Scale::Log),
-        series: series.collect(),
-    }
+    let lines = lines(runs, |group| over_steps(group, |step| step.loss));
+    Chart::new("Training loss", STEPS, ("cross-entropy", Scale::Log), lines)
 }
 
 /// Test accuracy, or perplexity, over steps (Figure 7, right): mean over seeds, bars from the least to the greatest.
 pub fn quality(runs: &[RunRecord]) -> Chart {
-    let series = by_compressor(runs)
-        .into_iter()
-        .enumerate()
-        .map(|(colour, group)| line(group[0], colour, evaluations(&group)));
-    Chart {
-        title: format!("Test {}", metric(runs).name()),
-        x: ("step".to_owned(), Scale::Linear),
-        y: quality_axis(metric(runs)),
-        series: series.collect(),
-    }
+    let metric = metric(runs);
+    let title = format!("Test {}", metric.name());
+    Chart::new(title, STEPS, quality_axis(metric), lines(runs, evaluations))
 }
 
 /// Test error, or perplexity, over the bytes a worker had sent (Figures 5 to 8, right, of the SBC
 /// paper): mean over seeds.
 pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
     let metric = metric(runs);
-    let series = by_compressor(runs).into_iter().enumerate().map(|(colour, group)| {
-        let points = evaluations(&group).into_iter().map(|p| {
-            let x = sent_by(group[0], p.x);
-            match metric {
-                Metric::Accuracy | Metric::Iou | Metric::HitRate => {
-                    Point { x, y: 100.0 - p.y, low: 100.0 - p.high, high: 100.0 - p.low }
-                }
-                Metric::Perplexity => Point { x, ..p },
-            }
-        });
-        line(group[0], colour, points.collect())
+    let lines = lines(runs, |group| {
+        let points = evaluations(group).into_iter();
+        points.map(|p| Point { x: sent_by(group[0], p.x), ..lacking(metric, p) }).collect()
     });
-    let y = match metric {
-        Metric::Accuracy => "error (%)",
-        Metric::Iou => "what IoU lacks (%)",
-        Metric::HitRate => "misses (%)",
-        Metric::Perplexity => "perplexity",
-    };
-    Chart {
-        title: "Quality and bytes sent".to_owned(),
-        x: ("bytes a worker sent".to_owned(), Scale::Log),
-        y: (y.to_owned(), Scale::Log),
-        series: series.collect(),
-    }
+    let (x, y) = (("bytes a worker sent", Scale::Log), (lacking_axis(metric).0, Scale::Log));
+    Chart::new("Quality and bytes sent", x, y, lines)
 }
 
-/// Final test error, or perplexity, against how much less a worker sent than 32 bits a parameter and step
-/// (Figure 4 of the AdaComp paper): a line for each method, a point for each of its settings.
+/// Final test error, or perplexity, over the compression rate: 32 bits a parameter and step over what a worker sent
+/// (Figure 4 of the AdaComp paper). Each method is a line, and each of its settings a point.
 pub fn by_rate(runs: &[RunRecord]) -> Chart {
     let metric = metric(runs);
-    let mut series: Vec<Series> = Vec::new();
+    let x = ("times less than 32 bits a parameter", Scale::Log);
+    let mut chart = Chart::new("Quality by compression rate", x, lacking_axis(metric), []);
     for group in by_compressor(runs) {
-        let method = group[0].compressor.split(':').next().unwrap_or_default().to_owned();
-        let qualities: Vec<f64> = group.iter().map(|run| shown(metric, run.quality)).collect();
-        let Some(spread) = Spread::of(&qualities) else { continue };
-        let receivers = group[0].exchange.receivers(group[0].workers);
-        let point = spread.at(32.0 * receivers / group[0].bits_up());
-        let point = match metric {
-            Metric::Accuracy | Metric::Iou | Metric::HitRate => Point {
-                y: 100.0 - point.y,
-                low: 100.0 - point.high,
-                high: 100.0 - point.low,
-                ..point
-            },
-            Metric::Perplexity => point,
-        };
-        match series.iter_mut().find(|line| line.label == method) {
-            Some(line) => line.points.push(point),
-            None => {
-                let colour = series.len();
-                series.push(Series { label: method, points: vec![point], colour, dashed: false });
-            }
-        }
+        let method = group[0].compressor.split(':').next().unwrap_or_default();
+        let rate = 32.0 * group[0].exchange.receivers(group[0].workers) / group[0].bits_up();
+        let quality = spread(group.iter().map(|run| shown(metric, run.quality)), rate);
+        quality.into_iter().for_each(|point| chart.add(method, lacking(metric, point)));
     }
-    series.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
-    let y = match metric {
-        Metric::Accuracy => ("error (%)".to_owned(), Scale::Linear),
-        Metric::Iou => ("what IoU lacks (%)".to_owned(), Scale::Linear),
-        Metric::HitRate => ("misses (%)".to_owned(), Scale::Linear),
-        Metric::Perplexity => ("perplexity".to_owned(), Scale::Log),
-    };
-    Chart {
-        title: "Quality by compression rate".to_owned(),
-        x: ("times less than 32 bits a parameter".to_owned(), Scale::Log),
-        y,
-        series,
-    }
+    chart
 }
 
-/// Bytes a worker had sent after `steps` steps. A trace may be thinned, each entry the mean of the
-/// steps up to its own.
+/// The bytes that a worker had sent after `steps` steps. In a thinned trace each entry is the mean of the steps since
+/// the entry before it.
 fn sent_by(run: &RunRecord, steps: f64) -> f64 {
     let (mut done, mut sent) = (0.0, 0.0);
     for record in &run.trace {
@@ -155,43 +102,30 @@ fn sent_by(run: &RunRecord, steps: f64) -> f64 {
         sent += record.bytes_up * (end.min(steps) - done).max(0.0);
         done = end;
     }
-    // Where the trace is short of steps, they were like the rest.
+    // Steps without an entry count like the average step of the run.
     if done < steps { run.bytes_up * steps / run.steps as f64 } else { sent }
 }
 
 /// Bits per model parameter over steps: pushes solid, pulls dashed (Figure 9).
 pub fn bits_per_value(runs: &[RunRecord]) -> Chart {
-    let mut series = Vec::new();
-    for (colour, group) in by_compressor(runs).iter().enumerate() {
-        let bits = 8.0 / group[0].parameters as f64;
-        let sent = over_steps(group, |step| step.bytes_up);
-        let received = over_steps(group, |step| step.bytes_down);
-        let scale = |points: Vec<Point>| -> Vec<Point> {
-            points.into_iter().map(|p| Point::new(p.x, p.y * bits)).collect()
-        };
-        series.push(line(group[0], colour, scale(sent)));
-        series.push(Series {
-            label: String::new(),
-            dashed: true,
-            ..line(group[0], colour, scale(received))
-        });
-    }
-    Chart {
-        title: "Bits per parameter: sent (solid), received (dashed)".to_owned(),
-        x: ("step".to_owned(), Scale::Linear),
-        y: ("bits".to_owned(), Scale::Log),
-        series,
-    }
+    let bits = |bytes: fn(&StepRecord) -> f64| {
+        lines(runs, |group| {
+            let bits = 8.0 / group[0].parameters as f64;
+            let points = over_steps(group, bytes).into_iter();
+            points.map(|p| Point::new(p.x, p.y * bits)).collect()
+        })
+    };
+    let received = bits(|step| step.bytes_down).into_iter();
+    let received = received.map(|line| Series { label: String::new(), dashed: true, ..line });
+    let both = bits(|step| step.bytes_up).into_iter().zip(received).flat_map(<[Series; 2]>::from);
+    let title = "Bits per parameter: sent (solid), received (dashed)";
+    Chart::new(title, STEPS, ("bits", Scale::Log), both)
 }
 
-fn time_chart(link: Link, metric: Metric, series: Vec<Series>) -> Chart {
+fn time_chart(link: Link, metric: Metric, lines: Vec<Series>) -> Chart {
     let link = bandwidth(link.bits_per_second);
-    Chart {
-        title: format!("Time and {} at {link} (modelled)", metric.name()),
-        x: ("training time (s, modelled)".to_owned(), Scale::Log),
-        y: quality_axis(metric),
-        series,
-    }
+    let title = format!("Time and {} at {link} (modelled)", metric.name());
+    Chart::new(title, ("training time (s, modelled)", Scale::Log), quality_axis(metric), lines)
 }
 
 /// The metric of runs on the same data.
@@ -199,41 +133,47 @@ fn metric(runs: &[RunRecord]) -> Metric {
     runs.first().map_or_else(Metric::default, |run| run.metric)
 }
 
-/// A quality as charts show it: accuracy in per cent.
+/// A quality as charts show it: fractions in per cent.
 pub(crate) fn shown(metric: Metric, quality: f64) -> f64 {
+    if metric.is_fraction() { quality * 100.0 } else { quality }
+}
+
+pub(crate) fn quality_axis(metric: Metric) -> (&'static str, Scale) {
     match metric {
-        Metric::Accuracy | Metric::Iou | Metric::HitRate => quality * 100.0,
-        Metric::Perplexity => quality,
+        Metric::Accuracy => ("accuracy (%)", Scale::Linear),
+        Metric::Iou => ("IoU (%)", Scale::Linear),
+        Metric::HitRate => ("hit rate at 10 (%)", Scale::Linear),
+        Metric::Perplexity => ("perplexity", Scale::Log),
     }
 }
 
-pub(crate) fn quality_axis(metric: Metric) -> (String, Scale) {
-    match metric {
-        Metric::Accuracy => ("accuracy (%)".to_owned(), Scale::Linear),
-        Metric::Iou => ("IoU (%)".to_owned(), Scale::Linear),
-        Metric::HitRate => ("hit rate at 10 (%)".to_owned(), Scale::Linear),
-        Metric::Perplexity => ("perplexity".to_owned(), Scale::Log),
+/// 100 % minus a quality in per cent; a perplexity does not change.
+fn lacking(metric: Metric, point: Point) -> Point {
+    let Point { x, y, low, high } = point;
+    if !metric.is_fraction() {
+        return point;
     }
+    Point { x, y: 100.0 - y, low: 100.0 - high, high: 100.0 - low }
 }
 
-fn line(run: &RunRecord, colour: usize, points: Vec<Point>) -> Series {
-    Series { label: run.compressor.clone(), points, colour, dashed: false }
+fn lacking_axis(metric: Metric) -> (&'static str, Scale) {
+    match metric {
+        Metric::Accuracy => ("error (%)", Scale::Linear),
+        Metric::Iou => ("what IoU lacks (%)", Scale::Linear),
+        Metric::HitRate => ("misses (%)", Scale::Linear),
+        Metric::Perplexity => ("perplexity", Scale::Log),
+    }
 }
 
 /// Quality at each evaluated step, over the seeds of one compressor.
 fn evaluations(group: &[&RunRecord]) -> Vec<Point> {
-    let steps = group[0].evaluations.iter().map(|evaluation| evaluation.step);
-    steps
-        .filter_map(|step| {
-            let qualities: Vec<f64> = group
-                .iter()
-                .flat_map(|run| &run.evaluations)
-                .filter(|evaluation| evaluation.step == step)
-                .map(|evaluation| shown(evaluation.metric, evaluation.quality))
-                .collect();
-            Spread::of(&qualities).map(|spread| spread.at(step as f64))
-        })
-        .collect()
+    let at_step = |step| {
+        let all = group.iter().flat_map(|run| &run.evaluations);
+        let qualities =
+            all.filter(|one| one.step == step).map(|one| shown(one.metric, one.quality));
+        spread(qualities, step as f64)
+    };
+    group[0].evaluations.iter().filter_map(|evaluation| at_step(evaluation.step)).collect()
 }
 
 /// A figure of each step, averaged over windows of steps and over the seeds of one compressor.
@@ -248,11 +188,10 @@ fn over_steps(group: &[&RunRecord], figure: fn(&StepRecord) -> f64) -> Vec<Point
         .collect()
 }
 
-impl Spread {
-    /// The mean as a point at `x`, with a bar from the least to the greatest.
-    fn at(&self, x: f64) -> Point {
-        Point { x, y: self.mean, low: self.min, high: self.max }
-    }
+/// The mean of values as a point at `x`, with a bar from the least to the greatest; `None` of no values.
+fn spread(values: impl Iterator<Item = f64>, x: f64) -> Option<Point> {
+    let Spread { mean, min, max, .. } = Spread::of(&values.collect::<Vec<_>>())?;
+    Some(Point { x, y: mean, low: min, high: max })
 }
 
 #[cfg(test)]

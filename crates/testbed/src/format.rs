@@ -55,7 +55,7 @@ pub(crate) fn file_name(text: &str) -> String {
     text.replace([' ', '/'], "-").to_lowercase()
 }
 
-/// A difference of fractions, in points of a per cent, with its sign.
+/// A difference of fractions in percentage points, with its sign.
 pub(crate) fn points(value: f64) -> String {
     format!("{:+.2}", value * 100.0)
 }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use crate::plot::Figure;
 use crate::table::{Grid, escape};
 
 const STYLE: &str = include_str!("page.css");
@@ -45,11 +44,11 @@ impl Page {
         self.push(format_args!("{}", grid.html()))
     }
 
-    /// Adds charts, side by side where the window is wide enough.
-    pub fn charts<'a>(&mut self, charts: impl IntoIterator<Item = &'a dyn Figure>) -> &mut Self {
+    /// Adds charts, which are `<svg>` elements, side by side where the window is wide enough.
+    pub fn charts(&mut self, charts: impl IntoIterator<Item = String>) -> &mut Self {
         self.body.push_str("<div class=\"charts\">\n");
-        for chart in charts {
-            self.push(format_args!("<figure>{}</figure>\n", chart.svg()));
+        for svg in charts {
+            self.push(format_args!("<figure>{svg}</figure>\n"));
         }
         self.push(format_args!("</div>\n"))
     }

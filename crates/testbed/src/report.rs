@@ -1,37 +1,32 @@
 //! The report of a comparison: one HTML file.
 
-use gradwire_exchange::Link;
+use std::collections::BTreeSet;
+
 use gradwire_train::{Metric, RunRecord};
 
+use crate::experiment::Experiment;
 use crate::format::{bandwidth, seconds, significant};
 use crate::page::Page;
 use crate::plot::{Chart, Figure};
-use crate::summary::{Row, Summary, summarize};
+use crate::runner::Outcome;
+use crate::summary::{Row, Spread, Summary, summarize};
 use crate::{TestbedError, accounting, diagnosis, figures, table};
 
-/// Where a comparison comes from, so that it can be repeated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Provenance {
-    /// The command that made it.
-    pub command: String,
-    /// The experiment as TOML.
-    pub experiment: String,
-    /// Whether it was stopped before all runs were done.
-    pub interrupted: bool,
-}
-
-/// The report of `runs`, which differ in compressor and seed only, as an HTML page that needs
-/// nothing but itself.
+/// The report of an experiment and its runs, which `command` made, as an HTML page that needs nothing but itself.
+///
+/// # Errors
+/// As for [`summarize`].
 pub fn html(
-    runs: &[RunRecord],
-    links: &[Link],
-    provenance: &Provenance,
+    experiment: &Experiment,
+    outcome: &Outcome,
+    command: &str,
 ) -> Result<String, TestbedError> {
-    let summary = summarize(runs, links)?;
+    let runs = outcome.runs.as_slice();
+    let summary = summarize(runs, &experiment.links())?;
     let first = &runs[0];
     let mut page = Page::new(&format!("{} on {}", first.model, first.data));
     page.facts(facts(runs));
-    if provenance.interrupted {
+    if outcome.interrupted {
         page.paragraph("The comparison was stopped before all of its runs were done.");
     }
     if let [what, lines @ ..] = verdict(&summary).as_slice() {
@@ -40,114 +35,96 @@ pub fn html(
     page.section("Quality and traffic").grid(&table::traffic(&summary));
     page.section("Time a step").grid(&table::time(&summary)).notes(&table::notes(&summary));
 
-    let mut over_time = Vec::new();
-    for &link in links {
-        over_time.push(figures::quality_over_time(runs, link));
-    }
-    let heading = format!("Training time against {}", first.metric.name());
-    page.section(&heading).charts(over_time.iter().map(figure));
+    let over_time = summary.links.iter().map(|&link| figures::quality_over_time(runs, link));
+    page.section(&format!("Training time against {}", first.metric.name()))
+        .charts(over_time.map(svg));
     let over_bytes = figures::quality_over_bytes(runs);
     let over_steps =
         [figures::loss(runs), figures::quality(runs), over_bytes, figures::bits_per_value(runs)];
-    page.section("Over the steps of training").charts(over_steps.iter().map(figure));
+    page.section("Over the steps of training").charts(over_steps.map(svg));
     let accounting = accounting::table(runs);
     if !accounting.is_empty() {
-        let heading = "Bytes sent, by equation 1 and counted";
-        page.section(heading).grid(&accounting).notes(&[accounting::NOTE.to_owned()]);
+        page.section(accounting::HEADING).grid(&accounting).notes(&[accounting::NOTE.to_owned()]);
     }
     let rates = diagnosis::table(runs);
     if !rates.is_empty() {
-        let charts = diagnosis::charts(runs);
         page.section("Layer by layer")
             .grid(&rates)
             .notes(&[diagnosis::NOTE.to_owned()])
-            .charts(charts.iter().map(figure));
+            .charts(diagnosis::charts(runs).into_iter().map(svg));
     }
-    page.section("To repeat it").code(&provenance.command).code(&provenance.experiment).paragraph(
-        &format!(
-            "gradwire {}; {}, {} build; data {} with SHA-256 {}.",
-            first.version,
-            std::env::consts::ARCH,
-            if cfg!(debug_assertions) { "debug" } else { "release" },
-            first.data,
-            first.data_checksum,
-        ),
-    );
+    page.section("To repeat it").code(command).code(&experiment.to_toml()).paragraph(&format!(
+        "gradwire {}; {}, {} build; data {} with SHA-256 {}.",
+        first.version,
+        std::env::consts::ARCH,
+        if cfg!(debug_assertions) { "debug" } else { "release" },
+        first.data,
+        first.data_checksum,
+    ));
     Ok(page.html())
 }
 
-fn figure(chart: &Chart) -> &dyn Figure {
-    chart
+fn svg(chart: Chart) -> String {
+    chart.svg()
 }
 
 /// The verdict: for each link, the fastest of the compressors that keep quality. Empty without a run of `none`.
 pub fn verdict(summary: &Summary) -> Vec<String> {
-    let Some(none) = summary.rows.iter().find(|row| row.compressor == "none") else {
-        return Vec::new();
-    };
+    let Some(none) = summary.baseline() else { return Vec::new() };
     let (allowed, within) = tolerance(summary.metric, none);
-    let kept = || {
-        summary.rows.iter().filter(|row| match summary.metric {
-            Metric::Accuracy | Metric::Iou | Metric::HitRate => {
-                row.quality.mean >= none.quality.mean - allowed
-            }
-            Metric::Perplexity => row.quality.mean <= none.quality.mean + allowed,
-        })
+    let keeps = |row: &&Row| match summary.metric.is_fraction() {
+        true => row.quality.mean >= none.quality.mean - allowed,
+        false => row.quality.mean <= none.quality.mean + allowed,
     };
     let mut lines =
         vec![format!("Fastest that keep the quality of none, within {within}; modelled:")];
     for (at, link) in summary.links.iter().enumerate() {
-        let best = kept().min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step));
+        let kept = summary.rows.iter().filter(keeps);
+        let best = kept.min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step));
         let pays = best.and_then(|row| Some((row, row.on_links[at].speedup?)));
+        let rate = bandwidth(link.bits_per_second);
         lines.push(match pays.filter(|(_, speedup)| *speedup >= WORTHWHILE) {
-            Some((row, speedup)) => format!(
-                "at {}: {}, {speedup:.1} times the speed of none",
-                bandwidth(link.bits_per_second),
-                row.compressor
-            ),
-            None => format!("at {}: none, nothing else pays", bandwidth(link.bits_per_second)),
+            Some((row, speedup)) => {
+                format!("at {rate}: {}, {speedup:.1} times the speed of none", row.compressor)
+            }
+            None => format!("at {rate}: none, nothing else pays"),
         });
     }
     lines
 }
 
-/// How much worse than the baseline a quality may be and still count as kept, as a number and in words.
+/// How much worse than the baseline a quality may be to count as kept: as a number and in words.
 fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
-    match metric {
-        Metric::Accuracy | Metric::Iou | Metric::HitRate => {
-            let allowed = none.quality.sd.max(TOLERANCE);
-            let within = format!(
-                "{:.2} points (its spread over seeds, at least half a point)",
-                allowed * 100.0
-            );
-            (allowed, within)
-        }
-        Metric::Perplexity => {
-            let allowed = none.quality.sd.max(RELATIVE_TOLERANCE * none.quality.mean);
-            let within = format!(
-                "a perplexity of {} more (its spread over seeds, at least one in a hundred)",
-                significant(allowed)
-            );
-            (allowed, within)
-        }
+    let Spread { mean, sd, .. } = none.quality;
+    if metric.is_fraction() {
+        let allowed = sd.max(TOLERANCE);
+        let points = allowed * 100.0;
+        return (
+            allowed,
+            format!("{points:.2} points (its spread over seeds, at least half a point)"),
+        );
     }
+    let allowed = sd.max(RELATIVE_TOLERANCE * mean);
+    let within = format!(
+        "a perplexity of {} more (its spread over seeds, at least one in a hundred)",
+        significant(allowed)
+    );
+    (allowed, within)
 }
 
 /// The least speed-up that is worth another compressor.
 const WORTHWHILE: f64 = 1.05;
 
-/// How far below the baseline an accuracy may lie, where the spread over seeds is less or not known:
-/// half a point of a per cent.
+/// How far below the baseline an accuracy may lie if its spread over seeds is smaller or unknown: half a percentage
+/// point.
 const TOLERANCE: f64 = 0.005;
 
-/// How far above the baseline a perplexity may lie there, as a part of the baseline.
+/// The same for a perplexity above the baseline, as a fraction of the baseline.
 const RELATIVE_TOLERANCE: f64 = 0.01;
 
 fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
     let run = &runs[0];
-    let mut seeds: Vec<u64> = runs.iter().map(|run| run.seed).collect();
-    seeds.sort_unstable();
-    seeds.dedup();
+    let seeds: BTreeSet<u64> = runs.iter().map(|run| run.seed).collect();
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
     let mut facts = vec![
         ("parameters", format!("{} in {} tensors", run.parameters, run.tensors)),
@@ -172,22 +149,20 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
+    use gradwire_exchange::Link;
+
     use super::*;
-    use crate::summary::default_links;
     use crate::synthetic;
 
-    fn provenance() -> Provenance {
-        Provenance {
-            command: "gradwire compare --data 'a & b'".to_owned(),
-            experiment: "model = \"lenet5\"\n".to_owned(),
-            interrupted: false,
-        }
+    fn report(runs: &[RunRecord]) -> String {
+        let outcome = Outcome { runs: runs.to_vec(), ..Outcome::default() };
+        html(&Experiment::default(), &outcome, "gradwire compare --data 'a & b'").unwrap()
     }
 
     #[test]
     fn the_report_holds_tables_charts_and_how_to_repeat_it() {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc:s=1.5", 1)];
-        let html = html(&runs, &default_links(), &provenance()).unwrap();
+        let html = report(&runs);
         assert_eq!(html.matches("<svg").count(), 8);
         assert_eq!(html.matches("<table").count(), 2);
         assert!(html.contains("gradwire compare --data 'a &amp; b'"));
@@ -220,7 +195,7 @@ mod tests {
         assert!(says(3.0)[1].contains("3lc") && says(4.03)[1].contains("3lc"));
         assert!(says(4.05)[1].contains("nothing else pays"));
         assert!(says(4.0)[0].contains("0.0400 more"), "{:?}", says(4.0));
-        let html = html(&runs(4.25), &default_links(), &provenance()).unwrap();
+        let html = report(&runs(4.25));
         assert!(html.contains("4.250") && html.contains("+0.250"));
         assert!(!html.contains("accuracy") && !html.contains("425"));
     }

@@ -17,17 +17,19 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| {
-            serde_json::from_str(line).map_err(|error| TestbedError::Results {
-                path: path.to_owned(),
-                line: at + 1,
-                message: error.to_string(),
+            serde_json::from_str(line).map_err(|error| {
+                TestbedError::Config(format!(
+                    "{}, line {}: not a run ({error}); remove the line, and the run will be repeated",
+                    path.display(),
+                    at + 1
+                ))
             })
         })
         .collect()
 }
 
-/// A copy of `run` for a result file: its trace [thinned](thin) to `points` entries, its numbers rounded to the digits
-/// that mean something. Such a file reads back to the same runs, bit for bit.
+/// A copy of `run` for a result file: its trace is [thinned](thin) to `points` entries, and its numbers are rounded to
+/// their significant digits. Reading such a file gives the same runs, bit for bit.
 pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
     let mut run = thin(run, points);
     run.seconds = rounded(run.seconds, 6);
@@ -37,7 +39,7 @@ pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
         evaluation.quality = rounded(evaluation.quality, 12);
         evaluation.loss = rounded(evaluation.loss, 6);
     }
-    // Histograms are shown of the end only.
+    // Only the last histogram is shown.
     let shown = run.diagnoses.len().saturating_sub(1);
     for layer in run.diagnoses[..shown].iter_mut().flat_map(|diagnosis| &mut diagnosis.layers) {
         layer.histogram = None;
@@ -55,39 +57,17 @@ fn rounded(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
 }
 
-/// The measured values of a step.
+/// The measured values of a step, without what was `sent`, which is on record for the whole run.
 fn values(step: &mut StepRecord) -> [&mut f64; 12] {
-    let StepRecord {
-        step: _,
-        loss,
-        learning_rate,
-        bytes_up,
-        bytes_down,
-        // On record for the run as a whole.
-        sent: _,
-        compute,
-        compress,
-        decompress,
-        update,
-        wire,
-        wall,
-        background,
-        waited,
-    } = step;
-    [
-        loss,
-        learning_rate,
-        bytes_up,
-        bytes_down,
-        compute,
-        compress,
-        decompress,
-        update,
-        wire,
-        wall,
-        background,
-        waited,
-    ]
+    macro_rules! all_but_step_and_sent {
+        ($($field:ident)+) => {{
+            let StepRecord { step: _, sent: _, $($field),+ } = step;
+            [$($field),+]
+        }};
+    }
+    all_but_step_and_sent! {
+        loss learning_rate bytes_up bytes_down compute compress decompress update wire wall background waited
+    }
 }
 
 /// Writes all of `runs` to `path`, which then holds these and no others.

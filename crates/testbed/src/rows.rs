@@ -21,8 +21,8 @@ pub struct Row {
     pub quality: f64,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
-    /// Bytes of the baseline over this run's, both directions: of `none` where it was run, else of
-    /// 32 bits a parameter.
+    /// Bytes of the baseline over those of this run, both directions. The baseline is `none` if it was run, else 32 bits
+    /// a parameter.
     pub ratio: f64,
     /// The same for what a worker sent.
     pub ratio_up: f64,
@@ -51,7 +51,7 @@ pub struct Row {
 /// A row for each run, in their order. The runs differ in compressor and seed only.
 pub fn rows(runs: &[RunRecord]) -> Result<Vec<Row>, TestbedError> {
     let summary = summarize(runs, &[])?;
-    let none = summary.rows.iter().find(|row| row.compressor == "none");
+    let none = summary.baseline();
     Ok(runs
         .iter()
         .map(|run| {

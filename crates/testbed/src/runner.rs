@@ -1,4 +1,4 @@
-//! Makes runs one after another, without those that were made before.
+//! Makes runs one after another, and skips those that were made before.
 
 use gradwire_train::settings::SETTINGS;
 use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
@@ -18,7 +18,7 @@ pub trait Progress: Observer {
     /// A run is done.
     fn finished(&self, run: &RunRecord);
 
-    /// What is being done now, where that is no run.
+    /// Shows what is being done now if it is not a run.
     fn note(&self, text: &str);
 }
 
@@ -42,11 +42,11 @@ impl Outcome {
     }
 }
 
-/// Makes the runs of `configs` that `done` does not hold already, in order, one at a time. After each
-/// one `keep` is given all finished runs, old and new, to write them where a later call finds them. New runs are made [`compact`], to [`TRACE_POINTS`].
+/// Makes the runs of `configs` that are not in `done`, in order, one at a time. After each run, `keep` gets all finished
+/// runs, old and new, to write them where a later call finds them. New runs are made [`compact`], to [`TRACE_POINTS`].
 ///
 /// # Errors
-/// If a run in `done` is of another set-up, or `keep` fails. A run that fails is an entry of
+/// If a run in `done` has other settings, or `keep` fails. A run that fails is an entry of
 /// [`Outcome::failures`], and the next one begins.
 pub fn run_all(
     configs: &[RunConfig],
@@ -66,7 +66,7 @@ pub fn run_all(
             outcome.runs.extend(before.cloned());
             continue;
         }
-        // What was done before stays in the outcome, also behind the run that was stopped.
+        // After a stop, runs that were made before are still added to the outcome.
         if decide(engine, outcome.interrupted || progress.stop())? {
             outcome.interrupted = true;
             continue;
@@ -95,7 +95,7 @@ pub fn run_all(
     Ok(outcome)
 }
 
-/// The first rank's decision, on all ranks.
+/// Returns the decision of the first rank on every rank.
 fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
     engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
 }
@@ -107,10 +107,10 @@ fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
         && run.steps == config.steps
 }
 
-/// Settings in which runs that stand beside each other may differ.
+/// Settings that may differ between the runs of one result file.
 const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 
-/// Refuses finished runs that cannot stand beside new ones, and names the first difference.
+/// Refuses a finished run whose settings differ from those of the new runs, and names the first difference.
 fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
     let settings = config.resolved();
     let compared = SETTINGS.iter().filter(|setting| {

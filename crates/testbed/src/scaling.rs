@@ -1,9 +1,9 @@
 //! Throughput of runs with the time on the wire measured, and the bound on it if compression took no time.
 //!
-//! Workers share the cores of one machine, so that the wall-clock time of a step is not that on one machine for each
-//! worker. A step's time is the sum of its parts instead: the processor times of gradient, codec and update that the
-//! runs recorded, and the time of the run's bytes on a link, which is measured: ranks connected by a throttled transport
-//! send each other as many bytes, phase by phase, with nothing to compress. Leaving out the codec's time gives the bound that the
+//! Workers share the cores of one machine, so the wall-clock time of a step is longer than with one machine for each
+//! worker. The time of a step is therefore the sum of its parts: the recorded processor times of gradient, codec and
+//! update, and the measured time on the wire. To measure it, ranks that are connected by a throttled transport send each
+//! other as many bytes as in the run, and compress nothing. Without the time of the codec, the sum is the bound that the
 //! survey of compressed communication measures by skipping compression (Xu et al. 2020, section 5.6).
 
 use std::thread;
@@ -15,7 +15,7 @@ use gradwire_train::RunRecord;
 use crate::TestbedError;
 use crate::summary::compute_seconds;
 
-/// Exchanges that are timed, after a first one that is not.
+/// How many exchanges are timed. A first exchange, before them, is not timed.
 const REPETITIONS: u64 = 3;
 
 /// The caption of tables and charts.
@@ -89,8 +89,8 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
     })
 }
 
-/// Seconds in which each of `workers` ranks sends `bytes` in all to the others, in `phases` phases with a message for
-/// each other rank.
+/// The seconds in which each of `workers` ranks sends `bytes` bytes in total to the others: in each of `phases` phases
+/// one message to every other rank.
 fn wire_seconds(
     workers: usize,
     phases: usize,
@@ -99,7 +99,7 @@ fn wire_seconds(
 ) -> Result<f64, TestbedError> {
     let messages = (phases * (workers - 1)).max(1) as f64;
     let payload = vec![0; (bytes / messages).round() as usize];
-    // As long as the bytes of all take, and more.
+    // Longer than any of these exchanges takes.
     let deadline = Duration::from_secs(600);
     let options = in_process::Options { deadline, link: Some(link) };
     let ranks = in_process::connect(workers, options);

@@ -22,7 +22,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some values; `None` of none.
+    /// The spread of values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mean = mean(values.iter().copied())?;
         let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
@@ -36,20 +36,9 @@ impl Spread {
     }
 }
 
-/// What compression ratios are relative to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Baseline {
-    /// The bytes that runs of `none` moved, message headers included.
-    Measured,
-    /// 32 bits a parameter, step and direction, for want of a run of `none`.
-    Computed,
-}
-
-/// A compressor on one link.
+/// A compressor on one link between each rank and the network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OnLink {
-    /// The link between each rank and the network.
-    pub link: Link,
     /// Modelled seconds of one step.
     pub step: f64,
     /// Step time of `none` over this one; `None` without a run of `none`.
@@ -69,8 +58,8 @@ pub struct Row {
     pub difference: Option<f64>,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
-    /// The same over tensors that travel compressed alone; `None` where the exchange does not say
-    /// what raw tensors cost.
+    /// The same over the tensors that travel compressed; `None` with exchanges in which the cost of raw tensors is not
+    /// known.
     pub bits_per_compressed: Option<f64>,
     /// Bits per parameter and step that a worker sent.
     pub bits_up: f64,
@@ -90,23 +79,19 @@ pub struct Row {
     pub compress: f64,
     /// Measured seconds a step of decoding and adding.
     pub decompress: f64,
-    /// Measured seconds a step in the optimizer.
-    pub update: f64,
-    /// The part of the time that exchanging took in which workers computed on; `None` without overlap.
+    /// The fraction of the time of the exchange in which workers went on computing; `None` without overlap.
     pub hidden: Option<f64>,
     /// Step time and speed-up by link, in the order of [`Summary::links`].
     pub on_links: Vec<OnLink>,
 }
 
-/// A comparison in figures.
+/// The figures of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// One row a compressor, in the order of first appearance.
     pub rows: Vec<Row>,
     /// What quality is measured in.
     pub metric: Metric,
-    /// What ratios are relative to.
-    pub baseline: Baseline,
     /// Measured seconds of a forward and backward pass on a core of its own: the median over all
     /// runs, since it does not depend on the compressor.
     pub compute: f64,
@@ -116,9 +101,17 @@ pub struct Summary {
     pub lacks_servers: bool,
 }
 
-/// The links that tables show unless told otherwise: 10 Mbit/s to 10 Gbit/s, without latency.
-pub fn default_links() -> Vec<Link> {
-    [10.0, 100.0, 1_000.0, 10_000.0].map(Link::mbit).to_vec()
+impl Summary {
+    /// The row of the compressor that prints as `spec`.
+    pub fn row(&self, spec: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.compressor == spec)
+    }
+
+    /// The row that ratios are relative to: that of `none`, by the bytes it moved, message headers included. Without
+    /// it, they are to 32 bits a parameter, step and direction.
+    pub fn baseline(&self) -> Option<&Row> {
+        self.row("none")
+    }
 }
 
 /// Summarises runs that differ in compressor and seed only.
@@ -131,17 +124,14 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     if groups.is_empty() {
         return Err(TestbedError::Config("there are no runs to summarise".to_owned()));
     }
-    let mut rows = Vec::with_capacity(groups.len());
-    for group in &groups {
-        rows.push(row(group, common, links)?);
-    }
+    let rows = groups.iter().map(|group| row(group, common, links));
+    let mut rows = rows.collect::<Result<Vec<Row>, _>>()?;
     let baseline = rows.iter().find(|row| row.compressor == "none").cloned();
     let parameters = groups[0][0].parameters as f64;
     for row in &mut rows {
         compare(row, baseline.as_ref(), parameters);
     }
     Ok(Summary {
-        baseline: if baseline.is_some() { Baseline::Measured } else { Baseline::Computed },
         rows,
         metric: runs[0].metric,
         compute: common.compute,
@@ -150,17 +140,17 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     })
 }
 
-/// What modelled times of runs that stand beside each other have in common.
+/// What the modelled step times of one comparison share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
     /// Seconds of a forward and backward pass, which do not depend on the compressor.
     pub compute: f64,
-    /// Whether the times of busiest servers count: those of all runs, or none.
+    /// Whether the times of servers count. They count only if all runs with servers have recorded them.
     pub servers: bool,
 }
 
 impl Common {
-    /// That of these runs.
+    /// What these runs share.
     pub fn of(runs: &[RunRecord]) -> Self {
         let known = |run: &RunRecord| run.exchange.servers() == 0 || run.server.is_some();
         Self { compute: compute_seconds(runs), servers: runs.iter().all(known) }
@@ -179,8 +169,8 @@ pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
     groups
 }
 
-/// Modelled seconds of one step of `run` on `link`: its measured times, what it has in common with those beside it, and
-/// the wire time the link model makes of its mean bytes. The parts follow one another; no overlap is assumed.
+/// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with the runs it is compared
+/// to, and the time of its mean bytes by the link model. The parts follow one another; no overlap is assumed.
 pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
     let steps = run.steps.max(1) as f64;
     let bytes = StepBytes {
@@ -209,14 +199,10 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
         over(&|run| mean(run.trace.iter().map(field)).unwrap_or(0.0))
     };
     let qualities: Vec<f64> = runs.iter().map(|run| run.quality).collect();
-    let mut on_links = Vec::with_capacity(links.len());
-    for &link in links {
-        let mut step = 0.0;
-        for run in runs {
-            step += step_seconds(run, common, link) / runs.len() as f64;
-        }
-        on_links.push(OnLink { link, step, speedup: None });
-    }
+    let on_link = |&link| {
+        let seconds = runs.iter().map(|run| step_seconds(run, common, link) / runs.len() as f64);
+        OnLink { step: seconds.sum(), speedup: None }
+    };
     Ok(Row {
         compressor: runs[0].compressor.clone(),
         steps: runs[0].steps,
@@ -233,9 +219,8 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
         bytes_down: over(&|run| run.bytes_down),
         compress: over_steps(|s| s.compress),
         decompress: over_steps(|s| s.decompress),
-        update: over_steps(|s| s.update),
         hidden: mean(runs.iter().filter_map(|run| run.hidden())),
-        on_links,
+        on_links: links.iter().map(on_link).collect(),
     })
 }
 
@@ -264,7 +249,9 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
-    let schedule: CompressionSchedule = parse(&first.compressor)?;
+    let plan: CompressionSchedule = first.compressor.parse().map_err(|error| {
+        TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
+    })?;
     if !matches!(first.exchange, Exchange::ParameterServer { .. })
         || first.compressed_parameters == 0
     {
@@ -272,7 +259,7 @@ fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError>
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
     let exchanges = match first.rounds {
-        0 => first.steps.div_ceil(schedule.first().every()),
+        0 => first.steps.div_ceil(plan.first().every()),
         rounds => rounds,
     } as f64;
     let bits = runs.iter().map(|run| {
@@ -280,12 +267,6 @@ fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError>
         both / (run.compressed_parameters as f64 * run.steps as f64)
     });
     Ok(mean(bits))
-}
-
-fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, TestbedError> {
-    text.parse().map_err(|error: T::Err| {
-        TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
-    })
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -315,14 +296,10 @@ mod tests {
 
     #[test]
     fn ratios_are_relative_to_the_measured_baseline() {
-        let runs = [
-            synthetic::run("none", 1),
-            synthetic::run("none", 2),
-            synthetic::run("3lc", 1),
-            synthetic::run("3lc", 2),
-        ];
-        let summary = summarize(&runs, &default_links()).unwrap();
-        assert_eq!(summary.baseline, Baseline::Measured);
+        let runs = [("none", 1), ("none", 2), ("3lc", 1), ("3lc", 2)];
+        let runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
+        let summary = synthetic::summary(&runs);
+        assert!(summary.baseline().is_some());
         assert_eq!(summary.rows.len(), 2);
         let row = &summary.rows[1];
         assert_eq!(row.quality.count, 2);
@@ -341,8 +318,8 @@ mod tests {
 
     #[test]
     fn without_a_baseline_ratios_are_computed_from_32_bits() {
-        let summary = summarize(&[synthetic::run("3lc", 1)], &default_links()).unwrap();
-        assert_eq!(summary.baseline, Baseline::Computed);
+        let summary = synthetic::summary(&[synthetic::run("3lc", 1)]);
+        assert!(summary.baseline().is_none());
         assert!(near(summary.rows[0].ratio_up, 40.0));
         assert_eq!(summary.rows[0].difference, None);
         assert_eq!(summary.rows[0].on_links[0].speedup, None);
@@ -383,6 +360,6 @@ mod tests {
 
     #[test]
     fn no_runs_is_an_error() {
-        assert!(summarize(&[], &default_links()).is_err());
+        assert!(summarize(&[], &[]).is_err());
     }
 }

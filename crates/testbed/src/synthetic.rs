@@ -3,7 +3,8 @@
 use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{Evaluation, Metric, RunRecord, Sent, StepRecord};
 
-use crate::experiment::known;
+use crate::experiment::{Experiment, known};
+use crate::summary::{Summary, summarize};
 
 /// A run of 10 steps on a server with 4 workers and 1000 parameters, 500 of them in one tensor
 /// and 900 in compressed ones. `none` moves 4000 bytes each way a step; anything else 100 up and 200 down.
@@ -17,7 +18,6 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             learning_rate: 0.1,
             bytes_up: up,
             bytes_down: down,
-            sent: Sent::default(),
             compute: 0.010,
             compress: 0.001,
             decompress: 0.002,
@@ -66,6 +66,11 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         layers: Vec::new(),
         diagnoses: Vec::new(),
     }
+}
+
+/// The summary of runs over the links that tables show unless told otherwise.
+pub(crate) fn summary(runs: &[RunRecord]) -> Summary {
+    summarize(runs, &Experiment::default().links()).unwrap()
 }
 
 /// The same of a language model, with a perplexity.

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyl
 use gradwire_train::Metric;
 
 use crate::format::{bandwidth, bytes, points, seconds, significant, times};
-use crate::summary::{Baseline, Row, Spread, Summary};
+use crate::summary::{Row, Spread, Summary};
 
 /// A table's cells. The first column is text; the others are numbers, to the right, unless the grid
 /// is [`left_aligned`](Self::left_aligned).
@@ -19,12 +19,19 @@ pub struct Grid {
 
 impl Grid {
     /// A grid without rows yet.
-    pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
-        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), numbers: true }
+    pub fn new<S: ToString>(head: impl IntoIterator<Item = S>) -> Self {
+        let head = head.into_iter().map(|head| head.to_string()).collect();
+        Self { head, rows: Vec::new(), numbers: true }
     }
 
-    /// The same grid without its second column if that has this head. In tables of papers' designs it holds their
-    /// specs, which are too wide for a terminal.
+    /// A grid with a row for each item, made column by column.
+    pub fn of<T>(items: &[T]) -> Columns<'_, T> {
+        let rows = vec![Vec::new(); items.len()];
+        Columns { items, grid: Self { head: Vec::new(), rows, numbers: true } }
+    }
+
+    /// The same grid without its second column, if that column has this head. In tables of a paper's designs the second
+    /// column has their specs, which are too wide for a terminal.
     pub fn without_second(mut self, head: &str) -> Self {
         if self.head.get(1).is_some_and(|second| second == head) {
             self.head.remove(1);
@@ -41,8 +48,9 @@ impl Grid {
     /// Adds a row.
     ///
     /// # Panics
-    /// If it has not one cell for each column.
-    pub fn push(&mut self, row: Vec<String>) {
+    /// If the row does not have one cell for each column.
+    pub fn push<S: ToString>(&mut self, cells: impl IntoIterator<Item = S>) {
+        let row: Vec<String> = cells.into_iter().map(|cell| cell.to_string()).collect();
         assert_eq!(row.len(), self.head.len(), "a row has a cell for each column");
         self.rows.push(row);
     }
@@ -97,6 +105,34 @@ impl Grid {
     }
 }
 
+/// A grid to which columns are added.
+#[derive(Debug)]
+pub struct Columns<'a, T> {
+    items: &'a [T],
+    grid: Grid,
+}
+
+impl<'a, T> Columns<'a, T> {
+    /// Adds a column: its head, and what its cell shows of an item.
+    pub fn column<S: ToString>(mut self, head: impl ToString, cell: impl Fn(&'a T) -> S) -> Self {
+        self.grid.head.push(head.to_string());
+        for (row, item) in self.grid.rows.iter_mut().zip(self.items) {
+            row.push(cell(item).to_string());
+        }
+        self
+    }
+
+    /// The grid with all columns that were added.
+    pub fn grid(self) -> Grid {
+        self.grid
+    }
+}
+
+/// A cell that may be empty, which shows as a dash.
+pub(crate) fn or_dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "–".to_owned())
+}
+
 /// `text` with what HTML would take for markup written out.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -104,69 +140,45 @@ pub fn escape(text: &str) -> String {
 
 /// Quality and traffic of each compressor: all measured.
 pub fn traffic(summary: &Summary) -> Grid {
-    let ratio = match summary.baseline {
-        Baseline::Measured => "ratio",
-        Baseline::Computed => "ratio to 32 bits",
-    };
-    let mut grid = Grid::new([
-        "compressor",
-        summary.metric.name(),
-        "against none",
-        "bits/parameter",
-        ratio,
-        "up",
-        "down",
-        "sent",
-        "received",
-    ]);
-    for row in &summary.rows {
-        grid.push(vec![
-            row.compressor.clone(),
-            quality(summary.metric, &row.quality),
-            row.difference.map_or("–".to_owned(), |value| difference(summary.metric, value)),
-            significant(row.bits_per_parameter),
-            times(row.ratio),
-            times(row.ratio_up),
-            times(row.ratio_down),
-            bytes(row.bytes_up),
-            bytes(row.bytes_down),
-        ]);
-    }
-    grid
+    let metric = summary.metric;
+    let ratio = if summary.baseline().is_some() { "ratio" } else { "ratio to 32 bits" };
+    Grid::of(&summary.rows)
+        .column("compressor", |row| &row.compressor)
+        .column(metric.name(), |row| quality(metric, &row.quality))
+        .column("against none", |row| or_dash(row.difference.map(|by| difference(metric, by))))
+        .column("bits/parameter", |row| significant(row.bits_per_parameter))
+        .column(ratio, |row| times(row.ratio))
+        .column("up", |row| times(row.ratio_up))
+        .column("down", |row| times(row.ratio_down))
+        .column("sent", |row| bytes(row.bytes_up))
+        .column("received", |row| bytes(row.bytes_down))
+        .grid()
 }
 
 /// Time a step of each compressor: measured parts, then modelled step time and speed-up by link.
 pub fn time(summary: &Summary) -> Grid {
-    let measured = ["compressor", "compute", "compress", "decompress"].map(str::to_owned);
-    let overlaps = overlaps(summary);
-    let hidden = overlaps.then(|| HIDDEN.to_owned());
-    let links =
-        summary.links.iter().map(|link| format!("{}, modelled", bandwidth(link.bits_per_second)));
-    let mut grid = Grid::new(measured.into_iter().chain(hidden).chain(links));
-    for row in &summary.rows {
-        let mut cells = vec![
-            row.compressor.clone(),
-            seconds(summary.compute),
-            seconds(row.compress),
-            seconds(row.decompress),
-        ];
-        cells.extend(overlaps.then(|| hidden_part(row)));
-        cells.extend((0..summary.links.len()).map(|at| on_link(row, at)));
-        grid.push(cells);
+    let mut columns = Grid::of(&summary.rows)
+        .column("compressor", |row| &row.compressor)
+        .column("compute", |_| seconds(summary.compute))
+        .column("compress", |row| seconds(row.compress))
+        .column("decompress", |row| seconds(row.decompress));
+    if overlaps(summary) {
+        let hidden = |part| format!("{:.0} % of communication", 100.0 * part);
+        columns = columns.column(HIDDEN, |row| or_dash(row.hidden.map(hidden)));
     }
-    grid
+    for (at, link) in summary.links.iter().enumerate() {
+        let head = format!("{}, modelled", bandwidth(link.bits_per_second));
+        columns = columns.column(head, |row| on_link(row, at));
+    }
+    columns.grid()
 }
 
-/// The head of the column with the part of communication that overlap hid.
+/// The head of the column of the fraction of communication that overlap hid.
 const HIDDEN: &str = "hidden";
 
 /// Whether some run overlapped exchange and computation.
 fn overlaps(summary: &Summary) -> bool {
     summary.rows.iter().any(|row| row.hidden.is_some())
-}
-
-fn hidden_part(row: &Row) -> String {
-    row.hidden.map_or("–".to_owned(), |part| format!("{:.0} % of communication", 100.0 * part))
 }
 
 fn on_link(row: &Row, at: usize) -> String {
@@ -183,70 +195,61 @@ pub fn quality(metric: Metric, quality: &Spread) -> String {
         return metric.show(quality.mean);
     }
     let Spread { mean, sd, min, max, .. } = *quality;
-    match metric {
-        Metric::Accuracy | Metric::Iou | Metric::HitRate => format!(
-            "{:.2} ± {:.2} % [{:.2}–{:.2}]",
-            mean * 100.0,
-            sd * 100.0,
-            min * 100.0,
-            max * 100.0
-        ),
-        Metric::Perplexity => {
-            let show = |value| metric.show(value);
-            format!("{} ± {} [{}–{}]", show(mean), significant(sd), show(min), show(max))
-        }
+    if metric.is_fraction() {
+        let [mean, sd, min, max] = [mean, sd, min, max].map(|part| part * 100.0);
+        return format!("{mean:.2} ± {sd:.2} % [{min:.2}–{max:.2}]");
     }
+    let show = |value| metric.show(value);
+    format!("{} ± {} [{}–{}]", show(mean), significant(sd), show(min), show(max))
 }
 
-/// A difference of qualities, with its sign: of accuracies in points of a per cent.
+/// A difference of qualities with its sign; of fractions in percentage points.
 pub fn difference(metric: Metric, value: f64) -> String {
-    match metric {
-        Metric::Accuracy | Metric::Iou | Metric::HitRate => points(value),
-        Metric::Perplexity if value.abs() >= 1e300 => "–".to_owned(),
-        Metric::Perplexity if value.abs() >= 1e6 => format!("{value:+.1e}"),
-        Metric::Perplexity => format!("{value:+.3}"),
+    match value.abs() {
+        _ if metric.is_fraction() => points(value),
+        1e300.. => "–".to_owned(),
+        1e6.. => format!("{value:+.1e}"),
+        _ => format!("{value:+.3}"),
     }
 }
 
 /// What the figures of [`traffic`] and [`time`] are, in sentences for a caption.
 pub fn notes(summary: &Summary) -> Vec<String> {
-    let ratio = match summary.baseline {
-        Baseline::Measured => "Ratios are to the bytes that the runs of none moved.",
-        Baseline::Computed => {
-            "Ratios are to 32 bits a parameter, step and direction, computed: none was not run."
-        }
+    let ratio = if summary.baseline().is_some() {
+        "Ratios are to the bytes that the runs of none moved."
+    } else {
+        "Ratios are to 32 bits a parameter, step and direction, computed: none was not run."
     };
-    let mut notes = vec![
-        "Measured: quality, bytes (per worker, message headers included, counted where they leave \
-         and arrive), and the times of compute, compress and decompress a step, on one core."
-            .to_owned(),
-        ratio.to_owned(),
-        "Modelled: step times and speed-ups by link, from the measured bytes and times; a link of \
-         that bandwidth joins each worker and each server to the network, computing and sending do \
-         not overlap."
-            .to_owned(),
-    ];
-    if summary.lacks_servers {
-        notes.push(
+    let several_seeds = summary.rows.iter().any(|row| row.quality.count > 1);
+    let notes = [
+        (
+            true,
+            "Measured: quality, bytes (per worker, message headers included, counted where they leave \
+             and arrive), and the times of compute, compress and decompress a step, on one core.",
+        ),
+        (true, ratio),
+        (
+            true,
+            "Modelled: step times and speed-ups by link, from the measured bytes and times; a link of \
+             that bandwidth joins each worker and each server to the network, computing and sending do \
+             not overlap.",
+        ),
+        (
+            summary.lacks_servers,
             "Of servers, bytes count in modelled times; the processor time they decode, update and encode in was not \
-             recorded in all of these runs."
-                .to_owned(),
-        );
-    }
-    if overlaps(summary) {
-        notes.push(
+             recorded in all of these runs.",
+        ),
+        (
+            overlaps(summary),
             "Hidden: of the time in which gradients were encoded, sent, waited for and decoded, the part in which \
-             workers computed on; measured, on the machine and the network of the run."
-                .to_owned(),
-        );
-    }
-    if summary.rows.iter().any(|row| row.quality.count > 1) {
-        notes.push(
-            "Quality is mean ± standard deviation over seeds, with the least and the greatest."
-                .to_owned(),
-        );
-    }
-    notes
+             workers computed on; measured, on the machine and the network of the run.",
+        ),
+        (
+            several_seeds,
+            "Quality is mean ± standard deviation over seeds, with the least and the greatest.",
+        ),
+    ];
+    notes.into_iter().filter(|(said, _)| *said).map(|(_, note)| note.to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -254,12 +257,11 @@ mod tests {
     use gradwire_train::RunRecord;
 
     use super::*;
-    use crate::summary::{default_links, summarize};
     use crate::synthetic;
 
     fn grid() -> Grid {
         let mut grid = Grid::new(["a", "b"]);
-        grid.push(vec!["x<y".to_owned(), "1".to_owned()]);
+        grid.push(["x<y", "1"]);
         grid
     }
 
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn terminal_tables_align_numbers_to_the_right() {
         let mut grid = grid();
-        grid.push(vec!["z".to_owned(), "100".to_owned()]);
+        grid.push(["z", "100"]);
         let text = grid.terminal();
         let ends: Vec<usize> = text
             .lines()
@@ -296,7 +298,7 @@ mod tests {
     #[test]
     fn tables_have_a_row_for_each_compressor_and_a_column_for_each_link() {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let summary = summarize(&runs, &default_links()).unwrap();
+        let summary = synthetic::summary(&runs);
         let traffic = traffic(&summary);
         assert_eq!(traffic.rows[1][1], "91.00 %");
         assert_eq!(traffic.rows[1][4], "26.7×");
@@ -308,9 +310,9 @@ mod tests {
     #[test]
     fn what_was_hidden_is_shown_where_there_was_overlap() {
         let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let heads = |runs: &[RunRecord]| time(&summarize(runs, &default_links()).unwrap());
+        let heads = |runs: &[RunRecord]| time(&synthetic::summary(runs));
         assert!(!heads(&runs).head.contains(&HIDDEN.to_owned()));
-        // Of twice 10 and 30 milliseconds each waits for a quarter.
+        // A step waits for a quarter of its 10 or 30 milliseconds in the background.
         for (at, step) in runs[1].trace.iter_mut().enumerate() {
             step.background = if at % 2 == 0 { 0.010 } else { 0.030 };
             step.waited = step.background / 4.0;
@@ -318,7 +320,7 @@ mod tests {
         let time = heads(&runs);
         assert_eq!((time.head.len(), time.head[4].as_str()), (9, "hidden"));
         assert_eq!([&time.rows[0][4], &time.rows[1][4]], ["–", "75 % of communication"]);
-        let notes = notes(&summarize(&runs, &default_links()).unwrap());
+        let notes = notes(&synthetic::summary(&runs));
         assert!(notes.iter().any(|note| note.starts_with("Hidden:")));
     }
 }

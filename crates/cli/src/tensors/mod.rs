@@ -67,7 +67,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// A `.npy` file does not name its tensor; its own name does.
+/// The name of the tensor in a `.npy` file, which is that of the file without its ending.
 fn stem(path: &Path) -> &str {
     path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("tensor")
 }

@@ -32,7 +32,7 @@ fn split(bytes: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(header).ok()?, data))
 }
 
-/// What follows a key of the dictionary.
+/// The text after a key of the dictionary.
 fn field<'a>(header: &'a str, key: &str) -> Result<&'a str, String> {
     let after = header.split_once(&format!("'{key}':")).map(|(_, after)| after.trim_start());
     after.ok_or_else(|| format!("the .npy header has no {key}; the file is damaged, copy it again"))
@@ -64,7 +64,7 @@ fn shape(field: &str) -> Result<Vec<usize>, String> {
         .collect()
 }
 
-/// The file of one tensor. bfloat16, which NumPy does not have, must have been widened.
+/// The file of one tensor of float32 or float16; NumPy has no bfloat16.
 pub(super) fn write(named: &Named) -> Vec<u8> {
     let descr = match named.values.floats().dtype() {
         Dtype::F32 => "<f4",

@@ -68,7 +68,7 @@ impl Values {
     }
 }
 
-/// The shape as a tensor, unless it stands for more elements than there are bytes.
+/// The tensor of this name and shape, if its elements take exactly this many bytes.
 pub(super) fn tensor(
     name: &str,
     shape: &[usize],

@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::report::{self, Provenance};
+use gradwire_testbed::report;
 use gradwire_testbed::runner::{Outcome, run_all};
-use gradwire_testbed::summary::summarize;
+use gradwire_testbed::summary::{Summary, summarize};
 use gradwire_testbed::{results, rows::rows, table};
 use gradwire_train::RunRecord;
 
 use crate::failure::Failure;
-use crate::progress::Bars;
 use crate::settings::{Settings, Several, command_line};
-use crate::{engine, interrupt, output};
+use crate::{engine, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
@@ -43,12 +42,10 @@ impl Compare {
         let data = experiment.load_data()?;
         let runs = experiment.runs(&data);
         let started = engine::start(&runs)?;
-        interrupt::listen();
-        let bars = Bars::new(started.reports);
         let kept = self.out.join("runs.jsonl");
         let keep = |all: &[RunRecord]| results::write(&kept, all);
-        let outcome = run_all(&runs, &[], started.engine(), &bars, keep);
-        bars.clear();
+        let outcome = run_all(&runs, &[], &*started.engine, &started.bars, keep);
+        started.bars.clear();
         let outcome = outcome?;
         if !outcome.runs.is_empty() {
             self.show(&experiment, &outcome)?;
@@ -58,21 +55,12 @@ impl Compare {
 
     fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
         let summary = summarize(&outcome.runs, &experiment.links())?;
-        let provenance = Provenance {
-            command: command_line(),
-            experiment: experiment.to_toml(),
-            interrupted: outcome.interrupted,
-        };
-        let html = report::html(&outcome.runs, &experiment.links(), &provenance)?;
         let report = self.out.join("report.html");
-        write_atomic(&self.out.join("experiment.toml"), provenance.experiment.as_bytes())?;
+        let html = report::html(experiment, outcome, &command_line())?;
+        write_atomic(&self.out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
         write_atomic(&report, html.as_bytes())?;
-        if let Some(path) = &self.json {
-            write_json(path, outcome)?;
-        }
-        output::line(table::traffic(&summary).terminal())?;
-        output::line("")?;
-        output::line(table::time(&summary).terminal())?;
+        write_json(self.json.as_deref(), &outcome.runs)?;
+        print_tables(&summary)?;
         output::line("")?;
         let verdict = report::verdict(&summary);
         if !verdict.is_empty() {
@@ -85,10 +73,18 @@ impl Compare {
     }
 }
 
-/// Writes the rows of what was run.
-pub(crate) fn write_json(path: &Path, outcome: &Outcome) -> Result<(), Failure> {
-    let text = output::json(&rows(&outcome.runs)?) + "\n";
+/// Writes the rows of what was run, if there is a place to write them to.
+pub(crate) fn write_json(path: Option<&Path>, runs: &[RunRecord]) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let text = output::json(&rows(runs)?) + "\n";
     Ok(write_atomic(path, text.as_bytes())?)
+}
+
+/// Prints the tables of quality and traffic, and of time.
+pub(crate) fn print_tables(summary: &Summary) -> Result<(), Failure> {
+    output::line(table::traffic(summary).terminal())?;
+    output::line("")?;
+    output::line(table::time(summary).terminal())
 }
 
 /// Success if all runs are done; else what is missing, and why.

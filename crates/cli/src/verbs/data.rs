@@ -37,10 +37,11 @@ impl Data {
 }
 
 fn list() -> Result<(), Failure> {
-    let mut grid = Grid::new(["name", "what it is", "where it is"]);
-    for known in data::catalogue() {
-        grid.push(vec![known.name.to_owned(), known.summary.to_owned(), place(known)]);
-    }
+    let grid = Grid::of(data::catalogue())
+        .column("name", |known| known.name)
+        .column("what it is", |known| known.summary)
+        .column("where it is", place)
+        .grid();
     output::line(grid.left_aligned().terminal())?;
     output::line(format!(
         "\nLooked for in ${ROOT_VARIABLE}/<name>, then in data/<name>; --data takes a name, or any \
@@ -118,8 +119,8 @@ fn sizes(content: &Content) -> String {
     }
 }
 
-/// The verdicts on the known data set that has the most files in `dir`, if any has one. The name of a
-/// single file says little: there the data set's own name must be the known one.
+/// The verdicts on the known data set that has the most files in `dir`, if any has one. A known data set of a single file
+/// must also have the name of the loaded one, since other data sets may have a file of that name.
 fn verdicts(name: &str, dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
     let there = |known: &Known| {
         if known.files.len() == 1 && known.name != name {

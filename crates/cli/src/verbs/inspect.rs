@@ -83,33 +83,17 @@ impl Row {
 }
 
 fn grid(rows: &[Row]) -> Grid {
-    let mut grid = Grid::new([
-        "tensor",
-        "shape",
-        "type",
-        "compressor",
-        "seed",
-        "step",
-        "rank",
-        "elements",
-        "bytes",
-        "bits/element",
-        "checksum",
-    ]);
-    for row in rows {
-        grid.push(vec![
-            row.tensor.clone(),
-            format!("{:?}", row.shape),
-            row.dtype.to_owned(),
-            row.compressor.clone(),
-            row.seed.to_string(),
-            row.step.to_string(),
-            row.rank.to_string(),
-            row.elements.to_string(),
-            row.message_bytes.to_string(),
-            format!("{:.3}", row.bits_per_element),
-            "right".to_owned(),
-        ]);
-    }
-    grid
+    Grid::of(rows)
+        .column("tensor", |row| &row.tensor)
+        .column("shape", |row| format!("{:?}", row.shape))
+        .column("type", |row| row.dtype)
+        .column("compressor", |row| &row.compressor)
+        .column("seed", |row| row.seed)
+        .column("step", |row| row.step)
+        .column("rank", |row| row.rank)
+        .column("elements", |row| row.elements)
+        .column("bytes", |row| row.message_bytes)
+        .column("bits/element", |row| format!("{:.3}", row.bits_per_element))
+        .column("checksum", |_| "right")
+        .grid()
 }

@@ -19,7 +19,7 @@ pub(crate) struct List {
     json: bool,
 }
 
-/// What is no compressor, and goes with any.
+/// Schedules, which work with every compressor.
 const SCHEDULES: [(&str, &str); 2] = [
     (
         "local-steps",
@@ -115,45 +115,29 @@ impl Parameter {
 }
 
 fn overview(rows: &[Row]) -> Grid {
-    let mut grid = Grid::new([
-        "compressor",
-        "family",
-        "messages",
-        "error feedback",
-        "payload",
-        "what it does",
-    ]);
-    for row in rows {
-        grid.push(vec![
-            row.id.to_owned(),
-            row.family.to_owned(),
-            row.aggregation.to_owned(),
-            if row.error_feedback { "on" } else { "off" }.to_owned(),
-            row.payload.to_owned(),
-            row.summary.to_owned(),
-        ]);
-    }
-    grid.left_aligned()
+    Grid::of(rows)
+        .column("compressor", |row| row.id)
+        .column("family", |row| row.family)
+        .column("messages", |row| row.aggregation)
+        .column("error feedback", |row| if row.error_feedback { "on" } else { "off" })
+        .column("payload", |row| row.payload)
+        .column("what it does", |row| row.summary)
+        .grid()
+        .left_aligned()
 }
 
 fn parameters(rows: &[Row]) -> Grid {
-    let mut grid = Grid::new(["compressor", "parameter", "default", "values", "what it does"]);
-    let mut push = |id: &str, parameter: &Parameter, default: &str| {
-        grid.push(vec![
-            id.to_owned(),
-            parameter.key.to_owned(),
-            default.to_owned(),
-            parameter.values.clone(),
-            parameter.help.to_owned(),
-        ]);
-    };
-    for row in rows {
-        row.parameters.iter().for_each(|p| push(row.id, p, &p.default));
-    }
-    for parameter in Spec::common_parameters().iter().map(Parameter::of) {
+    let common: Vec<Parameter> = Spec::common_parameters().iter().map(Parameter::of).collect();
+    let of_all = common.iter().map(|parameter| ("all", parameter));
+    let own = rows.iter().flat_map(|row| row.parameters.iter().map(|one| (row.id, one)));
+    let all: Vec<_> = own.chain(of_all).collect();
+    Grid::of(&all)
+        .column("compressor", |(id, _)| id)
+        .column("parameter", |(_, one)| one.key)
         // The default of error feedback is the compressor's own.
-        let default = if parameter.key == "ef" { "see above" } else { parameter.default.as_str() };
-        push("all", &parameter, default);
-    }
-    grid.left_aligned()
+        .column("default", |(_, one)| if one.key == "ef" { "see above" } else { &one.default })
+        .column("values", |(_, one)| &one.values)
+        .column("what it does", |(_, one)| one.help)
+        .grid()
+        .left_aligned()
 }

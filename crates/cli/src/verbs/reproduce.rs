@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::write_atomic;
-use gradwire_testbed::reproduce::{
-    About, Report, Results, STUDIES, Study, default_folder, find, parts, row_of, run_parts,
-};
+use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
+use gradwire_testbed::runner::Progress;
 use gradwire_testbed::table::Grid;
 use gradwire_train::RunConfig;
 
@@ -57,44 +56,40 @@ impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let Some(name) = &self.name else { return list() };
         let study = find(name)?;
-        let row = row_of(study, self.row.as_deref())?;
-        let out = self.out.clone().unwrap_or_else(|| default_folder(study, row));
-        match study.experiment(row) {
-            Some(experiment) => self.train(study, row, experiment, &out),
+        let row = study.row(self.row.as_deref())?;
+        let out = self.out.clone().unwrap_or_else(|| study.default_folder(row));
+        match study.experiment {
+            Some(experiment) => self.train(study, row, experiment(row), &out),
             None => self.measure(study, &out),
         }
     }
 
     /// Makes the page of a study that trains nothing.
-    fn measure(&self, study: &dyn Study, out: &Path) -> Result<(), Failure> {
+    fn measure(&self, study: &Study, out: &Path) -> Result<(), Failure> {
         let given = !self.fractions.is_empty() || !self.seeds.is_empty();
         if given || self.settings != Settings::default() {
-            let id = study.about().id;
-            return Err(Failure::Input(format!(
-                "{id} trains nothing; leave all flags but --out off"
-            )));
+            let reason = format!("{} trains nothing; leave all flags but --out off", study.id);
+            return Err(Failure::Input(reason));
         }
         interrupt::listen();
         let (experiment, command) = (&Experiment::default(), &command_line());
-        let results = Results { row: 0, experiment, runs: &[], out, command };
-        show(&study.report(&results, &Bars::new(true))?, out)
+        let results = Results { study, row: 0, experiment, runs: &[], out, command };
+        show(&results, &Bars::new(true))
     }
 
     /// Makes the runs of a study that are not in its folder yet, and its page.
     fn train(
         &self,
-        study: &dyn Study,
+        study: &Study,
         row: usize,
         experiment: Experiment,
         out: &Path,
     ) -> Result<(), Failure> {
         self.refuse_fixed(study)?;
         let processes = engine::processes();
-        if processes.is_some() && !study.about().runs_under_mpi {
-            let id = study.about().id;
-            return Err(Failure::Input(format!(
-                "{id} runs in one process; start it without mpirun"
-            )));
+        if processes.is_some() && !study.runs_under_mpi {
+            let reason = format!("{} runs in one process; start it without mpirun", study.id);
+            return Err(Failure::Input(reason));
         }
         let mut experiment = self.settings.experiment(experiment)?;
         experiment.compressors = study.compressors(row, experiment.steps);
@@ -103,62 +98,51 @@ impl Reproduce {
         }
         experiment.check()?;
         let data = experiment.load_data()?;
-        let fractions =
-            if self.fractions.is_empty() { study.about().fractions } else { &self.fractions };
+        let fractions = if self.fractions.is_empty() { study.fractions } else { &self.fractions };
         let given = self.settings.has("workers").then_some(experiment.workers);
         let workers = given.or(processes);
-        let parts = parts(study, row, &experiment, fractions, workers, &data);
+        let parts = study.parts(row, &experiment, fractions, workers, &data);
         let runs: Vec<RunConfig> = parts.iter().flat_map(|part| part.runs.clone()).collect();
         let started = engine::start(&runs)?;
-        interrupt::listen();
-        let bars = Bars::new(started.reports);
-        let outcome = run_parts(&parts, &out.join("runs.jsonl"), started.engine(), &bars);
+        let bars = &started.bars;
+        let outcome = run_parts(&parts, &out.join("runs.jsonl"), &*started.engine, bars);
         bars.clear();
         let outcome = outcome?;
-        if started.reports && !outcome.runs.is_empty() {
+        if bars.report() && !outcome.runs.is_empty() {
             experiment.steps = experiment.steps_on(&data);
             experiment.epochs = None;
             let varied = if parts.len() > 1 { VARIED } else { "" };
             let text = varied.to_owned() + &experiment.to_toml();
             write_atomic(&out.join("experiment.toml"), text.as_bytes())?;
             let (experiment, runs, command) = (&experiment, &outcome.runs, &command_line());
-            let results = Results { row, experiment, runs, out, command };
-            show(&study.report(&results, &bars)?, out)?;
+            show(&Results { study, row, experiment, runs, out, command }, bars)?;
         }
         conclude(outcome, runs.len())
     }
 
     /// Refuses flags for what a study sets by itself.
-    fn refuse_fixed(&self, study: &dyn Study) -> Result<(), Failure> {
+    fn refuse_fixed(&self, study: &Study) -> Result<(), Failure> {
         let given = |flag: &str| match flag {
             "seed" => !self.seeds.is_empty(),
             "fraction" => !self.fractions.is_empty(),
             _ => self.settings.has(flag),
         };
-        let About { id, fixed, .. } = study.about();
-        match fixed.iter().find(|flag| given(flag)) {
-            None => Ok(()),
-            Some(flag) => {
-                let reason = format!("{id} sets --{flag} by itself; leave it off");
-                Err(Failure::Input(reason))
-            }
-        }
+        let Some(flag) = study.fixed.iter().find(|flag| given(flag)) else { return Ok(()) };
+        Err(Failure::Input(format!("{} sets --{flag} by itself; leave it off", study.id)))
     }
 }
 
-/// Writes a study's files and prints what is for the terminal.
-fn show(report: &Report, out: &Path) -> Result<(), Failure> {
+/// Makes and writes the page of a study, and prints what is for the terminal.
+fn show(results: &Results<'_>, progress: &dyn Progress) -> Result<(), Failure> {
+    let report = results.report(progress)?;
     for (name, text) in &report.files {
-        write_atomic(&out.join(name), text.as_bytes())?;
+        write_atomic(&results.out.join(name), text.as_bytes())?;
     }
     report.printed.iter().try_for_each(output::line)
 }
 
 fn list() -> Result<(), Failure> {
-    let mut grid = Grid::new(["name", "what it is"]);
-    for study in STUDIES {
-        let About { id, summary, .. } = study.about();
-        grid.push(vec![id.to_owned(), summary.to_owned()]);
-    }
+    let studies = Grid::of(&STUDIES).column("name", |study| study.id);
+    let grid = studies.column("what it is", |study| study.summary).grid();
     output::line(grid.left_aligned().terminal())
 }

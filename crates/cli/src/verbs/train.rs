@@ -1,19 +1,19 @@
 //! `gradwire train`: one run.
 
 use std::path::PathBuf;
+use std::slice;
 
 use clap::Args;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_testbed::runner::{Outcome, Progress};
-use gradwire_testbed::{results, summary::summarize, table};
+use gradwire_testbed::runner::Progress;
+use gradwire_testbed::{results, summary::summarize};
 use gradwire_train::CompressionSchedule;
 use gradwire_train::{RunOptions, Save};
 
 use crate::failure::Failure;
-use crate::progress::Bars;
 use crate::settings::Settings;
-use crate::verbs::compare::write_json;
-use crate::{engine, interrupt, output};
+use crate::verbs::compare::{print_tables, write_json};
+use crate::{engine, output};
 
 /// Train one model with one compressor, with checkpoints to resume from.
 ///
@@ -23,7 +23,7 @@ use crate::{engine, interrupt, output};
 pub(crate) struct Train {
     #[command(flatten)]
     settings: Settings,
-    /// The compressor, such as 3lc:s=1.75, or a schedule such as 'sbc2 until 0.5 then sbc1'
+    /// The compressor, such as 3lc:s=1.75, or a plan such as 'sbc2 until 0.5 then sbc1'
     #[arg(long, value_name = "SPEC", default_value = "3lc")]
     compressor: CompressionSchedule,
     /// Seed of weights, data order and draws
@@ -67,26 +67,20 @@ impl Train {
             self.save.clone().map(|path| Save { path, every: self.save_every, keep: self.keep });
         let options = RunOptions { save, resume: self.resume.clone(), ..RunOptions::default() };
 
-        let started = engine::start(std::slice::from_ref(&config))?;
-        interrupt::listen();
-        let bars = Bars::new(started.reports);
-        bars.started(0, 1, &config);
-        let record = started.engine().run(&config, &bars, &options);
-        bars.clear();
+        let started = engine::start(slice::from_ref(&config))?;
+        started.bars.started(0, 1, &config);
+        let record = started.engine.run(&config, &started.bars, &options);
+        started.bars.clear();
         let Some(record) = record? else { return Ok(()) };
-        bars.finished(&record);
+        started.bars.finished(&record);
 
-        let summary = summarize(std::slice::from_ref(&record), &experiment.links())?;
+        let runs = slice::from_ref(&record);
+        let summary = summarize(runs, &experiment.links())?;
         if let Some(path) = &self.out {
-            results::write(path, std::slice::from_ref(&record))?;
+            results::write(path, runs)?;
         }
-        let digest = record.digest.clone();
-        if let Some(path) = &self.json {
-            write_json(path, &Outcome { runs: vec![record], ..Outcome::default() })?;
-        }
-        output::line(table::traffic(&summary).terminal())?;
-        output::line("")?;
-        output::line(table::time(&summary).terminal())?;
-        output::line(format!("\nDigest of the parameters: {digest}"))
+        write_json(self.json.as_deref(), runs)?;
+        print_tables(&summary)?;
+        output::line(format!("\nDigest of the parameters: {}", record.digest))
     }
 }

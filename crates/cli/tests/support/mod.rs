@@ -4,9 +4,11 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// Says that a test is skipped, past the test runner, which keeps what `println!` says of a test that passes.
+/// Writes that a test is skipped to standard output itself: the test runner hides what a test prints that passes.
 pub fn skipped(reason: &str) {
     let _ = writeln!(io::stdout(), "skipped: {reason}");
 }
@@ -21,6 +23,13 @@ impl Bench {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    /// A folder with `images`.
+    pub fn with_images() -> Self {
+        let bench = Self::new();
+        bench.images("images");
+        bench
     }
 
     /// A command line, split at spaces.
@@ -55,6 +64,16 @@ impl Bench {
         error
     }
 
+    /// Runs commands that are refused, each with an error that says something, and write nothing.
+    pub fn refuses(&self, commands: &[(&str, &str)]) {
+        let before = self.names();
+        for (line, says) in commands {
+            let error = self.refused(line);
+            assert!(error.contains(says), "{line}: {error}");
+        }
+        assert_eq!(self.names(), before);
+    }
+
     /// The names in the folder, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).unwrap();
@@ -70,6 +89,10 @@ impl Bench {
 
     pub fn read(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).unwrap()
+    }
+
+    pub fn read_text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
     }
 
     /// Writes 96 training and 32 test images of 28×28 as idx files into the folder `name`: class c
@@ -120,6 +143,24 @@ fn split(dir: &Path, name: &str, count: u32) {
     fs::write(dir.join(format!("{name}-labels-idx1-ubyte")), labels).unwrap();
 }
 
+/// Sends a signal to a process; whether there was such a process.
+pub fn signal(process: u32, name: &str) -> bool {
+    let mut kill = Command::new("kill");
+    kill.args([name, &process.to_string()]).stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// Whether a process ends within this time, or has ended.
+pub fn ends_within(child: &mut Child, time: Duration) -> bool {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > time {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
 /// How many runs a test of interruptions makes: `GRADWIRE_KILLS`, or a few.
 pub fn kills(few: usize) -> usize {
     match std::env::var("GRADWIRE_KILLS") {
@@ -128,20 +169,9 @@ pub fn kills(few: usize) -> usize {
     }
 }
 
-/// Random draws: what moment and which signal.
-pub struct Draws(u64);
-
-impl Draws {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below `bound` (Steele et al. 2014, SplitMix64).
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % bound.max(1)
-    }
+/// A random number below `bound`: what moment, or which signal.
+pub fn below(bound: u64, draws: &mut gradwire::Rng) -> u64 {
+    let mut word = [0];
+    draws.fill(&mut word);
+    u64::from(word[0]) % bound.max(1)
 }

@@ -33,6 +33,11 @@ impl Metric {
         }
     }
 
+    /// Whether a quality is a fraction, 0 to 1, of which more is better. A perplexity is none, and less of it is better.
+    pub fn is_fraction(self) -> bool {
+        self != Metric::Perplexity
+    }
+
     /// The quality that an evaluation has found.
     pub fn quality(self, score: &Score) -> f64 {
         let examples = score.examples as f64;

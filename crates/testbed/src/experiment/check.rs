@@ -1,6 +1,4 @@
-//! What an experiment cannot be.
-
-use std::fmt::Display;
+//! Checks of an experiment before it runs.
 
 use super::Experiment;
 use crate::TestbedError;
@@ -17,38 +15,33 @@ impl Experiment {
         if let Some((what, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
             return Err(TestbedError::Config(format!("{what} must be at least 1")));
         }
-        if let Some(epochs) = self.epochs.filter(|epochs| !(epochs.is_finite() && *epochs > 0.0)) {
-            let message = format!("epochs must be a positive number, not {epochs}");
-            return Err(TestbedError::Config(message));
-        }
-        if let Some(bad) = self.links_mbit.iter().find(|mbit| !(mbit.is_finite() && **mbit > 0.0)) {
-            let message = format!("a link of {bad} Mbit/s carries nothing; give a positive number");
-            return Err(TestbedError::Config(message));
-        }
-        if !(self.latency_ms.is_finite() && self.latency_ms >= 0.0) {
-            let message = format!("latency must not be negative: {} ms", self.latency_ms);
-            return Err(TestbedError::Config(message));
-        }
-        self.distinct()
+        let is_positive = |value: &f64| value.is_finite() && *value > 0.0;
+        let refused = if let Some(epochs) = self.epochs.filter(|epochs| !is_positive(epochs)) {
+            format!("epochs must be a positive number, not {epochs}")
+        } else if let Some(bad) = self.links_mbit.iter().find(|mbit| !is_positive(mbit)) {
+            format!("a link of {bad} Mbit/s carries nothing; give a positive number")
+        } else if !(self.latency_ms.is_finite() && self.latency_ms >= 0.0) {
+            format!("latency must not be negative: {} ms", self.latency_ms)
+        } else {
+            return self.distinct();
+        };
+        Err(TestbedError::Config(refused))
     }
 
     /// A compressor or seed given twice would be two runs of one name.
     fn distinct(&self) -> Result<(), TestbedError> {
-        let twice = |what: &str, value: &dyn Display| {
-            Err(TestbedError::Config(format!("{what} {value} is given twice; give it once")))
-        };
-        for (at, spec) in self.compressors.iter().enumerate() {
-            if self.compressors[..at].contains(spec) {
-                return twice("compressor", spec);
-            }
+        let compressor = twice(&self.compressors).map(|spec| format!("compressor {spec}"));
+        match compressor.or_else(|| twice(&self.seeds).map(|seed| format!("seed {seed}"))) {
+            None => Ok(()),
+            Some(what) => Err(TestbedError::Config(format!("{what} is given twice; give it once"))),
         }
-        for (at, seed) in self.seeds.iter().enumerate() {
-            if self.seeds[..at].contains(seed) {
-                return twice("seed", seed);
-            }
-        }
-        Ok(())
     }
+}
+
+/// The first value that occurs twice.
+fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
+    let repeated = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
+    repeated.map(|(_, value)| value)
 }
 
 #[cfg(test)]

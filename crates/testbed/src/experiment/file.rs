@@ -36,10 +36,8 @@ impl Experiment {
     /// line.
     pub fn read(path: &Path) -> Result<Self, TestbedError> {
         let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;
-        toml::from_str(&text).map_err(|error| TestbedError::Experiment {
-            path: path.to_owned(),
-            message: error.to_string(),
-        })
+        let refused = |error| TestbedError::Config(format!("{}: {error}", path.display()));
+        toml::from_str(&text).map_err(refused)
     }
 
     /// The experiment as a file that [`read`](Self::read) takes, every setting written out.
@@ -85,14 +83,14 @@ impl<'de> Visitor<'de> for Table {
     }
 }
 
-/// Compressors, which a file has as their specs.
+/// Compressors, which a file contains as specs.
 struct Schedules(Vec<CompressionSchedule>);
 
 impl<'de> Deserialize<'de> for Schedules {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let specs = Vec::<String>::deserialize(from)?;
-        let schedules = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
-        schedules.collect::<Result<_, _>>().map(Self)
+        let plans = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
+        plans.collect::<Result<_, _>>().map(Self)
     }
 }
 

@@ -13,9 +13,9 @@ use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::TrainingSettings;
 use serde::{Serialize, Serializer};
 
-/// An experiment, as a TOML file or the command line describes it. What is not given has the
-/// default of [`Experiment::default`], the comparison that `gradwire compare` runs on its own. The settings of training
-/// are its fields, too: `experiment.workers`.
+/// An experiment, as a TOML file or the command line describes it. A setting that is not given has the value of
+/// [`Experiment::default`], which `gradwire compare` runs without flags. The settings of training are fields of an
+/// experiment, too: `experiment.workers`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experiment {
     /// The settings of training; `steps` is used where `epochs` is not given.
@@ -96,7 +96,7 @@ fn write_schedules<S: Serializer>(
     to.collect_seq(schedules.iter().map(CompressionSchedule::to_string))
 }
 
-/// A value this crate itself writes as text.
+/// The value of a text that is written in this crate.
 pub(crate) fn known<T: FromStr<Err: Display>>(text: &str) -> T {
     text.parse().unwrap_or_else(|error: T::Err| panic!("'{text}': {error}"))
 }

@@ -7,9 +7,9 @@ use gradwire_models::schedule::LearningRate;
 use super::{Experiment, known};
 
 impl Experiment {
-    /// A schedule for a model: models with batch normalisation take the 3LC paper's, scaled by the number of workers
-    /// and warmed up; models without batch normalisation a smaller one. Language models fall in steps, as in Sattler et
-    /// al., Table III.
+    /// A schedule for a model. Models with batch normalisation take that of the 3LC paper, scaled by the number of
+    /// workers and with a warm-up; models without batch normalisation take a smaller one. The rate of language models
+    /// falls in steps, as in Sattler et al., Table III.
     pub fn learning_rate_for(model: ModelKind) -> LearningRate {
         match model {
             ModelKind::ResNet { .. }
@@ -33,10 +33,10 @@ impl Experiment {
     }
 
     /// The same experiment with another model and the settings that suit it. Language models are trained as in the
-    /// paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table III): plain descent at a rate that
-    /// begins with 1, five streams a worker, gradients of a norm of 5 at most, no penalty. The model of ratings is
-    /// trained by Adam, as He et al. do ("Neural collaborative filtering", WWW 2017), on 64 ratings a worker and step
-    /// with four pairs not taken for each. Models of images keep all settings but the learning rate.
+    /// paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table III): plain SGD at a learning rate
+    /// that begins with 1, five streams a worker, gradients clipped to a norm of 5, no weight decay. The model of ratings
+    /// is trained by Adam, as He et al. do ("Neural collaborative filtering", WWW 2017), on 64 ratings a worker and step,
+    /// each with four negative samples. Models of images keep all settings but the learning rate.
     pub fn suiting(mut self, model: ModelKind) -> Self {
         self.model = model;
         self.learning_rate = Self::learning_rate_for(model);

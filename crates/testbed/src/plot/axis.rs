@@ -53,8 +53,8 @@ impl Axis {
 }
 
 impl Scale {
-    /// Whether a value has a place on an axis of this scale. What has grown beyond all bounds, such as the perplexity
-    /// of a run that diverged, has none: beside it all others would be one.
+    /// Whether an axis of this scale shows a value. It does not show the perplexity of a run that diverged, which would
+    /// be so large that all other points would coincide.
     pub(crate) fn shows(self, value: f64) -> bool {
         value.abs() <= MOST && (self == Scale::Linear || value > 0.0)
     }
@@ -97,7 +97,7 @@ impl Ranged for Axis {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        // Plotters asks for light lines too, by a larger number; there are none.
+        // Plotters also asks for the places of light lines, with a larger number. These axes have none.
         self.ticks(hint.bold_points().min(8))
     }
 

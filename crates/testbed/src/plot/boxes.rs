@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Axis, Scale};
-use super::figure::{Drawn, Figure, INK, INK_AS_WRITTEN, colour};
+use super::figure::{Area, Drawn, Figure, INK, colour, svg};
 
 /// The size of a plot in pixels, and the part of a column that its box takes.
 const SIZE: (u32, u32) = (720, 380);
@@ -24,30 +24,23 @@ pub struct BoxPlot {
     pub columns: Vec<(String, Vec<f64>)>,
 }
 
-/// The least value, the quartiles and the greatest, and the mean.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Summary {
-    quartiles: [f64; 5],
-    mean: f64,
-}
-
-/// Of some values; `None` of none.
-fn summary(values: &[f64]) -> Option<Summary> {
+/// The least of some values, their quartiles and the greatest; and their mean. `None` of no values.
+fn summary(values: &[f64]) -> Option<([f64; 5], f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
-    // Between two values in proportion.
+    // Linear interpolation between two values.
     let quantile = |part: f64| {
         let place = part * last as f64;
         let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
         below + (above - below) * place.fract()
     };
     let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
-    Some(Summary { quartiles: [0.0, 0.25, 0.5, 0.75, 1.0].map(quantile), mean })
+    Some(([0.0, 0.25, 0.5, 0.75, 1.0].map(quantile), mean))
 }
 
 impl BoxPlot {
-    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+    fn draw(&self, root: &Area<'_>) -> Drawn {
         let y = Axis::around(Scale::Linear, self.columns.iter().flat_map(|c| c.1.iter().copied()));
         let columns = self.columns.len() as f64;
         let text = ("sans-serif", 13, &INK).into_text_style(root);
@@ -75,11 +68,8 @@ impl BoxPlot {
             let middle = at as f64 + 0.5;
             let x = across.start + ((across.end - across.start) as f64 * middle / columns) as i32;
             root.draw(&Text::new(label.clone(), (x, down.end + 6), below.clone()))?;
-            let Some(Summary { quartiles: [least, lower, median, upper, greatest], mean }) =
-                summary(values)
-            else {
-                continue;
-            };
+            let Some((quartiles, mean)) = summary(values) else { continue };
+            let [least, lower, median, upper, greatest] = quartiles;
             let (left, right) = (middle - BOX / 2.0, middle + BOX / 2.0);
             let style = colour(usize::from(at > 0));
             let line = |from: (f64, f64), to: (f64, f64)| {
@@ -108,12 +98,7 @@ impl Figure for BoxPlot {
     }
 
     fn svg(&self) -> String {
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.draw(&root).and_then(|()| root.present()).expect("a string takes all text");
-        }
-        svg.replace(INK_AS_WRITTEN, "currentColor")
+        svg(SIZE, |root| self.draw(root))
     }
 }
 
@@ -123,9 +108,8 @@ mod tests {
 
     #[test]
     fn quartiles_by_hand() {
-        let found = summary(&[4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!((found.quartiles, found.mean), ([1.0, 1.75, 2.5, 3.25, 4.0], 2.5));
-        assert_eq!(summary(&[7.0]).unwrap().quartiles, [7.0; 5]);
+        assert_eq!(summary(&[4.0, 1.0, 3.0, 2.0]), Some(([1.0, 1.75, 2.5, 3.25, 4.0], 2.5)));
+        assert_eq!(summary(&[7.0]), Some(([7.0; 5], 7.0)));
         assert_eq!(summary(&[]), None);
     }
 

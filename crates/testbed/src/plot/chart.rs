@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Axis, Scale};
-use super::figure::{Drawn, Figure, INK, INK_AS_WRITTEN, colour};
+use super::figure::{Area, Drawn, Figure, INK, colour, svg};
 
 /// The size of a chart in pixels, and the part of its width that the legend takes.
 const SIZE: (u32, u32) = (720, 380);
@@ -14,7 +14,8 @@ const LEGEND: u32 = 210;
 const LABEL: usize = 25;
 
 type Chart2d<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
-/// One value with the range it comes from.
+
+/// One value with its error bar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Along the horizontal axis.
@@ -47,6 +48,13 @@ pub struct Series {
     pub dashed: bool,
 }
 
+impl Series {
+    /// A solid line.
+    pub fn new(label: &str, colour: usize, points: Vec<Point>) -> Self {
+        Self { label: label.to_owned(), points, colour, dashed: false }
+    }
+}
+
 /// A chart of several lines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
@@ -60,6 +68,29 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
+impl Chart {
+    /// A chart with a title, the labels and scales of its axes, and its lines.
+    pub fn new(
+        title: impl Into<String>,
+        (x, x_scale): (&str, Scale),
+        (y, y_scale): (&str, Scale),
+        series: impl IntoIterator<Item = Series>,
+    ) -> Self {
+        let (x, y) = ((x.to_owned(), x_scale), (y.to_owned(), y_scale));
+        Self { title: title.into(), x, y, series: series.into_iter().collect() }
+    }
+
+    /// Adds a point to the line with this label, or to a new line in the next colour. Points may come in any order.
+    pub(crate) fn add(&mut self, label: &str, point: Point) {
+        let at = self.series.iter().position(|line| line.label == label).unwrap_or_else(|| {
+            self.series.push(Series::new(label, self.series.len(), Vec::new()));
+            self.series.len() - 1
+        });
+        let points = &mut self.series[at].points;
+        points.insert(points.partition_point(|other| other.x <= point.x), point);
+    }
+}
+
 impl Figure for Chart {
     fn title(&self) -> &str {
         &self.title
@@ -67,17 +98,12 @@ impl Figure for Chart {
 
     /// Values that have no place on an axis (not finite, or zero on a logarithmic one) are left out.
     fn svg(&self) -> String {
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.draw(&root).and_then(|()| root.present()).expect("a string takes all text");
-        }
-        svg.replace(INK_AS_WRITTEN, "currentColor")
+        svg(SIZE, |root| self.draw(root))
     }
 }
 
 impl Chart {
-    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+    fn draw(&self, root: &Area<'_>) -> Drawn {
         let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x = Axis::around(self.x.1, points().map(|p| p.x));
@@ -133,7 +159,7 @@ impl Chart {
     }
 
     /// The names of the lines, below one another, beside the plot.
-    fn legend(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+    fn legend(&self, area: &Area<'_>) -> Drawn {
         let text =
             ("sans-serif", 13, &INK).into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
         let named = self.series.iter().filter(|series| !series.label.is_empty());
@@ -164,24 +190,16 @@ mod tests {
 
     fn chart() -> Chart {
         let points = [(1.0, 0.0), (10.0, 1.0), (100.0, f64::NAN)];
-        Chart {
-            title: "a < b".to_owned(),
-            x: ("seconds".to_owned(), Scale::Log),
-            y: ("accuracy (%)".to_owned(), Scale::Linear),
-            series: vec![Series {
-                label: "3lc & co".to_owned(),
-                points: points.map(|(x, y)| Point::new(x, y)).to_vec(),
-                colour: 1,
-                dashed: true,
-            }],
-        }
+        let line = Series::new("3lc & co", 1, points.map(|(x, y)| Point::new(x, y)).to_vec());
+        let (x, y) = (("seconds", Scale::Log), ("accuracy (%)", Scale::Linear));
+        Chart::new("a < b", x, y, [Series { dashed: true, ..line }])
     }
 
     #[test]
     fn a_chart_is_an_svg_element_that_takes_the_colour_around_it() {
         let svg = chart().svg();
         assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>"));
-        assert!(svg.contains("currentColor") && !svg.contains(INK_AS_WRITTEN));
+        assert!(svg.contains("currentColor") && !svg.contains("#010203"));
         assert!(svg.contains("3lc &amp; co") && svg.contains("a &lt; b"));
         assert!(svg.contains("#3B7DD8"));
         assert!(!svg.contains("NaN"));

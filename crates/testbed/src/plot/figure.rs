@@ -1,12 +1,13 @@
 //! What all kinds of figures have in common: they are SVG, in the same colours.
 
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
-/// The colour of text and axes, which stands for the colour of the text around the chart.
+/// The colour of text and axes; in the SVG, the colour of the text around the chart replaces it.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
-pub(super) const INK_AS_WRITTEN: &str = "#010203";
+const INK_AS_WRITTEN: &str = "#010203";
 
-/// Told apart on light and on dark ground; the first is for the baseline.
+/// Colours that are distinct on light and on dark backgrounds; the first is for the baseline.
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0x80, 0x80, 0x80),
     RGBColor(0x3b, 0x7d, 0xd8),
@@ -22,6 +23,7 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(0x4c, 0x9c, 0xe0),
 ];
 
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// A figure that can be shown on a page or written to a file of its own.
@@ -32,7 +34,7 @@ pub trait Figure {
     /// The figure as an `<svg>` element. Text and axes take the colour of the text around it.
     fn svg(&self) -> String;
 
-    /// The figure as a file of its own, readable on light and dark ground.
+    /// The figure as a file of its own, readable on light and dark backgrounds.
     fn svg_file(&self) -> String {
         const STYLE: &str = "<style>svg{color:#222}\
              @media(prefers-color-scheme:dark){svg{color:#ddd}}</style>\n";
@@ -41,6 +43,16 @@ pub trait Figure {
         let (head, body) = svg.split_at(start.expect("plotters writes an svg element"));
         format!("{head}\n{STYLE}{}", body.trim_start())
     }
+}
+
+/// An `<svg>` element of this size in pixels, with what `draw` draws.
+pub(super) fn svg(size: (u32, u32), draw: impl Fn(&Area<'_>) -> Drawn) -> String {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        draw(&root).and_then(|()| root.present()).expect("a string takes all text");
+    }
+    svg.replace(INK_AS_WRITTEN, "currentColor")
 }
 
 /// The colour with this number; numbers beyond the last begin again.

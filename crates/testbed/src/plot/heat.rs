@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::figure::{Drawn, Figure, INK, INK_AS_WRITTEN};
+use super::figure::{Area, Drawn, Figure, INK, svg};
 
 /// Pixels of a cell, and of the margins for labels.
 const CELL: (i32, i32) = (92, 46);
@@ -39,7 +39,7 @@ impl HeatMap {
         if range > 0.0 { (value.max(1e-12).ln() - least) / range } else { 0.0 }
     }
 
-    fn draw(&self, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+    fn draw(&self, root: &Area<'_>) -> Drawn {
         let ink = ("sans-serif", 13, &INK).into_text_style(root);
         let middle = ink.pos(Pos::new(HPos::Center, VPos::Center));
         let width = LEFT + CELL.0 * self.columns.1.len() as i32;
@@ -81,15 +81,9 @@ impl Figure for HeatMap {
     }
 
     fn svg(&self) -> String {
-        let mut svg = String::new();
         let width = LEFT + CELL.0 * self.columns.1.len() as i32 + 8;
         let height = TOP + CELL.1 * self.rows.1.len() as i32 + BOTTOM;
-        {
-            let size = (width.max(420) as u32, height as u32);
-            let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-            self.draw(&root).and_then(|()| root.present()).expect("a string takes all text");
-        }
-        svg.replace(INK_AS_WRITTEN, "currentColor")
+        svg((width.max(420) as u32, height as u32), |root| self.draw(root))
     }
 }
 

@@ -1,26 +1,38 @@
-//! Bytes and time of exchanges by the number of workers, and from how many workers on one takes less time than another.
+//! Bytes and time of exchanges by the number of workers, and the number of workers from which on one exchange takes less
+//! time than another.
 //!
-//! Runs of a few steps, in which every exchange carries the same model. Bytes are what the transport counted; beside
-//! them stands what the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
-//! processor time of compressing and decompressing, and the link model's time for the bytes; the first step, which
-//! finds nothing in the processor's caches, is left out of it.
+//! The runs have a few steps, and every exchange carries the same model. The transport counts the bytes; a second column
+//! has the bytes that the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
+//! processor time of compressing and decompressing, and the link model's time for the bytes. The first step, in which
+//! the processor's caches are cold, does not count.
+
+use std::collections::BTreeSet;
 
 use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
 use gradwire_train::{RunRecord, StepRecord};
 
 use super::findings::page;
-use super::study::{About, Charts, Report, Results, Study, plans};
+use super::study::{Charts, Report, Results, Study, chart, plans};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::format::{bandwidth, file_name, significant};
-use crate::plot::{Chart, Point, Scale, Series};
+use crate::plot::{Chart, Point, Scale};
 use crate::results;
-use crate::runner::Progress;
 use crate::summary::{Common, step_seconds};
 use crate::table::Grid;
 
 /// The study of exchanges by the number of workers.
-pub(crate) struct ExchangeScaling;
+pub(crate) const EXCHANGE_SCALING: Study = Study {
+    id: "exchange-scaling",
+    summary: "bytes and time of all-gather, scatter-reduce and sparse all-reduce with 2 to 16 workers, beside the \
+              formulas; under mpirun with as many as there are processes",
+    fixed: &["exchange", "seed", "fraction"],
+    runs_under_mpi: true,
+    experiment: Some(|_| experiment()),
+    variants: |_, experiment, workers| variants(experiment, workers),
+    report: |results, _| report(results),
+    ..Study::PLAIN
+};
 
 /// Numbers of workers.
 const WORKERS: [usize; 7] = [2, 3, 4, 6, 8, 12, 16];
@@ -32,76 +44,55 @@ const EXCHANGES: [(&str, &[&str]); 4] = [
     ("sparse-all-reduce", &["topk:ratio=0.01"]),
 ];
 
-impl Study for ExchangeScaling {
-    fn about(&self) -> About {
-        About {
-            fixed: &["exchange", "seed", "fraction"],
-            runs_under_mpi: true,
-            ..About::of(
-                "exchange-scaling",
-                "bytes and time of all-gather, scatter-reduce and sparse all-reduce with 2 to 16 \
-                 workers, beside the formulas; under mpirun with as many as there are processes",
-                "",
-            )
-        }
-    }
+/// Four steps of a network with 1.9 million parameters on generated digits.
+fn experiment() -> Experiment {
+    Experiment::default().with(|e| {
+        e.model = known("mlp:1024-1024");
+        e.compressors = plans(["none", "3lc", "topk:ratio=0.01"]);
+        e.steps = 4;
+        e.batch = 4;
+        e.evaluations = 1;
+        e.evaluate_at_most = 1;
+        e.links_mbit = vec![100.0, 1_000.0];
+        e.raw_vectors = false;
+    })
+}
 
-    /// Four steps of a network with 1.9 million parameters on generated digits.
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        Some(Experiment::default().with(|e| {
-            e.model = known("mlp:1024-1024");
-            e.compressors = plans(["none", "3lc", "topk:ratio=0.01"]);
-            e.steps = 4;
-            e.batch = 4;
-            e.evaluations = 1;
-            e.evaluate_at_most = 1;
-            e.links_mbit = vec![100.0, 1_000.0];
-            e.raw_vectors = false;
-        }))
-    }
+/// Every exchange with every number of workers, or with the one that was asked for.
+fn variants(experiment: &Experiment, workers: Option<usize>) -> Vec<Experiment> {
+    let all = workers.map_or(WORKERS.to_vec(), |one| vec![one]);
+    let variant = |workers, (exchange, specs): (&str, &[&str])| {
+        experiment.clone().with(|e| {
+            e.workers = workers;
+            e.exchange = known(exchange);
+            e.compressors = plans(specs);
+        })
+    };
+    let with = |&workers| EXCHANGES.map(|exchange| variant(workers, exchange));
+    all.iter().flat_map(with).collect()
+}
 
-    fn variants(
-        &self,
-        _: usize,
-        experiment: &Experiment,
-        workers: Option<usize>,
-    ) -> Vec<Experiment> {
-        let all = workers.map_or(WORKERS.to_vec(), |one| vec![one]);
-        let variant = |workers, (exchange, specs): (&str, &[&str])| {
-            experiment.clone().with(|e| {
-                e.workers = workers;
-                e.exchange = known(exchange);
-                e.compressors = plans(specs);
-            })
-        };
-        let with = |&workers| EXCHANGES.map(|exchange| variant(workers, exchange));
-        all.iter().flat_map(with).collect()
-    }
-
-    /// Also shows the runs of other jobs, which had more or fewer processes.
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let first = &results.runs[0];
-        let mut all = results::read(&results.out.join("runs.jsonl"))?;
-        all.retain(|run| {
-            (run.steps, run.batch, run.seed) == (first.steps, first.batch, first.seed)
-                && (&run.model, &run.data_checksum) == (&first.model, &first.data_checksum)
-        });
-        let links = results.experiment.links();
-        let grid = grid(&all, &links);
-        let lines: String =
-            crossings(&all, &links).iter().map(|line| format!("- {line}\n")).collect();
-        let text = format!(
-            "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
-             workers; with more, gradients differ, and a scatter-reduce compresses slices, each with a scale of its own. Time: \
-             the processor time of compressing and decompressing, and the link model's for the bytes; without the first \
-             step.\n\n{}\n{lines}",
-            first.model,
-            first.parameters,
-            grid.markdown(),
-        );
-        let charts = charts(&all, &links);
-        Ok(page(self, results.command, &text, &charts, vec![grid.terminal(), lines]))
-    }
+/// The page; it also shows the runs of other jobs, which had more or fewer processes.
+fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
+    let first = &results.runs[0];
+    let mut all = results::read(&results.out.join("runs.jsonl"))?;
+    all.retain(|run| {
+        (run.steps, run.batch, run.seed) == (first.steps, first.batch, first.seed)
+            && (&run.model, &run.data_checksum) == (&first.model, &first.data_checksum)
+    });
+    let links = results.experiment.links();
+    let grid = grid(&all, &links);
+    let lines: String = crossings(&all, &links).iter().map(|line| format!("- {line}\n")).collect();
+    let text = format!(
+        "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
+         workers; with more, gradients differ, and a scatter-reduce compresses slices, each with a scale of its own. Time: \
+         the processor time of compressing and decompressing, and the link model's for the bytes; without the first \
+         step.\n\n{}\n{lines}",
+        first.model,
+        first.parameters,
+        grid.markdown(),
+    );
+    Ok(page(results, &text, &charts(&all, &links), vec![grid.terminal(), lines]))
 }
 
 /// What a worker sends in a step, as the runs counted it.
@@ -109,8 +100,8 @@ fn bytes(run: &RunRecord) -> f64 {
     run.bytes_up / run.steps.max(1) as f64
 }
 
-/// What a worker sends by the formulas if its messages have `b` bytes; `None` where that depends on how messages
-/// overlap.
+/// The bytes that a worker sends by the formulas if its messages have `b` bytes; `None` if they depend on which positions
+/// messages share.
 fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
     match run.exchange {
@@ -122,8 +113,7 @@ fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     }
 }
 
-/// The bytes of one worker's messages: what it sends to the only other one, by all-gather or in the two halves of an
-/// all-reduce; from the run with the fewest workers.
+/// The bytes of one worker's messages, from the run with the fewest workers and its formula.
 fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     let of = |run: &&RunRecord| run.compressor == compressor && formula(run, 0.0).is_some();
     let least = runs
@@ -135,7 +125,7 @@ fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     Some((bytes(least) - at_0) / (at_1 - at_0))
 }
 
-/// Seconds of a step that are the exchange's.
+/// The seconds that the exchange takes in a step.
 fn seconds(run: &RunRecord, link: Link) -> f64 {
     let idle: RunRecord = RunRecord {
         trace: run.trace.iter().skip(1).map(|step| StepRecord { update: 0.0, ..*step }).collect(),
@@ -146,110 +136,73 @@ fn seconds(run: &RunRecord, link: Link) -> f64 {
 
 /// Every run: bytes beside the formula, and time over each link.
 fn grid(runs: &[RunRecord], links: &[Link]) -> Grid {
-    let mut head = vec!["exchange", "compressor", "workers", "sent", "by the formula", "off"]
-        .into_iter()
-        .map(str::to_owned)
-        .collect::<Vec<_>>();
-    head.extend(links.iter().map(|link| bandwidth(link.bits_per_second)));
-    let mut grid = Grid::new(head);
-    for run in runs {
-        let expected = message(runs, &run.compressor).and_then(|b| formula(run, b));
-        let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));
-        let mut cells = vec![
-            run.exchange.to_string(),
-            run.compressor.clone(),
-            run.workers.to_string(),
-            kilobytes(bytes(run)),
-            expected.map_or_else(String::new, kilobytes),
-            expected.map_or_else(String::new, |expected| {
-                format!("{:+.1} %", 100.0 * (bytes(run) / expected - 1.0))
-            }),
-        ];
-        for &link in links {
-            cells.push(format!("{} ms", significant(1e3 * seconds(run, link))));
-        }
-        grid.push(cells);
+    let expected = |run: &RunRecord| formula(run, message(runs, &run.compressor)?);
+    let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));
+    let mut columns = Grid::of(runs)
+        .column("exchange", |run| run.exchange)
+        .column("compressor", |run| &run.compressor)
+        .column("workers", |run| run.workers)
+        .column("sent", |run| kilobytes(bytes(run)))
+        .column("by the formula", |run| expected(run).map_or_else(String::new, kilobytes))
+        .column("off", |run| {
+            let off = |expected| format!("{:+.1} %", 100.0 * (bytes(run) / expected - 1.0));
+            expected(run).map_or_else(String::new, off)
+        });
+    for &link in links {
+        let time = |run| format!("{} ms", significant(1e3 * seconds(run, link)));
+        columns = columns.column(bandwidth(link.bits_per_second), time);
     }
-    grid
+    columns.grid()
 }
 
 /// A chart of bytes, and one of time for each link, with the names of their files.
 fn charts(runs: &[RunRecord], links: &[Link]) -> Charts {
-    let mut charts: Charts = vec![(
-        "bytes.svg".to_owned(),
-        Box::new(chart("Sent by a worker in a step".to_owned(), "kB", runs, |run| {
-            bytes(run) / 1e3
-        })),
-    )];
-    for &link in links {
-        let rate = bandwidth(link.bits_per_second);
-        let name = format!("time-{}.svg", file_name(&rate));
-        let title = format!("Exchange at {rate}");
-        let chart = chart(title, "ms a step", runs, |run| 1e3 * seconds(run, link));
-        charts.push((name, Box::new(chart)));
-    }
-    charts
-}
-
-fn chart(
-    title: String,
-    unit: &str,
-    runs: &[RunRecord],
-    value: impl Fn(&RunRecord) -> f64,
-) -> Chart {
-    let mut series: Vec<Series> = Vec::new();
-    for run in runs {
-        let label = format!("{}, {}", run.exchange, run.compressor);
-        let point = Point::new(run.workers as f64, value(run));
-        match series.iter_mut().find(|one| one.label == label) {
-            Some(one) => one.points.push(point),
-            None => {
-                let colour = series.len();
-                series.push(Series { label, points: vec![point], colour, dashed: false });
-            }
+    let over_workers = |title: String, unit, value: &dyn Fn(&RunRecord) -> f64| {
+        let mut chart = Chart::new(title, ("workers", Scale::Log), (unit, Scale::Log), []);
+        for run in runs {
+            let label = format!("{}, {}", run.exchange, run.compressor);
+            chart.add(&label, Point::new(run.workers as f64, value(run)));
         }
-    }
-    series.iter_mut().for_each(|one| one.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
-    let (x, y) = (("workers".to_owned(), Scale::Log), (unit.to_owned(), Scale::Log));
-    Chart { title, x, y, series }
+        chart
+    };
+    let sent = "Sent by a worker in a step".to_owned();
+    let bytes = chart("bytes.svg", over_workers(sent, "kB", &|run| bytes(run) / 1e3));
+    let times = links.iter().map(|&link| {
+        let rate = bandwidth(link.bits_per_second);
+        let time = |run: &RunRecord| 1e3 * seconds(run, link);
+        let times = over_workers(format!("Exchange at {rate}"), "ms a step", &time);
+        chart(format!("time-{}.svg", file_name(&rate)), times)
+    });
+    [bytes].into_iter().chain(times).collect()
 }
 
 /// Where scatter-reduce begins to take less time than all-gather, by compressor and link.
 fn crossings(runs: &[RunRecord], links: &[Link]) -> Vec<String> {
-    let mut lines = Vec::new();
     let gathered = runs.iter().filter(|run| run.exchange == Exchange::AllGather);
-    let mut compressors: Vec<&str> = gathered.map(|run| run.compressor.as_str()).collect();
-    compressors.sort_unstable();
-    compressors.dedup();
-    for compressor in compressors {
-        for &link in links {
-            let at = crossing(runs, compressor, link);
-            let rate = bandwidth(link.bits_per_second);
-            lines.push(match at {
-                Some(workers) => format!(
-                    "`{compressor}` at {rate}: scatter-reduce takes less time than all-gather from {workers} workers on"
-                ),
-                None => format!(
-                    "`{compressor}` at {rate}: scatter-reduce does not stay ahead of all-gather"
-                ),
-            });
+    let compressors: BTreeSet<&str> = gathered.map(|run| run.compressor.as_str()).collect();
+    let line = |compressor: &str, link: Link| {
+        let at = format!("`{compressor}` at {}", bandwidth(link.bits_per_second));
+        match crossing(runs, compressor, link) {
+            Some(workers) => format!(
+                "{at}: scatter-reduce takes less time than all-gather from {workers} workers on"
+            ),
+            None => format!("{at}: scatter-reduce does not stay ahead of all-gather"),
         }
-    }
-    lines
+    };
+    let over_links = |compressor| links.iter().map(move |&link| (compressor, link));
+    compressors.into_iter().flat_map(over_links).map(|(one, link)| line(one, link)).collect()
 }
 
 /// The least number of workers from which on scatter-reduce is ahead.
 fn crossing(runs: &[RunRecord], compressor: &str, link: Link) -> Option<usize> {
-    let mut ahead = Vec::new();
     let of = |exchange| {
         runs.iter().filter(move |run| run.compressor == compressor && run.exchange == exchange)
     };
-    for gathered in of(Exchange::AllGather) {
-        let scattered = of(Exchange::ScatterReduce).find(|run| run.workers == gathered.workers);
-        if let Some(scattered) = scattered {
-            ahead.push((gathered.workers, seconds(scattered, link) < seconds(gathered, link)));
-        }
-    }
+    let ahead = of(Exchange::AllGather).filter_map(|gathered| {
+        let scattered = of(Exchange::ScatterReduce).find(|run| run.workers == gathered.workers)?;
+        Some((gathered.workers, seconds(scattered, link) < seconds(gathered, link)))
+    });
+    let mut ahead: Vec<_> = ahead.collect();
     ahead.sort_unstable();
     let behind = ahead.iter().rposition(|(_, ahead)| !ahead).map_or(0, |at| at + 1);
     ahead.get(behind).map(|(workers, _)| *workers)
@@ -302,12 +255,10 @@ mod tests {
 
     #[test]
     fn every_exchange_runs_with_every_number_of_workers() {
-        let experiment = ExchangeScaling.experiment(0).unwrap();
-        let all = ExchangeScaling.variants(0, &experiment, None);
+        let experiment = experiment();
+        let all = variants(&experiment, None);
         assert_eq!(all.len(), WORKERS.len() * EXCHANGES.len());
         assert!(all.iter().all(|one| one.check().is_ok()));
-        assert!(
-            ExchangeScaling.variants(0, &experiment, Some(3)).iter().all(|one| one.workers == 3)
-        );
+        assert!(variants(&experiment, Some(3)).iter().all(|one| one.workers == 3));
     }
 }

@@ -2,8 +2,9 @@
 
 use gradwire_train::RunRecord;
 
-use super::study::{About, Charts, Report, Results, Study};
+use super::study::{Charts, Report, Results, chart};
 use crate::page::Page;
+use crate::plot::Figure;
 use crate::summary::Summary;
 use crate::table::{self, Grid};
 use crate::{diagnosis, figures};
@@ -21,8 +22,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// The paper's table beside quality, traffic and time of all compressors, as every comparison of one set-up shows
-    /// them.
+    /// The paper's table, and the tables of quality, traffic and time that every comparison of one set-up shows.
     pub(super) fn of_one_setup(
         heading: &'static str,
         table: Grid,
@@ -38,31 +38,17 @@ impl Findings {
         Self { tables, charts, setup, notes: table::notes(summary) }
     }
 
-    /// What a study shows that compares several set-ups, which tables by compressor would mix up.
-    pub(super) fn of_several_setups(
-        heading: &'static str,
-        table: Grid,
-        charts: Charts,
-        setup: Grid,
-        note: &str,
-    ) -> Self {
-        Self { tables: vec![(heading, table)], charts, setup, notes: vec![note.to_owned()] }
-    }
-
     /// The page: `README.md`, `report.html` and each chart as a file of its own.
-    pub(super) fn report(&self, study: &dyn Study, results: &Results<'_>) -> Report {
-        let mut files = vec![
-            ("README.md".to_owned(), self.markdown(study, results.command)),
-            ("report.html".to_owned(), self.html(study, results.command)),
-        ];
-        files.extend(self.charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file())));
+    pub(super) fn report(&self, results: &Results<'_>) -> Report {
+        let html = ("report.html".to_owned(), self.html(results));
+        let files = files(results, &self.markdown(results), [html], &self.charts);
         let table = self.tables[0].1.clone().without_second("compressor");
         let place = format!("\nReport: {}", results.out.join("report.html").display());
         Report { files, printed: vec![table.terminal(), place] }
     }
 
-    fn markdown(&self, study: &dyn Study, command: &str) -> String {
-        let mut text = format!("{}.\n", study.about().citation);
+    fn markdown(&self, results: &Results<'_>) -> String {
+        let mut text = format!("{}.\n", results.study.citation);
         for (heading, grid) in &self.tables {
             text.push_str(&format!("\n## {heading}\n\n{}", grid.markdown()));
         }
@@ -70,71 +56,77 @@ impl Findings {
         for note in &self.notes {
             text.push_str(&format!("- {note}\n"));
         }
-        text.push_str(&format!("\n## What differs in the set-up\n\n{}", self.setup.markdown()));
-        text.push_str(&format!("\n## Charts\n\n{}", embedded(&self.charts)));
-        readme(study, &text, command)
+        format!("{text}\n## What differs in the set-up\n\n{}\n## Charts\n", self.setup.markdown())
     }
 
-    fn html(&self, study: &dyn Study, command: &str) -> String {
-        let about = study.about();
-        let mut page = Page::new(&format!("{}: {}", about.id, about.summary));
-        page.paragraph(&format!("{}.", about.citation));
+    fn html(&self, results: &Results<'_>) -> String {
+        let study = results.study;
+        let mut page = Page::new(&format!("{}: {}", study.id, study.summary));
+        page.paragraph(&format!("{}.", study.citation));
         for (heading, grid) in &self.tables {
             page.section(heading).grid(grid);
         }
         page.notes(&self.notes);
-        page.section("Charts").charts(self.charts.iter().map(|(_, chart)| &**chart));
+        page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart.svg()));
         page.section("What differs in the set-up").grid(&self.setup);
-        page.section("To repeat it").code(command);
+        page.section("To repeat it").code(results.command);
         page.html()
     }
 }
 
 /// The page of a study that is a text with charts: `README.md` and each chart as a file of its own.
 pub(super) fn page(
-    study: &dyn Study,
-    command: &str,
+    results: &Results<'_>,
     text: &str,
     charts: &Charts,
     printed: Vec<String>,
 ) -> Report {
-    let text = format!("{text}\n{}", embedded(charts));
-    let mut files = vec![("README.md".to_owned(), readme(study, &text, command))];
-    files.extend(charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file())));
-    Report { files, printed }
+    Report { files: files(results, text, [], charts), printed }
 }
 
-/// A page in Markdown, from its heading to how to repeat it.
-fn readme(study: &dyn Study, text: &str, command: &str) -> String {
-    let About { id, summary, .. } = study.about();
-    format!("# {id}: {summary}\n\n{text}\n## To repeat it\n\n```\n{command}\n```\n")
-}
-
-/// Charts as Markdown shows them.
-fn embedded(charts: &Charts) -> String {
-    charts.iter().map(|(name, chart)| format!("![{}]({name})\n", chart.title())).collect()
+/// The files of a page: `README.md` with a text, the charts and the command; `more` files; and each chart.
+fn files(
+    results: &Results<'_>,
+    text: &str,
+    more: impl IntoIterator<Item = (String, String)>,
+    charts: &Charts,
+) -> Vec<(String, String)> {
+    let (id, summary) = (results.study.id, results.study.summary);
+    let embedded = charts.iter().map(|(name, chart)| format!("![{}]({name})\n", chart.title()));
+    let embedded: String = embedded.collect();
+    let command = results.command;
+    let readme = format!(
+        "# {id}: {summary}\n\n{text}\n{embedded}\n## To repeat it\n\n```\n{command}\n```\n"
+    );
+    let charts = charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file()));
+    [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()
 }
 
 /// The charts over steps that most studies show: loss, quality and bits.
 pub(super) fn charts_over_steps(summary: &Summary, runs: &[RunRecord]) -> Charts {
     let quality = format!("{}.svg", summary.metric.name().replace(' ', "-"));
-    vec![
-        ("loss.svg".to_owned(), Box::new(figures::loss(runs))),
-        (quality, Box::new(figures::quality(runs))),
-        bits(runs),
-    ]
+    vec![chart("loss.svg", figures::loss(runs)), chart(quality, figures::quality(runs)), bits(runs)]
 }
 
 /// The chart of bits per parameter over steps.
-pub(super) fn bits(runs: &[RunRecord]) -> (String, Box<dyn crate::plot::Figure>) {
-    ("bits.svg".to_owned(), Box::new(figures::bits_per_value(runs)))
+pub(super) fn bits(runs: &[RunRecord]) -> (String, Box<dyn Figure>) {
+    chart("bits.svg", figures::bits_per_value(runs))
 }
 
 /// The charts of each compressor's layers, of runs with diagnoses.
 pub(super) fn charts_of_layers(runs: &[RunRecord]) -> Charts {
-    let charts = diagnosis::charts(runs).into_iter().enumerate();
-    let named = charts.map(|(at, chart)| -> (String, Box<dyn crate::plot::Figure>) {
-        (format!("layers-{}.svg", at + 1), Box::new(chart))
-    });
-    named.collect()
+    let numbered = diagnosis::charts(runs).into_iter().zip(1..);
+    numbered.map(|(layers, number)| chart(format!("layers-{number}.svg"), layers)).collect()
+}
+
+impl Grid {
+    /// A table of what differs between a paper's set-up and that of the runs.
+    pub(super) fn setup(paper: &str) -> Self {
+        Self::new(["", paper, "here"]).left_aligned()
+    }
+
+    /// Adds a line to such a table.
+    pub(super) fn line(&mut self, what: &str, paper: impl ToString, here: impl ToString) {
+        self.push([what.to_owned(), paper.to_string(), here.to_string()]);
+    }
 }

@@ -13,38 +13,38 @@ mod three_lc;
 
 use crate::TestbedError;
 
-pub use run::{Part, parts, run_parts};
-pub use study::{About, Report, Results, Study, default_folder, row_of};
+pub use run::{Part, run_parts};
+pub use study::{Report, Results, Study};
 
 /// All studies, in the order in which they are listed.
-pub static STUDIES: [&dyn Study; 18] = [
-    &three_lc::Table1,
-    &three_lc::Table2,
-    &sbc::Table2,
-    &sbc::Grid,
-    &adacomp::Table2,
-    &adacomp::Figure4,
-    &adacomp::Figure5,
-    &adacomp::Figure7,
-    &entropy_bits::FIGURE_1,
-    &entropy_bits::FIGURE_4,
-    &entropy_bits::FIGURE_5,
-    &grace::Figure6,
-    &grace::PlainSgd,
-    &grace::Feedback,
-    &grace::Figure8,
-    &grace::Figure9,
-    &three_lc::Links,
-    &exchange_scaling::ExchangeScaling,
+pub static STUDIES: [Study; 18] = [
+    three_lc::TABLE_1,
+    three_lc::TABLE_2,
+    sbc::TABLE_2,
+    sbc::GRID,
+    adacomp::TABLE_2,
+    adacomp::FIGURE_4,
+    adacomp::FIGURE_5,
+    adacomp::FIGURE_7,
+    entropy_bits::FIGURE_1,
+    entropy_bits::FIGURE_4,
+    entropy_bits::FIGURE_5,
+    grace::FIGURE_6,
+    grace::PLAIN_SGD,
+    grace::FEEDBACK,
+    grace::FIGURE_8,
+    grace::FIGURE_9,
+    three_lc::LINKS,
+    exchange_scaling::EXCHANGE_SCALING,
 ];
 
 /// The study with this id.
 ///
 /// # Errors
 /// If there is none; the error lists those there are.
-pub fn find(id: &str) -> Result<&'static dyn Study, TestbedError> {
-    STUDIES.into_iter().find(|study| study.about().id == id).ok_or_else(|| {
-        let known: Vec<&str> = STUDIES.iter().map(|study| study.about().id).collect();
+pub fn find(id: &str) -> Result<&'static Study, TestbedError> {
+    STUDIES.iter().find(|study| study.id == id).ok_or_else(|| {
+        let known: Vec<&str> = STUDIES.iter().map(|study| study.id).collect();
         TestbedError::Config(format!("unknown study '{id}'; known ones: {}", known.join(", ")))
     })
 }

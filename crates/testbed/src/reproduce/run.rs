@@ -24,7 +24,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether a run is of this part rather than of another: parts differ in these settings only.
+    /// Whether a run belongs to this part. Parts differ only in these settings.
     fn has(&self, run: &RunRecord) -> bool {
         let TrainingSettings { workers, batch, exchange, learning_rate, .. } =
             &self.experiment.settings;
@@ -33,29 +33,31 @@ impl Part {
     }
 }
 
-/// The parts of a study of one row on `data`. Each of `fractions` is a part of the number of steps; `workers` is how many were
-/// asked for, if a number was.
-pub fn parts(
-    study: &dyn Study,
-    row: usize,
-    experiment: &Experiment,
-    fractions: &[f64],
-    workers: Option<usize>,
-    data: &Arc<Dataset>,
-) -> Vec<Part> {
-    let part = |experiment: Experiment| {
-        let steps = experiment.steps_on(data);
-        let of_length = |fraction: &f64| {
-            let shortened = experiment.clone().with(|e| {
-                e.epochs = None;
-                e.steps = steps_of(steps, *fraction);
-            });
-            shortened.runs(data)
+impl Study {
+    /// The parts of a row on `data`. Each run of `experiment` is repeated for each of `fractions` of its steps. `workers`
+    /// is the number of workers that the user asked for, if any.
+    pub fn parts(
+        &self,
+        row: usize,
+        experiment: &Experiment,
+        fractions: &[f64],
+        workers: Option<usize>,
+        data: &Arc<Dataset>,
+    ) -> Vec<Part> {
+        let part = |experiment: Experiment| {
+            let steps = experiment.steps_on(data);
+            let of_length = |fraction: &f64| {
+                let shortened = experiment.clone().with(|e| {
+                    e.epochs = None;
+                    e.steps = steps_of(steps, *fraction);
+                });
+                shortened.runs(data)
+            };
+            let runs = fractions.iter().flat_map(of_length).collect();
+            Part { experiment, runs }
         };
-        let runs = fractions.iter().flat_map(of_length).collect();
-        Part { experiment, runs }
-    };
-    study.variants(row, experiment, workers).into_iter().map(part).collect()
+        (self.variants)(row, experiment, workers).into_iter().map(part).collect()
+    }
 }
 
 /// Makes the runs of `parts` that are not in `kept`, a result file, and adds each to it as it ends.
@@ -78,7 +80,7 @@ pub fn run_parts(
     Ok(outcome)
 }
 
-/// A part of a number of steps, at least one step.
+/// A fraction of a number of steps, at least one step.
 fn steps_of(steps: u64, fraction: f64) -> u64 {
     ((steps as f64 * fraction).round() as u64).max(1)
 }

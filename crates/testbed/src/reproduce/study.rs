@@ -1,87 +1,100 @@
-//! What a study is: everything `gradwire reproduce` needs to run it and to write its page.
+//! What a study is, and what its page is made of.
 
 use std::path::{Path, PathBuf};
 
-use gradwire_train::CompressionSchedule;
 use gradwire_train::RunRecord;
+use gradwire_train::CompressionSchedule;
 
 use crate::TestbedError;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, known};
 use crate::plot::Figure;
 use crate::runner::Progress;
 use crate::summary::{Summary, summarize};
 
 /// A study that `gradwire reproduce` runs: a table or figure of a paper, or a measurement of this project's own.
 ///
-/// A new study is one file with an implementation of this trait, and one line in [`STUDIES`](super::STUDIES).
-pub trait Study: Sync {
-    /// What it is.
-    fn about(&self) -> About;
-
-    /// The experiment that is run unless other settings are given; `None` for a study that trains nothing.
-    fn experiment(&self, row: usize) -> Option<Experiment>;
-
-    /// The compressors it compares in runs of `steps` steps; `none` is the first.
-    fn compressors(&self, row: usize, steps: u64) -> Vec<CompressionSchedule> {
-        let _ = steps;
-        self.experiment(row).map(|experiment| experiment.compressors).unwrap_or_default()
-    }
-
-    /// The experiments it consists of: one, unless it compares several set-ups. `workers` is how many were asked for,
-    /// if a number was.
-    fn variants(
-        &self,
-        row: usize,
-        experiment: &Experiment,
-        workers: Option<usize>,
-    ) -> Vec<Experiment> {
-        let _ = (row, workers);
-        vec![experiment.clone()]
-    }
-
-    /// Makes its page of the runs. A study that trains nothing measures or collects here.
-    ///
-    /// # Errors
-    /// If there is nothing to show, a measurement fails, or `progress` asks to stop one.
-    fn report(
-        &self,
-        results: &Results<'_>,
-        progress: &dyn Progress,
-    ) -> Result<Report, TestbedError>;
-}
-
-/// What a study is, apart from its runs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct About {
+/// A new study is a constant of this type, and one line in [`STUDIES`](super::STUDIES).
+#[derive(Debug, Clone, Copy)]
+pub struct Study {
     /// Its name on the command line.
     pub id: &'static str,
     /// What it shows, in a line.
     pub summary: &'static str,
     /// The paper it is from, in a line; empty where it is from none.
     pub citation: &'static str,
-    /// The rows of the paper's table, of which one is run at a time; the first is the default. Empty where there is
-    /// nothing to choose. A study's methods take a row as its place in this list, 0 where it is empty.
-    pub rows: Vec<&'static str>,
-    /// The parts of the number of steps that it trains for, each in a run of its own whose learning rate goes through
-    /// its whole schedule; each above 0, up to 1.
+    /// The rows of the paper's table. One row is run at a time; the first is the default. Empty if there is no choice.
+    /// Functions take a row as its index in this list, or 0 if the list is empty.
+    pub rows: &'static [&'static str],
+    /// The fractions of the number of steps that it trains for, each above 0, up to 1. Each fraction is a run of its own,
+    /// whose learning rate goes through its whole schedule.
     pub fractions: &'static [f64],
-    /// The flags of settings that it sets by itself, and that are therefore refused.
+    /// The flags that are refused, because the study sets these settings itself.
     pub fixed: &'static [&'static str],
     /// Whether its workers may be processes of an MPI job.
     pub runs_under_mpi: bool,
+    /// The experiment of a row, which is run unless other settings are given; `None` for a study that trains nothing.
+    pub experiment: Option<fn(row: usize) -> Experiment>,
+    /// The compressors of runs with this many steps, if they depend on the number of steps.
+    pub(super) compressors_by_steps: Option<fn(steps: u64) -> Vec<CompressionSchedule>>,
+    /// Makes the experiments of a study that compares several set-ups from the experiment of a row. `workers` is the
+    /// number of workers that the user asked for, if any.
+    pub(super) variants: fn(row: usize, &Experiment, workers: Option<usize>) -> Vec<Experiment>,
+    /// Makes its page of the runs. A study that trains nothing measures or collects here.
+    pub(super) report: fn(&Results<'_>, &dyn Progress) -> Result<Report, TestbedError>,
 }
 
-impl About {
-    /// A study without rows, in one process, for all steps, that sets no flags by itself.
-    pub(super) fn of(id: &'static str, summary: &'static str, citation: &'static str) -> Self {
-        let (rows, fractions, fixed, runs_under_mpi) = (Vec::new(), &[1.0], &[], false);
-        Self { id, summary, citation, rows, fractions, fixed, runs_under_mpi }
+impl Study {
+    /// A study without rows, in one process, of one set-up, for all steps, that sets no flags by itself.
+    pub(super) const PLAIN: Self = Self {
+        id: "",
+        summary: "",
+        citation: "",
+        rows: &[],
+        fractions: &[1.0],
+        fixed: &[],
+        runs_under_mpi: false,
+        experiment: None,
+        compressors_by_steps: None,
+        variants: |_, experiment, _| vec![experiment.clone()],
+        report: |_, _| Ok(Report::default()),
+    };
+
+    /// The compressors it compares in runs of `steps` steps; `none` is the first.
+    pub fn compressors(&self, row: usize, steps: u64) -> Vec<CompressionSchedule> {
+        match (self.compressors_by_steps, self.experiment) {
+            (Some(compressors), _) => compressors(steps),
+            (None, Some(experiment)) => experiment(row).compressors,
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// The index of a row of its table; of the first row if none is named.
+    ///
+    /// # Errors
+    /// If it has no such row, or none to choose from.
+    pub fn row(&self, name: Option<&str>) -> Result<usize, TestbedError> {
+        let (id, rows) = (self.id, self.rows);
+        let Some(name) = name else { return Ok(0) };
+        if rows.is_empty() {
+            return Err(TestbedError::Config(format!("{id} has no rows to choose from")));
+        }
+        rows.iter().position(|row| *row == name).ok_or_else(|| {
+            let known = rows.join(", ");
+            TestbedError::Config(format!("{id} has no row '{name}'; known ones: {known}"))
+        })
+    }
+
+    /// Where its files go unless a folder is given: `results/ID`, and a folder in it for each row.
+    pub fn default_folder(&self, row: usize) -> PathBuf {
+        ["results", self.id].into_iter().chain(self.rows.get(row).copied()).collect()
     }
 }
 
 /// What a study's page is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'a> {
+    /// The study.
+    pub study: &'a Study,
     /// The row of the paper's table.
     pub row: usize,
     /// The experiment; the default one in studies that train nothing.
@@ -95,10 +108,12 @@ pub struct Results<'a> {
 }
 
 impl Results<'_> {
-    /// The runs with the most steps.
-    pub fn longest(&self) -> Vec<RunRecord> {
-        let longest = self.runs.iter().map(|run| run.steps).max();
-        self.runs.iter().filter(|run| Some(run.steps) == longest).cloned().collect()
+    /// The page of the study.
+    ///
+    /// # Errors
+    /// If there is nothing to show, a measurement fails, or `progress` asks to stop one.
+    pub fn report(&self, progress: &dyn Progress) -> Result<Report, TestbedError> {
+        (self.study.report)(self, progress)
     }
 
     /// The runs with the most steps, and their summary.
@@ -106,7 +121,9 @@ impl Results<'_> {
     /// # Errors
     /// If there are no runs.
     pub(super) fn summarized(&self) -> Result<(Vec<RunRecord>, Summary), TestbedError> {
-        let longest = self.longest();
+        let steps = self.runs.iter().map(|run| run.steps).max();
+        let longest = self.runs.iter().filter(|run| Some(run.steps) == steps);
+        let longest: Vec<RunRecord> = longest.cloned().collect();
         let summary = summarize(&longest, &self.experiment.links())?;
         Ok((longest, summary))
     }
@@ -124,32 +141,34 @@ pub struct Report {
 /// Figures with the names of their files.
 pub(super) type Charts = Vec<(String, Box<dyn Figure>)>;
 
-/// The place of a row of a study's table; of the first where none is named.
-///
-/// # Errors
-/// If the study has no such row, or none to choose from.
-pub fn row_of(study: &dyn Study, name: Option<&str>) -> Result<usize, TestbedError> {
-    let About { id, rows, .. } = study.about();
-    let Some(name) = name else { return Ok(0) };
-    if rows.is_empty() {
-        return Err(TestbedError::Config(format!("{id} has no rows to choose from")));
-    }
-    rows.iter().position(|row| *row == name).ok_or_else(|| {
-        TestbedError::Config(format!("{id} has no row '{name}'; known ones: {}", rows.join(", ")))
-    })
+/// A figure with the name of its file.
+pub(super) fn chart(
+    name: impl Into<String>,
+    figure: impl Figure + 'static,
+) -> (String, Box<dyn Figure>) {
+    (name.into(), Box::new(figure))
 }
 
-/// Where a study's files go unless a folder is given: `results/ID`, and a folder in it for each row.
-pub fn default_folder(study: &dyn Study, row: usize) -> PathBuf {
-    let About { id, rows, .. } = study.about();
-    let folder = PathBuf::from("results").join(id);
-    match rows.get(row) {
-        Some(row) => folder.join(row),
-        None => folder,
-    }
+/// What experiments of several papers have in common: a model with its data, an optimizer with its learning rate, and
+/// messages of all tensors, which every worker gets from every other.
+pub(super) fn all_gathered(
+    [model, data]: [&str; 2],
+    [optimizer, learning_rate]: [&str; 2],
+) -> Experiment {
+    Experiment::default().suiting(known(model)).with(|e| {
+        e.data = data.to_owned();
+        e.exchange = known("all-gather");
+        e.optimizer = known(optimizer);
+        e.learning_rate = known(learning_rate);
+        e.weight_decay = 0.0;
+        e.raw_vectors = false;
+        e.raw_below = 0;
+        e.evaluate_at_most = 10_000;
+        e.links_mbit = vec![10.0, 100.0, 1000.0];
+    })
 }
 
 /// Compressors from their specs.
 pub(super) fn plans<S: AsRef<str>>(specs: impl IntoIterator<Item = S>) -> Vec<CompressionSchedule> {
-    specs.into_iter().map(|spec| crate::experiment::known(spec.as_ref())).collect()
+    specs.into_iter().map(|spec| known(spec.as_ref())).collect()
 }

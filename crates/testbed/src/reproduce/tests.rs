@@ -6,17 +6,17 @@ use crate::runner::Progress;
 use crate::synthetic;
 
 /// The studies that train, each with its default experiment and its row.
-fn that_train() -> impl Iterator<Item = (&'static dyn Study, usize, Experiment)> {
-    STUDIES.into_iter().flat_map(|study| {
-        let rows = 0..study.about().rows.len().max(1);
-        rows.filter_map(move |row| Some((study, row, study.experiment(row)?)))
+fn that_train() -> impl Iterator<Item = (&'static Study, usize, Experiment)> {
+    STUDIES.iter().flat_map(|study| {
+        let rows = 0..study.rows.len().max(1);
+        rows.filter_map(move |row| Some((study, row, study.experiment?(row))))
     })
 }
 
 #[test]
 fn studies_are_found_by_their_ids_and_unknown_ones_refused() {
-    for study in STUDIES {
-        assert_eq!(find(study.about().id).unwrap().about(), study.about());
+    for study in &STUDIES {
+        assert!(std::ptr::eq(find(study.id).unwrap(), study) && !study.summary.is_empty());
     }
     let error = find("3lc-table9").err().unwrap().to_string();
     assert!(error.contains("3lc-table1") && error.contains("grace-fig9"), "{error}");
@@ -28,7 +28,7 @@ fn default_experiments_can_run_and_begin_with_the_baseline() {
         experiment.check().unwrap();
         assert_eq!(experiment.compressors, study.compressors(row, experiment.steps));
         assert!(study.compressors(row, 2000)[0].to_string().starts_with("none"));
-        for variant in study.variants(row, &experiment, None) {
+        for variant in (study.variants)(row, &experiment, None) {
             variant.check().unwrap();
         }
         // Tables find runs by what specs print.
@@ -41,22 +41,22 @@ fn default_experiments_can_run_and_begin_with_the_baseline() {
 #[test]
 fn vectors_are_compressed_as_in_the_papers() {
     for (study, _, experiment) in that_train() {
-        assert!(!experiment.raw_vectors, "{}", study.about().id);
+        assert!(!experiment.raw_vectors, "{}", study.id);
     }
 }
 
 #[test]
 fn rows_are_found_by_name_and_unknown_ones_refused() {
-    let row = |id: &str, name| row_of(find(id).unwrap(), Some(name)).map_err(|e| e.to_string());
+    let row = |id: &str, name| find(id).unwrap().row(Some(name)).map_err(|e| e.to_string());
     assert_eq!(row("sbc-table2", "wordlstm"), Ok(2));
     assert!(row("sbc-table2", "vgg").unwrap_err().contains("charlstm"));
     assert!(row("sbc-fig3", "lenet").unwrap_err().contains("no rows"));
-    let study = find("grace-fig8").unwrap();
-    assert!(default_folder(study, 4).ends_with("results/grace-fig8/ncf"));
-    assert!(default_folder(find("3lc-table1").unwrap(), 0).ends_with("results/3lc-table1"));
+    let folder = |id: &str, row| find(id).unwrap().default_folder(row);
+    assert!(folder("grace-fig8", 4).ends_with("results/grace-fig8/ncf"));
+    assert!(folder("3lc-table1", 0).ends_with("results/3lc-table1"));
 }
 
-/// Nobody who watches.
+/// A progress that shows nothing.
 struct Nobody;
 
 impl gradwire_train::Observer for Nobody {}
@@ -84,15 +84,15 @@ fn each_study_writes_a_page_with_its_charts() {
         ("sbc-fig3", 1, "arXiv:1805.08768"),
     ] {
         let study = find(id).unwrap();
-        let experiment = study.experiment(0).unwrap();
+        let experiment = study.experiment.unwrap()(0);
         let out = std::path::Path::new("results");
         let command = "gradwire reproduce";
-        let results = Results { row: 0, experiment: &experiment, runs: &runs, out, command };
-        let files = study.report(&results, &Nobody).unwrap().files;
+        let results = Results { study, row: 0, experiment: &experiment, runs: &runs, out, command };
+        let files = results.report(&Nobody).unwrap().files;
         let named = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
         assert_eq!((named(".svg"), named(".md"), named(".html")), (charts, 1, 1), "{id}");
         let readme = &files[0].1;
-        assert!(readme.contains(says) && readme.contains(study.about().citation), "{id}");
+        assert!(readme.contains(says) && readme.contains(study.citation), "{id}");
         assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())), "{id}");
     }
 }

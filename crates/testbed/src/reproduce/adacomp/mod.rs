@@ -1,14 +1,8 @@
-//! The AdaComp paper: C.-Y. Chen, J. Choi, D. Brand, A. Agrawal, W. Zhang, K. Gopalakrishnan, "AdaComp: Adaptive
-//! Residual Gradient Compression for Data-Parallel Distributed Training", AAAI 2018.
+//! The AdaComp paper.
 
-mod figure_4;
-mod figure_5;
 mod figure_7;
 mod paper;
-mod table_2;
 mod tables;
 
-pub(super) use figure_4::Figure4;
-pub(super) use figure_5::Figure5;
-pub(super) use figure_7::Figure7;
-pub(super) use table_2::Table2;
+pub(super) use figure_7::FIGURE_7;
+pub(super) use tables::{FIGURE_4, FIGURE_5, TABLE_2};

@@ -5,171 +5,138 @@ use gradwire_train::RunRecord;
 use super::paper::{self, BITS, EPOCH};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
+use crate::figures::{self, STEPS};
 use crate::format::times;
 use crate::plot::{BoxPlot, Chart, Point, Scale, Series};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
-use crate::runner::Progress;
-use crate::summary::{Spread, Summary, by_compressor};
+use crate::reproduce::study::{Charts, Report, Results, Study, chart, plans};
+use crate::summary::{Spread, Summary};
 use crate::table::{Grid, quality};
 
-/// A figure of the paper: one experiment with some settings of the compressor.
-pub(crate) struct Figure {
-    id: &'static str,
-    summary: &'static str,
-    /// What its settings are settings of.
-    axis: &'static str,
-    /// Labels, and specs without their delay.
-    settings: fn() -> Vec<(String, String)>,
-    /// Whether it shows bits over training.
-    shows_bits: bool,
-}
-
 /// Accuracy against fixed bits.
-pub(crate) const FIGURE_1: Figure = Figure {
+pub(crate) const FIGURE_1: Study = Study {
     id: "entropy-bits-fig1",
     summary: "accuracy against fixed bits in the paper on entropy-driven bit widths (Figure 1)",
-    axis: "bits",
-    settings: || {
-        [2, 3, 4, 5, 6, 7, 8, 10]
-            .map(|bits| (bits.to_string(), format!("entropy-bits:bits={bits}")))
-            .to_vec()
-    },
-    shows_bits: false,
+    citation: paper::CITATION,
+    experiment: Some(|_| experiment(fixed_bits())),
+    report: |results, _| report(results, "bits", fixed_bits()),
+    ..Study::PLAIN
 };
 
 /// Accuracy and convergence against floor and ceiling.
-pub(crate) const FIGURE_4: Figure = Figure {
+pub(crate) const FIGURE_4: Study = Study {
     id: "entropy-bits-fig4",
     summary: "accuracy and convergence against floor and ceiling of the bits (Figure 4)",
-    axis: "ceiling and floor of the bits",
-    // Ceiling and floor: c + m, and c.
-    settings: || {
-        [(10, 2), (10, 4), (10, 5), (10, 6), (10, 8), (5, 1), (7, 3), (9, 5), (11, 7)]
-            .map(|(ceiling, floor)| {
-                let m = ceiling - floor;
-                (format!("{ceiling}:{floor}"), format!("entropy-bits:c={floor},m={m}"))
-            })
-            .to_vec()
-    },
-    shows_bits: false,
+    citation: paper::CITATION,
+    experiment: Some(|_| experiment(bounds())),
+    report: |results, _| report(results, "ceiling and floor of the bits", bounds()),
+    ..Study::PLAIN
 };
 
 /// Bits a parameter over training, raw and in Huffman's code.
-pub(crate) const FIGURE_5: Figure = Figure {
+pub(crate) const FIGURE_5: Study = Study {
     id: "entropy-bits-fig5",
     summary: "bits a parameter over training, raw and in Huffman's code (Figure 5)",
-    axis: "setting",
-    settings: || {
-        let both = |c| {
-            let spec = format!("entropy-bits:c={c}");
-            [
-                (format!("c={c}"), spec.clone()),
-                (format!("c={c}, raw"), format!("{spec},code=fixed")),
-            ]
-        };
-        [5, 6].into_iter().flat_map(both).collect()
-    },
-    shows_bits: true,
+    citation: paper::CITATION,
+    experiment: Some(|_| experiment(codes())),
+    report: |results, _| report(results, "setting", codes()),
+    ..Study::PLAIN
 };
 
-impl Figure {
-    /// The settings with their labels, the baseline first; specs as they print.
-    fn settings(&self) -> Vec<(String, String)> {
-        let baseline = ("baseline".to_owned(), "none".to_owned());
-        let all = std::iter::once(baseline).chain((self.settings)());
-        all.map(|(label, spec)| (label, delayed(&spec))).collect()
-    }
+/// Settings of the compressor: the label of each, and its spec.
+type Settings = Vec<(String, String)>;
 
-    /// Accuracy and convergence of each setting, and bits over training.
-    fn charts(&self, runs: &[RunRecord]) -> Charts {
-        let accuracy = |run: &RunRecord| run.quality * 100.0;
-        let plot = |what: &str, y: &str, value: fn(&RunRecord) -> f64| {
-            let columns = self.settings().into_iter().map(|(label, compressor)| {
-                let of = runs.iter().filter(|run| run.compressor == compressor);
-                (label, of.map(value).collect::<Vec<_>>())
-            });
-            BoxPlot {
-                title: format!("{what} by {}", self.axis),
-                x: self.axis.to_owned(),
-                y: y.to_owned(),
-                columns: columns.filter(|(_, values)| !values.is_empty()).collect(),
-            }
-        };
-        let convergence = plot("Convergence", "steps to the best accuracy", peak);
-        let mut charts: Charts = vec![
-            ("accuracy.svg".to_owned(), Box::new(plot("Accuracy", "accuracy (%)", accuracy))),
-            ("convergence.svg".to_owned(), Box::new(convergence)),
-        ];
-        if self.shows_bits {
-            charts.push(("bits.svg".to_owned(), Box::new(bits_over_steps(runs))));
-        }
-        charts
-    }
+fn fixed_bits() -> Settings {
+    let bits = [2, 3, 4, 5, 6, 7, 8, 10];
+    settings(bits.map(|bits| (bits.to_string(), format!("bits={bits}"))))
 }
 
-impl Study for Figure {
-    fn about(&self) -> About {
-        About::of(self.id, self.summary, paper::CITATION)
-    }
+/// Ceiling and floor: c + m, and c.
+fn bounds() -> Settings {
+    let bounds = [(10, 2), (10, 4), (10, 5), (10, 6), (10, 8), (5, 1), (7, 3), (9, 5), (11, 7)];
+    settings(bounds.map(|(ceiling, floor)| {
+        (format!("{ceiling}:{floor}"), format!("c={floor},m={}", ceiling - floor))
+    }))
+}
 
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        let specs = self.settings().into_iter().map(|(_, spec)| spec);
-        Some(paper::experiment().with(|e| e.compressors = plans(specs)))
-    }
+fn codes() -> Settings {
+    settings(
+        ["c=5", "c=5, raw", "c=6", "c=6, raw"]
+            .map(|label| (label.to_owned(), label.replace(", raw", ",code=fixed"))),
+    )
+}
 
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let experiment = results.experiment;
-        let (full, summary) = results.summarized()?;
-        let table = table(&self.settings(), &summary, &full);
-        let setup = paper::setup(&full[0], experiment.seeds.len());
-        let (heading, charts) = ("Paper and here", self.charts(&full));
-        let findings = Findings::of_one_setup(heading, table, &summary, charts, setup);
-        Ok(findings.report(self, results))
+/// Settings from labels and parameters, the baseline first; specs as they print, with a delay of one epoch.
+fn settings(parameters: impl IntoIterator<Item = (String, String)>) -> Settings {
+    let specs = parameters.into_iter().map(|(label, text)| (label, format!("entropy-bits:{text}")));
+    let all = [("baseline".to_owned(), "none".to_owned())].into_iter().chain(specs);
+    let delayed = |spec: String| known::<gradwire::Spec>(&spec).with_every(EPOCH).to_string();
+    all.map(|(label, spec)| (label, delayed(spec))).collect()
+}
+
+fn experiment(settings: Settings) -> Experiment {
+    paper::experiment().with(|e| e.compressors = plans(settings.into_iter().map(|(_, spec)| spec)))
+}
+
+/// The page of a figure whose settings are settings of `axis`.
+fn report(results: &Results<'_>, axis: &str, settings: Settings) -> Result<Report, TestbedError> {
+    let (full, summary) = results.summarized()?;
+    let setup = paper::setup(&full[0], results.experiment.seeds.len());
+    let mut charts = boxes(axis, &settings, &full);
+    if results.study.id == FIGURE_5.id {
+        charts.push(chart("bits.svg", bits_over_steps(&full)));
     }
+    let table = table(&settings, &summary, &full);
+    let findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
+    Ok(findings.report(results))
+}
+
+/// Accuracy and convergence of each setting.
+fn boxes(axis: &str, settings: &Settings, runs: &[RunRecord]) -> Charts {
+    let plot = |what: &str, y: &str, value: fn(&RunRecord) -> f64| {
+        let columns =
+            settings.iter().map(|(label, spec)| (label.clone(), values(runs, spec, value)));
+        BoxPlot {
+            title: format!("{what} by {axis}"),
+            x: axis.to_owned(),
+            y: y.to_owned(),
+            columns: columns.filter(|(_, values)| !values.is_empty()).collect(),
+        }
+    };
+    let accuracy = plot("Accuracy", "accuracy (%)", |run| run.quality * 100.0);
+    let convergence = plot("Convergence", "steps to the best accuracy", peak);
+    vec![chart("accuracy.svg", accuracy), chart("convergence.svg", convergence)]
+}
+
+/// A figure of each run of a compressor.
+fn values(runs: &[RunRecord], compressor: &str, value: fn(&RunRecord) -> f64) -> Vec<f64> {
+    runs.iter().filter(|run| run.compressor == compressor).map(value).collect()
 }
 
 /// Accuracy, the steps to its peak, and the bits a parameter took in an exchange.
-fn table(settings: &[(String, String)], summary: &Summary, runs: &[RunRecord]) -> Grid {
-    let mut grid = Grid::new([
-        "setting",
-        "compressor",
-        "accuracy",
-        "steps to the peak",
-        "bits a parameter and exchange",
-        "paper",
-        "ratio upstream",
-    ]);
-    for (label, compressor) in settings {
-        let Some(row) = summary.rows.iter().find(|row| row.compressor == *compressor) else {
-            continue;
-        };
-        let of: Vec<&RunRecord> = runs.iter().filter(|run| run.compressor == *compressor).collect();
-        let spread = |value: fn(&RunRecord) -> f64| {
-            Spread::of(&of.iter().map(|run| value(run)).collect::<Vec<_>>())
-        };
-        let paper = BITS.iter().find_map(|(c, raw, huffman)| {
-            let bits = if *label == format!("c={c}") { huffman } else { raw };
-            label.starts_with(&format!("c={c}")).then_some(*bits)
-        });
-        grid.push(vec![
-            label.clone(),
-            compressor.clone(),
-            quality(summary.metric, &row.quality),
-            spread(peak)
-                .map_or_else(String::new, |peak| format!("{:.0} ± {:.0}", peak.mean, peak.sd)),
-            spread(bits).map_or_else(String::new, |bits| format!("{:.2}", bits.mean)),
-            paper.unwrap_or("–").to_owned(),
-            times(row.ratio_up),
-        ]);
-    }
-    grid
-}
-
-/// A spec with a delay of one epoch, as it prints.
-fn delayed(spec: &str) -> String {
-    let spec: gradwire::Spec = known(spec);
-    spec.with_every(EPOCH).to_string()
+fn table(settings: &Settings, summary: &Summary, runs: &[RunRecord]) -> Grid {
+    let rows = settings.iter().filter_map(|(label, spec)| Some((label, summary.row(spec)?)));
+    let rows: Vec<_> = rows.collect();
+    let spread =
+        |spec: &str, value| Spread::of(&values(runs, spec, value)).expect("a row has runs");
+    let paper = |label: &str| {
+        let of = BITS.iter().find(|(c, ..)| label.starts_with(&format!("c={c}")));
+        of.map_or("–", |(_, raw, huffman)| if label.contains("raw") { raw } else { huffman })
+    };
+    Grid::of(&rows)
+        .column("setting", |(label, _)| label)
+        .column("compressor", |(_, row)| &row.compressor)
+        .column("accuracy", |(_, row)| quality(summary.metric, &row.quality))
+        .column("steps to the peak", |(_, row)| {
+            let Spread { mean, sd, .. } = spread(&row.compressor, peak);
+            format!("{mean:.0} ± {sd:.0}")
+        })
+        .column("bits a parameter and exchange", |(_, row)| {
+            format!("{:.2}", spread(&row.compressor, bits).mean)
+        })
+        .column("paper", |(label, _)| paper(label))
+        .column("ratio upstream", |(_, row)| times(row.ratio_up))
+        .grid()
 }
 
 /// Steps to the best evaluation.
@@ -203,21 +170,9 @@ fn windows(run: &RunRecord) -> Vec<Point> {
 
 /// The same over training: windows of steps, each with the exchanges that fall in it.
 fn bits_over_steps(runs: &[RunRecord]) -> Chart {
-    let series = by_compressor(runs).into_iter().enumerate().map(|(colour, group)| {
-        let run = group[0];
-        Series {
-            label: run.compressor.clone(),
-            points: windows(run),
-            colour,
-            dashed: run.compressor.contains("fixed"),
-        }
-    });
-    Chart {
-        title: "Bits a parameter and exchange".to_owned(),
-        x: ("step".to_owned(), Scale::Linear),
-        y: ("bits".to_owned(), Scale::Log),
-        series: series.collect(),
-    }
+    let dashed = |line: Series| Series { dashed: line.label.contains("fixed"), ..line };
+    let lines = figures::lines(runs, |group| windows(group[0])).into_iter().map(dashed);
+    Chart::new("Bits a parameter and exchange", STEPS, ("bits", Scale::Log), lines)
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The paper on entropy-driven bit widths: A. Øland, B. Raj, "Reducing Communication Overhead in Distributed Learning by
-//! an Order of Magnitude (Almost)", ICASSP 2015.
+//! The paper on entropy-driven bit widths.
 
 mod figure;
 mod paper;

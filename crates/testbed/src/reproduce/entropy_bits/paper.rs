@@ -3,7 +3,8 @@
 use gradwire_models::Split;
 use gradwire_train::{Payload, RunRecord};
 
-use crate::experiment::{Experiment, known};
+use crate::experiment::Experiment;
+use crate::reproduce::study::all_gathered;
 use crate::table::Grid;
 
 /// The paper in a line.
@@ -19,41 +20,33 @@ pub(super) const BITS: [(u64, &str, &str); 2] = [(5, "6.8", "3.55"), (6, "not sa
 /// The paper's experiment: five workers with parts of MNIST of their own average their weights after each
 /// epoch. It gives neither batch nor learning rate, and trains on squared errors.
 pub(super) fn experiment() -> Experiment {
-    Experiment::default().suiting(known("mlp:392-50,tanh")).with(|e| {
-        e.data = "mnist".to_owned();
+    let rate = "step:from=0.1,factor=0.95,after=0.01,every=0.01";
+    all_gathered(["mlp:392-50,tanh", "mnist"], ["sgd", rate]).with(|e| {
         e.send = Payload::Weights;
         e.split = Split::Shards { sizes: None };
-        e.exchange = known("all-gather");
         e.workers = 5;
         e.steps = 100 * EPOCH;
         e.batch = 20;
-        e.optimizer = known("sgd");
-        e.learning_rate = known("step:from=0.1,factor=0.95,after=0.01,every=0.01");
-        e.weight_decay = 0.0;
         e.l1 = 1e-4;
         e.augment = Some(false);
-        e.raw_vectors = false;
-        e.raw_below = 0;
         e.evaluations = 100;
-        e.evaluate_at_most = 10_000;
-        e.links_mbit = vec![10.0, 100.0, 1000.0];
     })
 }
 
 /// The paper's set-up beside the one of the runs.
 pub(super) fn setup(run: &RunRecord, seeds: usize) -> Grid {
-    let mut grid = Grid::new(["", "paper", "here"]);
-    let mut line = |what: &str, paper: &str, here: String| {
-        grid.push(vec![what.to_owned(), paper.to_owned(), here]);
-    };
-    line("model", "784-392-50-10, tanh", format!("{}, {} parameters", run.model, run.parameters));
-    line("loss", "squared error", "cross-entropy".to_owned());
-    line("workers", "5", run.workers.to_string());
-    line("exchange", "weights, after each epoch", format!("{} rounds of {}", run.rounds, run.send));
-    line("length", "100 epochs", format!("{} steps, {EPOCH} between exchanges", run.steps));
-    line("batch", "not said", run.batch.to_string());
-    line("learning rate", "exponential decay", run.learning_rate.to_string());
-    line("l1", "light", run.l1.to_string());
-    line("runs of a setting", "50, or 1500 in Figure 1", seeds.to_string());
-    grid.left_aligned()
+    let exchanges = format!("{} rounds of {}", run.rounds, run.send);
+    let length = format!("{} steps, {EPOCH} between exchanges", run.steps);
+    let mut setup = Grid::setup("paper");
+    let model = format!("{}, {} parameters", run.model, run.parameters);
+    setup.line("model", "784-392-50-10, tanh", model);
+    setup.line("loss", "squared error", "cross-entropy");
+    setup.line("workers", 5, run.workers);
+    setup.line("exchange", "weights, after each epoch", exchanges);
+    setup.line("length", "100 epochs", length);
+    setup.line("batch", "not said", run.batch);
+    setup.line("learning rate", "exponential decay", &run.learning_rate);
+    setup.line("l1", "light", run.l1);
+    setup.line("runs of a setting", "50, or 1500 in Figure 1", seeds);
+    setup
 }

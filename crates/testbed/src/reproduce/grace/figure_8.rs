@@ -1,21 +1,44 @@
 //! Figures 8 and 10 of the survey: throughput by the number of workers, beside what it would be if compression took no
 //! time.
 
+use std::collections::BTreeSet;
+
 use gradwire_exchange::Link;
 
-use super::paper::{self, BENCHMARKS, Differs, METHODS};
-use crate::TestbedError;
+use super::paper::{self, BENCHMARKS, METHODS};
 use crate::experiment::Experiment;
 use crate::format::{bandwidth, significant, times};
-use crate::plot::{Chart, Point, Scale, Series};
+use crate::plot::{Chart, Point, Scale};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{About, Charts, Report, Results, Study, plans};
-use crate::runner::Progress;
+use crate::reproduce::study::{Study, chart, plans};
 use crate::scaling::{self, Scaled, scaled};
 use crate::table::Grid;
 
 /// Figure 8.
-pub(crate) struct Figure8;
+pub(crate) const FIGURE_8: Study = Study {
+    id: "grace-fig8",
+    summary: "throughput with 2 to 8 workers, beside that of compression in no time (Figures 8 and 10; the same rows)",
+    citation: paper::CITATION,
+    rows: &paper::NAMES,
+    fixed: &["exchange", "workers"],
+    experiment: Some(experiment),
+    variants: |_, experiment, _| variants(experiment),
+    report: |results, _| {
+        let (experiment, runs) = (results.experiment, results.runs);
+        // The wire is measured on the first link.
+        let link = experiment.links()[0];
+        let all = scaled(runs, link)?;
+        let seeds = experiment.seeds.len();
+        let findings = Findings {
+            tables: vec![("Measured", table(&all))],
+            charts: vec![chart("scaling.svg", by_workers(&all, link))],
+            setup: BENCHMARKS[results.row].setup(&runs[0], seeds, true, None),
+            notes: vec![scaling::NOTE.to_owned()],
+        };
+        Ok(findings.report(results))
+    },
+    ..Study::PLAIN
+};
 
 /// The methods compared.
 const SCALED: [&str; 8] =
@@ -23,109 +46,63 @@ const SCALED: [&str; 8] =
 /// Numbers of workers.
 const WORKERS: [usize; 3] = [2, 4, 8];
 
-impl Study for Figure8 {
-    fn about(&self) -> About {
-        About {
-            rows: paper::names(),
-            fixed: &["exchange", "workers"],
-            ..About::of(
-                "grace-fig8",
-                "throughput with 2 to 8 workers, beside that of compression in no time (Figures 8 \
-                 and 10; the same rows)",
-                paper::CITATION,
-            )
-        }
-    }
+/// A throughput needs few steps.
+fn experiment(row: usize) -> Experiment {
+    BENCHMARKS[row].experiment().with(|e| {
+        e.compressors = plans(SCALED);
+        e.links_mbit = vec![1_000.0];
+        e.epochs = None;
+        e.steps = 20;
+        e.evaluations = 1;
+        e.evaluate_at_most = 1;
+    })
+}
 
-    /// As many steps as a throughput needs.
-    fn experiment(&self, row: usize) -> Option<Experiment> {
-        Some(BENCHMARKS[row].experiment().with(|e| {
-            e.compressors = plans(SCALED);
-            e.links_mbit = vec![1_000.0];
-            e.epochs = None;
-            e.steps = 20;
-            e.evaluations = 1;
-            e.evaluate_at_most = 1;
-        }))
-    }
-
-    fn variants(&self, _: usize, experiment: &Experiment, _: Option<usize>) -> Vec<Experiment> {
-        let with = |workers| experiment.clone().with(|e| e.workers = workers);
-        WORKERS.iter().flat_map(|&workers| paper::by_exchange(&with(workers))).collect()
-    }
-
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let (experiment, runs) = (results.experiment, results.runs);
-        // The wire is measured on the first link.
-        let link = experiment.links()[0];
-        let all = scaled(runs, link)?;
-        let charts: Charts = vec![("scaling.svg".to_owned(), Box::new(by_workers(&all, link)))];
-        let benchmark = &BENCHMARKS[results.row];
-        let setup = benchmark.setup(&runs[0], experiment.seeds.len(), Differs::Scaling);
-        let (table, note) = (table(&all), scaling::NOTE);
-        let findings = Findings::of_several_setups("Measured", table, charts, setup, note);
-        Ok(findings.report(self, results))
-    }
+fn variants(experiment: &Experiment) -> Vec<Experiment> {
+    let with = |workers| experiment.clone().with(|e| e.workers = workers);
+    WORKERS.iter().flat_map(|&workers| paper::by_exchange(&with(workers))).collect()
 }
 
 /// Throughput of each method by the number of workers, and its parts.
 fn table(all: &[Scaled]) -> Grid {
-    let mut grid = Grid::new([
-        "method",
-        "compressor",
-        "workers",
-        "examples a second",
-        "if compression took no time",
-        "against none",
-        "compute",
-        "compress and decompress",
-        "wire",
-    ]);
-    let seconds = |value: f64| format!("{} ms", significant(value * 1e3));
-    for one in all {
-        let none =
-            all.iter().find(|other| other.compressor == "none" && other.workers == one.workers);
-        let method = METHODS.iter().find(|(_, spec)| *spec == one.compressor);
-        grid.push(vec![
-            method.map_or("", |(name, _)| name).to_owned(),
-            one.compressor.clone(),
-            one.workers.to_string(),
-            significant(one.throughput()),
-            significant(one.bound()),
-            none.map_or_else(String::new, |none| times(one.throughput() / none.throughput())),
-            seconds(one.compute),
-            seconds(one.codec),
-            seconds(one.wire),
-        ]);
-    }
-    grid
+    let method = |one: &Scaled| METHODS.iter().find(|(_, spec)| *spec == one.compressor);
+    let against_none = |one: &Scaled| {
+        let with_none =
+            |other: &&Scaled| other.compressor == "none" && other.workers == one.workers;
+        let none = all.iter().find(with_none);
+        none.map_or_else(String::new, |none| times(one.throughput() / none.throughput()))
+    };
+    let milliseconds = |seconds: f64| format!("{} ms", significant(seconds * 1e3));
+    Grid::of(all)
+        .column("method", |one| method(one).map_or("", |(name, _)| name))
+        .column("compressor", |one| &one.compressor)
+        .column("workers", |one| one.workers)
+        .column("examples a second", |one| significant(one.throughput()))
+        .column("if compression took no time", |one| significant(one.bound()))
+        .column("against none", against_none)
+        .column("compute", |one| milliseconds(one.compute))
+        .column("compress and decompress", |one| milliseconds(one.codec))
+        .column("wire", |one| milliseconds(one.wire))
+        .grid()
 }
 
 /// Throughput by workers: a line for each compressor, and a dashed one for its bound.
 fn by_workers(all: &[Scaled], link: Link) -> Chart {
-    let mut series = Vec::new();
-    let mut names: Vec<&str> = all.iter().map(|one| one.compressor.as_str()).collect();
-    names.dedup();
-    names.sort_unstable();
-    names.dedup();
+    let title = format!("Throughput by workers at {}", bandwidth(link.bits_per_second));
+    let (x, y) = (("workers", Scale::Log), ("examples a second", Scale::Log));
+    let mut chart = Chart::new(title, x, y, []);
+    let names: BTreeSet<&str> = all.iter().map(|one| one.compressor.as_str()).collect();
     for (colour, name) in names.into_iter().enumerate() {
-        let of = || all.iter().filter(|one| one.compressor == name);
-        let points = |value: fn(&Scaled) -> f64| -> Vec<Point> {
-            let mut points: Vec<Point> =
-                of().map(|one| Point::new(one.workers as f64, value(one))).collect();
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            points
-        };
-        let (label, bound) = (name.to_owned(), format!("{name}, bound"));
-        series.push(Series { label, points: points(Scaled::throughput), colour, dashed: false });
-        series.push(Series { label: bound, points: points(Scaled::bound), colour, dashed: true });
+        let bound = format!("{name}, bound");
+        for one in all.iter().filter(|one| one.compressor == name) {
+            let workers = one.workers as f64;
+            chart.add(name, Point::new(workers, one.throughput()));
+            chart.add(&bound, Point::new(workers, one.bound()));
+        }
+        let [.., line, dashed] = chart.series.as_mut_slice() else { continue };
+        (line.colour, dashed.colour, dashed.dashed) = (colour, colour, true);
     }
-    Chart {
-        title: format!("Throughput by workers at {}", bandwidth(link.bits_per_second)),
-        x: ("workers".to_owned(), Scale::Log),
-        y: ("examples a second".to_owned(), Scale::Log),
-        series,
-    }
+    chart
 }
 
 #[cfg(test)]
@@ -134,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_number_of_workers_has_its_exchanges() {
-        let variants = Figure8.variants(4, &Figure8.experiment(4).unwrap(), None);
+        let variants = variants(&experiment(4));
         let workers: Vec<usize> = variants.iter().map(|variant| variant.workers).collect();
         assert_eq!(workers, [2, 2, 4, 4, 8, 8]);
     }

@@ -1,74 +1,62 @@
 //! Figure 9 of the survey: seconds to compress and decompress tensors of several sizes. It times each method alone, thirty
 //! times.
 
+use std::collections::BTreeSet;
 use std::hint::black_box;
 
 use gradwire::Spec;
 
-use super::paper;
+use super::paper::{self, METHODS};
 use crate::TestbedError;
 use crate::bench::Bench;
-use crate::experiment::Experiment;
+use crate::experiment::known;
 use crate::format::significant;
-use crate::plot::{Chart, Point, Scale, Series};
+use crate::plot::{Chart, Point, Scale};
 use crate::reproduce::findings::page;
-use crate::reproduce::study::{About, Charts, Report, Results, Study};
+use crate::reproduce::study::{Report, Results, Study, chart};
 use crate::runner::Progress;
 use crate::table::Grid;
 
 /// Figure 9.
-pub(crate) struct Figure9;
+pub(crate) const FIGURE_9: Study = Study {
+    id: "grace-fig9",
+    summary: "latency of compression and decompression by size of the input, in the survey (Figure 9)",
+    citation: paper::CITATION,
+    report,
+    ..Study::PLAIN
+};
 
 /// Elements of the inputs: 0.1, 1, 10 and 100 MB.
 const ELEMENTS: [usize; 4] = [25_000, 250_000, 2_500_000, 25_000_000];
 /// Repetitions, as in the survey.
 const REPETITIONS: usize = 30;
-/// A method is not repeated further when its repetitions have taken this many seconds, and were [`LEAST`] or more.
+/// After this many seconds a method that was repeated [`LEAST`] times or more is not repeated again.
 const ENOUGH: f64 = 10.0;
 /// The fewest repetitions.
 const LEAST: usize = 3;
 
-impl Study for Figure9 {
-    fn about(&self) -> About {
-        About::of(
-            "grace-fig9",
-            "latency of compression and decompression by size of the input, in the survey (Figure \
-             9)",
-            paper::CITATION,
-        )
-    }
-
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        None
-    }
-
-    /// Times the compressors, which takes minutes.
-    fn report(
-        &self,
-        results: &Results<'_>,
-        progress: &dyn Progress,
-    ) -> Result<Report, TestbedError> {
-        let mut all = Vec::new();
-        for elements in ELEMENTS {
-            for spec in &paper::specs() {
-                if progress.stop() {
-                    let done = format!("{} measurements are done", all.len());
-                    return Err(TestbedError::Stopped(done));
-                }
-                progress.note(&format!("{spec}, {elements} elements"));
-                all.push(Latency::measure(spec, elements, REPETITIONS)?);
+/// Times the compressors, which takes minutes.
+fn report(results: &Results<'_>, progress: &dyn Progress) -> Result<Report, TestbedError> {
+    let mut all = Vec::new();
+    for elements in ELEMENTS {
+        for (_, spec) in METHODS {
+            if progress.stop() {
+                let done = format!("{} measurements are done", all.len());
+                return Err(TestbedError::Stopped(done));
             }
+            progress.note(&format!("{spec}, {elements} elements"));
+            all.push(Latency::measure(&known(spec), elements, REPETITIONS)?);
         }
-        let grid = grid(&all);
-        let text = format!(
-            "{}.\n\nMedian of {REPETITIONS} repetitions [least–greatest], fewer where they would take more than {ENOUGH} \
-             seconds, on one core.\n\n{}",
-            paper::CITATION,
-            grid.markdown(),
-        );
-        let charts: Charts = vec![("latency.svg".to_owned(), Box::new(chart(&all)))];
-        Ok(page(self, results.command, &text, &charts, vec![grid.terminal()]))
     }
+    let grid = grid(&all);
+    let text = format!(
+        "{}.\n\nMedian of {REPETITIONS} repetitions [least–greatest], fewer where they would take more than {ENOUGH} \
+         seconds, on one core.\n\n{}",
+        paper::CITATION,
+        grid.markdown(),
+    );
+    let charts = vec![chart("latency.svg", lines(&all))];
+    Ok(page(results, &text, &charts, vec![grid.terminal()]))
 }
 
 /// What one compressor took on one size.
@@ -107,61 +95,46 @@ impl Latency {
         Ok(Self { compressor: spec.to_string(), elements, seconds })
     }
 
-    fn at(&self, part: f64) -> f64 {
-        self.seconds[((self.seconds.len() - 1) as f64 * part).round() as usize]
+    /// The median, the least and the greatest time, in milliseconds.
+    fn milliseconds(&self) -> [f64; 3] {
+        let last = self.seconds.len() - 1;
+        [(last as f64 * 0.5).round() as usize, 0, last].map(|at| 1e3 * self.seconds[at])
     }
 }
 
 /// Median, least and greatest latency by compressor and size.
 fn grid(all: &[Latency]) -> Grid {
-    let mut sizes: Vec<usize> = all.iter().map(|one| one.elements).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let head = sizes.iter().map(|&size| format!("{} MB", significant(4e-6 * size as f64)));
-    let mut grid =
-        Grid::new(std::iter::once("compressor".to_owned()).chain(head).collect::<Vec<_>>());
-    for name in names(all) {
-        let mut cells = vec![name.to_owned()];
-        for &size in &sizes {
-            let one = all.iter().find(|one| one.compressor == name && one.elements == size);
-            cells.push(one.map_or_else(String::new, |one| {
-                let [median, least, greatest] =
-                    [0.5, 0.0, 1.0].map(|part| significant(1e3 * one.at(part)));
-                format!("{median} ms [{least}–{greatest}]")
-            }));
-        }
-        grid.push(cells);
-    }
-    grid
-}
-
-/// Latency over size: a line for each compressor through its medians, with bars from the least to the greatest.
-fn chart(all: &[Latency]) -> Chart {
-    let series = names(all).into_iter().enumerate().map(|(colour, name)| {
-        let of = all.iter().filter(|one| one.compressor == name);
-        let points = of.map(|one| {
-            let [y, low, high] = [0.5, 0.0, 1.0].map(|part| 1e3 * one.at(part));
-            Point { x: 4e-6 * one.elements as f64, y, low, high }
-        });
-        Series { label: name.to_owned(), points: points.collect(), colour, dashed: false }
-    });
-    Chart {
-        title: "Compression and decompression".to_owned(),
-        x: ("MB of input".to_owned(), Scale::Log),
-        y: ("ms".to_owned(), Scale::Log),
-        series: series.collect(),
-    }
-}
-
-/// The compressors, in the order of first appearance.
-fn names(all: &[Latency]) -> Vec<&str> {
+    // Compressors in the order of first appearance.
     let mut names: Vec<&str> = Vec::new();
     for one in all {
         if !names.contains(&one.compressor.as_str()) {
             names.push(&one.compressor);
         }
     }
-    names
+    let sizes: BTreeSet<usize> = all.iter().map(|one| one.elements).collect();
+    let mut columns = Grid::of(&names).column("compressor", |name| name);
+    for size in sizes {
+        let head = format!("{} MB", significant(4e-6 * size as f64));
+        columns = columns.column(head, |name| {
+            let one = all.iter().find(|one| one.compressor == *name && one.elements == size);
+            one.map_or_else(String::new, |one| {
+                let [median, least, greatest] = one.milliseconds().map(significant);
+                format!("{median} ms [{least}–{greatest}]")
+            })
+        });
+    }
+    columns.grid()
+}
+
+/// Latency over size: a line for each compressor through its medians, with bars from the least to the greatest.
+fn lines(all: &[Latency]) -> Chart {
+    let (x, y) = (("MB of input", Scale::Log), ("ms", Scale::Log));
+    let mut chart = Chart::new("Compression and decompression", x, y, []);
+    for one in all {
+        let [y, low, high] = one.milliseconds();
+        chart.add(&one.compressor, Point { x: 4e-6 * one.elements as f64, y, low, high });
+    }
+    chart
 }
 
 #[cfg(test)]
@@ -189,7 +162,7 @@ mod tests {
         ];
         let text = grid(&all).markdown();
         assert!(text.contains("2.00 ms [1.00–9.00]") && text.contains("10.0 MB"), "{text}");
-        let chart = chart(&all);
+        let chart = lines(&all);
         assert_eq!(chart.series.len(), 2);
         let point = chart.series[0].points[0];
         let found = [point.x, point.y, point.low, point.high];

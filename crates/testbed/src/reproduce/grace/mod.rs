@@ -1,6 +1,4 @@
-//! The survey of compressed communication: H. Xu, C.-Y. Ho, A. M. Abdelmoniem, A. Dutta, E. H. Bergou, K. Karatsenidis,
-//! M. Canini, P. Kalnis, "Compressed Communication for Distributed Deep Learning: Survey and Quantitative Evaluation",
-//! KAUST technical report, 2020. Its framework is called GRACE.
+//! The survey of compressed communication, whose framework is called GRACE.
 
 mod feedback;
 mod figure_6;
@@ -9,8 +7,8 @@ mod latency;
 mod paper;
 mod plain_sgd;
 
-pub(super) use feedback::Feedback;
-pub(super) use figure_6::Figure6;
-pub(super) use figure_8::Figure8;
-pub(super) use latency::Figure9;
-pub(super) use plain_sgd::PlainSgd;
+pub(super) use feedback::FEEDBACK;
+pub(super) use figure_6::FIGURE_6;
+pub(super) use figure_8::FIGURE_8;
+pub(super) use latency::FIGURE_9;
+pub(super) use plain_sgd::PLAIN_SGD;

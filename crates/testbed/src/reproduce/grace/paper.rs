@@ -1,9 +1,8 @@
 //! What the survey reports, and its experiments.
 
-use gradwire::Spec;
 use gradwire_exchange::Exchange;
-use gradwire_train::CompressionSchedule;
 use gradwire_train::RunRecord;
+use gradwire_train::CompressionSchedule;
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;
@@ -12,7 +11,7 @@ use crate::table::Grid;
 pub(super) const CITATION: &str = "H. Xu, C.-Y. Ho, A. M. Abdelmoniem, A. Dutta, E. H. Bergou, K. Karatsenidis, M. Canini, \
      P. Kalnis: Compressed Communication for Distributed Deep Learning: Survey and Quantitative Evaluation. KAUST, 2020";
 
-/// The survey's methods as far as its evaluation has them, and those of the other papers.
+/// The methods that the survey evaluates, and those of the other papers.
 pub(super) const METHODS: [(&str, &str); 25] = [
     ("Baseline", "none"),
     ("8-bit", "8bit"),
@@ -41,19 +40,11 @@ pub(super) const METHODS: [(&str, &str); 25] = [
     ("int8", "int8"),
 ];
 
-/// The specs of all methods.
-pub(super) fn specs() -> Vec<Spec> {
-    METHODS.iter().map(|(_, spec)| known(spec)).collect()
-}
-
-/// A benchmark of the survey's Table 3, as that and section 5.1 give it.
+/// A benchmark of the survey (Table 3 and section 5.1).
 pub(super) struct Benchmark {
-    /// Its name on the command line.
-    pub(super) name: &'static str,
-    model: &'static str,
-    /// The data here.
-    data: &'static str,
-    /// The survey's data, where they are others.
+    /// The model, and the data set here.
+    trains: [&'static str; 2],
+    /// The survey's data set, if it is another one.
     paper_data: Option<&'static str>,
     epochs: &'static str,
     optimizer: &'static str,
@@ -61,49 +52,50 @@ pub(super) struct Benchmark {
     baseline: &'static str,
 }
 
-/// The benchmarks that train on data that can be had; those of image classification first.
+/// The benchmarks whose data, or similar data, are available; those of image classification first.
 pub(super) const BENCHMARKS: [Benchmark; 7] = [
-    benchmark("resnet20", ["resnet20", "cifar10-jpg", "328", "momentum", "90.86 %"]),
-    benchmark("densenet40", ["densenet40", "cifar10-jpg", "328", "momentum", "92.07 %"]),
-    benchmark("resnet9", ["resnet9", "cifar10-jpg", "24", "momentum", "91.67 %"]),
-    benchmark("vgg16", ["vgg16", "cifar10-jpg", "328", "momentum", "86.32 %"]),
-    Benchmark {
-        paper_data: Some("MovieLens, 20 million ratings"),
-        ..benchmark("ncf", ["ncf", "movielens-100k", "30", "adam", "95.98 %"])
-    },
-    benchmark("lstm", ["wordlstm", "ptb", "25", "sgd", "100.168"]),
-    Benchmark {
-        paper_data: Some("DAGM 2007"),
-        ..benchmark("unet", ["unet", "magnetic-tile", "2500", "rmsprop", "96.4 %"])
-    },
+    benchmark(["resnet20", "cifar10-jpg"], None, ["328", "momentum", "90.86 %"]),
+    benchmark(["densenet40", "cifar10-jpg"], None, ["328", "momentum", "92.07 %"]),
+    benchmark(["resnet9", "cifar10-jpg"], None, ["24", "momentum", "91.67 %"]),
+    benchmark(["vgg16", "cifar10-jpg"], None, ["328", "momentum", "86.32 %"]),
+    benchmark(
+        ["ncf", "movielens-100k"],
+        Some("MovieLens, 20 million ratings"),
+        ["30", "adam", "95.98 %"],
+    ),
+    benchmark(["wordlstm", "ptb"], None, ["25", "sgd", "100.168"]),
+    benchmark(["unet", "magnetic-tile"], Some("DAGM 2007"), ["2500", "rmsprop", "96.4 %"]),
 ];
 
-/// How many of the benchmarks, from the first, are of image classification.
-pub(super) const CLASSIFICATION: usize = 4;
+/// The names of the benchmarks on the command line.
+pub(super) const NAMES: [&str; 7] =
+    ["resnet20", "densenet40", "resnet9", "vgg16", "ncf", "lstm", "unet"];
 
-const fn benchmark(name: &'static str, paper: [&'static str; 5]) -> Benchmark {
-    let [model, data, epochs, optimizer, baseline] = paper;
-    Benchmark { name, model, data, paper_data: None, epochs, optimizer, baseline }
-}
+/// The names of those that are of image classification.
+pub(super) const CLASSIFICATION: &[&str] = NAMES.split_at(4).0;
 
-/// The names of all benchmarks.
-pub(super) fn names() -> Vec<&'static str> {
-    BENCHMARKS.iter().map(|benchmark| benchmark.name).collect()
+const fn benchmark(
+    trains: [&'static str; 2],
+    paper_data: Option<&'static str>,
+    [epochs, optimizer, baseline]: [&'static str; 3],
+) -> Benchmark {
+    Benchmark { trains, paper_data, epochs, optimizer, baseline }
 }
 
 impl Benchmark {
     /// The survey's experiment: eight workers, vectors compressed too, and the optimizer it names. It gives neither
     /// batches nor learning rates.
     pub(super) fn experiment(&self) -> Experiment {
-        Experiment::default().suiting(known(self.model)).with(|e| {
-            e.data = self.data.to_owned();
+        let [model, data] = self.trains;
+        Experiment::default().suiting(known(model)).with(|e| {
+            e.data = data.to_owned();
             e.workers = 8;
             e.exchange = known("all-gather");
             e.raw_vectors = false;
             e.links_mbit = vec![100.0, 1_000.0, 10_000.0, 25_000.0];
             e.epochs = Some(known(self.epochs));
             e.optimizer = known(self.optimizer);
-            if self.name == "unet" {
+            if model == "unet" {
                 e.batch = 2;
                 e.learning_rate = known("0.001");
                 e.augment = Some(false);
@@ -111,73 +103,54 @@ impl Benchmark {
         })
     }
 
-    /// The survey's set-up beside the one of the runs.
-    pub(super) fn setup(&self, run: &RunRecord, seeds: usize, differs: Differs<'_>) -> Grid {
-        let mut grid = Grid::new(["", "survey", "here"]);
-        let mut line = |what: &str, paper: &str, here: String| {
-            grid.push(vec![what.to_owned(), paper.to_owned(), here]);
-        };
-        line("model", self.model, format!("{}, {} parameters", run.model, run.parameters));
-        line("data", self.paper_data.unwrap_or(self.data), run.data.clone());
-        let trains = !matches!(differs, Differs::Scaling);
-        if trains {
-            line("workers", "8", run.workers.to_string());
-            line("length", &format!("{} epochs", self.epochs), format!("{} steps", run.steps));
+    /// The survey's set-up beside the one of the runs. They train with 8 workers, unless the number of workers `varies`
+    /// over runs of a few steps. With plain SGD, methods that send signs have their own learning rate: the survey's, and
+    /// ours.
+    pub(super) fn setup(
+        &self,
+        run: &RunRecord,
+        seeds: usize,
+        varies: bool,
+        sign_rates: Option<[&str; 2]>,
+    ) -> Grid {
+        let [model, data] = self.trains;
+        let mut setup = Grid::setup("survey");
+        setup.line("model", model, format!("{}, {} parameters", run.model, run.parameters));
+        setup.line("data", self.paper_data.unwrap_or(data), &run.data);
+        if !varies {
+            setup.line("workers", 8, run.workers);
+            let here = format!("{} steps", run.steps);
+            setup.line("length", format!("{} epochs", self.epochs), here);
         }
-        line("batch of a worker", "not said", run.batch.to_string());
-        let (optimizer, sign_rates) = match differs {
-            Differs::PlainSgd { sign_rates } => ("sgd", Some(sign_rates)),
-            Differs::Nothing | Differs::Scaling => (self.optimizer, None),
-        };
-        line("optimizer", optimizer, run.optimizer.to_string());
-        line("learning rate", "not said", run.learning_rate.to_string());
+        setup.line("batch of a worker", "not said", run.batch);
+        let optimizer = if sign_rates.is_some() { "sgd" } else { self.optimizer };
+        setup.line("optimizer", optimizer, run.optimizer);
+        setup.line("learning rate", "not said", &run.learning_rate);
         if let Some([survey, here]) = sign_rates {
-            line("learning rate of signs", survey, here.to_owned());
+            setup.line("learning rate of signs", survey, here);
         }
-        line("quality of none", self.baseline, "see above".to_owned());
-        if trains {
-            line("which quality", "the best in training", "that at the end".to_owned());
+        setup.line("quality of none", self.baseline, "see above");
+        if !varies {
+            setup.line("which quality", "the best in training", "that at the end");
         }
-        line(
-            "exchange",
-            "all-reduce where messages add, else all-gather; Open MPI",
-            "the same, in one process".to_owned(),
-        );
-        line("accelerator", "one V100 a worker", "one core a worker".to_owned());
-        line("bytes", "computed from types", "counted at the transport".to_owned());
-        line("runs", "one", format!("{seeds} of each"));
-        grid.left_aligned()
+        let exchange = "all-reduce where messages add, else all-gather; Open MPI";
+        setup.line("exchange", exchange, "the same, in one process");
+        setup.line("accelerator", "one V100 a worker", "one core a worker");
+        setup.line("bytes", "computed from types", "counted at the transport");
+        setup.line("runs", "one", format!("{seeds} of each"));
+        setup
     }
 }
 
-/// How a study's set-up differs from that of Figure 6.
-#[derive(Clone, Copy)]
-pub(super) enum Differs<'a> {
-    /// In nothing.
-    Nothing,
-    /// Plain SGD, with a learning rate for signs: the survey's, and ours.
-    PlainSgd {
-        /// Both.
-        sign_rates: [&'a str; 2],
-    },
-    /// A few steps with several numbers of workers.
-    Scaling,
-}
-
-/// The experiment by all-reduce with the compressors whose messages add, and by all-gather with the others, as in the
-/// survey; less one for which there are no compressors.
+/// Splits an experiment by exchange, as the survey does: compressors whose messages add use all-reduce, the others
+/// all-gather. An exchange without compressors is left out.
 pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
-    let adds = |plan: &CompressionSchedule| plan.first().entry().compressor().adds();
+    let adds = |schedule: &CompressionSchedule| schedule.first().entry().compressor().adds();
     let (reduced, gathered): (Vec<_>, Vec<_>) =
         experiment.compressors.iter().cloned().partition(adds);
     let groups = [(Exchange::AllReduce, reduced), (Exchange::AllGather, gathered)];
     let used = groups.into_iter().filter(|(_, compressors)| !compressors.is_empty());
-    let variant = |(exchange, compressors)| {
-        experiment.clone().with(|e| {
-            e.exchange = exchange;
-            e.compressors = compressors;
-        })
-    };
+    let variant = |group| experiment.clone().with(|e| (e.exchange, e.compressors) = group);
     used.map(variant).collect()
 }
 
@@ -188,7 +161,7 @@ mod tests {
     #[test]
     fn specs_are_written_as_they_print() {
         for (_, text) in METHODS {
-            assert_eq!(known::<Spec>(text).to_string(), text);
+            assert_eq!(known::<CompressionSchedule>(text).to_string(), text);
         }
     }
 }

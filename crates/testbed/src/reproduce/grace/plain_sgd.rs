@@ -2,62 +2,49 @@
 
 use gradwire_train::CompressionSchedule;
 
-use super::figure_6::findings;
-use super::paper::{self, BENCHMARKS, CLASSIFICATION, Differs};
-use crate::TestbedError;
+use super::figure_6::report;
+use super::paper::{self, BENCHMARKS, CLASSIFICATION};
 use crate::experiment::{Experiment, known};
-use crate::reproduce::study::{About, Report, Results, Study, plans};
-use crate::runner::Progress;
+use crate::reproduce::study::{Study, plans};
 
-/// Figure 6 with plain SGD.
-pub(crate) struct PlainSgd;
+/// Figure 6 with plain SGD; its methods are those of section 5.1.
+pub(crate) const PLAIN_SGD: Study = Study {
+    id: "grace-fig6-sgd",
+    summary: "the same for the methods that the survey trains with plain SGD (--row resnet20, densenet40, resnet9 or \
+              vgg16)",
+    citation: paper::CITATION,
+    rows: CLASSIFICATION,
+    fixed: &["exchange"],
+    experiment: Some(|row| {
+        BENCHMARKS[row].experiment().with(|e| {
+            e.compressors = plans(["none", "powersgd", "randomk", "dgc", "signsgd", "signum"]);
+            e.optimizer = known("sgd");
+        })
+    }),
+    variants: |row, experiment, _| variants(row, experiment),
+    report: |results, _| {
+        let (full, _) = results.summarized()?;
+        let here = sign_rate(results.row, &full[0].learning_rate.to_string());
+        report(results, Some([SIGN_RATE, &here]))
+    },
+    ..Study::PLAIN
+};
 
-/// The methods (section 5.1), behind their baseline.
-const METHODS: [&str; 6] = ["none", "powersgd", "randomk", "dgc", "signsgd", "signum"];
 /// The survey's learning rate of signs (section 5.4).
 const SIGN_RATE: &str = "0.001";
 
-impl Study for PlainSgd {
-    fn about(&self) -> About {
-        About {
-            rows: paper::names()[..CLASSIFICATION].to_vec(),
-            fixed: &["exchange"],
-            ..About::of(
-                "grace-fig6-sgd",
-                "the same for the methods that the survey trains with plain SGD (--row resnet20, \
-                 densenet40, resnet9 or vgg16)",
-                paper::CITATION,
-            )
-        }
-    }
-
-    fn experiment(&self, row: usize) -> Option<Experiment> {
-        Some(BENCHMARKS[row].experiment().with(|e| {
-            e.compressors = plans(METHODS);
-            e.optimizer = known("sgd");
-        }))
-    }
-
-    /// By exchange; signs have a learning rate of their own.
-    fn variants(&self, row: usize, experiment: &Experiment, _: Option<usize>) -> Vec<Experiment> {
-        let votes = |plan: &CompressionSchedule| plan.first().compressor().votes();
-        let (signs, others): (Vec<_>, Vec<_>) =
-            experiment.compressors.iter().cloned().partition(votes);
-        let rate = sign_rate(row, &experiment.learning_rate.to_string());
-        let of = |compressors| experiment.clone().with(|e| e.compressors = compressors);
-        let slow = of(signs).with(|e| e.learning_rate = known(&rate));
-        [paper::by_exchange(&of(others)), paper::by_exchange(&slow)].concat()
-    }
-
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let first = results.longest().first().map(|run| run.learning_rate.to_string());
-        let here = sign_rate(results.row, &first.unwrap_or_default());
-        let differs = Differs::PlainSgd { sign_rates: [SIGN_RATE, &here] };
-        Ok(findings(results, differs)?.report(self, results))
-    }
+/// The experiments by exchange; methods that send signs have their own learning rate.
+fn variants(row: usize, experiment: &Experiment) -> Vec<Experiment> {
+    let votes = |schedule: &CompressionSchedule| schedule.first().compressor().votes();
+    let (signs, others): (Vec<_>, Vec<_>) = experiment.compressors.iter().cloned().partition(votes);
+    let rate = sign_rate(row, &experiment.learning_rate.to_string());
+    let of = |compressors| experiment.clone().with(|e| e.compressors = compressors);
+    let slow = of(signs).with(|e| e.learning_rate = known(&rate));
+    [paper::by_exchange(&of(others)), paper::by_exchange(&slow)].concat()
 }
 
-/// The learning rate of signs in a row where others have the rate `others`: the survey's, unless another was asked for.
+/// The learning rate of methods that send signs. It is the survey's, unless the rate `others` of the other methods shows
+/// that the user asked for another.
 fn sign_rate(row: usize, others: &str) -> String {
     let usual = BENCHMARKS[row].experiment().learning_rate.to_string();
     if others == usual { SIGN_RATE } else { others }.to_owned()
@@ -69,9 +56,8 @@ mod tests {
 
     #[test]
     fn signs_have_a_learning_rate_of_their_own() {
-        let experiment = PlainSgd.experiment(0).unwrap();
-        let rates: Vec<String> = PlainSgd
-            .variants(0, &experiment, None)
+        let experiment = PLAIN_SGD.experiment.unwrap()(0);
+        let rates: Vec<String> = variants(0, &experiment)
             .iter()
             .map(|one| format!("{} {} {}", one.optimizer, one.learning_rate, one.compressors.len()))
             .collect();
@@ -82,7 +68,7 @@ mod tests {
 
     #[test]
     fn rows_with_another_optimizer_are_refused() {
-        let row = |name| crate::reproduce::row_of(&PlainSgd, Some(name));
+        let row = |name| PLAIN_SGD.row(Some(name));
         assert_eq!(row("vgg16").unwrap(), 3);
         assert!(row("ncf").unwrap_err().to_string().contains("vgg16"));
     }

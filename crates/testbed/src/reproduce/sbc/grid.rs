@@ -1,58 +1,40 @@
 //! Figures 3, 4 and 9 of the SBC paper: quality over temporal and gradient sparsity.
 
 use gradwire_train::CompressionSchedule;
-use gradwire_train::Metric;
 
 use super::paper::{self, LENET, RESNET32};
-use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::plot::HeatMap;
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{About, Report, Results, Study};
-use crate::runner::Progress;
+use crate::reproduce::study::{Study, chart};
 use crate::summary::Summary;
 use crate::table;
 
-/// The grid of sparsities and delays.
-pub(crate) struct Grid;
-
-impl Study for Grid {
-    fn about(&self) -> About {
-        About::of(
-            "sbc-fig3",
-            "quality over temporal and gradient sparsity in the SBC paper (Figures 3, 4 and 9)",
-            paper::CITATION,
-        )
-    }
-
-    /// The paper's experiment with LeNet, on a task that needs no data.
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        Some(LENET.experiment().with(|e| {
+/// The grid of sparsities and delays: the paper's experiment with LeNet, on a task that needs no data.
+pub(crate) const GRID: Study = Study {
+    id: "sbc-fig3",
+    summary: "quality over temporal and gradient sparsity in the SBC paper (Figures 3, 4 and 9)",
+    citation: paper::CITATION,
+    experiment: Some(|_| {
+        LENET.experiment().with(|e| {
             e.data = Experiment::default().data;
             e.steps = 2000;
             e.compressors = compressors(e.steps);
-        }))
-    }
-
-    fn compressors(&self, _: usize, steps: u64) -> Vec<CompressionSchedule> {
-        compressors(steps)
-    }
-
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
+        })
+    }),
+    compressors_by_steps: Some(compressors),
+    report: |results, _| {
         let (full, summary) = results.summarized()?;
-        let mut findings = Findings {
-            tables: vec![
-                ("All cells", table::traffic(&summary)),
-                ("Time a step", table::time(&summary)),
-            ],
-            charts: vec![("heat-map.svg".to_owned(), Box::new(heat_map(&summary)))],
-            setup: RESNET32.setup(results.experiment, &full[0]),
-            notes: table::notes(&summary),
-        };
+        let tables =
+            vec![("All cells", table::traffic(&summary)), ("Time a step", table::time(&summary))];
+        let charts = vec![chart("heat-map.svg", heat_map(&summary))];
+        let setup = RESNET32.setup(results.experiment, &full[0]);
+        let mut findings = Findings { tables, charts, setup, notes: table::notes(&summary) };
         paper::add_accounting(&mut findings, &full);
-        Ok(findings.report(self, results))
-    }
-}
+        Ok(findings.report(results))
+    },
+    ..Study::PLAIN
+};
 
 /// The sparsities and delays of the grid of Figures 3 and 9.
 const SPARSITIES: [f64; 4] = [1.0, 0.1, 0.01, 0.001];
@@ -74,32 +56,23 @@ fn compressors(steps: u64) -> Vec<CompressionSchedule> {
 /// The error, or perplexity, after training over temporal and gradient sparsity, as a heat map. On a
 /// diagonal the total sparsity is the same.
 fn heat_map(summary: &Summary) -> HeatMap {
-    let metric = summary.metric;
+    let is_fraction = summary.metric.is_fraction();
     let value = |p: f64, every: u64| {
-        let compressor = cell(p, every).to_string();
-        let row = summary.rows.iter().find(|row| row.compressor == compressor)?;
-        Some(match metric {
-            Metric::Accuracy | Metric::Iou | Metric::HitRate => 1.0 - row.quality.mean,
-            Metric::Perplexity => row.quality.mean,
-        })
+        let quality = summary.row(&cell(p, every).to_string())?.quality.mean;
+        Some(if is_fraction { 1.0 - quality } else { quality })
     };
-    let (title, show): (_, fn(f64) -> String) = match metric {
-        Metric::Accuracy | Metric::Iou | Metric::HitRate => {
-            ("Test error", |error| format!("{:.2} %", error * 100.0))
-        }
-        Metric::Perplexity => ("Perplexity", |perplexity| format!("{perplexity:.2}")),
+    let (title, show): (_, fn(f64) -> String) = if is_fraction {
+        ("Test error", |error| format!("{:.2} %", error * 100.0))
+    } else {
+        ("Perplexity", |perplexity| format!("{perplexity:.2}"))
     };
+    let delays = DELAYS.iter().map(u64::to_string).collect();
+    let sparsities = SPARSITIES.iter().map(f64::to_string).collect();
     let values = |&p: &f64| DELAYS.iter().map(|&every| value(p, every)).collect();
     HeatMap {
         title: format!("{title} by temporal and gradient sparsity"),
-        columns: (
-            "iterations from one exchange to the next".to_owned(),
-            DELAYS.iter().map(u64::to_string).collect(),
-        ),
-        rows: (
-            "part of the elements sent".to_owned(),
-            SPARSITIES.iter().map(f64::to_string).collect(),
-        ),
+        columns: ("iterations from one exchange to the next".to_owned(), delays),
+        rows: ("part of the elements sent".to_owned(), sparsities),
         values: SPARSITIES.iter().map(values).collect(),
         show,
     }
@@ -111,8 +84,7 @@ mod tests {
 
     #[test]
     fn the_grid_has_a_cell_for_each_pair_that_fits() {
-        let names: Vec<String> =
-            compressors(100).iter().map(CompressionSchedule::to_string).collect();
+        let names: Vec<String> = compressors(100).iter().map(CompressionSchedule::to_string).collect();
         assert_eq!(names.len(), 8);
         assert_eq!(names[..2], ["none", "none:every=10"]);
         assert_eq!(names[7], "sbc:p=0.001,every=10");

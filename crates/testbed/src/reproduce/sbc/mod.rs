@@ -1,9 +1,8 @@
-//! The SBC paper: F. Sattler, S. Wiedemann, K.-R. Müller, W. Samek, "Sparse Binary Compression: Towards Distributed
-//! Deep Learning with minimal Communication", arXiv:1805.08768, 2018.
+//! The paper on sparse binary compression (SBC).
 
 mod grid;
 mod paper;
 mod table_2;
 
-pub(super) use grid::Grid;
-pub(super) use table_2::Table2;
+pub(super) use grid::GRID;
+pub(super) use table_2::TABLE_2;

@@ -1,8 +1,8 @@
 //! Step times over real links, beside what the link model predicts and beside Table 1 of the 3LC paper.
 //!
-//! The runs are made by `benchmarks/mpi-links`: MPI jobs whose ranks are connected by throttled links, in a folder
-//! called by the link's Mbit/s for each. Here their records are compared. Times and bytes of a step are means over the
-//! run without its first step.
+//! `benchmarks/mpi-links` makes the runs: MPI jobs whose ranks are connected by throttled links. The runs over one link
+//! are in a folder whose name is the link's Mbit/s. This study compares their records. Times and bytes of a step are
+//! means over all steps but the first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,83 +12,69 @@ use gradwire_train::{RunRecord, StepRecord};
 
 use super::paper::{self, LINKS_MBIT, TABLE_1};
 use crate::TestbedError;
-use crate::experiment::Experiment;
 use crate::format::{bandwidth, significant, times};
 use crate::reproduce::findings::page;
-use crate::reproduce::study::{About, Report, Results, Study};
+use crate::reproduce::study::{Report, Results, Study};
 use crate::results;
-use crate::runner::Progress;
 use crate::summary::{Common, step_seconds};
 use crate::table::Grid;
 
-/// The comparison over real links.
-pub(crate) struct Links;
+/// The comparison over real links, whose runs are in the study's folder.
+pub(crate) const LINKS: Study = Study {
+    id: "3lc-links",
+    summary: "what steps took over throttled links, beside the link model and Table 1 of the 3LC paper; collects the \
+              runs of benchmarks/mpi-links",
+    citation: paper::CITATION,
+    report: |results, _| report(results),
+    ..Study::PLAIN
+};
 
-impl Study for Links {
-    fn about(&self) -> About {
-        About::of(
-            "3lc-links",
-            "what steps took over throttled links, beside the link model and Table 1 of the 3LC \
-             paper; collects the runs of benchmarks/mpi-links",
-            paper::CITATION,
-        )
+fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
+    let links = links_in(results.out)?;
+    if links.is_empty() {
+        let out = results.out.display();
+        return Err(TestbedError::Config(format!(
+            "{out} holds no runs over links; 'benchmarks/mpi-links {out}' makes them"
+        )));
     }
-
-    fn experiment(&self, _: usize) -> Option<Experiment> {
-        None
-    }
-
-    /// Collects the runs in the study's folder.
-    fn report(&self, results: &Results<'_>, _: &dyn Progress) -> Result<Report, TestbedError> {
-        let links = links_in(results.out)?;
-        if links.is_empty() {
-            let out = results.out.display();
-            return Err(TestbedError::Config(format!(
-                "{out} holds no runs over links; 'benchmarks/mpi-links {out}' makes them"
-            )));
+    let mut text = format!(
+        "{}.\n\nThe paper's speed-ups are of another set-up: {}.\n",
+        paper::CITATION,
+        paper::SETUP
+    );
+    let mut printed = Vec::new();
+    for (mbit, runs) in links {
+        let runs = results::read(&runs)?;
+        let steps = all(&runs, mbit)?;
+        let grid = grid(&steps);
+        let what = runs.first().map_or_else(String::new, |run| {
+            format!(
+                "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
+                run.model, run.data, run.workers, run.exchange, run.batch, run.steps
+            )
+        });
+        text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", grid.markdown()));
+        printed.extend([format!("{mbit} Mbit/s"), grid.terminal()]);
+        if let Some(verdict) = verdict(&steps) {
+            text.push_str(&format!("\n{verdict}\n"));
+            printed.push(verdict);
         }
-        let mut text = format!(
-            "{}.\n\nThe paper's speed-ups are of another set-up: {}.\n",
-            paper::CITATION,
-            paper::SETUP
-        );
-        let mut printed = Vec::new();
-        for (mbit, runs) in links {
-            let runs = results::read(&runs)?;
-            let steps = all(&runs, mbit)?;
-            let grid = grid(&steps);
-            let what = runs.first().map_or_else(String::new, |run| {
-                format!(
-                    "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
-                    run.model, run.data, run.workers, run.exchange, run.batch, run.steps
-                )
-            });
-            text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", grid.markdown()));
-            printed.extend([format!("{mbit} Mbit/s"), grid.terminal()]);
-            if let Some(verdict) = verdict(&steps) {
-                text.push_str(&format!("\n{verdict}\n"));
-                printed.push(verdict);
-            }
-        }
-        Ok(page(self, results.command, &text, &Vec::new(), printed))
     }
+    Ok(page(results, &text, &Vec::new(), printed))
 }
 
 /// The result files of runs over links with the links' Mbit/s, from the slowest; none where there is no such folder.
 fn links_in(out: &Path) -> Result<Vec<(f64, PathBuf)>, TestbedError> {
-    let failed = |error| TestbedError::read(out)(error);
-    let mut links = Vec::new();
     if !out.exists() {
-        return Ok(links);
+        return Ok(Vec::new());
     }
-    for entry in fs::read_dir(out).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let mbit = entry.file_name().to_str().and_then(|name| name.parse::<f64>().ok());
+    let entries = fs::read_dir(out).map_err(TestbedError::read(out))?.flatten();
+    let links = entries.filter_map(|entry| {
+        let mbit: f64 = entry.file_name().to_str()?.parse().ok()?;
         let runs = entry.path().join("runs.jsonl");
-        if let Some(mbit) = mbit.filter(|mbit| mbit.is_finite() && *mbit > 0.0 && runs.exists()) {
-            links.push((mbit, runs));
-        }
-    }
+        (mbit.is_finite() && mbit > 0.0 && runs.exists()).then_some((mbit, runs))
+    });
+    let mut links: Vec<_> = links.collect();
     links.sort_by(|a, b| a.0.total_cmp(&b.0));
     Ok(links)
 }
@@ -105,7 +91,7 @@ const BOTTLENECK: f64 = 0.5;
 struct Measured {
     /// The compressor's spec.
     compressor: String,
-    /// What the links of the ranks are held to, in megabits per second.
+    /// The limit of the links, in megabits per second.
     mbit: f64,
     /// Seconds, on a wall clock.
     seconds: f64,
@@ -136,14 +122,9 @@ impl Measured {
         Ok(Self { compressor: run.compressor.clone(), mbit, seconds, modelled, wire })
     }
 
-    /// How far the model is off, as a part of what was measured.
+    /// The error of the model, as a fraction of the measured time.
     fn error(&self) -> f64 {
         self.modelled / self.seconds - 1.0
-    }
-
-    /// Whether the link is what a step waits for.
-    fn is_bound_by_link(&self) -> bool {
-        self.wire >= BOTTLENECK
     }
 }
 
@@ -172,45 +153,34 @@ fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
 
 /// Measured and modelled steps over one link; speed-ups over `none`, where there is a run of it.
 fn grid(steps: &[Measured]) -> Grid {
-    let mut grid = Grid::new([
-        "compressor",
-        "measured",
-        "modelled",
-        "error",
-        "of it on the link",
-        "speed-up measured",
-        "speed-up modelled",
-        "3LC paper",
-    ]);
     let none = steps.iter().find(|one| one.compressor == "none");
-    for one in steps {
-        let speedup = |seconds: fn(&Measured) -> f64| {
-            none.map_or_else(String::new, |none| times(seconds(none) / seconds(one)))
-        };
-        grid.push(vec![
-            one.compressor.clone(),
-            format!("{} ms", significant(1e3 * one.seconds)),
-            format!("{} ms", significant(1e3 * one.modelled)),
-            format!("{:+.0} %", 100.0 * one.error()),
-            format!("{:.0} %", 100.0 * one.wire),
-            speedup(|one| one.seconds),
-            speedup(|one| one.modelled),
-            paper(one).map_or_else(String::new, times),
-        ]);
-    }
-    grid
+    let speedup = |one: &Measured, seconds: fn(&Measured) -> f64| {
+        none.map_or_else(String::new, |none| times(seconds(none) / seconds(one)))
+    };
+    let milliseconds = |seconds: f64| format!("{} ms", significant(1e3 * seconds));
+    Grid::of(steps)
+        .column("compressor", |one| &one.compressor)
+        .column("measured", |one| milliseconds(one.seconds))
+        .column("modelled", |one| milliseconds(one.modelled))
+        .column("error", |one| format!("{:+.0} %", 100.0 * one.error()))
+        .column("of it on the link", |one| format!("{:.0} %", 100.0 * one.wire))
+        .column("speed-up measured", |one| speedup(one, |one| one.seconds))
+        .column("speed-up modelled", |one| speedup(one, |one| one.modelled))
+        .column("3LC paper", |one| paper(one).map_or_else(String::new, times))
+        .grid()
 }
 
 /// What the paper measured.
 fn paper(one: &Measured) -> Option<f64> {
     let at = LINKS_MBIT.iter().position(|mbit| *mbit == one.mbit)?;
-    TABLE_1.iter().find(|design| design.compressor == one.compressor).map(|row| row.speedup[at])
+    let design = TABLE_1.iter().find(|(_, spec, ..)| *spec == one.compressor);
+    design.map(|(_, _, speedup, _)| speedup[at])
 }
 
-/// How far the model is off where the link is the bottleneck, in a line; `None` where it is the bottleneck of no run.
+/// A line on the error of the model in steps whose bottleneck is the link; `None` if there are no such steps.
 fn verdict(steps: &[Measured]) -> Option<String> {
-    let bound: Vec<f64> =
-        steps.iter().filter(|one| one.is_bound_by_link()).map(Measured::error).collect();
+    let bound = steps.iter().filter(|one| one.wire >= BOTTLENECK).map(Measured::error);
+    let bound: Vec<f64> = bound.collect();
     let worst = bound.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
     Some(format!(
         "At {} the link takes half of a step or more of {} compressors; the model is off by at most {:+.0} % there.",
@@ -237,13 +207,13 @@ mod tests {
         let runs = [run("none", &[9.0, 2.0, 1.0, 1.5]), run("3lc", &[9.0, 0.5, 0.125, 0.125])];
         let found = all(&runs, 1e-3).unwrap();
         assert_eq!((found[0].seconds, found[1].seconds), (1.5, 0.25));
-        // The bytes of a step of `none` at 1 kbit/s: 192 seconds but for the computation, in frames 200.75.
+        // The bytes of a step of `none` take 192 seconds at 1 kbit/s, and 200.75 with the headers of their frames.
         assert!((found[0].modelled - 200.75).abs() < 0.1);
-        assert!(found[0].wire > 0.999 && found[0].is_bound_by_link());
+        assert!(found[0].wire > 0.999);
         assert!((found[0].error() - 132.83).abs() < 0.1);
         assert!(verdict(&found).unwrap().contains("2 compressors"));
         let fast = all(&runs, 1e9).unwrap();
-        assert!(!fast[0].is_bound_by_link() && verdict(&fast).is_none());
+        assert!(fast[0].wire < BOTTLENECK && verdict(&fast).is_none());
     }
 
     #[test]

@@ -1,11 +1,8 @@
-//! The 3LC paper: H. Lim, D. G. Andersen, M. Kaminsky, "3LC: Lightweight and Effective Traffic Compression for
-//! Distributed Machine Learning", arXiv:1802.07389, 2018.
+//! The 3LC paper.
 
 mod links;
 mod paper;
-mod table_1;
-mod table_2;
+mod tables;
 
-pub(super) use links::Links;
-pub(super) use table_1::Table1;
-pub(super) use table_2::Table2;
+pub(super) use links::LINKS;
+pub(super) use tables::{TABLE_1, TABLE_2};
