@@ -53,7 +53,7 @@ impl Layer {
     /// Declares a layer in `layout`.
     pub(super) fn new(layout: &mut Layout, name: &str, inputs: usize, hidden: usize) -> Self {
         let weight = layout.parameter(name, "weight", &[inputs + hidden, 4 * hidden], INIT);
-        let bias = layout.parameter(name, "bias", &[4 * hidden], Init::Constant(0.0));
+        let bias = layout.bias(name, 4 * hidden);
         Self { weight, bias, inputs, hidden }
     }
 
