@@ -34,7 +34,7 @@ impl Session<'_> {
             settings: config.resolved(),
             unsaid: Vec::new(),
             rounds: rounds.count(),
-            metric: self.metric(),
+            metric: gradwire_models::tasks::metric(&config.data),
             quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
             bytes_up: sum(|record| record.bytes_up),
             bytes_down: sum(|record| record.bytes_down),

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{DistributedOptimizer, Servers};
-use gradwire_models::tasks::{Metric, Replica, task_of};
+use gradwire_models::tasks::{self, Replica};
 
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::config::RunConfig;
@@ -170,7 +170,11 @@ impl Session<'_> {
                     }
                 }
                 Event::Evaluated(step, score) => {
-                    self.observer.evaluated(recorder.evaluate(step, self.metric(), score));
+                    self.observer.evaluated(recorder.evaluate(
+                        step,
+                        tasks::metric(&self.config.data),
+                        score,
+                    ));
                 }
                 Event::Diagnosed(diagnosis) => {
                     for warning in growth.watch(&diagnosis) {
@@ -208,11 +212,6 @@ impl Session<'_> {
     pub(crate) fn seconds(&self) -> f64 {
         let before = self.checkpoint.as_ref().map_or(0.0, |checkpoint| checkpoint.record.seconds);
         before + self.start.elapsed().as_secs_f64()
-    }
-
-    /// What the quality of the model is measured in.
-    pub(crate) fn metric(&self) -> Metric {
-        task_of(&self.config.data).metric()
     }
 
     fn explain(&self, failure: Failure) -> TrainError {
