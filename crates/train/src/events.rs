@@ -6,7 +6,7 @@ use gradwire::State;
 use gradwire_models::models::Score;
 
 use crate::diagnosis::Diagnosis;
-use crate::sample::Sample;
+use crate::record::Sample;
 
 /// Something that happened at a worker.
 pub(crate) enum Event {

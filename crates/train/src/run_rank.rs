@@ -12,7 +12,7 @@ use crate::observer::Observer;
 use crate::options::RunOptions;
 use crate::record::RunRecord;
 use crate::resolution::Resolution;
-use crate::session::{Session, WorkerParts, read_checkpoint};
+use crate::session::{Session, read_checkpoint};
 use crate::validation::validate;
 
 /// How long a rank of such a run waits for another: the deadline to give to the transports.
@@ -62,7 +62,7 @@ pub fn run_rank(
         Role::Server(server) => return server.run().map(|_| None).map_err(TrainError::Servers),
     };
     let replica = resolution.replicas.remove(0);
-    let workers = vec![WorkerParts { rank, replica, exchange }];
+    let workers = vec![(rank, replica, exchange)];
     let (recorder, parameters) = session.train(workers, &resolution, None, None)?;
     Ok((rank == 0).then(|| session.record(recorder, &resolution, &parameters)))
 }

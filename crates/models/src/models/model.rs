@@ -54,11 +54,6 @@ impl Model {
         &self.layout.tensors
     }
 
-    /// The number of parameters.
-    pub fn parameters(&self) -> usize {
-        self.tensors().iter().map(gradwire::Tensor::elements).sum()
-    }
-
     /// The first parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
     /// weights uniform with variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
@@ -118,16 +113,11 @@ impl Model {
         f64::from(floats(&loss.into_data())[0])
     }
 
-    /// Scores a batch with the running batch-norm statistics.
+    /// Scores a batch with these batch-norm statistics.
     ///
     /// # Panics
     /// If lengths do not fit, or a label is not a class.
-    pub fn evaluate(&self, parameters: &[Vec<f32>], images: &[f32], labels: &[u16]) -> Score {
-        self.evaluate_with(parameters, &self.statistics, images, labels)
-    }
-
-    /// As [`evaluate`](Self::evaluate), with another replica's statistics.
-    pub fn evaluate_with(
+    pub fn evaluate(
         &self,
         parameters: &[Vec<f32>],
         statistics: &[Statistics],

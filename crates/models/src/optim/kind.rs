@@ -26,17 +26,6 @@ pub enum OptimizerKind {
     AdaGrad(AdaGradConfig),
 }
 
-/// Why a string names no optimizer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptimizerError {
-    /// The name of no optimizer.
-    #[error("unknown optimizer '{0}'; known are sgd, momentum, nesterov, adam, rmsprop, adagrad")]
-    Unknown(String),
-    /// A setting that is not allowed.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-}
-
 const MOMENTUM: f32 = 0.9;
 const ADAM: AdamConfig = AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
 const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon: 1e-8 };
@@ -72,9 +61,9 @@ impl OptimizerKind {
 }
 
 impl FromStr for OptimizerKind {
-    type Err = OptimizerError;
+    type Err = OptionsError;
 
-    fn from_str(text: &str) -> Result<Self, OptimizerError> {
+    fn from_str(text: &str) -> Result<Self, OptionsError> {
         let mut options = Options::parse(text)?;
         let kind = match options.id() {
             "sgd" => Self::Sgd,
@@ -98,7 +87,11 @@ impl FromStr for OptimizerKind {
             "adagrad" => {
                 Self::AdaGrad(AdaGradConfig { epsilon: epsilon(&mut options, ADAGRAD.epsilon)? })
             }
-            unknown => return Err(OptimizerError::Unknown(unknown.to_owned())),
+            unknown => {
+                return Err(OptionsError::Unknown(format!(
+                    "unknown optimizer '{unknown}'; known are sgd, momentum, nesterov, adam, rmsprop, adagrad"
+                )));
+            }
         };
         options.finish()?;
         Ok(kind)

@@ -16,6 +16,6 @@ mod tests;
 
 pub use adagrad::AdaGradConfig;
 pub use adam::AdamConfig;
-pub use kind::{OptimizerError, OptimizerKind};
+pub use kind::OptimizerKind;
 pub use momentum::MomentumConfig;
 pub use rmsprop::RmsPropConfig;

@@ -168,7 +168,7 @@ impl Replica for ImageReplica<'_> {
         let end = ((part + 1) * TEST_BATCH).min(examples);
         let part: Vec<u32> = (part * TEST_BATCH..end).map(|at| at as u32).collect();
         let (images, labels) = self.plain(&self.data.test, &part);
-        self.model.evaluate_with(parameters, statistics, &images, &labels)
+        self.model.evaluate(parameters, statistics, &images, &labels)
     }
 
     fn save(&self, state: &mut State) {

@@ -123,11 +123,6 @@ impl LanguageModel {
         &self.layout.tensors
     }
 
-    /// The number of parameters.
-    pub fn parameters(&self) -> usize {
-        self.tensors().iter().map(gradwire::Tensor::elements).sum()
-    }
-
     /// The first parameters of a run, a pure function of the seed.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.layout.initial_parameters(seed)

@@ -93,7 +93,7 @@ fn evaluation_scores_each_image() {
         let parameters = model.initial_parameters(1);
         let images = images(&model);
         model.add_gradients(&parameters, &images, &LABELS, &mut zeros(model.tensors()));
-        let score = model.evaluate(&parameters, &images, &LABELS);
+        let score = model.evaluate(&parameters, model.statistics(), &images, &LABELS);
         assert_eq!(score.examples, LABELS.len());
         assert!(score.loss.is_finite() && score.loss > 0.0, "{name}: {}", score.loss);
     }

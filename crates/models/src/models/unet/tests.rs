@@ -32,7 +32,7 @@ fn equal_scores_cost_the_logarithm_of_two() {
     let expected = 0.5 - marked as f32 / masks.len() as f32;
     let last = gradients.last().unwrap();
     assert!((last[0] - expected).abs() < 1e-6, "{last:?} is not {expected}");
-    let score = model.evaluate(&parameters, &images, &masks);
+    let score = model.evaluate(&parameters, model.statistics(), &images, &masks);
     assert_eq!((score.examples, score.correct), (masks.len(), masks.len() - marked));
     assert_eq!((score.both, score.either), (0, marked));
 }
@@ -45,7 +45,7 @@ fn overlaps_by_hand() {
     let mut parameters = zeros(model.tensors());
     parameters.last_mut().unwrap()[0] = 1.0;
     let marked = masks.iter().filter(|&&label| label == 1).count();
-    let score = model.evaluate(&parameters, &images, &masks);
+    let score = model.evaluate(&parameters, model.statistics(), &images, &masks);
     assert_eq!((score.correct, score.both, score.either), (marked, marked, masks.len()));
     let expected =
         marked as f64 * (-1f64).exp().ln_1p() + (masks.len() - marked) as f64 * 1f64.exp().ln_1p();
@@ -61,9 +61,9 @@ fn rows_are_pixels_in_order() {
     let one = GREY.elements();
     let parts = [0, 1].map(|at| {
         let range = at * one..(at + 1) * one;
-        model.evaluate(&parameters, &images[range.clone()], &masks[range])
+        model.evaluate(&parameters, model.statistics(), &images[range.clone()], &masks[range])
     });
-    let whole = model.evaluate(&parameters, &images, &masks);
+    let whole = model.evaluate(&parameters, model.statistics(), &images, &masks);
     assert_eq!(whole.both, parts[0].both + parts[1].both);
     assert!((whole.loss - parts[0].loss - parts[1].loss).abs() < 1e-3);
 }
@@ -93,7 +93,7 @@ fn training_finds_the_bright_parts() {
     let mut parameters = model.initial_parameters(3);
     let (images, masks) = pictures();
     let overlap = |model: &Model, parameters: &[Vec<f32>]| {
-        let score = model.evaluate(parameters, &images, &masks);
+        let score = model.evaluate(parameters, model.statistics(), &images, &masks);
         (score.loss, score.both as f64 / score.either as f64)
     };
     let (before, _) = overlap(&model, &parameters);
