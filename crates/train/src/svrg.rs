@@ -13,6 +13,7 @@
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
 
+use crate::checkpoint::{save_values, values_of};
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::settings::Payload;
@@ -80,17 +81,13 @@ impl Svrg {
 
     /// Adds the snapshot and the mean gradient there to `state`.
     pub(crate) fn save(&self, tensors: &[Tensor], state: &mut State) {
-        for (tensor, values) in tensors.iter().zip(&self.snapshot) {
-            state.set_floats(&format!("snapshot/{}", tensor.name()), values.clone());
-        }
+        save_values("snapshot", tensors, &self.snapshot, state);
         state.set_floats("shift", self.mean.concat());
     }
 
     /// Restores what [`save`](Self::save) wrote.
     pub(crate) fn restore(&mut self, tensors: &[Tensor], state: &State) -> Result<(), StateError> {
-        let entry = |tensor: &Tensor| format!("snapshot/{}", tensor.name());
-        let read = |t: &Tensor| floats_of(state, entry(t), t.elements());
-        self.snapshot = tensors.iter().map(read).collect::<Result<_, _>>()?;
+        self.snapshot = values_of("snapshot", tensors, state)?;
         let elements = tensors.iter().map(Tensor::elements).sum();
         let mut mean = floats_of(state, "shift".to_owned(), elements)?.into_iter();
         self.mean.iter_mut().flatten().zip(&mut mean).for_each(|(value, saved)| *value = saved);

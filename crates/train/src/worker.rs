@@ -7,7 +7,7 @@ use gradwire::State;
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput, StepReport};
 use gradwire_models::tasks::Replica;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, PARAMETERS, save_values};
 use crate::clip::Clip;
 use crate::config::RunConfig;
 use crate::coordination::{Coordinator, Participant};
@@ -96,7 +96,7 @@ impl<'a> Worker<'a> {
             diagnoser.restore(state)?;
         }
         if !self.shared.config.exchange.keeps_replicas_identical() {
-            self.parameters = checkpoint::parameters(self.replica.tensors(), state)?;
+            self.parameters = checkpoint::values_of(PARAMETERS, self.replica.tensors(), state)?;
         }
         if let Some(svrg) = &mut self.svrg {
             svrg.restore(self.replica.tensors(), state)?;
@@ -339,14 +339,14 @@ impl<'a> Worker<'a> {
             svrg.save(self.replica.tensors(), &mut own);
         }
         if !config.exchange.keeps_replicas_identical() {
-            checkpoint::save_parameters(self.replica.tensors(), &self.parameters, &mut own);
+            save_values(PARAMETERS, self.replica.tensors(), &self.parameters, &mut own);
         }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
         checkpoint::mark(self.rank, done, &mut state);
         self.replica.save(&mut state);
         if self.rank == 0 {
-            checkpoint::save_parameters(self.replica.tensors(), &self.parameters, &mut state);
+            save_values(PARAMETERS, self.replica.tensors(), &self.parameters, &mut state);
         }
         self.coordinator.save(done, state, &mut *self.exchange)
     }
