@@ -71,12 +71,12 @@ impl Svrg {
         let (snapshot, scratch) = (&self.snapshot, &mut self.scratch);
         // The pass at the snapshot must not move the running statistics of batch normalisation.
         let statistics = replica.statistics().to_vec();
-        replica.add_gradients(step, snapshot, scratch, None);
+        replica.add_gradients(step, 0..replica.parts(), snapshot, scratch, None);
         replica.set_statistics(statistics);
         for (sum, there) in sum.iter_mut().flatten().zip(self.scratch.iter().flatten()) {
             *sum -= there;
         }
-        replica.add_gradients(step, parameters, sum, None)
+        replica.add_gradients(step, 0..replica.parts(), parameters, sum, None)
     }
 
     /// Adds the snapshot and the mean gradient there to `state`.

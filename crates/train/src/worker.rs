@@ -179,9 +179,13 @@ impl<'a> Worker<'a> {
                 batches.add_gradients(replica, sample.record.step, parameters, sum)
             }
             (_, Some(svrg)) => svrg.add_gradients(replica, sample.record.step, parameters, sum),
-            (None, None) => {
-                replica.add_gradients(sample.record.step, parameters, sum, early.as_ref())
-            }
+            (None, None) => replica.add_gradients(
+                sample.record.step,
+                0..replica.parts(),
+                parameters,
+                sum,
+                early.as_ref(),
+            ),
         };
         let (loss, factor) = self.clip.bounded(&mut self.gradients, add);
         micro_batches.iter_mut().for_each(|batches| batches.scale(factor));

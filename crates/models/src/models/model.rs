@@ -66,21 +66,12 @@ impl Model {
     /// `images` are normalised values, image after image, each channel by channel; `labels` has one for
     /// each, or one for each pixel where the model scores pixels.
     ///
+    /// Hands each gradient to `sink` as soon as it is final, but for those that become known last. The bits are the same,
+    /// but for the sign of zeros, which `sink` gets as computed.
+    ///
     /// # Panics
     /// If lengths do not fit, or a label is not a class.
     pub fn add_gradients(
-        &mut self,
-        parameters: &[Vec<f32>],
-        images: &[f32],
-        labels: &[u16],
-        gradients: &mut [Vec<f32>],
-    ) -> f64 {
-        self.add_gradients_to_sink(parameters, images, labels, gradients, None)
-    }
-
-    /// As [`add_gradients`](Self::add_gradients); also hands each gradient to `sink` as soon as it is final, but for those
-    /// that become known last. The bits are the same, but for the sign of zeros, which `sink` gets as computed.
-    pub fn add_gradients_to_sink(
         &mut self,
         parameters: &[Vec<f32>],
         images: &[f32],

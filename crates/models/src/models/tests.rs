@@ -177,7 +177,7 @@ fn initial_parameters_have_their_distribution() {
 fn equal_scores_cost_the_logarithm_of_the_number_of_classes() {
     let mut model = model("mlp", MNIST);
     let (parameters, mut gradients) = (zeros(model.tensors()), zeros(model.tensors()));
-    let loss = model.add_gradients(&parameters, &noise(2 * 784), &[3, 3], &mut gradients);
+    let loss = model.add_gradients(&parameters, &noise(2 * 784), &[3, 3], &mut gradients, None);
     assert!((loss - f64::ln(10.0)).abs() < 1e-6, "{loss}");
     // With all parameters zero only the last bias has a gradient: softmax − target.
     let expected: Vec<f32> = (0..10).map(|class| if class == 3 { -0.9 } else { 0.1 }).collect();
@@ -197,7 +197,7 @@ fn check_gradient(name: &str, shape: ImageShape) {
     let images = noise(4 * shape.elements());
     let labels = [0, 3, 9, 3];
     let mut gradients = zeros(model.tensors());
-    model.add_gradients(&parameters, &images, &labels, &mut gradients);
+    model.add_gradients(&parameters, &images, &labels, &mut gradients, None);
     for at in 0..parameters.len() {
         // Along the gradient itself, where the derivative is its norm.
         let norm = norm(&gradients[at]);
@@ -208,7 +208,7 @@ fn check_gradient(name: &str, shape: ImageShape) {
         let mut loss_at = |distance: f64| {
             let mut moved = parameters.clone();
             go(&mut moved[at], distance / norm, &gradients[at]);
-            model.add_gradients(&moved, &images, &labels, &mut zeros(model.tensors()))
+            model.add_gradients(&moved, &images, &labels, &mut zeros(model.tensors()), None)
         };
         let difference = (loss_at(step) - loss_at(-step)) / (2.0 * step);
         let name = model.tensors()[at].name();
@@ -232,9 +232,9 @@ fn gradients_are_added() {
     let parameters = model.initial_parameters(1);
     let images = noise(2 * 784);
     let mut once = zeros(model.tensors());
-    model.add_gradients(&parameters, &images, &[1, 2], &mut once);
+    model.add_gradients(&parameters, &images, &[1, 2], &mut once, None);
     let mut twice = once.clone();
-    model.add_gradients(&parameters, &images, &[1, 2], &mut twice);
+    model.add_gradients(&parameters, &images, &[1, 2], &mut twice, None);
     for (once, twice) in once.iter().flatten().zip(twice.iter().flatten()) {
         assert_eq!(2.0 * once, *twice);
     }
@@ -251,7 +251,7 @@ fn running_statistics_follow_the_batches() {
     }
     // Mean 1, variance 4.
     let images: Vec<f32> = (0..64).map(|i| if i % 2 == 0 { 3.0 } else { -1.0 }).collect();
-    model.add_gradients(&parameters, &images, &[0], &mut zeros(model.tensors()));
+    model.add_gradients(&parameters, &images, &[0], &mut zeros(model.tensors()), None);
     let seen = &model.statistics()[0];
     assert!(seen.mean.iter().all(|mean| (mean - 0.1).abs() < 1e-6), "{:?}", seen.mean);
     assert!(seen.variance.iter().all(|v| (v - (0.9 + 0.4)).abs() < 1e-5), "{:?}", seen.variance);

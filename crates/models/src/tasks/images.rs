@@ -41,19 +41,6 @@ impl<'a> ImageReplica<'a> {
         Ok(Self { model, rank, data, augment: config.augment, sampler, images, labels })
     }
 
-    fn add(
-        &mut self,
-        examples: Range<usize>,
-        parameters: &[Vec<f32>],
-        gradients: &mut [Vec<f32>],
-        sink: Option<&Arc<dyn GradientSink>>,
-    ) -> f64 {
-        let [size, each] = [self.images.len(), self.labels.len()].map(|all| all / self.parts());
-        let images = &self.images[examples.start * size..examples.end * size];
-        let labels = &self.labels[examples.start * each..examples.end * each];
-        self.model.add_gradients_to_sink(parameters, images, labels, gradients, sink)
-    }
-
     /// These training or test images, normalised but not augmented, and their labels.
     fn plain(&self, images: &Images, examples: &[u32]) -> (Vec<f32>, Vec<u16>) {
         let ImageSet { mean, std, .. } = self.data;
@@ -99,24 +86,18 @@ impl Replica for ImageReplica<'_> {
         self.sampler.batch
     }
 
-    fn add_gradients_of(
-        &mut self,
-        _: u64,
-        parts: Range<usize>,
-        parameters: &[Vec<f32>],
-        gradients: &mut [Vec<f32>],
-    ) -> f64 {
-        self.add(parts, parameters, gradients, None)
-    }
-
     fn add_gradients(
         &mut self,
         _: u64,
+        examples: Range<usize>,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
         sink: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
-        self.add(0..self.parts(), parameters, gradients, sink)
+        let [size, each] = [self.images.len(), self.labels.len()].map(|all| all / self.parts());
+        let images = &self.images[examples.start * size..examples.end * size];
+        let labels = &self.labels[examples.start * each..examples.end * each];
+        self.model.add_gradients(parameters, images, labels, gradients, sink)
     }
 
     fn gradient_order(&self) -> Vec<Vec<usize>> {
@@ -133,7 +114,7 @@ impl Replica for ImageReplica<'_> {
         for examples in self.sampler.own_examples().chunks(TEST_BATCH) {
             let (images, labels) = self.plain(&self.data.train, examples);
             scratch.iter_mut().for_each(|values| values.fill(0.0));
-            self.model.add_gradients(parameters, &images, &labels, scratch);
+            self.model.add_gradients(parameters, &images, &labels, scratch, None);
             let weight = self.sampler.weight() * examples.len() as f32;
             for (sum, term) in gradients.iter_mut().flatten().zip(scratch.iter().flatten()) {
                 *sum += weight * term;

@@ -1,8 +1,10 @@
 //! Ratings: which items a user takes, from which users have taken which items.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gradwire::{Rng, Tensor};
+use gradwire_exchange::GradientSink;
 
 use super::sampler::Sampler;
 use super::{Replica, TaskConfig};
@@ -75,12 +77,13 @@ impl Replica for RatingReplica<'_> {
         self.sampler.batch
     }
 
-    fn add_gradients_of(
+    fn add_gradients(
         &mut self,
         _: u64,
         parts: Range<usize>,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
+        _: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         let range = parts.start * PAIRS..parts.end * PAIRS;
         let (users, items) = (&self.users[range.clone()], &self.items[range.clone()]);

@@ -24,27 +24,16 @@ pub trait Replica: Send + Sync {
     fn parts(&self) -> usize;
 
     /// Adds the mean gradient of these parts of the batch loaded for `step`, as if there were no others, and returns
-    /// their mean loss.
-    fn add_gradients_of(
+    /// their mean loss. A model whose gradients become known layer by layer hands each to `sink` as soon as it is final;
+    /// others leave `sink` alone.
+    fn add_gradients(
         &mut self,
         step: u64,
         parts: Range<usize>,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
-    ) -> f64;
-
-    /// Adds the mean gradient of the batch loaded for `step` and returns its mean loss. A model whose gradients become
-    /// known layer by layer hands each to `sink` as soon as it is final; others leave `sink` alone.
-    fn add_gradients(
-        &mut self,
-        step: u64,
-        parameters: &[Vec<f32>],
-        gradients: &mut [Vec<f32>],
         sink: Option<&Arc<dyn GradientSink>>,
-    ) -> f64 {
-        let _ = sink;
-        self.add_gradients_of(step, 0..self.parts(), parameters, gradients)
-    }
+    ) -> f64;
 
     /// Groups of tensors whose gradients become known together, in the order in which they do.
     fn gradient_order(&self) -> Vec<Vec<usize>> {

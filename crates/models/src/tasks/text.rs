@@ -1,8 +1,10 @@
 //! Text, each of whose tokens is predicted from those before.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gradwire::{State, StateError, Tensor};
+use gradwire_exchange::GradientSink;
 
 use super::text_batches::{TEST_PARTS, TestPart, TextBatches};
 use super::{Replica, TaskConfig};
@@ -59,12 +61,13 @@ impl Replica for TextReplica<'_> {
         1
     }
 
-    fn add_gradients_of(
+    fn add_gradients(
         &mut self,
         step: u64,
         _: Range<usize>,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
+        _: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         // The batch does not continue the last one at the start of an epoch, and after rounds without this worker.
         if self.next != step || self.batches.starts_epoch(step) {

@@ -58,8 +58,7 @@ fn step(
     let labels: Vec<u16> = (0..2 * each).map(|at| (at % shape.classes) as u16).collect();
     let mut gradients = zeros(model.tensors());
     let before = model.statistics().to_vec();
-    let loss =
-        model.add_gradients_to_sink(&parameters, &images, &labels, &mut gradients, early.as_ref());
+    let loss = model.add_gradients(&parameters, &images, &labels, &mut gradients, early.as_ref());
     let after = model.statistics().to_vec();
     model.set_statistics(before);
     (loss.to_bits(), gradients.iter().map(|values| bits(values)).collect(), after)

@@ -43,7 +43,7 @@ fn images(model: &Model) -> Vec<f32> {
 /// The loss, its gradient and that one's norm.
 fn slope(model: &mut Model, parameters: &[Vec<f32>], images: &[f32]) -> (f64, Vec<Vec<f32>>, f64) {
     let mut gradients = zeros(model.tensors());
-    let loss = model.add_gradients(parameters, images, &LABELS, &mut gradients);
+    let loss = model.add_gradients(parameters, images, &LABELS, &mut gradients, None);
     let norm = norm(gradients.iter().flatten());
     (loss, gradients, norm)
 }
@@ -92,7 +92,7 @@ fn evaluation_scores_each_image() {
     for (name, mut model) in all() {
         let parameters = model.initial_parameters(1);
         let images = images(&model);
-        model.add_gradients(&parameters, &images, &LABELS, &mut zeros(model.tensors()));
+        model.add_gradients(&parameters, &images, &LABELS, &mut zeros(model.tensors()), None);
         let score = model.evaluate(&parameters, model.statistics(), &images, &LABELS);
         assert_eq!(score.examples, LABELS.len());
         assert!(score.loss.is_finite() && score.loss > 0.0, "{name}: {}", score.loss);

@@ -25,7 +25,7 @@ fn equal_scores_cost_the_logarithm_of_two() {
     let mut model = narrow();
     let (images, masks) = pictures();
     let (parameters, mut gradients) = (zeros(model.tensors()), zeros(model.tensors()));
-    let loss = model.add_gradients(&parameters, &images, &masks, &mut gradients);
+    let loss = model.add_gradients(&parameters, &images, &masks, &mut gradients, None);
     assert!((loss - f64::ln(2.0)).abs() < 1e-6, "{loss}");
     let marked = masks.iter().filter(|&&label| label == 1).count();
     // The last bias moves all pixels: the mean of what is likely less what is there.
@@ -74,13 +74,13 @@ fn gradients_are_slopes() {
     let parameters = model.initial_parameters(1);
     let (images, masks) = pictures();
     let mut gradients = zeros(model.tensors());
-    model.add_gradients(&parameters, &images, &masks, &mut gradients);
+    model.add_gradients(&parameters, &images, &masks, &mut gradients, None);
     assert!(gradients.iter().all(|gradient| gradient.iter().any(|&value| value != 0.0)));
     let norm = norm(gradients.iter().flatten());
     let mut loss_at = |distance: f64| {
         let mut moved = parameters.clone();
         go(moved.iter_mut().flatten(), distance / norm, gradients.iter().flatten());
-        model.add_gradients(&moved, &images, &masks, &mut zeros(model.tensors()))
+        model.add_gradients(&moved, &images, &masks, &mut zeros(model.tensors()), None)
     };
     let step = 5e-4;
     let slope = (loss_at(step) - loss_at(-step)) / (2.0 * step);
@@ -101,7 +101,7 @@ fn training_finds_the_bright_parts() {
     let mut optimizer = adam.build(model.tensors(), 0.0);
     for _ in 0..100 {
         let mut gradients = zeros(model.tensors());
-        model.add_gradients(&parameters, &images, &masks, &mut gradients);
+        model.add_gradients(&parameters, &images, &masks, &mut gradients, None);
         for (at, (values, gradient)) in parameters.iter_mut().zip(&gradients).enumerate() {
             optimizer.update(at, 0.02, gradient, values);
         }
