@@ -1,12 +1,10 @@
 //! Archives, read in memory: tar (gzipped or not) and zip.
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 use std::path::Path;
 
-use zip::ZipArchive;
-
-use super::DataError;
 use super::files::{content, unreadable};
+use super::{DataError, zip};
 
 /// The most a single file may hold; a larger entry is taken for damage.
 const MAX_FILE: u64 = 256 << 20;
@@ -113,20 +111,9 @@ fn visit_zip(
     mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
     let mut left = MAX_ALL;
-    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|error| {
-        DataError::damaged(
-            path,
-            format!("it does not end with the directory of a zip archive ({error})"),
-        )
-    })?;
-    for at in 0..archive.len() {
-        let unpacked =
-            archive.by_index(at).and_then(|entry| Ok((entry.name()?.into_owned(), entry)));
-        let (inside, mut entry) = unpacked.map_err(|error| {
-            DataError::damaged(path, format!("it cannot be unpacked ({error})"))
-        })?;
-        let (parts, folder) = (parts(&inside), entry.is_dir());
-        let reader = &mut entry;
+    for entry in zip::entries(bytes).map_err(|reason| DataError::damaged(path, reason))? {
+        let (parts, folder) = (parts(&entry.name), entry.is_folder());
+        let reader = &mut entry.reader();
         each(Entry { parts: &parts, folder, archive: path, reader, left: &mut left })?;
     }
     Ok(())

@@ -25,6 +25,7 @@ mod ratings;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
+mod zip;
 
 pub use augment::{PADDING, SHIFT, augment, normalise, shift};
 pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};

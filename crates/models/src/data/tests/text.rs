@@ -15,8 +15,14 @@ fn decoded(text: &Text, tokens: &[u32]) -> Vec<String> {
 }
 
 fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let owned = files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec()));
-    super::folder::tar(&owned.collect::<Vec<_>>())
+    let mut builder = tar::Builder::new(Vec::new());
+    for (path, bytes) in files {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, path, *bytes).unwrap();
+    }
+    builder.into_inner().unwrap()
 }
 
 #[test]
@@ -128,7 +134,9 @@ fn faulty_texts_are_named() {
     for length in 0..ZIP.len() {
         let cut = dir.join("cut.zip");
         fs::write(&cut, &ZIP[..length]).unwrap();
-        assert!(load(&cut).is_err(), "{length}");
+        // Without the last letters of its comment, the archive is still whole.
+        let whole = length >= ZIP.len() - "a comment".len();
+        assert_eq!(load(&cut).is_ok(), whole, "{length}");
     }
     fs::write(dir.join("cut.zip"), &ZIP[..60]).unwrap();
     refused(&dir.join("cut.zip"), &["cut.zip", "damaged", "directory"]);

@@ -1,0 +1,121 @@
+//! Zip archives: stored and deflated files, as the format's specification (PKWARE's APPNOTE 6.3)
+//! lays them out. Encrypted archives, parts of archives and those beyond 4 GiB are refused.
+//!
+//! The directory is at the end, followed by a record of [`END`] bytes and a comment. Each of its entries has the offset
+//! of a file's own header, which the content follows.
+
+use flate2::Crc;
+use flate2::read::DeflateDecoder;
+use std::io::{self, Read};
+
+/// Bytes of the record at the end, its comment not counted.
+const END: usize = 22;
+const END_MARK: &[u8; 4] = b"PK\x05\x06";
+/// Bytes of an entry of the directory, its names not counted.
+const ENTRY: usize = 46;
+const ENTRY_MARK: &[u8; 4] = b"PK\x01\x02";
+/// Bytes of a file's own header, its names not counted.
+const HEADER: usize = 30;
+const HEADER_MARK: &[u8; 4] = b"PK\x03\x04";
+
+/// A file, or a folder, whose name ends with a slash.
+pub(super) struct ZipEntry<'a> {
+    /// Its path.
+    pub(super) name: String,
+    deflated: bool,
+    crc: u32,
+    packed: &'a [u8],
+}
+
+/// The entries of an archive, or what is wrong with it.
+pub(super) fn entries(bytes: &[u8]) -> Result<Vec<ZipEntry<'_>>, &'static str> {
+    let end = (0..=bytes.len().saturating_sub(END).min(0xffff))
+        .map_while(|comment| bytes.len().checked_sub(END + comment))
+        .find(|&at| bytes[at..].starts_with(END_MARK))
+        .ok_or("it does not end with a directory")?;
+    let count = short(bytes, end + 10)?;
+    let mut at = word(bytes, end + 16)?;
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let entry = part(bytes, at, ENTRY)?;
+        let name = part(bytes, at + ENTRY, short(entry, 28)?)?;
+        entries.push(read_entry(bytes, entry, name)?);
+        at += ENTRY + name.len() + short(entry, 30)? + short(entry, 32)?;
+    }
+    Ok(entries)
+}
+
+fn read_entry<'a>(
+    bytes: &'a [u8],
+    entry: &[u8],
+    name: &[u8],
+) -> Result<ZipEntry<'a>, &'static str> {
+    let start = word(entry, 42)?;
+    let header = part(bytes, start, HEADER)?;
+    if !entry.starts_with(ENTRY_MARK) || !header.starts_with(HEADER_MARK) {
+        return Err("its directory leads nowhere");
+    }
+    if short(entry, 8)? & 1 == 1 {
+        return Err("it is encrypted");
+    }
+    let deflated = match short(entry, 10)? {
+        0 => false,
+        8 => true,
+        _ => return Err("it is packed in a way that is not supported; pack it with deflate"),
+    };
+    let content = start + HEADER + short(header, 26)? + short(header, 28)?;
+    Ok(ZipEntry {
+        name: String::from_utf8_lossy(name).into_owned(),
+        deflated,
+        crc: word(entry, 16)? as u32,
+        packed: part(bytes, content, word(entry, 20)?)?,
+    })
+}
+
+impl<'a> ZipEntry<'a> {
+    /// Whether it is a folder.
+    pub(super) fn is_folder(&self) -> bool {
+        self.name.ends_with('/')
+    }
+
+    /// Its content, which fails at its end if its checksum is wrong.
+    pub(super) fn reader(&self) -> impl Read + use<'a> {
+        let inner: Box<dyn Read + 'a> = match self.deflated {
+            true => Box::new(DeflateDecoder::new(self.packed)),
+            false => Box::new(self.packed),
+        };
+        Checked { inner, sum: Crc::new(), expected: self.crc }
+    }
+}
+
+struct Checked<'a> {
+    inner: Box<dyn Read + 'a>,
+    sum: Crc,
+    expected: u32,
+}
+
+impl Read for Checked<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(out)?;
+        self.sum.update(&out[..count]);
+        if count == 0 && !out.is_empty() && self.sum.sum() != self.expected {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a checksum is wrong"));
+        }
+        Ok(count)
+    }
+}
+
+fn part(bytes: &[u8], at: usize, length: usize) -> Result<&[u8], &'static str> {
+    let end = at.checked_add(length);
+    end.and_then(|end| bytes.get(at..end)).ok_or("it ends too early")
+}
+
+fn short(bytes: &[u8], at: usize) -> Result<usize, &'static str> {
+    let part = part(bytes, at, 2)?;
+    Ok(usize::from(u16::from_le_bytes([part[0], part[1]])))
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<usize, &'static str> {
+    let part = part(bytes, at, 4)?;
+    Ok(u32::from_le_bytes([part[0], part[1], part[2], part[3]]) as usize)
+}
