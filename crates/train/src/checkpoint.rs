@@ -135,14 +135,10 @@ impl Checkpoint {
     }
 }
 
-/// The entry with the number of steps after which a worker's state was saved.
-fn saved_at(rank: usize) -> String {
+/// The entry with the number of steps after which a worker's state was saved, by which a checkpoint is known to be
+/// complete.
+pub(crate) fn saved_at(rank: usize) -> String {
     format!("{}step", worker_prefix(rank))
-}
-
-/// Adds the number of steps done to a worker's state, by which a checkpoint is known to be complete.
-pub(crate) fn mark(rank: usize, step: u64, state: &mut State) {
-    state.set_number(&saved_at(rank), step);
 }
 
 /// Workers of the run that wrote a checkpoint.

@@ -89,7 +89,8 @@ impl<'a> Resolution<'a> {
     pub(crate) fn local_steps(&self, config: &RunConfig) -> Option<LocalSteps> {
         config.send.is_local().then(|| {
             let optimizer = config.optimizer.build(&self.tensors, config.weight_decay);
-            LocalSteps::new(self.parameters.clone(), optimizer, config.mask, config.send)
+            let parameters = self.parameters.clone();
+            LocalSteps { parameters, optimizer, mask: config.mask, send: config.send }
         })
     }
 

@@ -13,7 +13,7 @@ use gradwire_models::tasks::{self, Replica};
 
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::config::RunConfig;
-use crate::coordination::{Coordinator, ProcessCoordinator, ThreadGroup};
+use crate::coordination::{Coordinator, ProcessCoordinator, ThreadCoordinator, ThreadGroup};
 use crate::diagnosis::{Growth, Layer};
 use crate::error::TrainError;
 use crate::events::{Event, Events};
@@ -91,11 +91,13 @@ impl Session<'_> {
             permits: Permits::new(available_parallelism().map_or(1, usize::from)),
         };
         let (sender, received) = channel();
-        let events = Events::new(sender);
+        let events = Events(sender);
         let make = |(rank, replica, exchange)| {
             let (permits, own) = (&shared.permits, events.clone());
             let coordinator: Box<dyn Coordinator> = match group {
-                Some(group) => Box::new(group.coordinator(rank, observer, permits, own)),
+                Some(group) => {
+                    Box::new(ThreadCoordinator { rank, group, observer, permits, events: own })
+                }
                 None => Box::new(ProcessCoordinator::new(rank, config, observer, permits, own)),
             };
             Worker::new(rank, &shared, replica, exchange, coordinator, events.clone())

@@ -24,8 +24,9 @@ use gradwire_models::tasks::Replica;
 pub(crate) struct Svrg {
     every: u64,
     snapshot: Vec<Vec<f32>>,
-    /// The mean gradient of the whole training set there, over all workers.
-    mean: Vec<Vec<f32>>,
+    /// The mean gradient of the whole training set there, over all workers; added to the mean of the differences before
+    /// the optimizer.
+    pub(crate) mean: Vec<Vec<f32>>,
     scratch: Vec<Vec<f32>>,
 }
 
@@ -51,11 +52,6 @@ impl Svrg {
         self.mean.iter_mut().for_each(|values| values.fill(0.0));
         replica.add_full_gradient(parameters, &mut self.scratch, &mut self.mean);
         exchange.control().exact_mean(step, &mut self.mean)
-    }
-
-    /// What is added to the mean of the differences before the optimizer: the mean gradient at the snapshot.
-    pub(crate) fn mean(&self) -> &[Vec<f32>] {
-        &self.mean
     }
 
     /// Adds the difference between the gradients of the loaded batch, at the parameters and at the snapshot. Returns

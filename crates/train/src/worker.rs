@@ -251,7 +251,7 @@ impl<'a> Worker<'a> {
         let rate = sample.record.learning_rate as f32;
         let input = StepInput {
             squares: self.micro_batches.as_ref().map(|batches| &batches.round[..]),
-            shift: self.svrg.as_ref().map(Svrg::mean),
+            shift: self.svrg.as_ref().map(|svrg| &svrg.mean[..]),
             ..StepInput::new(sample.record.step, rate, &self.gradients)
         };
         let stepped = self.exchange.step(input, &mut self.parameters);
@@ -347,7 +347,7 @@ impl<'a> Worker<'a> {
         }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
-        checkpoint::mark(self.rank, done, &mut state);
+        state.set_number(&checkpoint::saved_at(self.rank), done);
         self.replica.save(&mut state);
         if self.rank == 0 {
             save_values(PARAMETERS, self.replica.tensors(), &self.parameters, &mut state);

@@ -55,17 +55,6 @@ impl ThreadGroup {
         self.barrier.cancel();
     }
 
-    /// The coordinator of worker `rank`.
-    pub(crate) fn coordinator<'a>(
-        &'a self,
-        rank: usize,
-        observer: &'a dyn Observer,
-        permits: &'a Permits,
-        events: Events,
-    ) -> ThreadCoordinator<'a> {
-        ThreadCoordinator { rank, group: self, observer, permits, events }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Stop> {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,11 +62,11 @@ impl ThreadGroup {
 
 /// One worker's end of a [`ThreadGroup`].
 pub(crate) struct ThreadCoordinator<'a> {
-    rank: usize,
-    group: &'a ThreadGroup,
-    observer: &'a dyn Observer,
-    permits: &'a Permits,
-    events: Events,
+    pub(crate) rank: usize,
+    pub(crate) group: &'a ThreadGroup,
+    pub(crate) observer: &'a dyn Observer,
+    pub(crate) permits: &'a Permits,
+    pub(crate) events: Events,
 }
 
 impl Coordinator for ThreadCoordinator<'_> {
