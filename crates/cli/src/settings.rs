@@ -123,7 +123,7 @@ fn flag(setting: &'static Setting) -> Arg {
 #[derive(Debug, Args)]
 pub(crate) struct Several {
     /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several. A
-    /// plan changes it on the way: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
+    /// schedule changes it during the run: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
     /// 'sbc within 2MB' for a budget of bytes a worker sends
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Option<Vec<CompressionSchedule>>,

@@ -18,5 +18,5 @@ mod task_kind;
 pub mod tasks;
 
 pub use options::OptionsError;
-pub use split::{Split, SplitError};
+pub use split::Split;
 pub use task_kind::TaskKind;

@@ -5,6 +5,9 @@ use std::fmt::{self, Display};
 /// Why a string of options does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
+    /// The name of nothing that there is, or a number out of range; the message lists what there is.
+    #[error("{0}")]
+    Unknown(String),
     /// An item that is not of the form `key=value`.
     #[error("'{id}': '{item}' is not of the form key=value")]
     NotAPair {

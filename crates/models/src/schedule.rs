@@ -52,17 +52,12 @@ pub enum Decay {
     },
 }
 
-/// Why a string does not parse as a learning rate.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LearningRateError {
-    /// The name of no schedule, or a number that is not positive.
-    #[error(
-        "'{0}' is no learning rate; give a positive number, or constant:from=0.1, step:from=0.1,factor=0.1,at=0.5+0.75, cosine:from=0.1,to=0.001"
-    )]
-    Unknown(String),
-    /// A setting that is not allowed.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
+/// The error for the name of no schedule, or a number that is not positive.
+fn unknown(text: &str) -> OptionsError {
+    OptionsError::Unknown(format!(
+        "'{text}' is no learning rate; give a positive number, or constant:from=0.1, \
+         step:from=0.1,factor=0.1,at=0.5+0.75, cosine:from=0.1,to=0.001"
+    ))
 }
 
 const POSITIVE: &str = "a positive number";
@@ -127,15 +122,13 @@ impl LearningRate {
 }
 
 impl FromStr for LearningRate {
-    type Err = LearningRateError;
+    type Err = OptionsError;
 
-    fn from_str(text: &str) -> Result<Self, LearningRateError> {
+    fn from_str(text: &str) -> Result<Self, OptionsError> {
         let positive = |x: f64| x > 0.0 && x.is_finite();
         if let Ok(rate) = text.trim().parse() {
             let rate = Some(rate).filter(|&rate| positive(rate));
-            return rate
-                .map(Self::constant)
-                .ok_or_else(|| LearningRateError::Unknown(text.to_owned()));
+            return rate.map(Self::constant).ok_or_else(|| unknown(text));
         }
         let mut options = Options::parse(text)?;
         let from = options.number("from", FROM, POSITIVE, positive)?;
@@ -147,7 +140,7 @@ impl FromStr for LearningRate {
                     x >= 0.0 && x.is_finite()
                 })?,
             },
-            unknown => return Err(LearningRateError::Unknown(unknown.to_owned())),
+            other => return Err(unknown(other)),
         };
         let scale = options.take("scale", false, "on or off", switch)?;
         let warmup =
@@ -237,28 +230,23 @@ mod tests {
     }
 
     #[test]
-    fn constant_is_constant() {
-        for step in [0, 1, 99] {
-            assert_eq!(rate("0.25").at(step, 100, 8), 0.25);
-        }
-    }
-
-    #[test]
-    fn steps_fall_where_they_should() {
-        let rate = rate("step:from=0.1,factor=0.1,at=0.5+0.75");
-        for (step, expected) in
-            [(0, 0.1), (49, 0.1), (50, 0.01), (74, 0.01), (75, 0.001), (99, 0.001)]
-        {
-            close(rate.at(step, 100, 1), expected);
-        }
-    }
-
-    #[test]
-    fn steps_may_come_at_regular_moments() {
-        let rate = rate("step:from=1,factor=0.5,after=0.4,every=0.2");
-        for (step, expected) in [(0, 1.0), (39, 1.0), (40, 0.5), (59, 0.5), (60, 0.25), (99, 0.125)]
-        {
-            close(rate.at(step, 100, 1), expected);
+    fn rates_pass_their_known_points() {
+        let scaled = "constant:from=0.1,scale=on,warmup=0.1";
+        let drops = [(0, 0.1), (49, 0.1), (50, 0.01), (74, 0.01), (75, 0.001), (99, 0.001)];
+        let regular = [(0, 1.0), (39, 1.0), (40, 0.5), (59, 0.5), (60, 0.25), (99, 0.125)];
+        for (text, workers, points) in [
+            ("0.25", 8, &[(0, 0.25), (1, 0.25), (99, 0.25)][..]),
+            ("step:from=0.1,factor=0.1,at=0.5+0.75", 1, &drops[..]),
+            ("step:from=1,factor=0.5,after=0.4,every=0.2", 1, &regular[..]),
+            // 10 steps from 1 to 4 times the rate.
+            (scaled, 4, &[(0, 0.1), (5, 0.25), (10, 0.4), (50, 0.4)][..]),
+            (scaled, 1, &[(50, 0.1)][..]),
+            // Without scaling it climbs from nothing.
+            ("constant:from=0.1,warmup=0.1", 4, &[(0, 0.01), (4, 0.05), (9, 0.1), (50, 0.1)][..]),
+        ] {
+            points
+                .iter()
+                .for_each(|&(step, expected)| close(rate(text).at(step, 100, workers), expected));
         }
     }
 
@@ -270,26 +258,6 @@ mod tests {
         close(rate.at(20, 60, 1), 0.001 + 0.099 * 0.75);
         close(rate.at(30, 60, 1), 0.0505);
         close(rate.at(60, 60, 1), 0.001);
-    }
-
-    #[test]
-    fn scaling_multiplies_by_workers_after_a_warm_up() {
-        let rate = rate("constant:from=0.1,scale=on,warmup=0.1");
-        // 10 steps from 1 to 4 times the rate.
-        close(rate.at(0, 100, 4), 0.1);
-        close(rate.at(5, 100, 4), 0.25);
-        close(rate.at(10, 100, 4), 0.4);
-        close(rate.at(50, 100, 4), 0.4);
-        close(rate.at(50, 100, 1), 0.1);
-    }
-
-    #[test]
-    fn a_warm_up_without_scaling_climbs_from_nothing() {
-        let rate = rate("constant:from=0.1,warmup=0.1");
-        close(rate.at(0, 100, 4), 0.01);
-        close(rate.at(4, 100, 4), 0.05);
-        close(rate.at(9, 100, 4), 0.1);
-        close(rate.at(50, 100, 4), 0.1);
     }
 
     #[test]

@@ -40,19 +40,6 @@ pub enum Split {
     },
 }
 
-/// Why a string names no split.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SplitError {
-    /// The name of no split.
-    #[error(
-        "unknown split '{0}'; known are shared, shards[:sizes=4+2+1+1], classes[:per=2], dirichlet[:alpha=0.5]"
-    )]
-    Unknown(String),
-    /// A setting that is not allowed.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-}
-
 const PER: usize = 2;
 const ALPHA: f64 = 0.5;
 
@@ -178,9 +165,9 @@ impl TryRng for Words<'_> {
 }
 
 impl FromStr for Split {
-    type Err = SplitError;
+    type Err = OptionsError;
 
-    fn from_str(text: &str) -> Result<Self, SplitError> {
+    fn from_str(text: &str) -> Result<Self, OptionsError> {
         let mut options = Options::parse(text)?;
         let split = match options.id() {
             "shared" => Split::Shared,
@@ -199,7 +186,12 @@ impl FromStr for Split {
                     (0.001..=1000.0).contains(&alpha)
                 })?,
             },
-            unknown => return Err(SplitError::Unknown(unknown.to_owned())),
+            unknown => {
+                return Err(OptionsError::Unknown(format!(
+                    "unknown split '{unknown}'; known are shared, shards[:sizes=4+2+1+1], classes[:per=2], \
+                 dirichlet[:alpha=0.5]"
+                )));
+            }
         };
         options.finish()?;
         Ok(split)

@@ -249,7 +249,7 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
-    let plan: CompressionSchedule = first.compressor.parse().map_err(|error| {
+    let schedule: CompressionSchedule = first.compressor.parse().map_err(|error| {
         TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
     })?;
     if !matches!(first.exchange, Exchange::ParameterServer { .. })
@@ -259,7 +259,7 @@ fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError>
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
     let exchanges = match first.rounds {
-        0 => first.steps.div_ceil(plan.first().every()),
+        0 => first.steps.div_ceil(schedule.first().every()),
         rounds => rounds,
     } as f64;
     let bits = runs.iter().map(|run| {

@@ -118,7 +118,7 @@ impl Checkpoint {
         for replica in &mut *replicas {
             replica.restore(&self.state, self.saved_by, self.workers)?;
         }
-        parameters(replicas[0].tensors(), &self.state)
+        values_of(PARAMETERS, replicas[0].tensors(), &self.state)
     }
 
     /// The state of a worker. Where another number of workers wrote the checkpoint, their residuals are redistributed so
@@ -135,14 +135,10 @@ impl Checkpoint {
     }
 }
 
-/// The entry with the number of steps after which a worker's state was saved.
-fn saved_at(rank: usize) -> String {
+/// The entry with the number of steps after which a worker's state was saved, by which a checkpoint is known to be
+/// complete.
+pub(crate) fn saved_at(rank: usize) -> String {
     format!("{}step", worker_prefix(rank))
-}
-
-/// Adds the number of steps done to a worker's state, by which a checkpoint is known to be complete.
-pub(crate) fn mark(rank: usize, step: u64, state: &mut State) {
-    state.set_number(&saved_at(rank), step);
 }
 
 /// Workers of the run that wrote a checkpoint.
@@ -191,18 +187,30 @@ fn exchange_of(config: &RunConfig) -> String {
     }
 }
 
-/// The parameters in a state.
-pub(crate) fn parameters(tensors: &[Tensor], state: &State) -> Result<Vec<Vec<f32>>, StateError> {
-    let entry = |tensor: &Tensor| format!("parameters/{}", tensor.name());
-    tensors.iter().map(|tensor| floats_of(state, entry(tensor), tensor.elements())).collect()
+/// The entry of each tensor under `prefix`.
+pub(crate) fn values_of(
+    prefix: &str,
+    tensors: &[Tensor],
+    state: &State,
+) -> Result<Vec<Vec<f32>>, StateError> {
+    let read = |t: &Tensor| floats_of(state, format!("{prefix}/{}", t.name()), t.elements());
+    tensors.iter().map(read).collect()
 }
 
-/// Adds the workers' parameters.
-pub(crate) fn save_parameters(tensors: &[Tensor], parameters: &[Vec<f32>], state: &mut State) {
-    for (tensor, values) in tensors.iter().zip(parameters) {
-        state.set_floats(&format!("parameters/{}", tensor.name()), values.clone());
+/// Adds an entry of each tensor under `prefix`.
+pub(crate) fn save_values(
+    prefix: &str,
+    tensors: &[Tensor],
+    values: &[Vec<f32>],
+    state: &mut State,
+) {
+    for (tensor, values) in tensors.iter().zip(values) {
+        state.set_floats(&format!("{prefix}/{}", tensor.name()), values.clone());
     }
 }
+
+/// Where the parameters are.
+pub(crate) const PARAMETERS: &str = "parameters";
 
 /// Completes the workers' merged states and writes them, beside the `keep` − 1 latest before. Where one is missing,
 /// nothing is written.

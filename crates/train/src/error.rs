@@ -27,41 +27,11 @@ pub enum TrainError {
     /// The exchange could not be set up, or a server failed.
     #[error(transparent)]
     Servers(ExchangeError),
-    /// The loss is not finite.
-    #[error(
-        "the training loss of worker {rank} is {loss} at step {step}: the run diverged; lower the learning rate, or warm it up"
-    )]
-    Loss {
-        /// The worker.
-        rank: usize,
-        /// The step.
-        step: u64,
-        /// The loss.
-        loss: f64,
-    },
-    /// A gradient is not finite.
-    #[error(
-        "the gradient of '{tensor}' at worker {rank} has {value} at step {step}: the run diverged; lower the learning rate, or warm it up"
-    )]
-    Gradient {
-        /// The tensor.
-        tensor: String,
-        /// The worker.
-        rank: usize,
-        /// The step.
-        step: u64,
-        /// The value.
-        value: f32,
-    },
-    /// The loss on the test set is not finite.
-    #[error(
-        "the test loss is {loss} after {step} steps: the run diverged; lower the learning rate, or warm it up"
-    )]
-    TestLoss {
-        /// Steps done.
-        step: u64,
-        /// The loss.
-        loss: f64,
+    /// A loss or a gradient is not finite.
+    #[error("{what}: the run diverged; lower the learning rate, or warm it up")]
+    Diverged {
+        /// What is not finite: where, when, and its value.
+        what: String,
     },
     /// A worker's thread panicked.
     #[error("worker {rank} crashed: {message}; the other workers were stopped")]

@@ -6,7 +6,7 @@ use gradwire::State;
 use gradwire_models::models::Score;
 
 use crate::diagnosis::Diagnosis;
-use crate::sample::Sample;
+use crate::record::Sample;
 
 /// Something that happened at a worker.
 pub(crate) enum Event {
@@ -22,14 +22,9 @@ pub(crate) enum Event {
 
 /// A worker's line to the thread that keeps the record.
 #[derive(Clone)]
-pub(crate) struct Events(Sender<(usize, Event)>);
+pub(crate) struct Events(pub(crate) Sender<(usize, Event)>);
 
 impl Events {
-    /// Events with the rank they are of go to `sender`.
-    pub(crate) fn new(sender: Sender<(usize, Event)>) -> Self {
-        Self(sender)
-    }
-
     /// Tells an event of worker `rank`.
     pub(crate) fn tell(&self, rank: usize, event: Event) {
         // The receiver is gone only when the run has failed already.

@@ -10,7 +10,7 @@ use crate::error::TrainError;
 use crate::observer::Observer;
 use crate::options::RunOptions;
 use crate::record::RunRecord;
-use crate::session::{Session, WorkerParts, read_checkpoint};
+use crate::session::{Session, read_checkpoint};
 use crate::validation::validate;
 
 #[cfg(test)]
@@ -59,10 +59,7 @@ fn run_wrapped(
         .into_iter()
         .zip(launched.workers)
         .enumerate()
-        .map(|(rank, (replica, exchange))| {
-            let exchange = wrap(rank, exchange);
-            WorkerParts { rank, replica, exchange }
-        })
+        .map(|(rank, (replica, exchange))| (rank, replica, wrap(rank, exchange)))
         .collect();
     let group = ThreadGroup::new(config.workers);
     let (recorder, parameters) =

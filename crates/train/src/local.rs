@@ -10,22 +10,13 @@ use crate::settings::Payload;
 pub(crate) struct LocalSteps {
     /// The worker's own parameters.
     pub(crate) parameters: Vec<Vec<f32>>,
-    optimizer: Box<dyn Optimizer>,
+    pub(crate) optimizer: Box<dyn Optimizer>,
     /// Whether to reset the momentum of elements that have been sent.
-    mask: bool,
-    send: Payload,
+    pub(crate) mask: bool,
+    pub(crate) send: Payload,
 }
 
 impl LocalSteps {
-    pub(crate) fn new(
-        parameters: Vec<Vec<f32>>,
-        optimizer: Box<dyn Optimizer>,
-        mask: bool,
-        send: Payload,
-    ) -> Self {
-        Self { parameters, optimizer, mask, send }
-    }
-
     /// One local step.
     pub(crate) fn update(&mut self, learning_rate: f32, gradients: &[Vec<f32>]) {
         for (index, (gradient, parameters)) in

@@ -39,7 +39,7 @@ impl MicroBatches {
             let range = examples * part / parts..examples * (part + 1) / parts;
             let share = range.len() as f32 / examples as f32;
             self.part.iter_mut().for_each(|values| values.fill(0.0));
-            let part_loss = replica.add_gradients_of(step, range, parameters, &mut self.part);
+            let part_loss = replica.add_gradients(step, range, parameters, &mut self.part, None);
             loss += f64::from(share) * part_loss;
             let sums = gradients.iter_mut().flatten().zip(self.squares.iter_mut().flatten());
             for ((gradient, square), value) in sums.zip(self.part.iter().flatten()) {

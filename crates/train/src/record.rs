@@ -2,12 +2,13 @@
 
 use std::ops::{Deref, DerefMut};
 
-use gradwire_exchange::Exchange;
+use gradwire_exchange::{Exchange, StepReport};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::diagnosis::{Diagnosis, Layer};
 use crate::settings::TrainingSettings;
 use gradwire_exchange::CompressionSchedule;
+use gradwire_exchange::schedule::position_bits;
 use gradwire_models::tasks::Metric;
 
 /// One step, averaged over workers. Times in seconds, bytes as the transport counted them.
@@ -48,6 +49,28 @@ pub struct StepRecord {
     pub waited: f64,
 }
 
+impl StepRecord {
+    /// Counts what an exchange took.
+    pub(crate) fn count(&mut self, report: &StepReport) {
+        self.bytes_up += report.traffic.bytes_up as f64;
+        self.bytes_down += report.traffic.bytes_down as f64;
+        self.compress = report.compress.as_secs_f64();
+        self.decompress = report.decompress.as_secs_f64();
+        self.update += report.update.as_secs_f64();
+        self.wire = report.wire.as_secs_f64();
+        self.background = report.background.as_secs_f64();
+        self.waited = report.waited.as_secs_f64();
+    }
+}
+
+/// What one worker measured in one step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(crate) record: StepRecord,
+    /// Whether the worker took part in the round; else there is no loss.
+    pub(crate) took_part: bool,
+}
+
 /// How many elements a worker sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
@@ -65,6 +88,21 @@ pub struct Sent {
 impl Sent {
     fn is_nothing(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Counts the elements of a tensor that were sent, and the bits of their positions by equation 5 of the SBC paper.
+    /// Where all were sent, or both ends know which, there are no positions.
+    pub(crate) fn count(&mut self, sent: Option<&[u32]>, elements: usize, raw: bool) {
+        match sent {
+            Some([]) => {}
+            Some(sent) => {
+                let count = sent.len() as f64;
+                self.sparse += count;
+                self.position_bits += count * position_bits(count / elements as f64);
+            }
+            None if raw => self.raw += elements as f64,
+            None => self.dense += elements as f64,
+        }
     }
 }
 

@@ -8,8 +8,7 @@ use gradwire_models::tasks::Metric;
 
 use crate::checkpoint::Record;
 use crate::diagnosis::Diagnosis;
-use crate::record::{Evaluation, Sent, StepRecord};
-use crate::sample::Sample;
+use crate::record::{Evaluation, Sample, Sent, StepRecord};
 
 /// Collects samples until a step is complete, in whatever order they arrive.
 #[derive(Debug)]
@@ -63,7 +62,8 @@ impl Recorder {
     pub(crate) fn add(&mut self, rank: usize, sample: Sample, next: u64) -> &[StepRecord] {
         let workers = self.next.len();
         self.next[rank] = next;
-        self.pending.entry(sample.step).or_insert_with(|| vec![None; workers])[rank] = Some(sample);
+        self.pending.entry(sample.record.step).or_insert_with(|| vec![None; workers])[rank] =
+            Some(sample);
         let complete = self.next.iter().min().copied().unwrap_or(0);
         let before = self.trace.len();
         while let Some(entry) = self.pending.first_entry() {
@@ -81,34 +81,35 @@ impl Recorder {
 /// up.
 fn average(samples: &[Option<Sample>]) -> StepRecord {
     // Every round has a participant.
-    let taken: Vec<&Sample> = samples.iter().flatten().collect();
-    let present = taken.iter().filter(|sample| sample.loss.is_some()).count();
-    let over = |count: usize, value: fn(&Sample) -> f64| {
-        taken.iter().map(|sample| value(sample)).sum::<f64>() / count as f64
+    let taken: Vec<&StepRecord> = samples.iter().flatten().map(|sample| &sample.record).collect();
+    let present = samples.iter().flatten().filter(|sample| sample.took_part).count();
+    let (workers, all) = (samples.len(), taken.len());
+    let over = |count: usize, value: fn(&StepRecord) -> f64| {
+        taken.iter().map(|record| value(record)).sum::<f64>() / count as f64
     };
-    let work = |value: fn(&Sample) -> f64| {
-        over(taken.iter().filter(|sample| value(sample) > 0.0).count().max(1), value)
+    let work = |value: fn(&StepRecord) -> f64| {
+        over(taken.iter().filter(|record| value(record) > 0.0).count().max(1), value)
     };
     StepRecord {
         step: taken[0].step,
-        loss: over(present, |sample| sample.loss.unwrap_or(0.0)),
+        loss: over(present, |record| record.loss),
         learning_rate: taken[0].learning_rate,
-        bytes_up: over(samples.len(), |sample| sample.bytes_up as f64),
-        bytes_down: over(samples.len(), |sample| sample.bytes_down as f64),
+        bytes_up: over(workers, |record| record.bytes_up),
+        bytes_down: over(workers, |record| record.bytes_down),
         sent: Sent {
-            sparse: over(samples.len(), |sample| sample.sent.sparse),
-            dense: over(samples.len(), |sample| sample.sent.dense),
-            raw: over(samples.len(), |sample| sample.sent.raw),
-            position_bits: over(samples.len(), |sample| sample.sent.position_bits),
+            sparse: over(workers, |record| record.sent.sparse),
+            dense: over(workers, |record| record.sent.dense),
+            raw: over(workers, |record| record.sent.raw),
+            position_bits: over(workers, |record| record.sent.position_bits),
         },
-        compute: work(|sample| sample.compute),
-        compress: work(|sample| sample.compress),
-        decompress: work(|sample| sample.decompress),
-        update: work(|sample| sample.update),
-        wire: over(taken.len(), |sample| sample.wire),
-        wall: over(taken.len(), |sample| sample.wall),
-        background: over(taken.len(), |sample| sample.background),
-        waited: over(taken.len(), |sample| sample.waited),
+        compute: work(|record| record.compute),
+        compress: work(|record| record.compress),
+        decompress: work(|record| record.decompress),
+        update: work(|record| record.update),
+        wire: over(all, |record| record.wire),
+        wall: over(all, |record| record.wall),
+        background: over(all, |record| record.background),
+        waited: over(all, |record| record.waited),
     }
 }
 
@@ -118,17 +119,19 @@ mod tests {
 
     use super::*;
 
-    fn sample(step: u64, loss: f64, bytes_up: u64) -> Sample {
-        Sample { step, loss: Some(loss), bytes_up, learning_rate: 0.1, ..Sample::default() }
+    fn sample(step: u64, loss: f64, bytes_up: f64) -> Sample {
+        let record =
+            StepRecord { step, loss, bytes_up, learning_rate: 0.1, ..StepRecord::default() };
+        Sample { record, took_part: true }
     }
 
     #[test]
     fn a_step_is_the_mean_of_its_samples_in_any_order_of_arrival() {
         let mut recorder = Recorder::new(2, Record::default());
-        assert!(recorder.add(1, sample(0, 2.0, 10), 1).is_empty());
-        assert!(recorder.add(1, sample(1, 4.0, 10), 2).is_empty());
-        assert_eq!(recorder.add(0, sample(0, 1.0, 30), 1).len(), 1);
-        assert_eq!(recorder.add(0, sample(1, 0.0, 10), 2).len(), 1);
+        assert!(recorder.add(1, sample(0, 2.0, 10.0), 1).is_empty());
+        assert!(recorder.add(1, sample(1, 4.0, 10.0), 2).is_empty());
+        assert_eq!(recorder.add(0, sample(0, 1.0, 30.0), 1).len(), 1);
+        assert_eq!(recorder.add(0, sample(1, 0.0, 10.0), 2).len(), 1);
         let found: Vec<_> = recorder.trace.iter().map(|r| (r.step, r.loss, r.bytes_up)).collect();
         assert_eq!(found, [(0, 1.5, 20.0), (1, 2.0, 10.0)]);
     }
@@ -138,7 +141,7 @@ mod tests {
         let trace = vec![StepRecord::default(); 3];
         let mut recorder = Recorder::new(1, Record { trace, ..Record::default() });
         for step in 3..5 {
-            recorder.add(0, sample(step, 1.0, 8), step + 1);
+            recorder.add(0, sample(step, 1.0, 8.0), step + 1);
         }
         assert_eq!(recorder.server, None);
         let [one, two, five] = [1, 2, 5].map(Duration::from_secs);
@@ -152,9 +155,11 @@ mod tests {
     #[test]
     fn a_worker_without_part_in_a_round_counts_in_bytes_and_work() {
         let mut recorder = Recorder::new(2, Record::default());
-        let both = Sample { compute: 0.5, decompress: 0.25, ..sample(0, 3.0, 8) };
-        recorder.add(0, both, 1);
-        recorder.add(1, Sample { loss: None, compute: 0.0, ..both }, 1);
+        let mut sample = sample(0, 3.0, 8.0);
+        (sample.record.compute, sample.record.decompress) = (0.5, 0.25);
+        recorder.add(0, sample, 1);
+        (sample.record.loss, sample.record.compute, sample.took_part) = (0.0, 0.0, false);
+        recorder.add(1, sample, 1);
         let step = recorder.trace[0];
         assert_eq!((step.loss, step.bytes_up), (3.0, 8.0));
         // It decodes as others do.
@@ -164,9 +169,9 @@ mod tests {
     #[test]
     fn a_step_is_complete_without_a_worker_that_skipped_it() {
         let mut recorder = Recorder::new(2, Record::default());
-        recorder.add(0, sample(0, 1.0, 8), 1);
-        recorder.add(0, sample(1, 3.0, 8), 2);
-        recorder.add(1, sample(0, 1.0, 8), 2);
+        recorder.add(0, sample(0, 1.0, 8.0), 1);
+        recorder.add(0, sample(1, 3.0, 8.0), 2);
+        recorder.add(1, sample(0, 1.0, 8.0), 2);
         assert_eq!(recorder.trace.len(), 2);
         assert_eq!((recorder.trace[1].loss, recorder.trace[1].bytes_up), (3.0, 4.0));
     }

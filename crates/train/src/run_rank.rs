@@ -12,7 +12,7 @@ use crate::observer::Observer;
 use crate::options::RunOptions;
 use crate::record::RunRecord;
 use crate::resolution::Resolution;
-use crate::session::{Session, WorkerParts, read_checkpoint};
+use crate::session::{Session, read_checkpoint};
 use crate::validation::validate;
 
 /// How long a rank of such a run waits for another: the deadline to give to the transports.
@@ -62,7 +62,7 @@ pub fn run_rank(
         Role::Server(server) => return server.run().map(|_| None).map_err(TrainError::Servers),
     };
     let replica = resolution.replicas.remove(0);
-    let workers = vec![WorkerParts { rank, replica, exchange }];
+    let workers = vec![(rank, replica, exchange)];
     let (recorder, parameters) = session.train(workers, &resolution, None, None)?;
     Ok((rank == 0).then(|| session.record(recorder, &resolution, &parameters)))
 }
@@ -76,20 +76,13 @@ fn share_checkpoint(
 ) -> Result<Option<Checkpoint>, TrainError> {
     let Some(path) = &options.resume else { return Ok(None) };
     let rank = transport.rank();
-    let operation = Operation::whole(Phase::Broadcast, 0);
-    let broadcast = |transport: &mut dyn Transport, bytes: &mut Vec<u8>| {
-        let result = transport.broadcast(0, operation, bytes);
-        result.map_err(|source| TrainError::Exchange { rank, source })
-    };
     let refused = |source| TrainError::Resume { path: path.clone(), source };
-    if rank > 0 {
-        let mut bytes = Vec::new();
-        broadcast(transport, &mut bytes)?;
-        let state = State::from_bytes(&bytes).map_err(refused)?;
-        return Checkpoint::of(state, config).map(Some).map_err(refused);
-    }
-    let checkpoint = read_checkpoint(path, config, observer)?;
-    let mut bytes = checkpoint.to_bytes().map_err(refused)?;
-    broadcast(transport, &mut bytes)?;
-    Ok(Some(checkpoint))
+    let mut bytes = match rank {
+        0 => read_checkpoint(path, config, observer)?.to_bytes().map_err(refused)?,
+        _ => Vec::new(),
+    };
+    let shared = transport.broadcast(0, Operation::whole(Phase::Broadcast, 0), &mut bytes);
+    shared.map_err(|source| TrainError::Exchange { rank, source })?;
+    let checkpoint = State::from_bytes(&bytes).and_then(|state| Checkpoint::of(state, config));
+    checkpoint.map(Some).map_err(refused)
 }

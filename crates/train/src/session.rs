@@ -8,19 +8,20 @@ use std::thread::{self, available_parallelism};
 use std::time::Instant;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{DistributedOptimizer, Servers};
-use gradwire_models::tasks::{Metric, Replica, task_of};
+use gradwire_exchange::{DistributedOptimizer, Servers, digest};
+use gradwire_models::tasks::{self, Replica};
 
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::config::RunConfig;
-use crate::coordination::{Coordinator, ProcessCoordinator, ThreadGroup};
-use crate::diagnosis::Growth;
+use crate::coordination::{Coordinator, ProcessCoordinator, ThreadCoordinator, ThreadGroup};
+use crate::diagnosis::{Growth, Layer};
 use crate::error::TrainError;
 use crate::events::{Event, Events};
 use crate::failure::{Failure, FirstFailure, panic_message};
 use crate::observer::Observer;
 use crate::options::RunOptions;
 use crate::permits::Permits;
+use crate::record::{RunRecord, StepRecord};
 use crate::recorder::Recorder;
 use crate::resolution::Resolution;
 use crate::states::States;
@@ -55,12 +56,8 @@ pub(crate) struct Session<'a> {
     pub(crate) start: Instant,
 }
 
-/// What a worker of this process is made of.
-pub(crate) struct WorkerParts<'a> {
-    pub(crate) rank: usize,
-    pub(crate) replica: Box<dyn Replica + 'a>,
-    pub(crate) exchange: Box<dyn DistributedOptimizer>,
-}
+/// A worker of this process: its rank, its replica, its end of the exchange.
+pub(crate) type WorkerParts<'a> = (usize, Box<dyn Replica + 'a>, Box<dyn DistributedOptimizer>);
 
 impl<'a> Session<'a> {
     /// Resolves the configuration and the checkpoint for these workers.
@@ -89,21 +86,21 @@ impl Session<'_> {
         let (config, observer) = (self.config, self.observer);
         let shared = Shared {
             config,
-            rounds: &resolution.rounds,
-            participation: &resolution.participation,
-            policy: &resolution.policy,
+            resolution,
             save_every: self.options.save.as_ref().map(|save| save.every),
             permits: Permits::new(available_parallelism().map_or(1, usize::from)),
         };
         let (sender, received) = channel();
-        let events = Events::new(sender);
-        let make = |WorkerParts { rank, replica, exchange }| {
+        let events = Events(sender);
+        let make = |(rank, replica, exchange)| {
             let (permits, own) = (&shared.permits, events.clone());
             let coordinator: Box<dyn Coordinator> = match group {
-                Some(group) => Box::new(group.coordinator(rank, observer, permits, own)),
+                Some(group) => {
+                    Box::new(ThreadCoordinator { rank, group, observer, permits, events: own })
+                }
                 None => Box::new(ProcessCoordinator::new(rank, config, observer, permits, own)),
             };
-            Worker::new(rank, &shared, resolution, replica, exchange, coordinator, events.clone())
+            Worker::new(rank, &shared, replica, exchange, coordinator, events.clone())
         };
         let workers: Vec<Worker<'_>> = workers.into_iter().map(make).collect();
         drop(events);
@@ -170,7 +167,11 @@ impl Session<'_> {
                     }
                 }
                 Event::Evaluated(step, score) => {
-                    self.observer.evaluated(recorder.evaluate(step, self.metric(), score));
+                    self.observer.evaluated(recorder.evaluate(
+                        step,
+                        tasks::metric(&self.config.data),
+                        score,
+                    ));
                 }
                 Event::Diagnosed(diagnosis) => {
                     for warning in growth.watch(&diagnosis) {
@@ -210,9 +211,46 @@ impl Session<'_> {
         before + self.start.elapsed().as_secs_f64()
     }
 
-    /// What the quality of the model is measured in.
-    pub(crate) fn metric(&self) -> Metric {
-        task_of(&self.config.data).metric()
+    /// The record of a run that has ended with these parameters.
+    pub(crate) fn record(
+        &self,
+        recorder: Recorder,
+        resolution: &Resolution<'_>,
+        parameters: &[Vec<f32>],
+    ) -> RunRecord {
+        let config = self.config;
+        let Resolution { policy, tensors, rounds, .. } = resolution;
+        let compressed = tensors.iter().filter(|tensor| !policy.is_raw(tensor));
+        let sum = |value: fn(&StepRecord) -> f64| recorder.trace.iter().map(value).sum();
+        RunRecord {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            parameters: tensors.iter().map(Tensor::elements).sum(),
+            tensors: tensors.len(),
+            largest_tensor: tensors.iter().map(Tensor::elements).max().unwrap_or(0),
+            compressed_parameters: compressed.map(Tensor::elements).sum(),
+            data: config.data.name.clone(),
+            data_checksum: config.data.checksum.clone(),
+            compressor: config.compressor.to_string(),
+            seed: config.seed,
+            settings: config.resolved(),
+            unsaid: Vec::new(),
+            rounds: rounds.count(),
+            metric: tasks::metric(&config.data),
+            quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
+            bytes_up: sum(|record| record.bytes_up),
+            bytes_down: sum(|record| record.bytes_down),
+            sent: recorder.trace.iter().map(|step| step.sent).sum(),
+            digest: format!("{:016x}", digest(parameters)),
+            seconds: self.seconds(),
+            server: recorder.server,
+            trace: recorder.trace,
+            evaluations: recorder.evaluations,
+            layers: match recorder.diagnoses.is_empty() {
+                true => Vec::new(),
+                false => tensors.iter().map(Layer::of).collect(),
+            },
+            diagnoses: recorder.diagnoses,
+        }
     }
 
     fn explain(&self, failure: Failure) -> TrainError {

@@ -13,6 +13,7 @@
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
 
+use crate::checkpoint::{save_values, values_of};
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::settings::Payload;
@@ -23,8 +24,9 @@ use gradwire_models::tasks::Replica;
 pub(crate) struct Svrg {
     every: u64,
     snapshot: Vec<Vec<f32>>,
-    /// The mean gradient of the whole training set there, over all workers.
-    mean: Vec<Vec<f32>>,
+    /// The mean gradient of the whole training set there, over all workers; added to the mean of the differences before
+    /// the optimizer.
+    pub(crate) mean: Vec<Vec<f32>>,
     scratch: Vec<Vec<f32>>,
 }
 
@@ -52,11 +54,6 @@ impl Svrg {
         exchange.control().exact_mean(step, &mut self.mean)
     }
 
-    /// What is added to the mean of the differences before the optimizer: the mean gradient at the snapshot.
-    pub(crate) fn mean(&self) -> &[Vec<f32>] {
-        &self.mean
-    }
-
     /// Adds the difference between the gradients of the loaded batch, at the parameters and at the snapshot. Returns
     /// the mean loss at the parameters.
     pub(crate) fn add_gradients(
@@ -70,27 +67,23 @@ impl Svrg {
         let (snapshot, scratch) = (&self.snapshot, &mut self.scratch);
         // The pass at the snapshot must not move the running statistics of batch normalisation.
         let statistics = replica.statistics().to_vec();
-        replica.add_gradients(step, snapshot, scratch, None);
+        replica.add_gradients(step, 0..replica.parts(), snapshot, scratch, None);
         replica.set_statistics(statistics);
         for (sum, there) in sum.iter_mut().flatten().zip(self.scratch.iter().flatten()) {
             *sum -= there;
         }
-        replica.add_gradients(step, parameters, sum, None)
+        replica.add_gradients(step, 0..replica.parts(), parameters, sum, None)
     }
 
     /// Adds the snapshot and the mean gradient there to `state`.
     pub(crate) fn save(&self, tensors: &[Tensor], state: &mut State) {
-        for (tensor, values) in tensors.iter().zip(&self.snapshot) {
-            state.set_floats(&format!("snapshot/{}", tensor.name()), values.clone());
-        }
+        save_values("snapshot", tensors, &self.snapshot, state);
         state.set_floats("shift", self.mean.concat());
     }
 
     /// Restores what [`save`](Self::save) wrote.
     pub(crate) fn restore(&mut self, tensors: &[Tensor], state: &State) -> Result<(), StateError> {
-        let entry = |tensor: &Tensor| format!("snapshot/{}", tensor.name());
-        let read = |t: &Tensor| floats_of(state, entry(t), t.elements());
-        self.snapshot = tensors.iter().map(read).collect::<Result<_, _>>()?;
+        self.snapshot = values_of("snapshot", tensors, state)?;
         let elements = tensors.iter().map(Tensor::elements).sum();
         let mut mean = floats_of(state, "shift".to_owned(), elements)?.into_iter();
         self.mean.iter_mut().flatten().zip(&mut mean).for_each(|(value, saved)| *value = saved);

@@ -4,12 +4,10 @@ use std::time::Instant;
 
 use cpu_time::ThreadTime;
 use gradwire::State;
-use gradwire_exchange::{
-    DistributedOptimizer, ExchangeError, Participation, Policy, StepInput, StepReport,
-};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput, StepReport};
 use gradwire_models::tasks::Replica;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, PARAMETERS, save_values};
 use crate::clip::Clip;
 use crate::config::RunConfig;
 use crate::coordination::{Coordinator, Participant};
@@ -21,17 +19,14 @@ use crate::gradients::{non_finite, penalise};
 use crate::local::LocalSteps;
 use crate::micro_batches::MicroBatches;
 use crate::permits::Permits;
+use crate::record::{Sample, StepRecord};
 use crate::resolution::Resolution;
-use crate::rounds::Rounds;
-use crate::sample::Sample;
 use crate::svrg::Svrg;
 
 /// What the workers of a process share.
 pub(crate) struct Shared<'a> {
     pub(crate) config: &'a RunConfig,
-    pub(crate) rounds: &'a Rounds,
-    pub(crate) participation: &'a Participation,
-    pub(crate) policy: &'a Policy,
+    pub(crate) resolution: &'a Resolution<'a>,
     /// Steps between checkpoints, the last step included; 0: only at the last step; `None`: no checkpoints.
     pub(crate) save_every: Option<u64>,
     pub(crate) permits: Permits,
@@ -66,15 +61,14 @@ impl<'a> Worker<'a> {
     pub(crate) fn new(
         rank: usize,
         shared: &'a Shared<'a>,
-        resolution: &Resolution<'_>,
         replica: Box<dyn Replica + 'a>,
         exchange: Box<dyn DistributedOptimizer>,
         coordinator: Box<dyn Coordinator + 'a>,
         events: Events,
     ) -> Self {
-        let Resolution { tensors, parameters, .. } = resolution;
+        let Resolution { tensors, parameters, .. } = shared.resolution;
         let config = shared.config;
-        let local = resolution.local_steps(config);
+        let local = shared.resolution.local_steps(config);
         Self {
             rank,
             shared,
@@ -102,7 +96,7 @@ impl<'a> Worker<'a> {
             diagnoser.restore(state)?;
         }
         if !self.shared.config.exchange.keeps_replicas_identical() {
-            self.parameters = checkpoint::parameters(self.replica.tensors(), state)?;
+            self.parameters = checkpoint::values_of(PARAMETERS, self.replica.tensors(), state)?;
         }
         if let Some(svrg) = &mut self.svrg {
             svrg.restore(self.replica.tensors(), state)?;
@@ -115,7 +109,8 @@ impl<'a> Worker<'a> {
 
     /// Trains from step `first` to the last.
     pub(crate) fn train(&mut self, first: u64) -> Result<(), Failure> {
-        let Shared { config, rounds, participation, .. } = self.shared;
+        let Shared { config, resolution, .. } = self.shared;
+        let Resolution { rounds, participation, .. } = resolution;
         let mut step = first;
         while step < config.steps {
             self.follow_stop(step)?;
@@ -134,7 +129,7 @@ impl<'a> Worker<'a> {
                     next = rounds.end(next.min(config.steps - 1));
                 }
             }
-            sample.wall = start.elapsed().as_secs_f64();
+            sample.record.wall = start.elapsed().as_secs_f64();
             step = next;
             self.coordinator.report(sample, step);
             if boundary {
@@ -147,12 +142,15 @@ impl<'a> Worker<'a> {
     fn sample(&self, step: u64) -> Sample {
         let config = self.shared.config;
         let learning_rate = config.learning_rate.at(step, config.steps, config.workers);
-        Sample { step, learning_rate, ..Sample::default() }
+        Sample {
+            record: StepRecord { step, learning_rate, ..StepRecord::default() },
+            took_part: false,
+        }
     }
 
     /// Ends the worker where all agree to stop.
     fn follow_stop(&mut self, step: u64) -> Result<(), Failure> {
-        let Shared { config, rounds, .. } = self.shared;
+        let (config, rounds) = (self.shared.config, &self.shared.resolution.rounds);
         let round = rounds.start(step)..rounds.end(step);
         if !self.coordinator.stops(step, round, &mut *self.exchange)? {
             return Ok(());
@@ -169,34 +167,44 @@ impl<'a> Worker<'a> {
         if self.svrg.is_some() {
             self.renew_snapshot(sample)?;
         }
-        let early = self.exchange.gradient_sink(sample.step);
+        let early = self.exchange.gradient_sink(sample.record.step);
         let permit = self.shared.permits.acquire();
-        self.replica.load_batch(sample.step);
+        self.replica.load_batch(sample.record.step);
         let start = ThreadTime::now();
         let Self { replica, parameters, local, micro_batches, svrg, .. } = self;
         let replica = &mut **replica;
         let parameters = local.as_ref().map_or(&*parameters, |local| &local.parameters);
         let add = |sum: &mut [Vec<f32>]| match (micro_batches.as_mut(), svrg) {
-            (Some(batches), _) => batches.add_gradients(replica, sample.step, parameters, sum),
-            (_, Some(svrg)) => svrg.add_gradients(replica, sample.step, parameters, sum),
-            (None, None) => replica.add_gradients(sample.step, parameters, sum, early.as_ref()),
+            (Some(batches), _) => {
+                batches.add_gradients(replica, sample.record.step, parameters, sum)
+            }
+            (_, Some(svrg)) => svrg.add_gradients(replica, sample.record.step, parameters, sum),
+            (None, None) => replica.add_gradients(
+                sample.record.step,
+                0..replica.parts(),
+                parameters,
+                sum,
+                early.as_ref(),
+            ),
         };
         let (loss, factor) = self.clip.bounded(&mut self.gradients, add);
         micro_batches.iter_mut().for_each(|batches| batches.scale(factor));
         if self.shared.config.l1 > 0.0 {
             penalise(&mut self.gradients, parameters, self.shared.config.l1);
         }
-        sample.compute += start.elapsed().as_secs_f64();
+        sample.record.compute += start.elapsed().as_secs_f64();
         if !loss.is_finite() {
-            return Err(TrainError::Loss { rank: self.rank, step: sample.step, loss });
+            let (rank, step) = (self.rank, sample.record.step);
+            let what = format!("the training loss of worker {rank} is {loss} at step {step}");
+            return Err(TrainError::Diverged { what });
         }
-        sample.loss = Some(loss);
-        self.check_gradients(sample.step)?;
+        (sample.record.loss, sample.took_part) = (loss, true);
+        self.check_gradients(sample.record.step)?;
         self.micro_batches.iter_mut().for_each(MicroBatches::add_to_round);
         if let Some(local) = &mut self.local {
             let start = ThreadTime::now();
-            local.update(sample.learning_rate as f32, &self.gradients);
-            sample.update = start.elapsed().as_secs_f64();
+            local.update(sample.record.learning_rate as f32, &self.gradients);
+            sample.record.update = start.elapsed().as_secs_f64();
             self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
         }
         drop(permit);
@@ -213,19 +221,23 @@ impl<'a> Worker<'a> {
         let Self { svrg, replica, parameters, exchange, .. } = self;
         let Some(svrg) = svrg else { return Ok(()) };
         let start = ThreadTime::now();
-        let traffic = svrg.renew(sample.step, &mut **replica, parameters, &mut **exchange);
+        let traffic = svrg.renew(sample.record.step, &mut **replica, parameters, &mut **exchange);
         let traffic = traffic.map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
-        sample.compute += start.elapsed().as_secs_f64();
-        sample.bytes_up += traffic.bytes_up;
-        sample.bytes_down += traffic.bytes_down;
+        sample.record.compute += start.elapsed().as_secs_f64();
+        sample.record.bytes_up += traffic.bytes_up as f64;
+        sample.record.bytes_down += traffic.bytes_down as f64;
         Ok(())
     }
 
     fn check_gradients(&self, step: u64) -> Result<(), TrainError> {
         for (tensor, gradient) in self.replica.tensors().iter().zip(&self.gradients) {
             if let Some(value) = non_finite(gradient) {
-                let tensor = tensor.name().to_owned();
-                return Err(TrainError::Gradient { tensor, rank: self.rank, step, value });
+                let (name, rank) = (tensor.name(), self.rank);
+                return Err(TrainError::Diverged {
+                    what: format!(
+                        "the gradient of '{name}' at worker {rank} has {value} at step {step}"
+                    ),
+                });
             }
         }
         Ok(())
@@ -236,11 +248,11 @@ impl<'a> Worker<'a> {
         if let Some(local) = &self.local {
             local.write(&self.parameters, &mut self.gradients);
         }
-        let rate = sample.learning_rate as f32;
+        let rate = sample.record.learning_rate as f32;
         let input = StepInput {
             squares: self.micro_batches.as_ref().map(|batches| &batches.round[..]),
-            shift: self.svrg.as_ref().map(Svrg::mean),
-            ..StepInput::new(sample.step, rate, &self.gradients)
+            shift: self.svrg.as_ref().map(|svrg| &svrg.mean[..]),
+            ..StepInput::new(sample.record.step, rate, &self.gradients)
         };
         let stepped = self.exchange.step(input, &mut self.parameters);
         let report = stepped.map_err(|source| self.failed(source))?;
@@ -248,19 +260,20 @@ impl<'a> Worker<'a> {
         if let Some(local) = &mut self.local {
             local.follow(&self.parameters, &*self.exchange);
         }
-        self.diagnose(sample.step + 1);
+        self.diagnose(sample.record.step + 1);
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
-        sample.count(&report);
+        sample.record.count(&report);
         for (index, tensor) in self.replica.tensors().iter().enumerate() {
-            let raw = self.shared.policy.is_raw(tensor);
-            sample.account(self.exchange.sent(index), tensor.elements(), raw);
+            let raw = self.shared.resolution.policy.is_raw(tensor);
+            sample.record.sent.count(self.exchange.sent(index), tensor.elements(), raw);
         }
         Ok(report)
     }
 
     /// Diagnoses what has just been exchanged, and the residuals.
     fn diagnose(&mut self, done: u64) {
-        let Shared { config, rounds, participation, .. } = self.shared;
+        let Shared { config, resolution, .. } = self.shared;
+        let Resolution { rounds, participation, .. } = resolution;
         let Some(diagnoser) = &mut self.diagnoser else { return };
         diagnoser.count(&*self.exchange);
         let before = rounds.start(done - 1);
@@ -276,7 +289,7 @@ impl<'a> Worker<'a> {
     fn after_exchange(&mut self, done: u64) -> Result<(), Failure> {
         let config = self.shared.config;
         let last = done == config.steps;
-        let before = self.shared.rounds.start(done - 1);
+        let before = self.shared.resolution.rounds.start(done - 1);
         let due = |interval| due(before, done, interval);
         if due(config.check_every) {
             let checked = self.exchange.control().check(done - 1, &self.parameters);
@@ -296,7 +309,7 @@ impl<'a> Worker<'a> {
     /// Takes part in the evaluation of the global model, with the batch-norm statistics of the first worker that took
     /// part in the round.
     fn evaluate(&mut self, done: u64, last: bool) -> Result<(), Failure> {
-        let Shared { config, participation, .. } = self.shared;
+        let (config, participation) = (self.shared.config, &self.shared.resolution.participation);
         let all = self.replica.test_examples();
         let examples = if last { all } else { config.evaluate_at_most.min(all) };
         let first = (0..config.workers).find(|&rank| participation.takes_part(rank, done - 1));
@@ -304,7 +317,8 @@ impl<'a> Worker<'a> {
         let worker = Participant { replica: &**replica, parameters, exchange: &mut **exchange };
         let Some(score) = coordinator.evaluate(examples, first, worker)? else { return Ok(()) };
         if !score.loss.is_finite() {
-            return Err(TrainError::TestLoss { step: done, loss: score.loss }.into());
+            let what = format!("the test loss is {} after {done} steps", score.loss);
+            return Err(TrainError::Diverged { what }.into());
         }
         self.events.tell(self.rank, Event::Evaluated(done, score));
         Ok(())
@@ -329,14 +343,14 @@ impl<'a> Worker<'a> {
             svrg.save(self.replica.tensors(), &mut own);
         }
         if !config.exchange.keeps_replicas_identical() {
-            checkpoint::save_parameters(self.replica.tensors(), &self.parameters, &mut own);
+            save_values(PARAMETERS, self.replica.tensors(), &self.parameters, &mut own);
         }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
-        checkpoint::mark(self.rank, done, &mut state);
+        state.set_number(&checkpoint::saved_at(self.rank), done);
         self.replica.save(&mut state);
         if self.rank == 0 {
-            checkpoint::save_parameters(self.replica.tensors(), &self.parameters, &mut state);
+            save_values(PARAMETERS, self.replica.tensors(), &self.parameters, &mut state);
         }
         self.coordinator.save(done, state, &mut *self.exchange)
     }

@@ -23,7 +23,7 @@ use crate::{engine, output};
 pub(crate) struct Train {
     #[command(flatten)]
     settings: Settings,
-    /// The compressor, such as 3lc:s=1.75, or a plan such as 'sbc2 until 0.5 then sbc1'
+    /// The compressor, such as 3lc:s=1.75, or a schedule such as 'sbc2 until 0.5 then sbc1'
     #[arg(long, value_name = "SPEC", default_value = "3lc")]
     compressor: CompressionSchedule,
     /// Seed of weights, data order and draws

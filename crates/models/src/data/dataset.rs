@@ -1,5 +1,8 @@
 //! A data set, whatever it holds.
 
+use sha2::{Digest, Sha256};
+
+use super::files::hex;
 use super::{Images, Ratings, Text};
 use crate::TaskKind;
 
@@ -48,6 +51,22 @@ impl ImageSet {
 }
 
 impl Dataset {
+    /// A generated data set, whose checksum is over pixels and labels; `bytes` writes a label.
+    pub(super) fn generated<const N: usize>(
+        name: &str,
+        train: Images,
+        test: Images,
+        bytes: fn(u16) -> [u8; N],
+    ) -> Self {
+        let mut sum = Sha256::new();
+        for part in [&train, &test] {
+            sum.update(&part.pixels);
+            part.labels.iter().for_each(|&label| sum.update(bytes(label)));
+        }
+        let content = Content::Images(ImageSet::new(train, test));
+        Self { name: name.to_owned(), checksum: hex(&sum.finalize()), content }
+    }
+
     /// The images, if it holds images.
     pub fn images(&self) -> Option<&ImageSet> {
         match &self.content {

@@ -63,21 +63,6 @@ pub enum DataError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A label outside the data set's classes.
-    #[error(
-        "'{}' gives example {index} the label {label}, but labels run from 0 to {}; fetch the file again",
-        .path.display(), .classes - 1
-    )]
-    Label {
-        /// The file.
-        path: PathBuf,
-        /// Which example, counted from 0 within the file.
-        index: usize,
-        /// Its label.
-        label: u8,
-        /// The number of classes.
-        classes: usize,
-    },
     /// An image whose size differs from the others'.
     #[error(
         "'{}' is {found}, where the data set's first image is {expected}; give all images one size and colour type",

@@ -9,10 +9,8 @@
 //! A frame is a pure function of seed, split and index, by whole numbers alone.
 
 use gradwire::Rng;
-use sha2::{Digest, Sha256};
 
-use super::files::hex;
-use super::{Content, Dataset, ImageSet, Images};
+use super::{Dataset, Images};
 
 /// The data set's name.
 pub(super) const NAME: &str = "frames";
@@ -37,18 +35,7 @@ pub fn frames(seed: u64) -> Dataset {
 
 /// As [`frames`], with other numbers of frames. Fewer frames are the first ones of more.
 pub fn frames_sized(seed: u64, train: usize, test: usize) -> Dataset {
-    let train = split(seed, 0, train);
-    let test = split(seed, 1, test);
-    let mut sum = Sha256::new();
-    for part in [&train, &test] {
-        sum.update(&part.pixels);
-        part.labels.iter().for_each(|label| sum.update(label.to_le_bytes()));
-    }
-    Dataset {
-        name: NAME.to_owned(),
-        checksum: hex(&sum.finalize()),
-        content: Content::Images(ImageSet::new(train, test)),
-    }
+    Dataset::generated(NAME, split(seed, 0, train), split(seed, 1, test), u16::to_le_bytes)
 }
 
 fn split(seed: u64, split: u32, count: usize) -> Images {

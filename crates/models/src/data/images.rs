@@ -86,7 +86,10 @@ pub(super) fn check_labels(
 ) -> Result<(), DataError> {
     match labels.enumerate().find(|&(_, label)| usize::from(label) >= classes) {
         Some((index, label)) => {
-            Err(DataError::Label { path: path.to_owned(), index, label, classes })
+            let last = classes - 1;
+            let reason =
+                format!("example {index} has the label {label}; labels run from 0 to {last}");
+            Err(DataError::damaged(path, reason))
         }
         None => Ok(()),
     }

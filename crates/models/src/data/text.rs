@@ -153,8 +153,7 @@ fn decode(path: &Path, bytes: &[u8]) -> Result<String, DataError> {
 /// One text whose last part is for testing.
 fn held_out(origin: &Path, text: &str) -> Result<Text, DataError> {
     let vocabulary = alphabet(text);
-    let mut tokens = Vec::with_capacity(text.len());
-    append(&vocabulary, (origin, text), &mut tokens)?;
+    let mut tokens = encode(&vocabulary, (origin, text))?;
     let test = tokens.split_off(tokens.len() - tokens.len() / HELD_OUT);
     if test.is_empty() {
         return Err(DataError::NoText { path: origin.to_owned(), least: HELD_OUT });
@@ -165,15 +164,8 @@ fn held_out(origin: &Path, text: &str) -> Result<Text, DataError> {
 fn characters(train: File<'_>, test: File<'_>) -> Result<Text, DataError> {
     not_empty([train, test])?;
     let vocabulary = alphabet(train.1);
-    let (mut train_tokens, mut test_tokens) = (Vec::new(), Vec::new());
-    append(&vocabulary, train, &mut train_tokens)?;
-    append(&vocabulary, test, &mut test_tokens)?;
-    Ok(Text {
-        unit: Unit::Characters,
-        vocabulary: symbols(vocabulary),
-        train: train_tokens,
-        test: test_tokens,
-    })
+    let (train, test) = (encode(&vocabulary, train)?, encode(&vocabulary, test)?);
+    Ok(Text { unit: Unit::Characters, vocabulary: symbols(vocabulary), train, test })
 }
 
 fn not_empty(files: [File<'_>; 2]) -> Result<(), DataError> {
@@ -192,15 +184,16 @@ fn symbols(alphabet: Vec<char>) -> Vec<String> {
     alphabet.into_iter().map(String::from).collect()
 }
 
-fn append(alphabet: &[char], (path, text): File<'_>, out: &mut Vec<u32>) -> Result<(), DataError> {
+fn encode(alphabet: &[char], (path, text): File<'_>) -> Result<Vec<u32>, DataError> {
+    let mut tokens = Vec::with_capacity(text.len());
     for (at, character) in text.char_indices() {
         let Ok(token) = alphabet.binary_search(&character) else {
             let line = 1 + text[..at].matches('\n').count();
             return Err(DataError::UnknownCharacter { path: path.to_owned(), line, character });
         };
-        out.push(token as u32);
+        tokens.push(token as u32);
     }
-    Ok(())
+    Ok(tokens)
 }
 
 /// The words of a text, line by line.

@@ -13,98 +13,31 @@
 //! transitions, 2·3 640 for 39 batch norms, 168·11 + 11 for the classifier. With 10 classes that is
 //! 357 322. Images must be at least 4×4.
 
-use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
-
-use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, global_mean, mean_pool};
-use super::network::Network;
-use super::{ImageShape, ModelError};
+use super::layers::{Next, Window, global_mean};
+use super::network::Builder;
 
 /// Blocks of densely connected layers.
 const BLOCKS: usize = 3;
 
-/// Three blocks of densely connected layers.
-#[derive(Debug)]
-pub(crate) struct DenseNet {
-    conv: Conv,
-    blocks: Vec<Vec<Unit>>,
-    transitions: Vec<Unit>,
-    norm: BatchNorm,
-    fc: Linear,
+/// Declares a network whose blocks have `layers` layers of `growth` channels each.
+pub(super) fn densenet(net: &mut Builder, [layers, growth]: [usize; 2]) {
+    net.conv("conv", 16, Window::same(3), Next::Relu).tap();
+    for block in 1..=BLOCKS {
+        for layer in 1..=layers {
+            let name = format!("block{block}.layer{layer}");
+            net.concat(false, |net| unit(net, &name, growth, 3)).tap();
+        }
+        if block < BLOCKS {
+            unit(net, &format!("transition{block}"), 2 * growth, 1);
+            net.halve().tap();
+        }
+    }
+    net.norm("norm").relu().global(global_mean).classifier("fc");
 }
 
 /// Batch norm, relu, convolution.
-#[derive(Debug)]
-struct Unit {
-    norm: BatchNorm,
-    conv: Conv,
-}
-
-impl DenseNet {
-    /// Declares a network whose blocks have `layers` layers of `growth` channels each in `layout`.
-    pub(crate) fn new(
-        layout: &mut Layout,
-        [layers, growth]: [usize; 2],
-        shape: ImageShape,
-    ) -> Result<Self, ModelError> {
-        if shape.height < 4 || shape.width < 4 {
-            return Err(ModelError::TooSmall { model: "densenet40", shape, least: 4 });
-        }
-        let conv = Conv::padded(layout, "conv", [shape.channels, 16], 3, Next::Relu);
-        let mut from = 16;
-        let (mut blocks, mut transitions) = (Vec::new(), Vec::new());
-        for block in 1..=BLOCKS {
-            let mut units = Vec::with_capacity(layers);
-            for layer in 1..=layers {
-                let name = format!("block{block}.layer{layer}");
-                units.push(Unit::new(layout, &name, [from, growth], 3));
-                from += growth;
-            }
-            blocks.push(units);
-            if block < BLOCKS {
-                let name = format!("transition{block}");
-                transitions.push(Unit::new(layout, &name, [from, 2 * growth], 1));
-                from = 2 * growth;
-            }
-        }
-        Ok(Self {
-            conv,
-            blocks,
-            transitions,
-            norm: BatchNorm::new(layout, "norm", from),
-            fc: Linear::new(layout, "fc", [from, shape.classes], Next::Linear),
-        })
-    }
-}
-
-impl Network for DenseNet {
-    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        let mut x = pass.tap(self.conv.forward(pass, images));
-        for (at, block) in self.blocks.iter().enumerate() {
-            for layer in block {
-                let new = layer.forward(pass, x.clone());
-                x = pass.tap(Tensor::cat(vec![x, new], 1));
-            }
-            if let Some(transition) = self.transitions.get(at) {
-                x = mean_pool(transition.forward(pass, x), 2);
-                x = pass.tap(x);
-            }
-        }
-        let x = relu(self.norm.forward(pass, x));
-        self.fc.forward(pass, global_mean(x))
-    }
-}
-
-impl Unit {
-    fn new(layout: &mut Layout, name: &str, [from, to]: [usize; 2], kernel: usize) -> Self {
-        Self {
-            norm: BatchNorm::new(layout, &format!("{name}.norm"), from),
-            conv: Conv::padded(layout, &format!("{name}.conv"), [from, to], kernel, Next::Relu),
-        }
-    }
-
-    fn forward(&self, pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-        let x = relu(self.norm.forward(pass, x));
-        self.conv.forward(pass, x)
-    }
+fn unit(net: &mut Builder, name: &str, to: usize, kernel: usize) {
+    let window = Window::same(kernel);
+    net.norm(&format!("{name}.norm")).relu();
+    net.conv(&format!("{name}.conv"), to, window, Next::Relu);
 }

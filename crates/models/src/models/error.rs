@@ -12,7 +12,7 @@ pub enum ModelError {
     )]
     TooSmall {
         /// The model.
-        model: &'static str,
+        model: String,
         /// The images.
         shape: ImageShape,
         /// The smallest height and width.

@@ -3,19 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::alexnet::AlexNet;
-use super::cifar_cnn::CifarCnn;
-use super::densenet::DenseNet;
-use super::imagenet_resnet::{ImageNetResNet, RESNET18, RESNET50};
-use super::layers::Layout;
-use super::lenet5::LeNet5;
-use super::mlp::{Hidden, Mlp};
-use super::network::Network;
-use super::resnet::ResNet;
-use super::resnet9::ResNet9;
-use super::unet::UNet;
-use super::vgg::{VGG16, VGG19, Vgg};
-use super::{ImageShape, ModelError};
+use super::imagenet_resnet::{RESNET18, RESNET50, imagenet_resnet};
+use super::mlp::{Hidden, mlp};
+use super::network::Builder;
+use super::vgg::{VGG16, VGG19, vgg};
+use super::{ImageShape, ModelError, alexnet, resnet9, unet};
+use super::{cifar_cnn::cifar_cnn, densenet::densenet, lenet5::lenet5, resnet::resnet};
 use crate::TaskKind;
 
 /// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
@@ -84,9 +77,6 @@ pub struct UnknownModel(pub String);
 impl ModelKind {
     /// The deepest ResNet that a name may ask for, the paper's own deepest.
     const DEEPEST: usize = 1202;
-    /// Hidden units of `charlstm`.
-    const HIDDEN: usize = 200;
-
     /// What it learns from.
     pub fn task(self) -> TaskKind {
         match self {
@@ -102,98 +92,113 @@ impl ModelKind {
         ModelError::Task { model: self.to_string(), learns: self.task(), task }
     }
 
-    /// Declares the model's parameters and makes the network that uses them.
-    pub(super) fn build(self, shape: ImageShape) -> Result<(Layout, Box<dyn Network>), ModelError> {
+    /// Declares the model's parameters and layers.
+    pub(super) fn build(self, shape: ImageShape) -> Result<Builder, ModelError> {
         if shape.elements() == 0 || shape.classes < 2 {
             return Err(ModelError::Empty { shape });
         }
-        let mut layout = Layout::default();
-        let network: Box<dyn Network> = match self {
-            ModelKind::Mlp { hidden } => Box::new(Mlp::new(&mut layout, hidden, shape)),
-            ModelKind::LeNet5 { rectified } => {
-                Box::new(LeNet5::new(&mut layout, rectified, shape)?)
+        let least = self.least_side();
+        if shape.height < least || shape.width < least {
+            return Err(ModelError::TooSmall { model: self.to_string(), shape, least });
+        }
+        let mut net = Builder::new(shape);
+        match self {
+            ModelKind::Mlp { hidden } => mlp(&mut net, hidden),
+            ModelKind::LeNet5 { rectified } => lenet5(&mut net, rectified),
+            ModelKind::CifarCnn => cifar_cnn(&mut net),
+            ModelKind::ResNet { n } => resnet(&mut net, n),
+            ModelKind::ResNet9 => resnet9::resnet9(&mut net, resnet9::WIDTH),
+            ModelKind::DenseNet40 => densenet(&mut net, [12, 12]),
+            ModelKind::Vgg16 => vgg(&mut net, VGG16),
+            ModelKind::Vgg19 => vgg(&mut net, VGG19),
+            ModelKind::AlexNet => alexnet::alexnet(&mut net, alexnet::WIDTH),
+            ModelKind::ResNet18 => imagenet_resnet(&mut net, RESNET18),
+            ModelKind::ResNet50 => imagenet_resnet(&mut net, RESNET50),
+            ModelKind::UNet { width } => {
+                let fits = |side: usize| side.is_multiple_of(unet::SIDES);
+                if !fits(shape.height) || !fits(shape.width) || shape.classes != 2 {
+                    return Err(ModelError::Sides { model: "unet", shape, sides: unet::SIDES });
+                }
+                unet::unet(&mut net, width);
             }
-            ModelKind::CifarCnn => Box::new(CifarCnn::new(&mut layout, shape)?),
-            ModelKind::ResNet { n } => Box::new(ResNet::new(&mut layout, n, shape)),
-            ModelKind::ResNet9 => Box::new(ResNet9::new(&mut layout, ResNet9::WIDTH, shape)?),
-            ModelKind::DenseNet40 => Box::new(DenseNet::new(&mut layout, [12, 12], shape)?),
-            ModelKind::Vgg16 => Box::new(Vgg::new(&mut layout, VGG16, shape)?),
-            ModelKind::Vgg19 => Box::new(Vgg::new(&mut layout, VGG19, shape)?),
-            ModelKind::AlexNet => Box::new(AlexNet::new(&mut layout, AlexNet::WIDTH, shape)?),
-            ModelKind::ResNet18 => Box::new(ImageNetResNet::new(&mut layout, RESNET18, shape)),
-            ModelKind::ResNet50 => Box::new(ImageNetResNet::new(&mut layout, RESNET50, shape)),
-            ModelKind::UNet { width } => Box::new(UNet::new(&mut layout, width, shape)?),
             ModelKind::CharLstm { .. } | ModelKind::WordLstm | ModelKind::Ncf => {
                 return Err(self.not_for(TaskKind::Images));
             }
-        };
-        Ok((layout, network))
+        }
+        Ok(net)
+    }
+
+    /// The smallest height and width of its images.
+    fn least_side(self) -> usize {
+        match self {
+            ModelKind::LeNet5 { .. } => 16,
+            ModelKind::CifarCnn | ModelKind::ResNet9 => 8,
+            ModelKind::DenseNet40 => 4,
+            ModelKind::Vgg16 | ModelKind::Vgg19 => 32,
+            ModelKind::AlexNet => 63,
+            _ => 1,
+        }
     }
 }
+
+/// The models whose names say all.
+const NAMES: [(&str, ModelKind); 14] = [
+    ("lenet5", ModelKind::LeNet5 { rectified: false }),
+    ("lenet5:relu", ModelKind::LeNet5 { rectified: true }),
+    ("cifar-cnn", ModelKind::CifarCnn),
+    ("resnet9", ModelKind::ResNet9),
+    ("densenet40", ModelKind::DenseNet40),
+    ("vgg16", ModelKind::Vgg16),
+    ("vgg19", ModelKind::Vgg19),
+    ("alexnet", ModelKind::AlexNet),
+    ("resnet18", ModelKind::ResNet18),
+    ("resnet50", ModelKind::ResNet50),
+    ("unet", ModelKind::UNet { width: unet::WIDTH }),
+    ("charlstm", ModelKind::CharLstm { hidden: HIDDEN }),
+    ("wordlstm", ModelKind::WordLstm),
+    ("ncf", ModelKind::Ncf),
+];
+
+/// Hidden units of `charlstm`.
+const HIDDEN: usize = 200;
 
 impl FromStr for ModelKind {
     type Err = UnknownModel;
 
     fn from_str(name: &str) -> Result<Self, UnknownModel> {
+        let within =
+            |size: &str, most: usize| size.parse().ok().filter(|size| (1..=most).contains(size));
         let resnet = |depth: &str| {
             let depth: usize = depth.parse().ok()?;
             let fits = (8..=Self::DEEPEST).contains(&depth) && depth % 6 == 2;
             fits.then_some(ModelKind::ResNet { n: depth / 6 })
         };
-        let within =
-            |size: &str, most: usize| size.parse().ok().filter(|size| (1..=most).contains(size));
-        let unet = |width: &str| Some(ModelKind::UNet { width: within(width, 256)? });
-        let charlstm = |hidden: &str| Some(ModelKind::CharLstm { hidden: within(hidden, 4096)? });
-        let mlp = |hidden: &str| Some(ModelKind::Mlp { hidden: hidden.parse().ok()? });
-        match name {
-            "mlp" => Ok(ModelKind::Mlp { hidden: Hidden::default() }),
-            "lenet5" => Ok(ModelKind::LeNet5 { rectified: false }),
-            "lenet5:relu" => Ok(ModelKind::LeNet5 { rectified: true }),
-            "cifar-cnn" => Ok(ModelKind::CifarCnn),
-            "resnet9" => Ok(ModelKind::ResNet9),
-            "densenet40" => Ok(ModelKind::DenseNet40),
-            "vgg16" => Ok(ModelKind::Vgg16),
-            "vgg19" => Ok(ModelKind::Vgg19),
-            "alexnet" => Ok(ModelKind::AlexNet),
-            "resnet18" => Ok(ModelKind::ResNet18),
-            "resnet50" => Ok(ModelKind::ResNet50),
-            "unet" => Ok(ModelKind::UNet { width: UNet::WIDTH }),
-            "charlstm" => Ok(ModelKind::CharLstm { hidden: Self::HIDDEN }),
-            "wordlstm" => Ok(ModelKind::WordLstm),
-            "ncf" => Ok(ModelKind::Ncf),
-            _ => name
-                .strip_prefix("resnet")
-                .and_then(resnet)
-                .or_else(|| name.strip_prefix("unet:").and_then(unet))
-                .or_else(|| name.strip_prefix("charlstm:").and_then(charlstm))
-                .or_else(|| name.strip_prefix("mlp:").and_then(mlp))
-                .ok_or_else(|| UnknownModel(name.to_owned())),
-        }
+        let sized = || match name.split_once(':') {
+            Some(("mlp", hidden)) => Some(ModelKind::Mlp { hidden: hidden.parse().ok()? }),
+            Some(("unet", width)) => Some(ModelKind::UNet { width: within(width, 256)? }),
+            Some(("charlstm", hidden)) => {
+                Some(ModelKind::CharLstm { hidden: within(hidden, 4096)? })
+            }
+            _ if name == "mlp" => Some(ModelKind::Mlp { hidden: Hidden::default() }),
+            _ => resnet(name.strip_prefix("resnet")?),
+        };
+        let named = NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+        named.or_else(sized).ok_or_else(|| UnknownModel(name.to_owned()))
     }
 }
 
 impl fmt::Display for ModelKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((name, _)) = NAMES.iter().find(|(_, kind)| kind == self) {
+            return f.write_str(name);
+        }
         match self {
             ModelKind::Mlp { hidden } if *hidden == Hidden::default() => f.write_str("mlp"),
             ModelKind::Mlp { hidden } => write!(f, "mlp:{hidden}"),
-            ModelKind::LeNet5 { rectified: false } => f.write_str("lenet5"),
-            ModelKind::LeNet5 { rectified: true } => f.write_str("lenet5:relu"),
-            ModelKind::CifarCnn => f.write_str("cifar-cnn"),
             ModelKind::ResNet { n } => write!(f, "resnet{}", 6 * n + 2),
-            ModelKind::ResNet9 => f.write_str("resnet9"),
-            ModelKind::DenseNet40 => f.write_str("densenet40"),
-            ModelKind::Vgg16 => f.write_str("vgg16"),
-            ModelKind::Vgg19 => f.write_str("vgg19"),
-            ModelKind::AlexNet => f.write_str("alexnet"),
-            ModelKind::ResNet18 => f.write_str("resnet18"),
-            ModelKind::ResNet50 => f.write_str("resnet50"),
-            ModelKind::UNet { width: UNet::WIDTH } => f.write_str("unet"),
             ModelKind::UNet { width } => write!(f, "unet:{width}"),
-            ModelKind::CharLstm { hidden: Self::HIDDEN } => f.write_str("charlstm"),
             ModelKind::CharLstm { hidden } => write!(f, "charlstm:{hidden}"),
-            ModelKind::WordLstm => f.write_str("wordlstm"),
-            ModelKind::Ncf => f.write_str("ncf"),
+            named => unreachable!("{named:?} has a name"),
         }
     }
 }

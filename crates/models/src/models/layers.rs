@@ -5,12 +5,17 @@
 //! what batch normalisation sees.
 
 use burn::tensor::Tensor;
-use burn::tensor::module::{avg_pool2d, batch_norm, batch_norm_train, linear, max_pool2d};
-use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
+use burn::tensor::module::{
+    avg_pool2d, batch_norm, batch_norm_train, conv_transpose2d, linear, max_pool2d,
+};
+use burn::tensor::ops::{AvgPoolOptions, ConvTransposeOptions, MaxPoolOptions};
+use gradwire::Rng;
 
 use super::conv::conv;
 use super::tap::Watch;
 
+/// The stream of random words that initial parameters are drawn from.
+const STREAM: u32 = 0x696e_6974;
 /// Added to a variance before its square root is taken.
 const EPSILON: f64 = 1e-5;
 /// Weight of a new batch in the running statistics of batch normalisation.
@@ -35,25 +40,32 @@ impl Init {
     }
 
     /// Glorot and Bengio 2010 as Caffe has it: variance 1 / fan-in, for a layer without rectifier.
-    fn xavier(fan_in: usize) -> Self {
+    pub(crate) fn xavier(fan_in: usize) -> Self {
         Init::Uniform { variance: 1.0 / fan_in as f32 }
     }
-}
 
-/// One parameter tensor of a network.
-#[derive(Debug, Clone)]
-pub(crate) struct Parameter {
-    /// The tensor's name and shape.
-    pub(crate) tensor: gradwire::Tensor,
-    /// Its initial values.
-    pub(crate) init: Init,
+    fn draw(self, tensor: &gradwire::Tensor, seed: u64) -> Vec<f32> {
+        match self {
+            Init::Constant(value) => vec![value; tensor.elements()],
+            Init::Uniform { variance } => {
+                let mut words = vec![0; tensor.elements()];
+                Rng::new(seed, tensor.id(), 0, 0, STREAM).fill(&mut words);
+                let bound = (3.0 * variance).sqrt();
+                // 24 bits, centred on zero.
+                let unit = |word: u32| ((word >> 8) as f32 + 0.5) * (1.0 / (1 << 23) as f32) - 1.0;
+                words.into_iter().map(|word| bound * unit(word)).collect()
+            }
+        }
+    }
 }
 
 /// The parameters and batch normalisations of a network, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
-    /// The parameters.
-    pub(crate) parameters: Vec<Parameter>,
+    /// The name and shape of each parameter.
+    pub(crate) tensors: Vec<gradwire::Tensor>,
+    /// How each is initialised.
+    inits: Vec<Init>,
     /// The name and number of channels of each batch normalisation.
     pub(crate) norms: Vec<(String, usize)>,
 }
@@ -67,9 +79,19 @@ impl Layout {
         shape: &[usize],
         init: Init,
     ) -> usize {
-        let tensor = gradwire::Tensor::new(format!("{layer}.{name}"), shape);
-        self.parameters.push(Parameter { tensor, init });
-        self.parameters.len() - 1
+        self.tensors.push(gradwire::Tensor::new(format!("{layer}.{name}"), shape));
+        self.inits.push(init);
+        self.inits.len() - 1
+    }
+
+    /// Declares a bias, of zeros.
+    pub(crate) fn bias(&mut self, layer: &str, size: usize) -> usize {
+        self.parameter(layer, "bias", &[size], Init::Constant(0.0))
+    }
+
+    /// The first parameters of a run, a pure function of the seed.
+    pub(crate) fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.tensors.iter().zip(&self.inits).map(|(tensor, init)| init.draw(tensor, seed)).collect()
     }
 }
 
@@ -130,8 +152,7 @@ pub(crate) fn floats(data: &burn::tensor::TensorData) -> &[f32] {
 impl Pass<'_> {
     /// A parameter, for the operation that takes it.
     pub(crate) fn take<const D: usize>(&self, at: usize) -> Tensor<D> {
-        let shape: [usize; D] = self.layout.parameters[at]
-            .tensor
+        let shape: [usize; D] = self.layout.tensors[at]
             .shape()
             .try_into()
             .expect("a layer takes its parameters in the rank it declared them in");
@@ -152,7 +173,7 @@ impl Pass<'_> {
     }
 
     fn elements(&self, at: usize) -> usize {
-        self.layout.parameters[at].tensor.elements()
+        self.layout.tensors[at].elements()
     }
 }
 
@@ -165,60 +186,83 @@ pub(crate) enum Next {
     Linear,
 }
 
+/// A square window that is moved over feature maps: a kernel, or what is pooled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    /// Its rows and columns.
+    pub(crate) kernel: usize,
+    /// Rows and columns that it is moved by.
+    pub(crate) stride: usize,
+    /// Rows and columns around the maps: zeros for a convolution, never the largest for pooling.
+    pub(crate) padding: usize,
+}
+
+impl Window {
+    /// A window at every place inside the maps.
+    pub(crate) fn of(kernel: usize) -> Self {
+        Self { kernel, stride: 1, padding: 0 }
+    }
+
+    /// A window padded so that the stride alone shrinks the maps.
+    pub(crate) fn same(kernel: usize) -> Self {
+        Self { padding: kernel / 2, ..Self::of(kernel) }
+    }
+
+    /// Windows that do not overlap.
+    pub(crate) fn square(kernel: usize) -> Self {
+        Self::of(kernel).by(kernel)
+    }
+
+    /// The same window with another stride.
+    pub(crate) fn by(self, stride: usize) -> Self {
+        Self { stride, ..self }
+    }
+
+    /// The places it takes along this length.
+    pub(crate) fn places(self, length: usize) -> usize {
+        (length + 2 * self.padding - self.kernel) / self.stride + 1
+    }
+}
+
 /// A two-dimensional convolution with square kernels.
 #[derive(Debug)]
 pub(crate) struct Conv {
     weight: usize,
     bias: Option<usize>,
-    stride: usize,
-    padding: usize,
+    window: Window,
 }
 
 impl Conv {
-    /// A convolution without padding, with bias.
-    pub(crate) fn valid(
+    /// A convolution with bias.
+    pub(crate) fn new(
         layout: &mut Layout,
         name: &str,
         [from, to]: [usize; 2],
-        kernel: usize,
+        window: Window,
         next: Next,
     ) -> Self {
-        let weight = kernels(layout, name, [from, to], kernel, next);
-        let bias = layout.parameter(name, "bias", &[to], Init::Constant(0.0));
-        Self { weight, bias: Some(bias), stride: 1, padding: 0 }
+        let Window { kernel, .. } = window;
+        let init = weights(from * kernel * kernel, next);
+        let weight = layout.parameter(name, "weight", &[to, from, kernel, kernel], init);
+        Self { weight, bias: Some(layout.bias(name, to)), window }
     }
 
-    /// A convolution padded by zeros to outputs of its input's size, with bias.
-    pub(crate) fn padded(
-        layout: &mut Layout,
-        name: &str,
-        widths: [usize; 2],
-        kernel: usize,
-        next: Next,
-    ) -> Self {
-        Self { padding: kernel / 2, ..Self::valid(layout, name, widths, kernel, next) }
-    }
-
-    /// A convolution padded by zeros so that stride alone shrinks its output; no bias.
-    pub(crate) fn same(
+    /// A convolution without bias, in front of batch normalisation.
+    pub(crate) fn unbiased(
         layout: &mut Layout,
         name: &str,
         [from, to]: [usize; 2],
-        kernel: usize,
-        stride: usize,
+        window: Window,
     ) -> Self {
-        let weight = kernels(layout, name, [from, to], kernel, Next::Relu);
-        Self { weight, bias: None, stride, padding: kernel / 2 }
-    }
-
-    /// The same convolution with another stride and padding.
-    pub(crate) fn spaced(self, stride: usize, padding: usize) -> Self {
-        Self { stride, padding, ..self }
+        let Window { kernel, .. } = window;
+        let init = Init::he(from * kernel * kernel);
+        let weight = layout.parameter(name, "weight", &[to, from, kernel, kernel], init);
+        Self { weight, bias: None, window }
     }
 
     /// Images in, feature maps out: `[batch, channels, height, width]`.
     pub(crate) fn forward(&self, pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-        let maps = conv(x, pass.take(self.weight), self.stride, self.padding);
+        let maps = conv(x, pass.take(self.weight), self.window.stride, self.window.padding);
         match self.bias {
             Some(bias) => maps + pass.take_as(bias, [1, pass.elements(bias), 1, 1]),
             None => maps,
@@ -226,15 +270,26 @@ impl Conv {
     }
 }
 
-fn kernels(
-    layout: &mut Layout,
-    name: &str,
-    [from, to]: [usize; 2],
-    kernel: usize,
-    next: Next,
-) -> usize {
-    let init = weights(from * kernel * kernel, next);
-    layout.parameter(name, "weight", &[to, from, kernel, kernel], init)
+/// A transposed convolution of 2×2 and stride 2, with bias: each value becomes a square of four.
+#[derive(Debug)]
+pub(crate) struct Doubling {
+    weight: usize,
+    bias: usize,
+}
+
+impl Doubling {
+    /// A layer from `from` to `to` channels.
+    pub(crate) fn new(layout: &mut Layout, name: &str, [from, to]: [usize; 2]) -> Self {
+        // Squares do not overlap: a value of the output is a sum over one value of each channel.
+        let weight = layout.parameter(name, "weight", &[from, to, 2, 2], Init::he(from));
+        Self { weight, bias: layout.bias(name, to) }
+    }
+
+    /// Feature maps of twice the height and width.
+    pub(crate) fn forward(&self, pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
+        let options = ConvTransposeOptions::new([2, 2], [0, 0], [0, 0], [1, 1], 1);
+        conv_transpose2d(x, pass.take(self.weight), Some(pass.take(self.bias)), options)
+    }
 }
 
 fn weights(fan_in: usize, next: Next) -> Init {
@@ -245,7 +300,7 @@ fn weights(fan_in: usize, next: Next) -> Init {
 }
 
 /// A fully connected layer: `y = x·W + b` with `W` of shape `[from, to]`, or `y = x·W`.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Linear {
     weight: usize,
     bias: Option<usize>,
@@ -255,7 +310,7 @@ impl Linear {
     /// A layer from `from` to `to` features.
     pub(crate) fn new(layout: &mut Layout, name: &str, [from, to]: [usize; 2], next: Next) -> Self {
         let layer = Self::unbiased(layout, name, [from, to], next);
-        Self { bias: Some(layout.parameter(name, "bias", &[to], Init::Constant(0.0))), ..layer }
+        Self { bias: Some(layout.bias(name, to)), ..layer }
     }
 
     /// A layer without bias.
@@ -318,18 +373,9 @@ impl BatchNorm {
     }
 }
 
-/// The largest of each `kernel` × `kernel` window, every `stride` positions.
-pub(crate) fn max_pool(x: Tensor<4>, kernel: usize, stride: usize) -> Tensor<4> {
-    max_pool_padded(x, kernel, stride, 0)
-}
-
-/// The same with `padding` places around the maps that are never the largest.
-pub(crate) fn max_pool_padded(
-    x: Tensor<4>,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-) -> Tensor<4> {
+/// The largest value of each window.
+pub(crate) fn max_pool(x: Tensor<4>, window: Window) -> Tensor<4> {
+    let Window { kernel, stride, padding } = window;
     let options = MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]);
     max_pool2d(x, options.with_padding([padding; 2]))
 }
@@ -339,8 +385,16 @@ pub(crate) fn mean_pool(x: Tensor<4>, kernel: usize) -> Tensor<4> {
     avg_pool2d(x, AvgPoolOptions::new([kernel; 2]).with_stride([kernel; 2]))
 }
 
-/// The mean of each feature map: `[batch, channels]`.
-pub(crate) fn global_mean(x: Tensor<4>) -> Tensor<2> {
+/// The mean of each feature map: `[batch, channels, 1, 1]`.
+pub(crate) fn global_mean(x: Tensor<4>) -> Tensor<4> {
     let [batch, channels, height, width] = x.dims();
-    x.reshape([batch, channels, height * width]).mean_dim(2).flatten::<2>(1, 2)
+    let means = x.reshape([batch, channels, height * width]).mean_dim(2);
+    means.reshape([batch, channels, 1, 1])
+}
+
+/// The largest value of each feature map: `[batch, channels, 1, 1]`.
+pub(crate) fn global_max(x: Tensor<4>) -> Tensor<4> {
+    let [batch, channels, height, width] = x.dims();
+    let largest = x.reshape([batch, channels, height * width]).max_dim(2);
+    largest.reshape([batch, channels, 1, 1])
 }

@@ -9,12 +9,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, tanh};
 
-use super::ImageShape;
-use super::layers::{Layout, Linear, Next, Pass};
-use super::network::Network;
+use super::layers::Next;
+use super::network::Builder;
 
 /// The most hidden layers.
 const MOST_LAYERS: usize = 8;
@@ -72,38 +70,12 @@ impl fmt::Display for Hidden {
     }
 }
 
-/// Fully connected layers.
-#[derive(Debug)]
-pub(crate) struct Mlp {
-    layers: Vec<Linear>,
-    tanh: bool,
-}
-
-impl Mlp {
-    /// Declares the network in `layout`.
-    pub(crate) fn new(layout: &mut Layout, hidden: Hidden, shape: ImageShape) -> Self {
-        let next = if hidden.tanh { Next::Linear } else { Next::Relu };
-        let mut from = shape.elements();
-        let widths =
-            hidden.units().map(|units| (units, next)).chain([(shape.classes, Next::Linear)]);
-        let layers = widths.enumerate().map(|(at, (to, next))| {
-            let layer = Linear::new(layout, &format!("fc{}", at + 1), [from, to], next);
-            from = to;
-            layer
-        });
-        Self { layers: layers.collect(), tanh: hidden.tanh }
+/// Declares the network.
+pub(super) fn mlp(net: &mut Builder, hidden: Hidden) {
+    let next = if hidden.tanh { Next::Linear } else { Next::Relu };
+    for (at, units) in (1..).zip(hidden.units()) {
+        net.linear(&format!("fc{at}"), units, next);
+        net.apply(if hidden.tanh { tanh } else { relu }).tap();
     }
-}
-
-impl Network for Mlp {
-    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        let mut x = images.flatten::<2>(1, 3);
-        for (at, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(pass, x);
-            if at + 1 < self.layers.len() {
-                x = pass.tap(if self.tanh { tanh(x) } else { relu(x) });
-            }
-        }
-        x
-    }
+    net.classifier(&format!("fc{}", hidden.units().count() + 1));
 }

@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
-use gradwire::{Rng, State, StateError};
+use gradwire::{State, StateError};
 use gradwire_exchange::GradientSink;
 
-use super::layers::{Init, Layout, Norm, Parameter, Pass, Statistics, floats};
+use super::layers::{Layout, Norm, Pass, Statistics, floats};
 use super::network::Network;
 use super::tap::Watch;
 use super::{ImageShape, ModelError, ModelKind, Score};
-
-/// The stream of random words that initial parameters are drawn from.
-const STREAM: u32 = 0x696e_6974;
 
 /// One replica of a model, with its own batch-norm statistics.
 #[derive(Debug)]
@@ -21,7 +18,6 @@ pub struct Model {
     shape: ImageShape,
     layout: Layout,
     network: Box<dyn Network>,
-    tensors: Vec<gradwire::Tensor>,
     statistics: Vec<Statistics>,
     device: Device,
 }
@@ -29,8 +25,8 @@ pub struct Model {
 impl Model {
     /// A model for images and classes of the given shape.
     pub fn new(kind: ModelKind, shape: ImageShape) -> Result<Self, ModelError> {
-        let (layout, network) = kind.build(shape)?;
-        Ok(Self::with_network(shape, layout, network))
+        let (layout, network) = kind.build(shape)?.finish();
+        Ok(Self::with_network(shape, layout, Box::new(network)))
     }
 
     /// A model with this network.
@@ -41,7 +37,6 @@ impl Model {
     ) -> Self {
         Self {
             shape,
-            tensors: layout.parameters.iter().map(|p| p.tensor.clone()).collect(),
             statistics: layout.norms.iter().map(|&(_, n)| Statistics::new(n)).collect(),
             layout,
             network,
@@ -56,18 +51,13 @@ impl Model {
 
     /// The names and shapes of the parameters.
     pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.tensors
-    }
-
-    /// The number of parameters.
-    pub fn parameters(&self) -> usize {
-        self.tensors.iter().map(gradwire::Tensor::elements).sum()
+        &self.layout.tensors
     }
 
     /// The first parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
     /// weights uniform with variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.parameters.iter().map(|parameter| draw(parameter, seed)).collect()
+        self.layout.initial_parameters(seed)
     }
 
     /// Adds the gradient of the batch's mean cross-entropy to `gradients` and returns that mean.
@@ -76,21 +66,12 @@ impl Model {
     /// `images` are normalised values, image after image, each channel by channel; `labels` has one for
     /// each, or one for each pixel where the model scores pixels.
     ///
+    /// Hands each gradient to `sink` as soon as it is final, but for those that become known last. The bits are the same,
+    /// but for the sign of zeros, which `sink` gets as computed.
+    ///
     /// # Panics
     /// If lengths do not fit, or a label is not a class.
     pub fn add_gradients(
-        &mut self,
-        parameters: &[Vec<f32>],
-        images: &[f32],
-        labels: &[u16],
-        gradients: &mut [Vec<f32>],
-    ) -> f64 {
-        self.add_gradients_to_sink(parameters, images, labels, gradients, None)
-    }
-
-    /// As [`add_gradients`](Self::add_gradients); also hands each gradient to `sink` as soon as it is final, but for those
-    /// that become known last. The bits are the same, but for the sign of zeros, which `sink` gets as computed.
-    pub fn add_gradients_to_sink(
         &mut self,
         parameters: &[Vec<f32>],
         images: &[f32],
@@ -123,16 +104,11 @@ impl Model {
         f64::from(floats(&loss.into_data())[0])
     }
 
-    /// Scores a batch with the running batch-norm statistics.
+    /// Scores a batch with these batch-norm statistics.
     ///
     /// # Panics
     /// If lengths do not fit, or a label is not a class.
-    pub fn evaluate(&self, parameters: &[Vec<f32>], images: &[f32], labels: &[u16]) -> Score {
-        self.evaluate_with(parameters, &self.statistics, images, labels)
-    }
-
-    /// As [`evaluate`](Self::evaluate), with another replica's statistics.
-    pub fn evaluate_with(
+    pub fn evaluate(
         &self,
         parameters: &[Vec<f32>],
         statistics: &[Statistics],
@@ -173,7 +149,7 @@ impl Model {
     pub fn gradient_order(&self) -> Vec<Vec<usize>> {
         let zeros = |tensor: &gradwire::Tensor| vec![0.0; tensor.elements()];
         let flat = |values: Vec<f32>| Tensor::from_floats(values.as_slice(), &self.device);
-        let parameters: Vec<Tensor<1>> = self.tensors.iter().map(zeros).map(flat).collect();
+        let parameters: Vec<Tensor<1>> = self.tensors().iter().map(zeros).map(flat).collect();
         let mut pass = self.scoring(&parameters, &self.statistics);
         pass.watch = Watch::order();
         let image = batch(self.shape, &vec![0.0; self.shape.elements()], &self.device);
@@ -183,7 +159,7 @@ impl Model {
         parts.reverse();
         // The gradient of a parameter that is used twice is known with the use nearest to the images; that of an
         // unused one, at the end.
-        let mut seen = vec![false; self.tensors.len()];
+        let mut seen = vec![false; self.tensors().len()];
         for part in parts.iter_mut().rev() {
             part.retain(|&at| !std::mem::replace(&mut seen[at], true));
         }
@@ -231,21 +207,6 @@ pub fn floats_of(state: &State, entry: String, expected: usize) -> Result<Vec<f3
         return Err(StateError::WrongSize { entry, found: values.len(), expected });
     }
     Ok(values.to_vec())
-}
-
-pub(super) fn draw(parameter: &Parameter, seed: u64) -> Vec<f32> {
-    let elements = parameter.tensor.elements();
-    match parameter.init {
-        Init::Constant(value) => vec![value; elements],
-        Init::Uniform { variance } => {
-            let mut words = vec![0; elements];
-            Rng::new(seed, parameter.tensor.id(), 0, 0, STREAM).fill(&mut words);
-            let bound = (3.0 * variance).sqrt();
-            // 24 bits, centred on zero.
-            let unit = |word: u32| ((word >> 8) as f32 + 0.5) * (1.0 / (1 << 23) as f32) - 1.0;
-            words.into_iter().map(|word| bound * unit(word)).collect()
-        }
-    }
 }
 
 fn batch(shape: ImageShape, images: &[f32], device: &Device) -> Tensor<4> {

@@ -18,7 +18,6 @@
 
 use super::layers::{Init, Layout};
 use super::matmul::{Matrix, multiply};
-use super::model::draw;
 use super::{ModelError, ModelKind};
 use crate::TaskKind;
 
@@ -49,7 +48,6 @@ pub struct Recommender {
     /// Weight and bias of each dense layer, the last scores.
     dense: [Dense; 4],
     layout: Layout,
-    tensors: Vec<gradwire::Tensor>,
 }
 
 /// Pairs of a user and an item.
@@ -103,27 +101,22 @@ impl Recommender {
             ("score", widths.factors + third, 1),
         ];
         let dense = sizes.map(|(name, inputs, outputs)| {
-            let init = if name == "score" {
-                Init::Uniform { variance: 1.0 / inputs as f32 }
-            } else {
-                Init::he(inputs)
-            };
+            let init = if name == "score" { Init::xavier(inputs) } else { Init::he(inputs) };
             let weight = layout.parameter(name, "weight", &[outputs, inputs], init);
-            let bias = layout.parameter(name, "bias", &[outputs], Init::Constant(0.0));
+            let bias = layout.bias(name, outputs);
             Dense { weight, bias, outputs }
         });
-        let tensors = layout.parameters.iter().map(|p| p.tensor.clone()).collect();
-        Self { widths, dense, layout, tensors }
+        Self { widths, dense, layout }
     }
 
     /// The names and shapes of the parameters.
     pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.tensors
+        &self.layout.tensors
     }
 
     /// The first parameters of a run, a pure function of the seed.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.parameters.iter().map(|parameter| draw(parameter, seed)).collect()
+        self.layout.initial_parameters(seed)
     }
 
     /// Adds the gradient of the mean cross-entropy of these pairs to `gradients` and returns that mean. `taken`

@@ -23,89 +23,38 @@
 //! is 320 fewer and 65 more.
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 
-use super::ImageShape;
-use super::layers::{BatchNorm, Conv, Layout, Linear, Next, Pass, global_mean, max_pool};
-use super::network::Network;
+use super::layers::{Window, global_mean, max_pool};
+use super::network::Builder;
 
-/// A residual network of depth 6n + 2.
-#[derive(Debug)]
-pub(crate) struct ResNet {
-    conv: Conv,
-    norm: BatchNorm,
-    blocks: Vec<Block>,
-    fc: Linear,
-}
-
-impl ResNet {
-    /// Declares a network with `n` blocks a stage in `layout`.
-    pub(crate) fn new(layout: &mut Layout, n: usize, shape: ImageShape) -> Self {
-        let conv = Conv::same(layout, "conv", [shape.channels, 16], 3, 1);
-        let norm = BatchNorm::new(layout, "norm", 16);
-        let mut blocks = Vec::with_capacity(3 * n);
-        let mut from = 16;
-        for (stage, to) in [16, 32, 64].into_iter().enumerate() {
-            for block in 0..n {
-                let name = format!("stage{}.block{}", stage + 1, block + 1);
-                blocks.push(Block::new(layout, &name, [from, to]));
-                from = to;
-            }
-        }
-        let fc = Linear::new(layout, "fc", [64, shape.classes], Next::Linear);
-        Self { conv, norm, blocks, fc }
-    }
-}
-
-impl Network for ResNet {
-    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        let x = self.conv.forward(pass, images);
-        let x = relu(self.norm.forward(pass, x));
-        let mut x = pass.tap(x);
-        for block in &self.blocks {
-            x = block.forward(pass, x);
-            x = pass.tap(x);
-        }
-        self.fc.forward(pass, global_mean(x))
-    }
-}
-
-/// Two convolutions around which the input is carried unchanged.
-#[derive(Debug)]
-struct Block {
-    conv1: Conv,
-    norm1: BatchNorm,
-    conv2: Conv,
-    norm2: BatchNorm,
-    widens: bool,
-}
-
-impl Block {
-    fn new(layout: &mut Layout, name: &str, [from, to]: [usize; 2]) -> Self {
-        let widens = from != to;
-        let stride = if widens { 2 } else { 1 };
-        Self {
-            conv1: Conv::same(layout, &format!("{name}.conv1"), [from, to], 3, stride),
-            norm1: BatchNorm::new(layout, &format!("{name}.norm1"), to),
-            conv2: Conv::same(layout, &format!("{name}.conv2"), [to, to], 3, 1),
-            norm2: BatchNorm::new(layout, &format!("{name}.norm2"), to),
-            widens,
+/// Declares a network with `n` blocks a stage.
+pub(super) fn resnet(net: &mut Builder, n: usize) {
+    let kernel = Window::same(3);
+    net.conv_norm(["conv", "norm"], 16, kernel).relu().tap();
+    for (stage, width) in [(1, 16), (2, 32), (3, 64)] {
+        for block in 1..=n {
+            let name = |layer: &str| format!("stage{stage}.block{block}.{layer}");
+            let widens = net.channels() != width;
+            let first = if widens { kernel.by(2) } else { kernel };
+            let body = |net: &mut Builder| {
+                net.conv_norm([&name("conv1"), &name("norm1")], width, first).relu();
+                net.conv_norm([&name("conv2"), &name("norm2")], width, kernel);
+            };
+            let shortcut = |net: &mut Builder| {
+                if widens {
+                    net.apply(widen);
+                }
+            };
+            net.residual(body, shortcut).relu().tap();
         }
     }
-
-    fn forward(&self, pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-        let y = self.conv1.forward(pass, x.clone());
-        let y = relu(self.norm1.forward(pass, y));
-        let y = self.conv2.forward(pass, y);
-        let y = self.norm2.forward(pass, y);
-        relu(y + if self.widens { widen(x) } else { x })
-    }
+    net.global(global_mean).classifier("fc");
 }
 
 /// Every second row and column, and as many zero channels again.
 fn widen(x: Tensor<4>) -> Tensor<4> {
     // Pooling windows of one element take each second one and let the gradient back to it alone.
-    let x = max_pool(x, 1, 2);
+    let x = max_pool(x, Window::of(1).by(2));
     let zeros = x.zeros_like();
     Tensor::cat(vec![x, zeros], 1)
 }

@@ -7,15 +7,42 @@ use super::*;
 const MNIST: ImageShape = ImageShape { channels: 1, height: 28, width: 28, classes: 10 };
 const FRAMES: ImageShape = ImageShape { channels: 1, height: 11, width: 40, classes: 5999 };
 const CIFAR: ImageShape = ImageShape { channels: 3, height: 32, width: 32, classes: 10 };
-
+const IMAGENET: ImageShape = ImageShape { channels: 3, height: 224, width: 224, classes: 1000 };
 const LENET5: ModelKind = ModelKind::LeNet5 { rectified: false };
 
-fn model(name: &str, shape: ImageShape) -> Model {
+pub(super) fn model(name: &str, shape: ImageShape) -> Model {
     Model::new(name.parse().unwrap(), shape).unwrap()
 }
 
-fn zeros(model: &Model) -> Vec<Vec<f32>> {
-    model.tensors().iter().map(|tensor| vec![0.0; tensor.elements()]).collect()
+/// A model of the network that `declare` declares, with other sizes than those that have a name.
+pub(super) fn narrow(shape: ImageShape, declare: impl FnOnce(&mut network::Builder)) -> Model {
+    let mut net = network::Builder::new(shape);
+    declare(&mut net);
+    let (layout, network) = net.finish();
+    Model::with_network(shape, layout, Box::new(network))
+}
+
+pub(super) fn zeros(tensors: &[gradwire::Tensor]) -> Vec<Vec<f32>> {
+    tensors.iter().map(|tensor| vec![0.0; tensor.elements()]).collect()
+}
+
+pub(super) fn elements(tensors: &[gradwire::Tensor]) -> usize {
+    tensors.iter().map(gradwire::Tensor::elements).sum()
+}
+
+pub(super) fn norm<'a>(values: impl IntoIterator<Item = &'a f32>) -> f64 {
+    values.into_iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Adds `factor` times the gradient to these parameters.
+pub(super) fn go<'a>(
+    parameters: impl IntoIterator<Item = &'a mut f32>,
+    factor: f64,
+    gradient: impl IntoIterator<Item = &'a f32>,
+) {
+    for (value, gradient) in parameters.into_iter().zip(gradient) {
+        *value += factor as f32 * gradient;
+    }
 }
 
 /// Images without structure, from a small generator of the test's own.
@@ -31,6 +58,8 @@ fn noise(count: usize) -> Vec<f32> {
 
 #[test]
 fn counts_are_those_worked_out_by_hand() {
+    let with = |classes, shape| ImageShape { classes, ..shape };
+    let grey = ImageShape { channels: 1, classes: 2, height: 512, width: 512 };
     for (name, shape, parameters, tensors) in [
         ("mlp", MNIST, 266_610, 6),
         ("mlp:392-50,tanh", MNIST, 327_880, 6),
@@ -42,13 +71,27 @@ fn counts_are_those_worked_out_by_hand() {
         ("resnet32", CIFAR, 464_154, 95),
         ("resnet56", CIFAR, 853_018, 167),
         ("resnet110", CIFAR, 1_727_962, 329),
+        ("densenet40", CIFAR, 357_322, 158),
+        ("vgg16", CIFAR, 14_982_474, 30),
+        ("resnet18", IMAGENET, 11_689_512, 62),
+        ("resnet50", IMAGENET, 25_557_032, 161),
+        ("vgg19", IMAGENET, 143_667_240, 38),
+        ("alexnet", IMAGENET, 62_378_344, 16),
+        ("unet:4", grey, 116_017, 46),
+        // Xu et al. 2020, Table 3; 11 and 1001 classes where it has one for the background.
+        ("densenet40", with(11, CIFAR), 357_491, 158),
+        ("resnet9", CIFAR, 6_573_120, 25),
+        ("vgg16", with(11, CIFAR), 14_982_987, 30),
+        ("resnet50", with(1001, IMAGENET), 25_559_081, 161),
+        ("vgg19", with(1001, IMAGENET), 143_671_337, 38),
+        ("unet", grey, 1_850_305, 46),
     ] {
         let model = model(name, shape);
-        assert_eq!(model.parameters(), parameters, "{name}");
-        assert_eq!(model.tensors().len(), tensors, "{name}");
+        let found = (elements(model.tensors()), model.tensors().len());
+        assert_eq!(found, (parameters, tensors), "{name}");
     }
     // One input channel instead of three.
-    assert_eq!(model("resnet20", MNIST).parameters(), 269_722 - 2 * 16 * 9);
+    assert_eq!(elements(model("resnet20", MNIST).tensors()), 269_722 - 2 * 16 * 9);
 }
 
 #[test]
@@ -64,39 +107,14 @@ fn names_are_paths_and_unique() {
 
 #[test]
 fn kinds_parse_and_print() {
-    for name in [
-        "mlp",
-        "mlp:7",
-        "mlp:392-50,tanh",
-        "lenet5",
-        "lenet5:relu",
-        "cifar-cnn",
-        "resnet8",
-        "resnet20",
-        "resnet1202",
-        "resnet9",
-        "densenet40",
-        "vgg16",
-        "vgg19",
-        "alexnet",
-        "resnet18",
-        "resnet50",
-    ] {
+    let names = "mlp mlp:7 mlp:392-50,tanh lenet5 lenet5:relu cifar-cnn resnet8 resnet20 resnet1202 resnet9 densenet40 \
+                 vgg16 vgg19 alexnet resnet18 resnet50 unet unet:4 charlstm charlstm:64 wordlstm ncf";
+    for name in names.split(' ') {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
-    for name in [
-        "mlp:",
-        "mlp:0",
-        "mlp:1-2-3-4-5-6-7-8-9",
-        "mlp:5,sin",
-        "resnet",
-        "resnet2",
-        "resnet34",
-        "resnet1208",
-        "resnet-20",
-        "vgg",
-        "",
-    ] {
+    let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin resnet resnet2 resnet34 resnet1208 resnet-20 vgg \
+                   unet:0 unet:257 unet:x unet4 charlstm:0 vgg16:1";
+    for name in unknown.split(' ').chain([""]) {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();
         assert!(message.contains("lenet5, lenet5:relu") && message.contains(name), "{message}");
     }
@@ -111,6 +129,25 @@ fn impossible_shapes_are_refused() {
     let mlp = "mlp".parse().unwrap();
     assert!(Model::new(mlp, ImageShape { channels: 0, ..MNIST }).is_err());
     assert!(Model::new(mlp, ImageShape { classes: 1, ..MNIST }).is_err());
+    for (name, least) in
+        [("densenet40", 4), ("resnet9", 8), ("vgg16", 32), ("vgg19", 32), ("alexnet", 63)]
+    {
+        let kind: ModelKind = name.parse().unwrap();
+        let square = |side| ImageShape { height: side, width: side, ..CIFAR };
+        assert!(Model::new(kind, square(least)).is_ok(), "{name}");
+        let message = Model::new(kind, square(least - 1)).unwrap_err().to_string();
+        let says = format!("{name} needs images of at least {least}×");
+        assert!(message.contains(&says), "{message}");
+    }
+    let grey = ImageShape { classes: 2, height: 32, width: 16, ..MNIST };
+    for bad in [
+        ImageShape { height: 500, ..grey },
+        ImageShape { width: 8, ..grey },
+        ImageShape { classes: 3, ..grey },
+    ] {
+        let message = Model::new("unet".parse().unwrap(), bad).unwrap_err().to_string();
+        assert!(message.contains("unet") && message.contains("multiples of 16"), "{message}");
+    }
 }
 
 #[test]
@@ -139,8 +176,8 @@ fn initial_parameters_have_their_distribution() {
 #[test]
 fn equal_scores_cost_the_logarithm_of_the_number_of_classes() {
     let mut model = model("mlp", MNIST);
-    let (parameters, mut gradients) = (zeros(&model), zeros(&model));
-    let loss = model.add_gradients(&parameters, &noise(2 * 784), &[3, 3], &mut gradients);
+    let (parameters, mut gradients) = (zeros(model.tensors()), zeros(model.tensors()));
+    let loss = model.add_gradients(&parameters, &noise(2 * 784), &[3, 3], &mut gradients, None);
     assert!((loss - f64::ln(10.0)).abs() < 1e-6, "{loss}");
     // With all parameters zero only the last bias has a gradient: softmax − target.
     let expected: Vec<f32> = (0..10).map(|class| if class == 3 { -0.9 } else { 0.1 }).collect();
@@ -148,7 +185,7 @@ fn equal_scores_cost_the_logarithm_of_the_number_of_classes() {
         assert!((found - expected).abs() < 1e-6, "{found} {expected}");
     }
     assert!(gradients[..5].iter().flatten().all(|&g| g == 0.0));
-    let score = model.evaluate(&parameters, &noise(3 * 784), &[0, 3, 0]);
+    let score = model.evaluate(&parameters, model.statistics(), &noise(3 * 784), &[0, 3, 0]);
     assert_eq!((score.correct, score.examples), (2, 3));
     assert!((score.loss - 3.0 * f64::ln(10.0)).abs() < 1e-5);
 }
@@ -159,21 +196,19 @@ fn check_gradient(name: &str, shape: ImageShape) {
     let parameters = model.initial_parameters(1);
     let images = noise(4 * shape.elements());
     let labels = [0, 3, 9, 3];
-    let mut gradients = zeros(&model);
-    model.add_gradients(&parameters, &images, &labels, &mut gradients);
+    let mut gradients = zeros(model.tensors());
+    model.add_gradients(&parameters, &images, &labels, &mut gradients, None);
     for at in 0..parameters.len() {
         // Along the gradient itself, where the derivative is its norm.
-        let norm = gradients[at].iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        let norm = norm(&gradients[at]);
         if norm < 1e-3 {
             continue;
         }
         let step = 2e-3;
         let mut loss_at = |distance: f64| {
             let mut moved = parameters.clone();
-            for (value, gradient) in moved[at].iter_mut().zip(&gradients[at]) {
-                *value += (distance / norm) as f32 * gradient;
-            }
-            model.add_gradients(&moved, &images, &labels, &mut zeros(&model))
+            go(&mut moved[at], distance / norm, &gradients[at]);
+            model.add_gradients(&moved, &images, &labels, &mut zeros(model.tensors()), None)
         };
         let difference = (loss_at(step) - loss_at(-step)) / (2.0 * step);
         let name = model.tensors()[at].name();
@@ -196,10 +231,10 @@ fn gradients_are_added() {
     let mut model = model("mlp", MNIST);
     let parameters = model.initial_parameters(1);
     let images = noise(2 * 784);
-    let mut once = zeros(&model);
-    model.add_gradients(&parameters, &images, &[1, 2], &mut once);
+    let mut once = zeros(model.tensors());
+    model.add_gradients(&parameters, &images, &[1, 2], &mut once, None);
     let mut twice = once.clone();
-    model.add_gradients(&parameters, &images, &[1, 2], &mut twice);
+    model.add_gradients(&parameters, &images, &[1, 2], &mut twice, None);
     for (once, twice) in once.iter().flatten().zip(twice.iter().flatten()) {
         assert_eq!(2.0 * once, *twice);
     }
@@ -209,14 +244,14 @@ fn gradients_are_added() {
 fn running_statistics_follow_the_batches() {
     let shape = ImageShape { channels: 1, height: 8, width: 8, classes: 2 };
     let mut model = model("resnet8", shape);
-    let mut parameters = zeros(&model);
+    let mut parameters = zeros(model.tensors());
     // A convolution that copies the image to every channel.
     for kernel in parameters[0].chunks_exact_mut(9) {
         kernel[4] = 1.0;
     }
     // Mean 1, variance 4.
     let images: Vec<f32> = (0..64).map(|i| if i % 2 == 0 { 3.0 } else { -1.0 }).collect();
-    model.add_gradients(&parameters, &images, &[0], &mut zeros(&model));
+    model.add_gradients(&parameters, &images, &[0], &mut zeros(model.tensors()), None);
     let seen = &model.statistics()[0];
     assert!(seen.mean.iter().all(|mean| (mean - 0.1).abs() < 1e-6), "{:?}", seen.mean);
     assert!(seen.variance.iter().all(|v| (v - (0.9 + 0.4)).abs() < 1e-5), "{:?}", seen.variance);

@@ -13,130 +13,56 @@
 //! survey's Table 3; `unet:4` has a quarter of all channels. Sides must be multiples of 16.
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
-use burn::tensor::module::conv_transpose2d;
-use burn::tensor::ops::ConvTransposeOptions;
 
-use super::layers::{Conv, Init, Layout, Next, Pass, max_pool};
-use super::network::Network;
-use super::{ImageShape, ModelError};
+use super::layers::{Next, Window};
+use super::network::Builder;
 
 #[cfg(test)]
 pub(super) mod tests;
 
+/// What all channels are multiples of.
+pub(super) const WIDTH: usize = 16;
 /// Channels of the pairs on the way down, in units of the width.
 const DOWN: [usize; 4] = [2, 2, 4, 8];
 /// Channels of the three convolutions of each level on the way up.
 const UP: [[usize; 3]; 4] = [[16, 16, 8], [8, 4, 4], [4, 2, 2], [2, 1, 1]];
 /// What the sides of images must be a multiple of.
-const SIDES: usize = 16;
+pub(super) const SIDES: usize = 16;
 
-/// Pairs of convolutions on the way down and up.
-#[derive(Debug)]
-pub(crate) struct UNet {
-    down: Vec<Pair>,
-    up: Vec<(Pair, Doubling)>,
-    out: Pair,
-    last: Conv,
+/// Declares a network of that `width`.
+pub(super) fn unet(net: &mut Builder, width: usize) {
+    level(net, 0, width);
+    pair(net, "out", [2 * width; 2]);
+    net.tap().conv("last", 1, Window::of(1), Next::Linear).apply(as_rows);
 }
 
-impl UNet {
-    /// What all its channels are multiples of.
-    pub(crate) const WIDTH: usize = 16;
-
-    /// Declares a network of that `width` in `layout`.
-    pub(crate) fn new(
-        layout: &mut Layout,
-        width: usize,
-        shape: ImageShape,
-    ) -> Result<Self, ModelError> {
-        let fits = |side: usize| side.is_multiple_of(SIDES);
-        if !fits(shape.height) || !fits(shape.width) || shape.classes != 2 {
-            return Err(ModelError::Sides { model: "unet", shape, sides: SIDES });
+/// A pair of convolutions on the way down, the levels below it, and on the way up what joins them with the pair's
+/// output.
+fn level(net: &mut Builder, at: usize, width: usize) {
+    pair(net, &format!("down{}", at + 1), [DOWN[at] * width; 2]);
+    let below = |net: &mut Builder| {
+        net.max_pool(Window::square(2)).tap();
+        if at + 1 < DOWN.len() {
+            level(net, at + 1, width);
         }
-        let mut from = shape.channels;
-        let mut down = Vec::with_capacity(DOWN.len());
-        for (at, to) in DOWN.into_iter().enumerate() {
-            let name = format!("down{}", at + 1);
-            down.push(Pair::new(layout, &name, [from, to * width, to * width]));
-            from = to * width;
-        }
-        let mut up = Vec::with_capacity(UP.len());
-        for (at, (widths, beside)) in UP.into_iter().zip(DOWN.into_iter().rev()).enumerate() {
-            let [first, second, doubled] = widths.map(|to| to * width);
-            let name = format!("up{}", at + 1);
-            let pair = Pair::new(layout, &name, [from, first, second]);
-            up.push((pair, Doubling::new(layout, &format!("{name}.doubling"), [second, doubled])));
-            from = doubled + beside * width;
-        }
-        let out = Pair::new(layout, "out", [from, 2 * width, 2 * width]);
-        let last = Conv::padded(layout, "last", [2 * width, 1], 1, Next::Linear);
-        Ok(Self { down, up, out, last })
-    }
-}
-
-impl Network for UNet {
-    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        let mut beside = Vec::with_capacity(DOWN.len());
-        let mut x = images;
-        for pair in &self.down {
-            let maps = pair.forward(pass, x);
-            x = pass.tap(max_pool(maps.clone(), 2, 2));
-            beside.push(maps);
-        }
-        for ((pair, doubling), beside) in self.up.iter().zip(beside.into_iter().rev()) {
-            x = pair.forward(pass, x);
-            x = relu(doubling.forward(pass, x));
-            x = pass.tap(Tensor::cat(vec![x, beside], 1));
-        }
-        x = pass.tap(self.out.forward(pass, x));
-        let scores = self.last.forward(pass, x);
-        let [batch, _, height, width] = scores.dims();
-        let scores = scores.reshape([batch * height * width, 1]);
-        Tensor::cat(vec![scores.zeros_like(), scores], 1)
-    }
+        let up = DOWN.len() - 1 - at;
+        let [first, second, doubled] = UP[up].map(|to| to * width);
+        let name = format!("up{}", up + 1);
+        pair(net, &name, [first, second]);
+        net.doubling(&format!("{name}.doubling"), doubled).relu();
+    };
+    net.concat(true, below).tap();
 }
 
 /// Two convolutions with rectifiers.
-#[derive(Debug)]
-struct Pair {
-    first: Conv,
-    second: Conv,
+fn pair(net: &mut Builder, name: &str, [first, second]: [usize; 2]) {
+    net.conv(&format!("{name}.a"), first, Window::same(3), Next::Relu).relu();
+    net.conv(&format!("{name}.b"), second, Window::same(3), Next::Relu).relu();
 }
 
-impl Pair {
-    fn new(layout: &mut Layout, name: &str, [from, first, second]: [usize; 3]) -> Self {
-        let mut conv = |which: &str, widths| {
-            Conv::padded(layout, &format!("{name}.{which}"), widths, 3, Next::Relu)
-        };
-        Self { first: conv("a", [from, first]), second: conv("b", [first, second]) }
-    }
-
-    fn forward(&self, pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-        let x = relu(self.first.forward(pass, x));
-        relu(self.second.forward(pass, x))
-    }
-}
-
-/// A transposed convolution of 2×2 and stride 2, with bias: each value becomes a square of four.
-#[derive(Debug)]
-struct Doubling {
-    weight: usize,
-    bias: usize,
-}
-
-impl Doubling {
-    fn new(layout: &mut Layout, name: &str, [from, to]: [usize; 2]) -> Self {
-        // Squares do not overlap: a value of the output has one value of each channel behind it.
-        let init = Init::he(from);
-        Self {
-            weight: layout.parameter(name, "weight", &[from, to, 2, 2], init),
-            bias: layout.parameter(name, "bias", &[to], Init::Constant(0.0)),
-        }
-    }
-
-    fn forward(&self, pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-        let options = ConvTransposeOptions::new([2, 2], [0, 0], [0, 0], [1, 1], 1);
-        conv_transpose2d(x, pass.take(self.weight), Some(pass.take(self.bias)), options)
-    }
+/// A row for each pixel: 0 for the first class, and the pixel's score for the second.
+fn as_rows(scores: Tensor<4>) -> Tensor<4> {
+    let [batch, _, height, width] = scores.dims();
+    let scores = scores.reshape([batch * height * width, 1, 1, 1]);
+    Tensor::cat(vec![scores.zeros_like(), scores], 1)
 }

@@ -16,90 +16,40 @@
 //! 30 and 143 671 337 in 38 tensors, which is one class more, "background": 513 and 4 097 parameters.
 //! Images must be at least 32×32.
 
-use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
-
-use super::layers::{Conv, Layout, Linear, Next, Pass, max_pool};
-use super::network::Network;
-use super::{ImageShape, ModelError};
+use super::layers::{Next, Window};
+use super::network::Builder;
 
 /// Channels of the five stages, in those of the first.
 const WIDTHS: [usize; 5] = [1, 2, 4, 8, 8];
 
 /// The sizes of such a network.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct VggConfig {
-    /// Its name.
-    pub(crate) name: &'static str,
+pub(super) struct VggConfig {
     /// Convolutions of each stage.
-    pub(crate) convs: [usize; 5],
+    pub(super) convs: [usize; 5],
     /// Channels of the first stage.
-    pub(crate) width: usize,
+    pub(super) width: usize,
     /// Units of each hidden fully connected layer.
-    pub(crate) hidden: &'static [usize],
+    pub(super) hidden: &'static [usize],
 }
 
 /// Configuration D for CIFAR-10.
-pub(crate) const VGG16: VggConfig =
-    VggConfig { name: "vgg16", convs: [2, 2, 3, 3, 3], width: 64, hidden: &[512] };
+pub(super) const VGG16: VggConfig = VggConfig { convs: [2, 2, 3, 3, 3], width: 64, hidden: &[512] };
 /// Configuration E.
-pub(crate) const VGG19: VggConfig =
-    VggConfig { name: "vgg19", convs: [2, 2, 4, 4, 4], width: 64, hidden: &[4096, 4096] };
+pub(super) const VGG19: VggConfig =
+    VggConfig { convs: [2, 2, 4, 4, 4], width: 64, hidden: &[4096, 4096] };
 
-/// Five stages of convolutions, then fully connected layers.
-#[derive(Debug)]
-pub(crate) struct Vgg {
-    stages: Vec<Vec<Conv>>,
-    hidden: Vec<Linear>,
-    last: Linear,
-}
-
-impl Vgg {
-    /// Declares the network in `layout`.
-    pub(crate) fn new(
-        layout: &mut Layout,
-        config: VggConfig,
-        shape: ImageShape,
-    ) -> Result<Self, ModelError> {
-        let (height, width) = (shape.height / 32, shape.width / 32);
-        if height == 0 || width == 0 {
-            return Err(ModelError::TooSmall { model: config.name, shape, least: 32 });
+/// Declares such a network.
+pub(super) fn vgg(net: &mut Builder, config: VggConfig) {
+    for (stage, (convs, width)) in (1..).zip(config.convs.into_iter().zip(WIDTHS)) {
+        for conv in 1..=convs {
+            let name = format!("stage{stage}.conv{conv}");
+            net.conv(&name, width * config.width, Window::same(3), Next::Relu).relu().tap();
         }
-        let mut from = shape.channels;
-        let mut stages = Vec::with_capacity(WIDTHS.len());
-        for (stage, (convs, to)) in config.convs.into_iter().zip(WIDTHS).enumerate() {
-            let to = to * config.width;
-            let conv = |at| {
-                let name = format!("stage{}.conv{at}", stage + 1);
-                let conv = Conv::padded(layout, &name, [from, to], 3, Next::Relu);
-                from = to;
-                conv
-            };
-            stages.push((1..=convs).map(conv).collect());
-        }
-        from *= height * width;
-        let mut hidden = Vec::with_capacity(config.hidden.len());
-        for (at, &to) in config.hidden.iter().enumerate() {
-            hidden.push(Linear::new(layout, &format!("fc{}", at + 1), [from, to], Next::Relu));
-            from = to;
-        }
-        let name = format!("fc{}", config.hidden.len() + 1);
-        let last = Linear::new(layout, &name, [from, shape.classes], Next::Linear);
-        Ok(Self { stages, hidden, last })
+        net.max_pool(Window::square(2));
     }
-}
-
-impl Network for Vgg {
-    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        let mut x = images;
-        for stage in &self.stages {
-            for conv in stage {
-                x = pass.tap(relu(conv.forward(pass, x)));
-            }
-            x = max_pool(x, 2, 2);
-        }
-        let x = x.flatten::<2>(1, 3);
-        let x = self.hidden.iter().fold(x, |x, layer| pass.tap(relu(layer.forward(pass, x))));
-        self.last.forward(pass, x)
+    for (at, &units) in (1..).zip(config.hidden) {
+        net.linear(&format!("fc{at}"), units, Next::Relu).relu().tap();
     }
+    net.classifier(&format!("fc{}", config.hidden.len() + 1));
 }

@@ -5,9 +5,7 @@
 //!
 //! with s = 0 at first, so that the first step of every element is lr·sign(g).
 
-use gradwire::{State, StateError};
-
-use super::rule::{Rule, restore_floats};
+use super::per_tensor::{Rule, Step};
 
 /// What keeps AdaGrad's steps finite.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,36 +14,16 @@ pub struct AdaGradConfig {
     pub epsilon: f32,
 }
 
-/// The sum of one tensor's squared gradients.
-#[derive(Debug, Clone)]
-pub struct AdaGrad {
-    config: AdaGradConfig,
-    squares: Vec<f32>,
-}
+impl Rule for AdaGradConfig {
+    const STATE: &[&str] = &["squares"];
 
-impl AdaGrad {
-    /// The state of a tensor with this number of elements before its first update.
-    pub fn new(config: AdaGradConfig, elements: usize) -> Self {
-        Self { config, squares: vec![0.0; elements] }
-    }
-}
-
-impl Rule for AdaGrad {
-    fn update(&mut self, learning_rate: f32, decay: f32, gradient: &[f32], parameters: &mut [f32]) {
-        let AdaGradConfig { epsilon } = self.config;
-        let elements = parameters.iter_mut().zip(gradient).zip(&mut self.squares);
-        for ((parameter, gradient), squares) in elements {
-            let gradient = gradient + decay * *parameter;
+    fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]) {
+        for ((parameter, gradient), squares) in
+            parameters.iter_mut().zip(gradient).zip(&mut state[0])
+        {
+            let gradient = gradient + step.decay * *parameter;
             *squares += gradient * gradient;
-            *parameter -= learning_rate * gradient / (squares.sqrt() + epsilon);
+            *parameter -= step.learning_rate * gradient / (squares.sqrt() + self.epsilon);
         }
-    }
-
-    fn save(&self, prefix: &str, state: &mut State) {
-        state.set_floats(&format!("{prefix}squares"), self.squares.clone());
-    }
-
-    fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
-        restore_floats(&mut self.squares, state, &format!("{prefix}squares"))
     }
 }

@@ -5,9 +5,7 @@
 //!
 //! with t counted from 1 for each tensor.
 
-use gradwire::{State, StateError};
-
-use super::rule::{Rule, clear, restore_floats};
+use super::per_tensor::{Rule, Step};
 
 /// Decay rates of the two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,25 +18,11 @@ pub struct AdamConfig {
     pub epsilon: f32,
 }
 
-/// Moments and number of updates of one tensor.
-#[derive(Debug, Clone)]
-pub struct Adam {
-    config: AdamConfig,
-    mean: Vec<f32>,
-    square: Vec<f32>,
-    updates: u64,
-}
-
-impl Adam {
-    /// The state of a tensor with this number of elements before its first update.
-    pub fn new(config: AdamConfig, elements: usize) -> Self {
-        Self { config, mean: vec![0.0; elements], square: vec![0.0; elements], updates: 0 }
-    }
-
+impl AdamConfig {
     /// lr·√(1−β₂ᵗ)/(1−β₁ᵗ).
-    fn rate(&self, learning_rate: f32) -> f32 {
-        let left = |beta: f32| 1.0 - power(f64::from(beta), self.updates);
-        (f64::from(learning_rate) * left(self.config.beta2).sqrt() / left(self.config.beta1)) as f32
+    fn rate(&self, step: Step) -> f32 {
+        let left = |beta: f32| 1.0 - power(f64::from(beta), step.updates);
+        (f64::from(step.learning_rate) * left(self.beta2).sqrt() / left(self.beta1)) as f32
     }
 }
 
@@ -55,37 +39,23 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
     result
 }
 
-impl Rule for Adam {
-    fn update(&mut self, learning_rate: f32, decay: f32, gradient: &[f32], parameters: &mut [f32]) {
-        self.updates += 1;
-        let rate = self.rate(learning_rate);
-        let AdamConfig { beta1, beta2, epsilon } = self.config;
-        let moments = self.mean.iter_mut().zip(&mut self.square);
+impl Rule for AdamConfig {
+    const STATE: &[&str] = &["mean", "square"];
+    const HAS_MOMENTUM: bool = true;
+    const COUNTS_UPDATES: bool = true;
+
+    fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]) {
+        let rate = self.rate(step);
+        let Self { beta1, beta2, epsilon } = *self;
+        let [means, squares] = state else { return };
+        let moments = means.iter_mut().zip(squares);
         for ((parameter, gradient), (mean, square)) in
             parameters.iter_mut().zip(gradient).zip(moments)
         {
-            let gradient = gradient + decay * *parameter;
+            let gradient = gradient + step.decay * *parameter;
             *mean = beta1 * *mean + (1.0 - beta1) * gradient;
             *square = beta2 * *square + (1.0 - beta2) * gradient * gradient;
             *parameter -= rate * *mean / (square.sqrt() + epsilon);
         }
-    }
-
-    /// The mean is the momentum; the mean square, a scale, stays.
-    fn mask(&mut self, positions: &[u32]) {
-        clear(&mut self.mean, positions);
-    }
-
-    fn save(&self, prefix: &str, state: &mut State) {
-        state.set_floats(&format!("{prefix}mean"), self.mean.clone());
-        state.set_floats(&format!("{prefix}square"), self.square.clone());
-        state.set_number(&format!("{prefix}updates"), self.updates);
-    }
-
-    fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
-        restore_floats(&mut self.mean, state, &format!("{prefix}mean"))?;
-        restore_floats(&mut self.square, state, &format!("{prefix}square"))?;
-        self.updates = state.number(&format!("{prefix}updates"))?;
-        Ok(())
     }
 }

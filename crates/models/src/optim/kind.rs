@@ -7,10 +7,8 @@ use std::str::FromStr;
 use gradwire::Tensor;
 use gradwire_exchange::Optimizer;
 
-use super::{
-    AdaGrad, AdaGradConfig, Adam, AdamConfig, Momentum, MomentumConfig, PerTensor, RmsProp,
-    RmsPropConfig, Sgd,
-};
+use super::per_tensor::{PerTensor, Rule};
+use super::{AdaGradConfig, AdamConfig, MomentumConfig, RmsPropConfig, sgd::Sgd};
 use crate::options::{Options, OptionsError, Printer};
 
 /// Which optimizer, with its settings. Prints back only what differs from the defaults.
@@ -26,17 +24,6 @@ pub enum OptimizerKind {
     RmsProp(RmsPropConfig),
     /// AdaGrad; ε = 1e-10 by default.
     AdaGrad(AdaGradConfig),
-}
-
-/// Why a string names no optimizer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptimizerError {
-    /// The name of no optimizer.
-    #[error("unknown optimizer '{0}'; known are sgd, momentum, nesterov, adam, rmsprop, adagrad")]
-    Unknown(String),
-    /// A setting that is not allowed.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
 }
 
 const MOMENTUM: f32 = 0.9;
@@ -56,57 +43,65 @@ impl OptimizerKind {
 
     /// An optimizer for the tensors of a model, with weight decay.
     pub fn build(self, tensors: &[Tensor], weight_decay: f32) -> Box<dyn Optimizer> {
+        fn of(
+            rule: impl Rule + 'static,
+            tensors: &[Tensor],
+            weight_decay: f32,
+        ) -> Box<dyn Optimizer> {
+            Box::new(PerTensor::new(rule, tensors, weight_decay))
+        }
         match self {
-            Self::Sgd => Box::new(PerTensor::new(tensors, weight_decay, |_| Sgd)),
-            Self::Momentum(config) => {
-                Box::new(PerTensor::new(tensors, weight_decay, |n| Momentum::new(config, n)))
-            }
-            Self::Adam(config) => {
-                Box::new(PerTensor::new(tensors, weight_decay, |n| Adam::new(config, n)))
-            }
-            Self::RmsProp(config) => {
-                Box::new(PerTensor::new(tensors, weight_decay, |n| RmsProp::new(config, n)))
-            }
-            Self::AdaGrad(config) => {
-                Box::new(PerTensor::new(tensors, weight_decay, |n| AdaGrad::new(config, n)))
-            }
+            Self::Sgd => of(Sgd, tensors, weight_decay),
+            Self::Momentum(config) => of(config, tensors, weight_decay),
+            Self::Adam(config) => of(config, tensors, weight_decay),
+            Self::RmsProp(config) => of(config, tensors, weight_decay),
+            Self::AdaGrad(config) => of(config, tensors, weight_decay),
         }
     }
 }
 
 impl FromStr for OptimizerKind {
-    type Err = OptimizerError;
+    type Err = OptionsError;
 
-    fn from_str(text: &str) -> Result<Self, OptimizerError> {
+    fn from_str(text: &str) -> Result<Self, OptionsError> {
         let mut options = Options::parse(text)?;
-        let below_one = "a number in [0, 1)";
-        let decay = |x: f64| (0.0..1.0).contains(&(x as f32));
         let kind = match options.id() {
             "sgd" => Self::Sgd,
             id @ ("momentum" | "nesterov") => {
                 let nesterov = id == "nesterov";
-                let momentum = options.number("m", f64::from(MOMENTUM), below_one, decay)? as f32;
-                Self::Momentum(MomentumConfig { momentum, nesterov })
+                Self::Momentum(MomentumConfig {
+                    momentum: decay(&mut options, "m", MOMENTUM)?,
+                    nesterov,
+                })
             }
             "adam" => Self::Adam(AdamConfig {
-                beta1: options.number("beta1", f64::from(ADAM.beta1), below_one, decay)? as f32,
-                beta2: options.number("beta2", f64::from(ADAM.beta2), below_one, decay)? as f32,
+                beta1: decay(&mut options, "beta1", ADAM.beta1)?,
+                beta2: decay(&mut options, "beta2", ADAM.beta2)?,
                 epsilon: epsilon(&mut options, ADAM.epsilon)?,
             }),
             "rmsprop" => Self::RmsProp(RmsPropConfig {
-                rho: options.number("rho", f64::from(RMSPROP.rho), below_one, decay)? as f32,
-                momentum: options.number("m", f64::from(RMSPROP.momentum), below_one, decay)?
-                    as f32,
+                rho: decay(&mut options, "rho", RMSPROP.rho)?,
+                momentum: decay(&mut options, "m", RMSPROP.momentum)?,
                 epsilon: epsilon(&mut options, RMSPROP.epsilon)?,
             }),
             "adagrad" => {
                 Self::AdaGrad(AdaGradConfig { epsilon: epsilon(&mut options, ADAGRAD.epsilon)? })
             }
-            unknown => return Err(OptimizerError::Unknown(unknown.to_owned())),
+            unknown => {
+                return Err(OptionsError::Unknown(format!(
+                    "unknown optimizer '{unknown}'; known are sgd, momentum, nesterov, adam, rmsprop, adagrad"
+                )));
+            }
         };
         options.finish()?;
         Ok(kind)
     }
+}
+
+/// A setting in [0, 1).
+fn decay(options: &mut Options, key: &'static str, default: f32) -> Result<f32, OptionsError> {
+    let below_one = |x: f64| (0.0..1.0).contains(&(x as f32));
+    Ok(options.number(key, f64::from(default), "a number in [0, 1)", below_one)? as f32)
 }
 
 /// The setting `eps`.

@@ -4,82 +4,58 @@ use gradwire::{State, StateError, Tensor};
 
 use super::*;
 
-/// The parameters after each of the gradients, on a tensor of one element that starts at 1.
-fn path(kind: &str, decay: f32, gradients: &[f32]) -> Vec<f32> {
+/// The parameters after each of two gradients, 1 and −2, on a tensor of one element that starts at 1.
+fn path(kind: &str, decay: f32) -> [f32; 2] {
     let tensors = [Tensor::new("a", &[2]), Tensor::new("b", &[1])];
     let mut optimizer = kind.parse::<OptimizerKind>().unwrap().build(&tensors, decay);
     let mut parameter = [1.0];
-    gradients
-        .iter()
-        .map(|&gradient| {
-            // Another tensor in between has a state of its own.
-            optimizer.update(0, 0.5, &[3.0, -3.0], &mut [7.0, 7.0]);
-            optimizer.update(1, 0.5, &[gradient], &mut parameter);
-            parameter[0]
-        })
-        .collect()
+    [1.0, -2.0].map(|gradient| {
+        // Another tensor in between has a state of its own.
+        optimizer.update(0, 0.5, &[3.0, -3.0], &mut [7.0, 7.0]);
+        optimizer.update(1, 0.5, &[gradient], &mut parameter);
+        parameter[0]
+    })
 }
 
-fn close(found: &[f32], expected: &[f32]) {
-    assert_eq!(found.len(), expected.len());
-    for (a, b) in found.iter().zip(expected) {
-        assert!((a - b).abs() < 1e-6, "{found:?} is not {expected:?}");
+#[test]
+fn two_steps_by_hand() {
+    for (kind, decay, expected) in [
+        // 1 − 0.5·1; 0.5 − 0.5·(−2).
+        ("sgd", 0.0, [0.5, 1.5]),
+        // 1 − 0.5·(1 + 0.1·1) = 0.45; 0.45 − 0.5·(−2 + 0.1·0.45) = 1.4275.
+        ("sgd", 0.1, [0.45, 1.4275]),
+        // v = 1, then 0.9 − 2 = −1.1.
+        ("momentum", 0.0, [0.5, 1.05]),
+        // v = 1, then 0.5 − 2 = −1.5.
+        ("momentum:m=0.5", 0.0, [0.5, 1.25]),
+        // v = 1.1, p = 0.45; v = 0.99 − 2 + 0.045 = −0.965, p = 0.9325.
+        ("momentum", 0.1, [0.45, 0.9325]),
+        // v = 1, p = 1 − 0.5·(1 + 0.9); v = −1.1, p = 0.05 − 0.5·(−2 − 0.99).
+        ("nesterov", 0.0, [0.05, 1.545]),
+        // The first step is lr·sign(g): m̂ = g, v̂ = g².
+        // Second: m = 0.09 − 0.2 = −0.11, m̂ = −0.11/0.19 = −0.5789474;
+        // v = 0.000999 + 0.004 = 0.004999, v̂ = 0.004999/0.001999 = 2.5007504, √ = 1.5813761;
+        // p = 0.5 + 0.5·0.5789474/1.5813761 = 0.6830515.
+        ("adam", 0.0, [0.5, 0.683_051_5]),
+        // β₁ = β₂ = 0 leaves lr·sign(g).
+        ("adam:beta1=0,beta2=0", 0.0, [0.5, 1.0]),
+        // s = 0.1, p = 1 − 0.5/√0.1 = −0.5811388; s = 0.09 + 0.4 = 0.49, p = −0.5811388 + 0.5·2/0.7.
+        ("rmsprop", 0.0, [-0.581_138_8, 0.847_432_6]),
+        // s = 0.75, v = 1.1547005, p = 1 − 0.5·v; s = 0.1875 + 3 = 3.1875, √ = 1.7853571,
+        // v = 0.5·1.1547005 − 1.1202241 = −0.5428738, p = 0.4226497 − 0.5·v.
+        ("rmsprop:rho=0.25,m=0.5", 0.0, [0.422_649_7, 0.694_086_6]),
+        // With ρ = 0 and ε = 1: 1 − 0.5·1.1/2.1; 0.7380952 + 0.5·1.9261905/2.9261905.
+        ("rmsprop:rho=0,eps=1", 0.1, [0.738_095_2, 1.067_224_6]),
+        // s = 1, p = 1 − 0.5; s = 5, p = 0.5 + 0.5·2/√5.
+        ("adagrad", 0.0, [0.5, 0.947_213_6]),
+        // g = 1.1, p = 1 − 0.5·1.1/2.1; g = −1.9261905, s = 1.21 + 3.7102098 = 4.9202098,
+        // √ = 2.2181546, p = 0.7380952 + 0.5·1.9261905/3.2181546.
+        ("adagrad:eps=1", 0.1, [0.738_095_2, 1.037_364_4]),
+    ] {
+        for (found, expected) in path(kind, decay).into_iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-6, "{kind}: {found} is not {expected}");
+        }
     }
-}
-
-#[test]
-fn sgd_by_hand() {
-    // 1 − 0.5·1; 0.5 − 0.5·(−2).
-    close(&path("sgd", 0.0, &[1.0, -2.0]), &[0.5, 1.5]);
-    // 1 − 0.5·(1 + 0.1·1) = 0.45; 0.45 − 0.5·(−2 + 0.1·0.45) = 1.4275.
-    close(&path("sgd", 0.1, &[1.0, -2.0]), &[0.45, 1.4275]);
-}
-
-#[test]
-fn momentum_by_hand() {
-    // v = 1, then 0.9 − 2 = −1.1.
-    close(&path("momentum", 0.0, &[1.0, -2.0]), &[0.5, 1.05]);
-    // v = 1, then 0.5 − 2 = −1.5.
-    close(&path("momentum:m=0.5", 0.0, &[1.0, -2.0]), &[0.5, 1.25]);
-    // v = 1.1, p = 0.45; v = 0.99 − 2 + 0.045 = −0.965, p = 0.9325.
-    close(&path("momentum", 0.1, &[1.0, -2.0]), &[0.45, 0.9325]);
-}
-
-#[test]
-fn nesterov_by_hand() {
-    // v = 1, p = 1 − 0.5·(1 + 0.9); v = −1.1, p = 0.05 − 0.5·(−2 − 0.99).
-    close(&path("nesterov", 0.0, &[1.0, -2.0]), &[0.05, 1.545]);
-}
-
-#[test]
-fn adam_by_hand() {
-    // The first step is lr·sign(g): m̂ = g, v̂ = g².
-    // Second: m = 0.09 − 0.2 = −0.11, m̂ = −0.11/0.19 = −0.5789474;
-    // v = 0.000999 + 0.004 = 0.004999, v̂ = 0.004999/0.001999 = 2.5007504, √ = 1.5813761;
-    // p = 0.5 + 0.5·0.5789474/1.5813761 = 0.6830515.
-    close(&path("adam", 0.0, &[1.0, -2.0]), &[0.5, 0.683_051_5]);
-    // β₁ = β₂ = 0 leaves lr·sign(g).
-    close(&path("adam:beta1=0,beta2=0", 0.0, &[1.0, -2.0]), &[0.5, 1.0]);
-}
-
-#[test]
-fn rmsprop_by_hand() {
-    // s = 0.1, p = 1 − 0.5/√0.1 = −0.5811388; s = 0.09 + 0.4 = 0.49, p = −0.5811388 + 0.5·2/0.7.
-    close(&path("rmsprop", 0.0, &[1.0, -2.0]), &[-0.581_138_8, 0.847_432_6]);
-    // s = 0.75, v = 1.1547005, p = 1 − 0.5·v; s = 0.1875 + 3 = 3.1875, √ = 1.7853571,
-    // v = 0.5·1.1547005 − 1.1202241 = −0.5428738, p = 0.4226497 − 0.5·v.
-    close(&path("rmsprop:rho=0.25,m=0.5", 0.0, &[1.0, -2.0]), &[0.422_649_7, 0.694_086_6]);
-    // With ρ = 0 and ε = 1: 1 − 0.5·1.1/2.1; 0.7380952 + 0.5·1.9261905/2.9261905.
-    close(&path("rmsprop:rho=0,eps=1", 0.1, &[1.0, -2.0]), &[0.738_095_2, 1.067_224_6]);
-}
-
-#[test]
-fn adagrad_by_hand() {
-    // s = 1, p = 1 − 0.5; s = 5, p = 0.5 + 0.5·2/√5.
-    close(&path("adagrad", 0.0, &[1.0, -2.0]), &[0.5, 0.947_213_6]);
-    // g = 1.1, p = 1 − 0.5·1.1/2.1; g = −1.9261905, s = 1.21 + 3.7102098 = 4.9202098,
-    // √ = 2.2181546, p = 0.7380952 + 0.5·1.9261905/3.2181546.
-    close(&path("adagrad:eps=1", 0.1, &[1.0, -2.0]), &[0.738_095_2, 1.037_364_4]);
 }
 
 #[test]

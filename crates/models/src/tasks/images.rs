@@ -1,4 +1,4 @@
-//! Classification: images, each of one class.
+//! Images, each of one class, or with a mask that tells the class of every pixel.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,59 +6,25 @@ use std::sync::Arc;
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::GradientSink;
 
-use super::image_batches::{ImageBatches, plain_batch};
 use super::sampler::Sampler;
-use super::{Metric, Replica, Task, TaskConfig};
-use crate::data::ImageSet;
+use super::{Replica, TaskConfig};
+use crate::data::{ImageSet, Images, augment, normalise, shift};
 use crate::models::{ImageShape, Model, ModelError, Score, Statistics};
 
 /// Images evaluated at a time.
 const TEST_BATCH: usize = 100;
 
-/// The classification of these images.
-pub(super) struct Classification<'a>(pub(super) &'a ImageSet);
-
-impl<'a> Task<'a> for Classification<'a> {
-    fn check(&self, _: &TaskConfig) -> Result<(), String> {
-        check_images(self.0)
-    }
-
-    fn metric(&self) -> Metric {
-        Metric::Accuracy
-    }
-
-    fn examples(&self) -> usize {
-        self.0.train.len()
-    }
-
-    fn labels(&self) -> Option<&[u16]> {
-        Some(&self.0.train.labels)
-    }
-
-    fn replica(
-        &self,
-        config: &TaskConfig,
-        rank: usize,
-        shard: Option<Vec<u32>>,
-    ) -> Result<Box<dyn Replica + 'a>, ModelError> {
-        Ok(Box::new(ImageReplica::new(self.0, config, rank, shard)?))
-    }
-}
-
-/// Refuses a set without training or test images.
-pub(super) fn check_images(images: &ImageSet) -> Result<(), String> {
-    if images.train.is_empty() || images.test.is_empty() {
-        return Err("the data set needs at least one training and one test image".to_owned());
-    }
-    Ok(())
-}
-
 /// A model of images, which classifies them as wholes or pixel by pixel.
 pub(super) struct ImageReplica<'a> {
     model: Model,
     rank: usize,
-    batches: ImageBatches<'a>,
     data: &'a ImageSet,
+    augment: bool,
+    sampler: Sampler,
+    /// The images loaded last, as normalised floats.
+    images: Vec<f32>,
+    /// Their labels: one each, or one for each pixel.
+    labels: Vec<u16>,
 }
 
 impl<'a> ImageReplica<'a> {
@@ -68,31 +34,24 @@ impl<'a> ImageReplica<'a> {
         rank: usize,
         shard: Option<Vec<u32>>,
     ) -> Result<Self, ModelError> {
-        let shape = ImageShape {
-            channels: data.train.channels,
-            height: data.train.height,
-            width: data.train.width,
-            classes: data.train.classes,
-        };
-        let model = Model::new(config.model, shape)?;
-        let sampler = Sampler::new(config, rank, shard);
-        let batches = ImageBatches::new(data, config.seed, config.augment, sampler);
-        Ok(Self { model, rank, batches, data })
+        let &Images { channels, height, width, classes, .. } = &data.train;
+        let model = Model::new(config.model, ImageShape { channels, height, width, classes })?;
+        let sampler = Sampler::new(config, rank, shard, data.train.len());
+        let (images, labels) = (Vec::new(), Vec::new());
+        Ok(Self { model, rank, data, augment: config.augment, sampler, images, labels })
     }
 
-    fn add(
-        &mut self,
-        examples: Range<usize>,
-        parameters: &[Vec<f32>],
-        gradients: &mut [Vec<f32>],
-        sink: Option<&Arc<dyn GradientSink>>,
-    ) -> f64 {
-        let (images, labels) = self.batches.batch();
-        // An image has one label, or one for each pixel.
-        let [size, each] = [images.len(), labels.len()].map(|all| all / self.batches.len());
-        let images = &images[examples.start * size..examples.end * size];
-        let labels = &labels[examples.start * each..examples.end * each];
-        self.model.add_gradients_to_sink(parameters, images, labels, gradients, sink)
+    /// These training or test images, normalised but not augmented, and their labels.
+    fn plain(&self, images: &Images, examples: &[u32]) -> (Vec<f32>, Vec<u16>) {
+        let ImageSet { mean, std, .. } = self.data;
+        let size = images.shape().iter().product();
+        let (mut floats, mut labels) = (vec![0.0; examples.len() * size], Vec::new());
+        for (&example, out) in examples.iter().zip(floats.chunks_exact_mut(size)) {
+            let example = example as usize;
+            normalise(images.image(example), mean, std, out);
+            labels.extend_from_slice(images.labels_of(example..example + 1));
+        }
+        (floats, labels)
     }
 }
 
@@ -106,31 +65,39 @@ impl Replica for ImageReplica<'_> {
     }
 
     fn load_batch(&mut self, step: u64) {
-        self.batches.load(step);
+        let ImageSet { train, mean, std, .. } = self.data;
+        let size = train.shape().iter().product();
+        let seed = self.sampler.seed;
+        self.images.resize(self.sampler.batch * size, 0.0);
+        self.labels.clear();
+        for (visit, out) in self.sampler.visits(step).zip(self.images.chunks_exact_mut(size)) {
+            let example = visit.example as usize;
+            let image = train.image(example);
+            match (self.augment, train.channels) {
+                (false, _) => normalise(image, mean, std, out),
+                (true, 1) => shift(image, train.shape(), mean, std, visit.draws(seed)[0], out),
+                (true, _) => augment(image, train.shape(), mean, std, visit.draws(seed), out),
+            }
+            self.labels.extend_from_slice(train.labels_of(example..example + 1));
+        }
     }
 
     fn parts(&self) -> usize {
-        self.batches.len()
-    }
-
-    fn add_gradients_of(
-        &mut self,
-        _: u64,
-        parts: Range<usize>,
-        parameters: &[Vec<f32>],
-        gradients: &mut [Vec<f32>],
-    ) -> f64 {
-        self.add(parts, parameters, gradients, None)
+        self.sampler.batch
     }
 
     fn add_gradients(
         &mut self,
         _: u64,
+        examples: Range<usize>,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
         sink: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
-        self.add(0..self.parts(), parameters, gradients, sink)
+        let [size, each] = [self.images.len(), self.labels.len()].map(|all| all / self.parts());
+        let images = &self.images[examples.start * size..examples.end * size];
+        let labels = &self.labels[examples.start * each..examples.end * each];
+        self.model.add_gradients(parameters, images, labels, gradients, sink)
     }
 
     fn gradient_order(&self) -> Vec<Vec<usize>> {
@@ -144,12 +111,11 @@ impl Replica for ImageReplica<'_> {
         gradients: &mut [Vec<f32>],
     ) {
         let statistics = self.model.statistics().to_vec();
-        let (mut images, mut labels) = (Vec::new(), Vec::new());
-        for examples in self.batches.own_examples().chunks(TEST_BATCH) {
-            plain_batch(self.data, &self.data.train, examples, &mut images, &mut labels);
+        for examples in self.sampler.own_examples().chunks(TEST_BATCH) {
+            let (images, labels) = self.plain(&self.data.train, examples);
             scratch.iter_mut().for_each(|values| values.fill(0.0));
-            self.model.add_gradients(parameters, &images, &labels, scratch);
-            let weight = self.batches.weight() * examples.len() as f32;
+            self.model.add_gradients(parameters, &images, &labels, scratch, None);
+            let weight = self.sampler.weight() * examples.len() as f32;
             for (sum, term) in gradients.iter_mut().flatten().zip(scratch.iter().flatten()) {
                 *sum += weight * term;
             }
@@ -182,9 +148,8 @@ impl Replica for ImageReplica<'_> {
     ) -> Score {
         let end = ((part + 1) * TEST_BATCH).min(examples);
         let part: Vec<u32> = (part * TEST_BATCH..end).map(|at| at as u32).collect();
-        let (mut images, mut labels) = (Vec::new(), Vec::new());
-        plain_batch(self.data, &self.data.test, &part, &mut images, &mut labels);
-        self.model.evaluate_with(parameters, statistics, &images, &labels)
+        let (images, labels) = self.plain(&self.data.test, &part);
+        self.model.evaluate(parameters, statistics, &images, &labels)
     }
 
     fn save(&self, state: &mut State) {

@@ -1,57 +1,50 @@
-//! Recommendation: which items a user takes, from which users have taken which items.
+//! Ratings: which items a user takes, from which users have taken which items.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use gradwire::Tensor;
+use gradwire::{Rng, Tensor};
+use gradwire_exchange::GradientSink;
 
-use super::rating_batches::{PAIRS, RatingBatches};
 use super::sampler::Sampler;
-use super::{Metric, Replica, Task, TaskConfig};
+use super::{Replica, TaskConfig};
 use crate::data::Ratings;
 use crate::models::{ModelError, Pairs, Recommender, Score, Statistics, cross_entropy};
 
+/// Pairs with items not taken, for each rating (He et al., "Neural collaborative filtering", section 4.1).
+const UNTAKEN: usize = 4;
+/// Pairs for each rating: the pair itself, and those of the same user with items not taken.
+const PAIRS: usize = 1 + UNTAKEN;
+/// The stream of random words that items not taken are drawn from.
+const STREAM: u32 = 0x6e65_6761;
 /// Users evaluated at a time.
 const TEST_BATCH: usize = 100;
 /// Items in a user's list of recommendations.
 const RECOMMENDED: usize = 10;
 
-/// The recommendation of items by these ratings.
-pub(super) struct Recommendation<'a>(pub(super) &'a Ratings);
+/// A model of which users take which items.
+pub(super) struct RatingReplica<'a> {
+    model: Recommender,
+    data: &'a Ratings,
+    sampler: Sampler,
+    /// The users and items of the pairs loaded last, and which of them are ratings.
+    users: Vec<u32>,
+    items: Vec<u32>,
+    taken: Vec<bool>,
+}
 
-impl<'a> Task<'a> for Recommendation<'a> {
-    fn check(&self, config: &TaskConfig) -> Result<(), String> {
-        match config.augment {
-            true => Err("crops and flips are for images; leave them off for ratings".to_owned()),
-            false => Ok(()),
-        }
-    }
-
-    fn metric(&self) -> Metric {
-        Metric::HitRate
-    }
-
-    fn examples(&self) -> usize {
-        self.0.train.len()
-    }
-
-    fn replica(
-        &self,
+impl<'a> RatingReplica<'a> {
+    pub(super) fn new(
+        data: &'a Ratings,
         config: &TaskConfig,
         rank: usize,
         shard: Option<Vec<u32>>,
-    ) -> Result<Box<dyn Replica + 'a>, ModelError> {
-        let model = Recommender::new(config.model, self.0.users, self.0.items)?;
-        let sampler = Sampler::new(config, rank, shard);
-        let batches = RatingBatches::new(self.0, config.seed, sampler);
-        Ok(Box::new(RatingReplica { model, batches, data: self.0 }))
+    ) -> Result<Self, ModelError> {
+        let model = Recommender::new(config.model, data.users, data.items)?;
+        let sampler = Sampler::new(config, rank, shard, data.train.len());
+        let (users, items, taken) = Default::default();
+        Ok(Self { model, data, sampler, users, items, taken })
     }
-}
-
-/// A model of which users take which items.
-struct RatingReplica<'a> {
-    model: Recommender,
-    batches: RatingBatches<'a>,
-    data: &'a Ratings,
 }
 
 impl Replica for RatingReplica<'_> {
@@ -63,25 +56,38 @@ impl Replica for RatingReplica<'_> {
         self.model.initial_parameters(seed)
     }
 
+    /// The draws depend on seed, visit and user alone, so that runs with different compressors learn from the same
+    /// pairs.
     fn load_batch(&mut self, step: u64) {
-        self.batches.load(step);
+        self.users.clear();
+        self.items.clear();
+        self.taken.clear();
+        let seed = self.sampler.seed;
+        for visit in self.sampler.visits(step) {
+            let (user, item) = self.data.train[visit.example as usize];
+            let mut rng = Rng::new(seed, u64::from(visit.example), 0, visit.epoch, STREAM);
+            self.users.extend([user; PAIRS]);
+            self.items.push(item);
+            self.items.extend((0..UNTAKEN).map(|_| self.data.untaken(user, &mut rng)));
+            self.taken.extend((0..PAIRS).map(|at| at == 0));
+        }
     }
 
     fn parts(&self) -> usize {
-        self.batches.len()
+        self.sampler.batch
     }
 
-    fn add_gradients_of(
+    fn add_gradients(
         &mut self,
         _: u64,
         parts: Range<usize>,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
+        _: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
-        let (Pairs { users, items }, taken) = self.batches.batch();
         let range = parts.start * PAIRS..parts.end * PAIRS;
-        let pairs = Pairs { users: &users[range.clone()], items: &items[range.clone()] };
-        self.model.add_gradients(parameters, pairs, &taken[range], gradients)
+        let (users, items) = (&self.users[range.clone()], &self.items[range.clone()]);
+        self.model.add_gradients(parameters, Pairs { users, items }, &self.taken[range], gradients)
     }
 
     fn test_examples(&self) -> usize {

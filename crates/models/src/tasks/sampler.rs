@@ -1,41 +1,57 @@
 //! Which examples of the training set are a worker's batch.
 
 use super::TaskConfig;
-use super::order::Order;
+use super::order::{Order, Visit};
 
 /// A worker's part of every step.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Sampler {
-    /// The worker.
-    pub(super) rank: usize,
-    /// Number of workers.
-    pub(super) workers: usize,
+    rank: usize,
+    workers: usize,
     /// Examples per worker and step.
     pub(super) batch: usize,
+    pub(super) seed: u64,
     /// The worker's own examples; `None` where all workers share all examples.
-    pub(super) shard: Option<Vec<u32>>,
+    shard: Option<Vec<u32>>,
+    examples: usize,
+    order: Order,
 }
 
 impl Sampler {
-    /// The part of worker `rank`.
-    pub(super) fn new(config: &TaskConfig, rank: usize, shard: Option<Vec<u32>>) -> Self {
-        Self { rank, workers: config.workers, batch: config.batch, shard }
-    }
-
-    /// The worker's sequence of examples, of a training set of this size.
-    pub(super) fn order(&self, seed: u64, examples: usize) -> Order {
-        match &self.shard {
-            Some(shard) => Order::own(seed, self.rank, shard.clone()),
+    /// The part of worker `rank`, of a training set of `examples` examples.
+    pub(super) fn new(
+        config: &TaskConfig,
+        rank: usize,
+        shard: Option<Vec<u32>>,
+        examples: usize,
+    ) -> Self {
+        let &TaskConfig { workers, batch, seed, .. } = config;
+        let order = match &shard {
+            Some(shard) => Order::own(seed, rank, shard.clone()),
             None => Order::common(seed, examples),
-        }
+        };
+        Self { rank, workers, batch, seed, shard, examples, order }
     }
 
-    /// Where in its sequence of examples the worker's batch of a step begins.
-    pub(super) fn start(&self, step: u64) -> u64 {
+    /// The worker's batch of a step.
+    pub(super) fn visits(&mut self, step: u64) -> impl Iterator<Item = Visit> {
         let before = match self.shard {
             Some(_) => step,
             None => step * self.workers as u64 + self.rank as u64,
         };
-        before * self.batch as u64
+        let start = before * self.batch as u64;
+        (start..start + self.batch as u64).map(|position| self.order.at(position))
+    }
+
+    /// The examples of this worker where each example belongs to one: those of its shard, or every n-th of all, for n
+    /// workers.
+    pub(super) fn own_examples(&self) -> Vec<u32> {
+        let all = || (0..self.examples as u32).skip(self.rank).step_by(self.workers);
+        self.shard.clone().unwrap_or_else(|| all().collect())
+    }
+
+    /// The weight of an example in its worker's sum, so that the mean over workers is the mean over all examples.
+    pub(super) fn weight(&self) -> f32 {
+        self.workers as f32 / self.examples as f32
     }
 }

@@ -1,86 +1,18 @@
-//! Language modelling: a text, each of whose tokens is predicted from those before.
+//! Text, each of whose tokens is predicted from those before.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gradwire::{State, StateError, Tensor};
+use gradwire_exchange::GradientSink;
 
-use super::sampler::Sampler;
-use super::text_batches::{MIN_STREAM, TEST_PARTS, TestPart, TextBatches, steps_per_epoch};
-use super::{Metric, Replica, Task, TaskConfig};
-use crate::Split;
+use super::text_batches::{TEST_PARTS, TestPart, TextBatches};
+use super::{Replica, TaskConfig};
 use crate::data::Text;
 use crate::models::{Dropout, LanguageModel, Memory, ModelError, Score, Statistics};
 
-/// The language of a text.
-pub(super) struct Language<'a> {
-    /// The name of the data set.
-    pub(super) name: &'a str,
-    pub(super) text: &'a Text,
-}
-
-impl<'a> Task<'a> for Language<'a> {
-    fn check(&self, config: &TaskConfig) -> Result<(), String> {
-        if config.augment {
-            return Err("crops and flips are for images; leave them off for text".to_owned());
-        }
-        let TaskConfig { workers, batch, .. } = config;
-        let (tokens, unit) = (self.text.train.len(), self.text.unit);
-        if steps_per_epoch(tokens, *workers, *batch) == 0 {
-            return Err(format!(
-                "the training text of '{}' has {tokens} {unit}, and {workers} workers with {batch} streams each take \
-                 at least {MIN_STREAM} for each stream; use fewer workers, a smaller batch or a longer text",
-                self.name
-            ));
-        }
-        if self.text.test.len() < 2 {
-            return Err(format!("the test text needs at least two {unit}"));
-        }
-        Ok(())
-    }
-
-    fn metric(&self) -> Metric {
-        Metric::Perplexity
-    }
-
-    fn examples(&self) -> usize {
-        self.text.train.len()
-    }
-
-    fn shards(&self, split: &Split, _: usize, _: u64) -> Result<Option<Vec<Vec<u32>>>, String> {
-        match split {
-            Split::Shared | Split::Shards { sizes: None } => Ok(None),
-            _ => Err(format!(
-                "the split '{split}' is for images; a text is cut into equal consecutive parts: take shared or shards"
-            )),
-        }
-    }
-
-    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
-        steps_per_epoch(self.examples(), workers, batch).max(1) as f64
-    }
-
-    fn replica(
-        &self,
-        config: &TaskConfig,
-        rank: usize,
-        shard: Option<Vec<u32>>,
-    ) -> Result<Box<dyn Replica + 'a>, ModelError> {
-        let model = LanguageModel::new(config.model, self.text.vocabulary.len())?;
-        let sampler = Sampler::new(config, rank, shard);
-        Ok(Box::new(TextReplica {
-            memory: model.blank(config.batch),
-            model,
-            batches: TextBatches::new(&self.text.train, sampler),
-            test: &self.text.test,
-            next: 0,
-            seed: config.seed,
-            rank,
-        }))
-    }
-}
-
 /// A language model that reads several streams.
-struct TextReplica<'a> {
+pub(super) struct TextReplica<'a> {
     model: LanguageModel,
     batches: TextBatches<'a>,
     test: &'a [u32],
@@ -90,6 +22,26 @@ struct TextReplica<'a> {
     next: u64,
     seed: u64,
     rank: usize,
+}
+
+impl<'a> TextReplica<'a> {
+    pub(super) fn new(
+        text: &'a Text,
+        config: &TaskConfig,
+        rank: usize,
+    ) -> Result<Self, ModelError> {
+        let &TaskConfig { workers, batch, seed, .. } = config;
+        let model = LanguageModel::new(config.model, text.vocabulary.len())?;
+        Ok(Self {
+            memory: model.blank(batch),
+            model,
+            batches: TextBatches::new(&text.train, rank, workers, batch),
+            test: &text.test,
+            next: 0,
+            seed,
+            rank,
+        })
+    }
 }
 
 impl Replica for TextReplica<'_> {
@@ -109,12 +61,13 @@ impl Replica for TextReplica<'_> {
         1
     }
 
-    fn add_gradients_of(
+    fn add_gradients(
         &mut self,
         step: u64,
         _: Range<usize>,
         parameters: &[Vec<f32>],
         gradients: &mut [Vec<f32>],
+        _: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         // The batch does not continue the last one at the start of an epoch, and after rounds without this worker.
         if self.next != step || self.batches.starts_epoch(step) {

@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use super::sampler::Sampler;
+use super::TaskConfig;
+use crate::data::Text;
 use crate::models::{Chunk, UNROLL};
 
 /// The training batches of one worker.
@@ -21,7 +22,7 @@ pub(super) struct TextBatches<'a> {
 }
 
 /// The fewest tokens of a stream: one chunk, and the token after it.
-pub(super) const MIN_STREAM: usize = UNROLL + 1;
+const MIN_STREAM: usize = UNROLL + 1;
 
 /// Steps in which `workers` with batches of `streams` read a text of `tokens` tokens once; 0 if it is
 /// too short.
@@ -30,12 +31,28 @@ pub(super) fn steps_per_epoch(tokens: usize, workers: usize, streams: usize) -> 
     (stream.saturating_sub(1) / UNROLL) as u64
 }
 
+/// Refuses texts that are too short to train or to evaluate on.
+pub(super) fn check(name: &str, text: &Text, config: &TaskConfig) -> Result<(), String> {
+    let &TaskConfig { workers, batch, .. } = config;
+    let (tokens, unit) = (text.train.len(), text.unit);
+    if steps_per_epoch(tokens, workers, batch) == 0 {
+        return Err(format!(
+            "the training text of '{name}' has {tokens} {unit}, and {workers} workers with {batch} streams each take \
+             at least {MIN_STREAM} for each stream; use fewer workers, a smaller batch or a longer text"
+        ));
+    }
+    if text.test.len() < 2 {
+        return Err(format!("the test text needs at least two {unit}"));
+    }
+    Ok(())
+}
+
 impl<'a> TextBatches<'a> {
     /// The batches of a worker. The text has at least [`MIN_STREAM`] tokens for each stream of each worker.
-    pub(super) fn new(text: &'a [u32], sampler: Sampler) -> Self {
-        let size = text.len() / sampler.workers;
-        let part = &text[sampler.rank * size..][..size];
-        Self { part, streams: sampler.batch, inputs: Vec::new(), targets: Vec::new() }
+    pub(super) fn new(text: &'a [u32], rank: usize, workers: usize, streams: usize) -> Self {
+        let size = text.len() / workers;
+        let part = &text[rank * size..][..size];
+        Self { part, streams, inputs: Vec::new(), targets: Vec::new() }
     }
 
     /// Whether all streams start from their beginning with this step.
@@ -129,9 +146,8 @@ mod tests {
     fn streams_read_on_and_begin_anew() {
         // Two workers with parts of 150; two streams of 75 each: two chunks and some left over.
         let text: Vec<u32> = (0..301).collect();
-        let sampler = Sampler { rank: 1, workers: 2, batch: 2, shard: None };
         assert_eq!(steps_per_epoch(301, 2, 2), 2);
-        let mut batches = TextBatches::new(&text, sampler);
+        let mut batches = TextBatches::new(&text, 1, 2, 2);
         for (step, starts, first) in
             [(0, true, 150), (1, false, 185), (2, true, 150), (5, false, 185)]
         {

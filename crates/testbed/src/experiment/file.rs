@@ -89,8 +89,8 @@ struct Schedules(Vec<CompressionSchedule>);
 impl<'de> Deserialize<'de> for Schedules {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let specs = Vec::<String>::deserialize(from)?;
-        let plans = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
-        plans.collect::<Result<_, _>>().map(Self)
+        let schedules = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
+        schedules.collect::<Result<_, _>>().map(Self)
     }
 }
 

@@ -12,7 +12,7 @@ use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
 use gradwire_train::{RunRecord, StepRecord};
 
 use super::findings::page;
-use super::study::{Charts, Report, Results, Study, chart, plans};
+use super::study::{Charts, Report, Results, Study, chart, schedules};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::format::{bandwidth, file_name, significant};
@@ -48,7 +48,7 @@ const EXCHANGES: [(&str, &[&str]); 4] = [
 fn experiment() -> Experiment {
     Experiment::default().with(|e| {
         e.model = known("mlp:1024-1024");
-        e.compressors = plans(["none", "3lc", "topk:ratio=0.01"]);
+        e.compressors = schedules(["none", "3lc", "topk:ratio=0.01"]);
         e.steps = 4;
         e.batch = 4;
         e.evaluations = 1;
@@ -65,7 +65,7 @@ fn variants(experiment: &Experiment, workers: Option<usize>) -> Vec<Experiment> 
         experiment.clone().with(|e| {
             e.workers = workers;
             e.exchange = known(exchange);
-            e.compressors = plans(specs);
+            e.compressors = schedules(specs);
         })
     };
     let with = |&workers| EXCHANGES.map(|exchange| variant(workers, exchange));

@@ -169,6 +169,6 @@ pub(super) fn all_gathered(
 }
 
 /// Compressors from their specs.
-pub(super) fn plans<S: AsRef<str>>(specs: impl IntoIterator<Item = S>) -> Vec<CompressionSchedule> {
+pub(super) fn schedules<S: AsRef<str>>(specs: impl IntoIterator<Item = S>) -> Vec<CompressionSchedule> {
     specs.into_iter().map(|spec| known(spec.as_ref())).collect()
 }

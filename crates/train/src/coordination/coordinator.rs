@@ -8,7 +8,7 @@ use gradwire_models::models::Score;
 use gradwire_models::tasks::Replica;
 
 use crate::failure::Failure;
-use crate::sample::Sample;
+use crate::record::Sample;
 
 /// A worker, as far as others need it.
 pub(crate) struct Participant<'a> {

@@ -1,48 +1,45 @@
 //! An evaluation that all threads share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use gradwire_models::models::{Score, Statistics};
 use gradwire_models::tasks::Replica;
 
 use crate::permits::Permits;
 
-/// What is evaluated: the parameters of a model, on how many test examples.
-#[derive(Debug)]
+/// What is evaluated: the parameters and batch-norm statistics of a model, on how many test examples.
+#[derive(Debug, Default)]
 pub(super) struct Subject {
     pub(super) parameters: Vec<Vec<f32>>,
+    pub(super) statistics: Vec<Statistics>,
     pub(super) examples: usize,
 }
 
-/// The evaluation in progress. One worker sets the subject and one the statistics, all work on it, one collects the
-/// result.
+/// The evaluation in progress. Workers set its subject, all work on it, one collects the result.
 #[derive(Debug, Default)]
 pub(super) struct SharedEvaluation {
-    subject: RwLock<Option<Subject>>,
-    statistics: RwLock<Vec<Statistics>>,
+    subject: RwLock<Subject>,
     next: AtomicUsize,
     scores: Mutex<Vec<Score>>,
 }
 
 impl SharedEvaluation {
-    /// Sets what is evaluated, in this number of parts. No worker may be at [`work`](Self::work).
-    pub(super) fn set_subject(&self, subject: Subject, parts: usize) {
-        *self.scores.lock().unwrap_or_else(PoisonError::into_inner) = vec![Score::default(); parts];
+    /// Begins an evaluation in this number of parts. No worker may be at [`work`](Self::work).
+    pub(super) fn begin(&self, parts: usize) {
+        *self.scores() = vec![Score::default(); parts];
         self.next.store(0, Ordering::SeqCst);
-        *self.subject.write().unwrap_or_else(PoisonError::into_inner) = Some(subject);
     }
 
-    /// Sets the batch-norm statistics that go with the parameters.
-    pub(super) fn set_statistics(&self, statistics: Vec<Statistics>) {
-        *self.statistics.write().unwrap_or_else(PoisonError::into_inner) = statistics;
+    /// What is evaluated, to be changed. No worker may be at [`work`](Self::work).
+    pub(super) fn subject(&self) -> RwLockWriteGuard<'_, Subject> {
+        self.subject.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Evaluates parts until none is left. Returns when every part has been taken by some worker.
     pub(super) fn work(&self, replica: &dyn Replica, permits: &Permits) {
         let subject = self.subject.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(Subject { parameters, examples }) = &*subject else { return };
-        let statistics = self.statistics.read().unwrap_or_else(PoisonError::into_inner);
+        let Subject { parameters, statistics, examples } = &*subject;
         let parts = replica.test_parts(*examples);
         loop {
             let part = self.next.fetch_add(1, Ordering::SeqCst);
@@ -50,16 +47,19 @@ impl SharedEvaluation {
                 return;
             }
             let _permit = permits.acquire();
-            let score = replica.score(parameters, &statistics, *examples, part);
-            self.scores.lock().unwrap_or_else(PoisonError::into_inner)[part] = score;
+            let score = replica.score(parameters, statistics, *examples, part);
+            self.scores()[part] = score;
         }
     }
 
     /// The total, once all workers are done; summed in the order of the parts, whichever worker scored them.
     pub(super) fn result(&self) -> Score {
-        let scores = self.scores.lock().unwrap_or_else(PoisonError::into_inner);
         let mut total = Score::default();
-        scores.iter().for_each(|&score| total.add(score));
+        self.scores().iter().for_each(|&score| total.add(score));
         total
+    }
+
+    fn scores(&self) -> MutexGuard<'_, Vec<Score>> {
+        self.scores.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

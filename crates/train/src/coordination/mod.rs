@@ -11,4 +11,4 @@ mod threads;
 
 pub(crate) use coordinator::{Coordinator, Participant};
 pub(crate) use processes::ProcessCoordinator;
-pub(crate) use threads::ThreadGroup;
+pub(crate) use threads::{ThreadCoordinator, ThreadGroup};

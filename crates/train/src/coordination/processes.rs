@@ -16,7 +16,7 @@ use crate::events::{Event, Events};
 use crate::failure::Failure;
 use crate::observer::Observer;
 use crate::permits::Permits;
-use crate::sample::Sample;
+use crate::record::Sample;
 
 /// Rounds between two agreements on whether to stop: each costs a message to the first worker and one back.
 const ROUNDS_BETWEEN: u64 = 8;

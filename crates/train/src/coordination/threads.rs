@@ -9,13 +9,13 @@ use gradwire_models::models::Score;
 
 use super::barrier::{Barrier, Cancelled};
 use super::coordinator::{Coordinator, Participant};
-use super::evaluation::{SharedEvaluation, Subject};
+use super::evaluation::SharedEvaluation;
 use crate::error::TrainError;
 use crate::events::{Event, Events};
 use crate::failure::Failure;
 use crate::observer::Observer;
 use crate::permits::Permits;
-use crate::sample::Sample;
+use crate::record::Sample;
 
 /// What the workers of one process share.
 pub(crate) struct ThreadGroup {
@@ -55,17 +55,6 @@ impl ThreadGroup {
         self.barrier.cancel();
     }
 
-    /// The coordinator of worker `rank`.
-    pub(crate) fn coordinator<'a>(
-        &'a self,
-        rank: usize,
-        observer: &'a dyn Observer,
-        permits: &'a Permits,
-        events: Events,
-    ) -> ThreadCoordinator<'a> {
-        ThreadCoordinator { rank, group: self, observer, permits, events }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Stop> {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,11 +62,11 @@ impl ThreadGroup {
 
 /// One worker's end of a [`ThreadGroup`].
 pub(crate) struct ThreadCoordinator<'a> {
-    rank: usize,
-    group: &'a ThreadGroup,
-    observer: &'a dyn Observer,
-    permits: &'a Permits,
-    events: Events,
+    pub(crate) rank: usize,
+    pub(crate) group: &'a ThreadGroup,
+    pub(crate) observer: &'a dyn Observer,
+    pub(crate) permits: &'a Permits,
+    pub(crate) events: Events,
 }
 
 impl Coordinator for ThreadCoordinator<'_> {
@@ -116,15 +105,16 @@ impl Coordinator for ThreadCoordinator<'_> {
         let Participant { replica, parameters, exchange } = worker;
         let ThreadGroup { barrier, evaluation, .. } = self.group;
         if statistics_of == Some(self.rank) {
-            evaluation.set_statistics(replica.statistics().to_vec());
+            evaluation.subject().statistics = replica.statistics().to_vec();
         }
         if self.rank == 0 {
             let global = exchange
                 .global_model()
                 .map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
-            let parameters = global.unwrap_or_else(|| parameters.to_vec());
-            let parts = replica.test_parts(examples);
-            evaluation.set_subject(Subject { parameters, examples }, parts);
+            evaluation.begin(replica.test_parts(examples));
+            let mut subject = evaluation.subject();
+            subject.parameters = global.unwrap_or_else(|| parameters.to_vec());
+            subject.examples = examples;
         }
         barrier.wait()?;
         evaluation.work(replica, self.permits);

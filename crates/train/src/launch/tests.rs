@@ -6,7 +6,11 @@ mod overlap;
 mod stops;
 #[path = "../../tests/runs/support.rs"]
 mod support;
+mod wrapped;
+
+use std::sync::Arc;
 
 use super::run_wrapped;
 use crate::*;
-use support::{StopAfter, config, digits, train};
+use support::*;
+use wrapped::{Call, Log, Wrapped};

@@ -218,7 +218,8 @@ impl TrainingSettings {
     /// # Errors
     /// The setting, its range, and the value.
     pub fn check(&self) -> Result<(), String> {
-        let at_least_one = [
+        let check = |holds: bool, message: String| if holds { Ok(()) } else { Err(message) };
+        for (name, count, why) in [
             ("workers", self.workers as u64, "a run needs at least one worker"),
             ("steps", self.steps, "a run needs at least one step"),
             ("batch", self.batch as u64, "a worker needs at least one example in a step"),
@@ -227,34 +228,25 @@ impl TrainingSettings {
                 self.evaluate_at_most as u64,
                 "an evaluation needs at least one image or token",
             ),
-        ];
-        if let Some((name, _, why)) = at_least_one.into_iter().find(|(_, value, _)| *value == 0) {
-            return Err(format!("{name} must be at least 1: {why}"));
+        ] {
+            check(count > 0, format!("{name} must be at least 1: {why}"))?;
         }
-        let not_negative = [("weight_decay", self.weight_decay), ("l1", self.l1)];
-        let bad = |value: f32| !(value >= 0.0 && value.is_finite());
-        if let Some((name, value)) = not_negative.into_iter().find(|(_, value)| bad(*value)) {
-            let name = name.replace('_', " ");
-            return Err(format!("{name} must be a number from 0, not {value}"));
+        for (name, value) in [("weight decay", self.weight_decay), ("l1", self.l1)] {
+            let message = format!("{name} must be a number from 0, not {value}");
+            check(value >= 0.0 && value.is_finite(), message)?;
         }
-        if !(self.participation > 0.0 && self.participation <= 1.0) {
-            let value = self.participation;
-            return Err(format!("participation must be above 0 and at most 1, not {value}"));
+        let (part, dropout, seconds) = (self.participation, self.dropout, self.deadline_s);
+        let message = format!("participation must be above 0 and at most 1, not {part}");
+        check(part > 0.0 && part <= 1.0, message)?;
+        let message = format!("dropout must be at least 0 and below 1, not {dropout}");
+        check((0.0..1.0).contains(&dropout), message)?;
+        if let Some(norm) = self.clip {
+            let message = "clip, the bound on the norm of gradients, must be a positive number";
+            check(norm.is_finite() && norm > 0.0, format!("{message}, not {norm}"))?;
         }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(format!("dropout must be at least 0 and below 1, not {}", self.dropout));
-        }
-        if let Some(norm) = self.clip.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
-            return Err(format!(
-                "clip, the bound on the norm of gradients, must be a positive number, not {norm}"
-            ));
-        }
-        if !(self.deadline_s > 0.0 && self.deadline_s <= LONGEST_DEADLINE) {
-            return Err(format!(
-                "the deadline must be above 0 and at most {LONGEST_DEADLINE} seconds, not {}",
-                self.deadline_s
-            ));
-        }
+        let message = "the deadline must be above 0 and at most";
+        let message = format!("{message} {LONGEST_DEADLINE} seconds, not {seconds}");
+        check(seconds > 0.0 && seconds <= LONGEST_DEADLINE, message)?;
         match self.straggler.filter(|straggler| straggler.worker >= self.workers) {
             None => Ok(()),
             Some(straggler) => Err(format!(

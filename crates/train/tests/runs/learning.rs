@@ -77,10 +77,8 @@ fn residual_networks_train_with_the_first_workers_statistics() {
 fn a_penalty_shrinks_weights() {
     let norm = |l1| {
         let config = config("none", "all-reduce").with(|c| (c.l1, c.weight_decay) = (l1, 0.0));
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.state");
-        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-        run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+        let (_folder, path) = checkpoint();
+        run(&config, &(), &saving(&path, 0, 1)).unwrap();
         let state = State::read(&path).unwrap();
         let weights = state.floats("parameters/fc1.weight").unwrap();
         weights.iter().map(|x| f64::from(x.abs())).sum::<f64>()

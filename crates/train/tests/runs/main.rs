@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use gradwire_models::data::{Content, Dataset};
 use gradwire_train::*;
-use support::{StopAfter, config, train};
+use support::*;
 
 fn losses(record: &RunRecord) -> Vec<f64> {
     record.trace.iter().map(|step| step.loss).collect()

@@ -1,14 +1,12 @@
 //! What an observer sees of a run: diagnoses and warnings.
 
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
 
 use super::*;
 
 #[test]
 fn diagnoses_cover_every_layer_and_continue_after_a_resumption() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (_folder, path) = checkpoint();
     let config = config("topk", "server").with(|c| (c.diagnose_every, c.steps) = (3, 10));
     let whole = train(&config);
     let steps: Vec<u64> = whole.diagnoses.iter().map(|diagnosis| diagnosis.step).collect();
@@ -21,11 +19,8 @@ fn diagnoses_cover_every_layer_and_continue_after_a_resumption() {
     // The last bias is sent uncompressed and has no residual.
     let raw = &whole.diagnoses[0].layers[5];
     assert_eq!((raw.residual, raw.bytes, &raw.histogram), (0.0, 3 * 40, &None));
-    let stop = StopAfter { steps: 5, asked: AtomicU64::new(0) };
-    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-    run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
-    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
-    assert_eq!(run(&config, &(), &options).unwrap().diagnoses, whole.diagnoses);
+    stop(&config, 5, &path);
+    assert_eq!(resume(&config, &path).unwrap().diagnoses, whole.diagnoses);
 }
 
 /// Keeps its warnings.

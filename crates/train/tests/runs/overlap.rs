@@ -1,23 +1,7 @@
 //! Overlap of exchange and back-propagation: the digests are those of runs without.
 
-use std::sync::atomic::AtomicU64;
-
-use gradwire_models::data::embedded_sized;
-
+use super::small as config;
 use super::*;
-
-/// A small run of this model, with overlap or without.
-fn config(model: &str, compressor: &str, exchange: &str, overlap: bool) -> RunConfig {
-    super::config(compressor, exchange).with(|c| {
-        c.model = model.parse().unwrap();
-        c.data = Arc::new(embedded_sized(3, 60, 30));
-        c.batch = 4;
-        c.steps = 6;
-        c.overlap = overlap;
-        c.evaluate_every = 3;
-        c.evaluate_at_most = 30;
-    })
-}
 
 #[test]
 fn digests_are_those_of_runs_without_overlap() {
@@ -84,15 +68,9 @@ fn a_stopped_run_goes_on_bit_for_bit_with_overlap_or_without() {
         let path = folder.path().join(format!("{at}.state"));
         let config = config("lenet5", compressor, exchange, true);
         let whole = train(&config);
-        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-        let options = RunOptions { save, ..RunOptions::default() };
-        let observer = StopAfter { steps: 3, asked: AtomicU64::new(0) };
-        let error = run(&config, &observer, &options).unwrap_err();
-        assert!(matches!(error, TrainError::Stopped { .. }), "{error}");
-
-        let options = RunOptions { resume: Some(path), ..RunOptions::default() };
-        assert_eq!(run(&config, &(), &options).unwrap().digest, whole.digest, "{exchange}");
-        let plain = run(&config.clone().with(|c| c.overlap = false), &(), &options);
+        stop(&config, 3, &path);
+        assert_eq!(resume(&config, &path).unwrap().digest, whole.digest, "{exchange}");
+        let plain = resume(&config.clone().with(|c| c.overlap = false), &path);
         if exchange == "scatter-reduce" {
             let message = plain.unwrap_err().to_string();
             assert!(message.contains("of each tensor with 2 workers"), "{message}");
@@ -101,7 +79,7 @@ fn a_stopped_run_goes_on_bit_for_bit_with_overlap_or_without() {
         }
         // Another number of workers takes over what these have left.
         let three = config.with(|c| c.workers = 3);
-        assert_eq!(run(&three, &(), &options).unwrap().trace.len(), 6, "{exchange}");
+        assert_eq!(resume(&three, &path).unwrap().trace.len(), 6, "{exchange}");
     }
 }
 
@@ -109,8 +87,7 @@ fn a_stopped_run_goes_on_bit_for_bit_with_overlap_or_without() {
 fn a_run_that_diverges_ends() {
     let config = config("lenet5", "none", "all-gather", true)
         .with(|c| c.learning_rate = "1e30".parse().unwrap());
-    let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
-    assert!(message.contains("lower the learning rate"), "{message}");
+    refused(&config, &["lower the learning rate"]);
 }
 
 #[test]
@@ -138,7 +115,6 @@ fn what_does_not_go_with_overlap_is_refused_with_the_remedy() {
         (config("lenet5", "none until 0.5 then none:every=2", "all-gather", true), "every=1"),
         (config("lenet5", "variance", "all-gather", true), "another compressor"),
     ] {
-        let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
-        assert!(message.contains(part) && message.contains("leave overlap off"), "{message}");
+        refused(&config, &[part, "leave overlap off"]);
     }
 }

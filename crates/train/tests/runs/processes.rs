@@ -1,7 +1,5 @@
 //! Ranks that share nothing but a transport do what the threads of one process do.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use gradwire::State;
 use gradwire_exchange::{Transport, in_process};
 
@@ -23,24 +21,26 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
     })
 }
 
+/// What `run` returns on each of `size` ranks, which are threads.
+fn connected<R: Send>(size: usize, run: impl Fn(Box<dyn Transport>) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let transports = in_process::connect(size, in_process::Options::default()).into_iter();
+        let run = &run;
+        let threads: Vec<_> =
+            transports.map(|transport| scope.spawn(move || run(Box::new(transport)))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 /// The result of each rank.
 fn ranks(
     config: &RunConfig,
     options: &RunOptions,
     observer: &(dyn Fn(usize) -> Box<dyn Observer> + Sync),
 ) -> Vec<Result<Option<RunRecord>, TrainError>> {
-    let size = config.exchange.ranks(config.workers);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = in_process::connect(size, in_process::Options::default())
-            .into_iter()
-            .map(|transport| {
-                scope.spawn(move || {
-                    let observer = observer(transport.rank());
-                    run_rank(config, &*observer, options, Box::new(transport))
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    connected(config.exchange.ranks(config.workers), |transport| {
+        let observer = observer(transport.rank());
+        run_rank(config, &*observer, options, transport)
     })
 }
 
@@ -69,7 +69,7 @@ fn processes_have_the_bits_of_threads() {
         ("terngrad:every=2", "scatter-reduce"),
     ] {
         let config = config(compressor, exchange);
-        let here = run(&config, &(), &RunOptions::default()).unwrap();
+        let here = train(&config);
         let apart = together(&config);
         assert_eq!(apart.digest, here.digest, "{compressor} over {exchange}");
         assert_eq!(apart.evaluations, here.evaluations);
@@ -90,61 +90,44 @@ fn statistics_and_shards_are_the_same_too() {
         c.batch = 2;
         c.steps = 5;
     });
-    let here = run(&config, &(), &RunOptions::default()).unwrap();
-    let apart = first(ranks(&config, &RunOptions::default(), &no_observer));
+    let here = train(&config);
+    let apart = together(&config);
     assert_eq!((apart.digest, apart.evaluations), (here.digest, here.evaluations));
-}
-
-/// Asks to stop from some question on.
-struct StopAt(u64, AtomicU64);
-
-impl Observer for StopAt {
-    fn stop(&self) -> bool {
-        self.1.fetch_add(1, Ordering::SeqCst) >= self.0
-    }
 }
 
 #[test]
 fn a_run_stopped_as_processes_resumes_as_threads_and_the_reverse() {
     let config = config("onebit", "server").with(|c| c.steps = 40);
-    let whole = run(&config, &(), &RunOptions::default()).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
-    let save = Save { path: path.clone(), every: 0, keep: 1 };
-    let saving = RunOptions { save: Some(save), ..RunOptions::default() };
-    let resuming = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+    let whole = train(&config);
+    let (_folder, path) = checkpoint();
 
     // Any rank may be asked.
     let asked = |rank: usize| -> Box<dyn Observer> {
-        if rank == 1 { Box::new(StopAt(1, AtomicU64::new(0))) } else { Box::new(()) }
+        if rank == 1 { Box::new(StopAfter::new(1)) } else { Box::new(()) }
     };
-    let all = ranks(&config, &saving, &asked);
+    let all = ranks(&config, &saving(&path, 0, 1), &asked);
     for (rank, result) in all.iter().enumerate().take(3) {
         assert!(matches!(result, Err(TrainError::Stopped { step: 15, .. })), "{rank}: {result:?}");
     }
     assert_eq!(State::read(&path).unwrap().number("step").unwrap(), 15);
-    assert_eq!(run(&config, &(), &resuming).unwrap().digest, whole.digest);
-    let apart = first(ranks(&config, &resuming, &no_observer));
+    assert_eq!(resume(&config, &path).unwrap().digest, whole.digest);
+    let apart = first(ranks(&config, &resuming(&path), &no_observer));
     assert_eq!((apart.digest, apart.trace.len()), (whole.digest, whole.trace.len()));
 }
 
 #[test]
 fn processes_stopped_after_a_saved_step_save_it_once() {
     let config = config("topk:ratio=0.1", "all-gather").with(|c| c.steps = 40);
-    let whole = run(&config, &(), &RunOptions::default()).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
-    let save = Save { path: path.clone(), every: 5, keep: 2 };
-    let saving = RunOptions { save: Some(save), ..RunOptions::default() };
+    let whole = train(&config);
+    let (folder, path) = checkpoint();
     let asked = |rank: usize| -> Box<dyn Observer> {
-        if rank == 2 { Box::new(StopAt(1, AtomicU64::new(0))) } else { Box::new(()) }
+        if rank == 2 { Box::new(StopAfter::new(1)) } else { Box::new(()) }
     };
-    let all = ranks(&config, &saving, &asked);
+    let all = ranks(&config, &saving(&path, 5, 2), &asked);
     assert!(all.iter().all(|one| matches!(one, Err(TrainError::Stopped { step: 15, .. }))));
     for (path, step) in [(path, 15), (folder.path().join("run.state.1"), 10)] {
         assert_eq!(State::read(&path).unwrap().number("step").unwrap(), step);
-        let resuming = RunOptions { resume: Some(path), ..RunOptions::default() };
-        assert_eq!(first(ranks(&config, &resuming, &no_observer)).digest, whole.digest);
+        assert_eq!(first(ranks(&config, &resuming(&path), &no_observer)).digest, whole.digest);
     }
 }
 
@@ -160,18 +143,9 @@ fn ranks_of_different_configurations_are_told_what_differs() {
 
 /// The last of three ranks is of another configuration: all are told by these words.
 fn differ(base: &RunConfig, other: &RunConfig, parts: [&str; 2]) {
-    let errors: Vec<String> = std::thread::scope(|scope| {
-        let threads: Vec<_> = in_process::connect(3, in_process::Options::default())
-            .into_iter()
-            .map(|transport| {
-                let config = if transport.rank() == 2 { other } else { base };
-                scope.spawn(move || {
-                    let options = RunOptions::default();
-                    run_rank(config, &(), &options, Box::new(transport)).unwrap_err().to_string()
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    let errors = connected(3, |transport| {
+        let config = if transport.rank() == 2 { other } else { base };
+        run_rank(config, &(), &RunOptions::default(), transport).unwrap_err().to_string()
     });
     for error in errors {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
@@ -182,8 +156,7 @@ fn differ(base: &RunConfig, other: &RunConfig, parts: [&str; 2]) {
 #[test]
 fn an_absent_checkpoint_ends_every_rank() {
     let folder = tempfile::tempdir().unwrap();
-    let resume = Some(folder.path().join("absent.state"));
-    let options = RunOptions { resume, ..RunOptions::default() };
+    let options = resuming(&folder.path().join("absent.state"));
     let all = ranks(&config("3lc", "all-gather"), &options, &no_observer);
     assert!(all[0].as_ref().unwrap_err().to_string().contains("absent.state"));
     assert!(all.iter().all(Result::is_err));

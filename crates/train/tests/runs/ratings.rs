@@ -34,7 +34,7 @@ fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
 
 #[test]
 fn a_model_of_ratings_learns() {
-    let record = run(&config("ncf", data()), &(), &RunOptions::default()).unwrap();
+    let record = train(&config("ncf", data()));
     assert_eq!(record.metric, Metric::HitRate);
     assert_eq!(record.evaluations.last().unwrap().examples, 40);
     // By chance 10 of 100; a model that knows the halves finds 10 of about 50.
@@ -57,7 +57,7 @@ fn two_workers_learn_what_one_does() {
         c.workers = 2;
         c.batch = 8;
     });
-    let [one, two] = [alone, two].map(|config| run(&config, &(), &RunOptions::default()).unwrap());
+    let [one, two] = [alone, two].map(|config| train(&config));
     for (a, b) in one.trace.iter().zip(&two.trace) {
         assert!((a.loss - b.loss).abs() < 1e-4, "{} and {}", a.loss, b.loss);
     }
@@ -65,10 +65,7 @@ fn two_workers_learn_what_one_does() {
 
 #[test]
 fn models_and_splits_that_do_not_fit_ratings_are_refused() {
-    let refused = |config: RunConfig, word: &str| {
-        let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
-        assert!(message.contains(word), "'{word}' is not in: {message}");
-    };
+    let refused = |config: RunConfig, word: &str| refused(&config, &[word]);
     refused(config("lenet5", data()), "choose ncf");
     refused(config("ncf", Arc::new(embedded_sized(0, 20, 10))), "choose mlp");
     let by_classes = config("ncf", data()).with(|c| c.split = "classes".parse().unwrap());

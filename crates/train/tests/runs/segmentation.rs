@@ -40,7 +40,7 @@ fn config(model: &str, data: Arc<Dataset>) -> RunConfig {
 
 #[test]
 fn a_model_learns_to_find_squares() {
-    let record = run(&config("unet", data()), &(), &RunOptions::default()).unwrap();
+    let record = train(&config("unet", data()));
     assert_eq!(record.metric, Metric::Iou);
     assert!(record.quality > 0.4, "IoU {}", record.quality);
     let evaluation = record.evaluations.last().unwrap();
@@ -50,10 +50,7 @@ fn a_model_learns_to_find_squares() {
 
 #[test]
 fn models_and_splits_that_do_not_fit_masks_are_refused() {
-    let refused = |config: RunConfig, word: &str| {
-        let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
-        assert!(message.contains(word), "'{word}' is not in: {message}");
-    };
+    let refused = |config: RunConfig, word: &str| refused(&config, &[word]);
     refused(config("lenet5", data()), "choose unet");
     refused(config("unet", Arc::new(embedded_sized(0, 40, 10))), "images by masks");
     refused(config("unet", data()).with(|c| c.augment = Some(true)), "not their masks");

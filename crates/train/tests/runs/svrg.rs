@@ -21,10 +21,6 @@ fn config(compressor: &str, svrg: u64) -> RunConfig {
     })
 }
 
-fn done(config: &RunConfig) -> RunRecord {
-    run(config, &(), &RunOptions::default()).unwrap()
-}
-
 #[test]
 fn a_snapshot_at_every_step_descends_by_the_whole_gradient() {
     // Where x is x̃ the difference is nothing, and what is followed is the gradient over all 64 images: that of one
@@ -32,18 +28,18 @@ fn a_snapshot_at_every_step_descends_by_the_whole_gradient() {
     let mut whole = config("none", 0);
     whole.workers = 1;
     whole.batch = 64;
-    let whole = done(&whole);
+    let whole = train(&whole);
     let loss = |record: &RunRecord| record.evaluations.last().unwrap().loss;
     for compressor in ["terngrad", "lpc-svrg:w=2"] {
-        let reduced = loss(&done(&config(compressor, 1)));
+        let reduced = loss(&train(&config(compressor, 1)));
         assert!((reduced - loss(&whole)).abs() < 1e-5, "{compressor}: {reduced} {}", loss(&whole));
     }
 }
 
 #[test]
 fn a_snapshot_costs_one_exact_exchange() {
-    let plain = done(&config("onebit", 0));
-    let reduced = done(&config("onebit", 4));
+    let plain = train(&config("onebit", 0));
+    let reduced = train(&config("onebit", 4));
     let parameters = plain.parameters as f64;
     for (at, (plain, reduced)) in plain.trace.iter().zip(&reduced.trace).enumerate() {
         let more = reduced.bytes_up - plain.bytes_up;
@@ -60,7 +56,7 @@ fn away_from_the_snapshot_differences_and_its_mean_make_up_the_gradient() {
     // gradient, wherever the parameters have gone since.
     let plain = config("none", 0).with(|c| c.batch = 32);
     let reduced = plain.clone().with(|c| c.svrg = 6);
-    let [plain, reduced] = [done(&plain), done(&reduced)];
+    let [plain, reduced] = [train(&plain), train(&reduced)];
     for (plain, reduced) in plain.trace.iter().zip(&reduced.trace) {
         assert!((plain.loss - reduced.loss).abs() < 1e-5, "{} {}", plain.loss, reduced.loss);
     }
@@ -70,29 +66,14 @@ fn away_from_the_snapshot_differences_and_its_mean_make_up_the_gradient() {
 #[test]
 fn a_resumed_run_is_the_same() {
     let whole = config("lpc-svrg:w=4", 4);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("checkpoint");
-    struct Stop;
-    impl Observer for Stop {
-        fn stop(&self) -> bool {
-            ASKED.fetch_add(1, std::sync::atomic::Ordering::SeqCst) >= 5
-        }
-    }
-    static ASKED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-    let options = RunOptions { save, ..RunOptions::default() };
-    let error = run(&whole, &Stop, &options).unwrap_err();
-    assert!(matches!(error, TrainError::Stopped { .. }), "{error}");
-    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
-    assert_eq!(run(&whole, &(), &options).unwrap().digest, done(&whole).digest);
+    let (_folder, path) = checkpoint();
+    stop(&whole, 5, &path);
+    assert_eq!(resume(&whole, &path).unwrap().digest, train(&whole).digest);
 }
 
 #[test]
 fn settings_that_variance_reduction_does_not_work_with_are_refused() {
-    let refused = |config: RunConfig, word: &str| {
-        let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
-        assert!(message.contains("svrg") && message.contains(word), "'{word}': {message}");
-    };
+    let refused = |config: RunConfig, word: &str| refused(&config, &["svrg", word]);
     let base = || config("lpc-svrg", 4);
     refused(base().with(|c| c.augment = Some(true)), "augmentation");
     refused(base().with(|c| c.exchange = "server".parse().unwrap()), "servers");

@@ -1,7 +1,5 @@
 //! Whole runs of language models on small texts.
 
-use std::sync::atomic::AtomicU64;
-
 use super::*;
 use gradwire_models::data::{Text, Unit, embedded_sized};
 
@@ -46,10 +44,6 @@ pub(super) fn config(compressor: &str) -> RunConfig {
     let data = text(1000, 200);
     RunConfig::new(settings, data, compressor.parse().unwrap())
         .with(|c| (c.seed, c.evaluate_every, c.check_every) = (5, 4, 4))
-}
-
-fn train(config: &RunConfig) -> RunRecord {
-    run(config, &(), &RunOptions::default()).unwrap()
 }
 
 #[test]
@@ -97,25 +91,19 @@ fn evaluations_do_not_depend_on_the_number_of_workers() {
 
 #[test]
 fn resumed_runs_give_the_bits_of_one_never_stopped() {
-    let folder = tempfile::tempdir().unwrap();
+    let (_folder, path) = checkpoint();
     for compressor in ["3lc", "topk:ratio=0.1,every=2"] {
         // An epoch is four steps, so that memory is carried over all stops but those at 4 and 8.
         let config = config(compressor);
         let whole = train(&config);
-        for stop in [1, 2, 4, 5] {
-            let path = folder.path().join("run.state");
-            let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-            let options = RunOptions { save, ..RunOptions::default() };
-            let observer = StopAfter { steps: stop, asked: AtomicU64::new(0) };
-            let error = run(&config, &observer, &options).unwrap_err();
-            assert!(matches!(error, TrainError::Stopped { .. }), "{error}");
-            let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
-            let resumed = run(&config, &(), &options).unwrap();
-            assert_eq!(resumed.digest, whole.digest, "{compressor}, stopped after {stop}");
+        for steps in [1, 2, 4, 5] {
+            stop(&config, steps, &path);
+            let resumed = resume(&config, &path).unwrap();
+            assert_eq!(resumed.digest, whole.digest, "{compressor}, stopped after {steps}");
             assert_eq!(resumed.quality, whole.quality);
             // A bound on gradients is part of the configuration.
             let other = config.clone().with(|c| c.clip = None);
-            let message = run(&other, &(), &options).unwrap_err().to_string();
+            let message = resume(&other, &path).unwrap_err().to_string();
             assert!(message.contains("clip = 5") && message.contains("off"), "{message}");
         }
     }
@@ -134,13 +122,9 @@ fn data_and_model_must_fit_each_other() {
         (base().with(|c| c.clip = Some(0.0)), ["bound", "norm", "positive"]),
         (base().with(|c| c.clip = Some(f32::NAN)), ["bound", "norm", "positive"]),
     ] {
-        let message = run(&config, &(), &RunOptions::default()).unwrap_err().to_string();
-        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        refused(&config, &parts);
     }
-    assert!(
-        run(&base().with(|c| (c.data, c.steps) = (text(216, 20), 2)), &(), &RunOptions::default())
-            .is_ok()
-    );
+    train(&base().with(|c| (c.data, c.steps) = (text(216, 20), 2)));
 }
 
 #[test]

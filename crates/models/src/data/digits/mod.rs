@@ -12,12 +12,10 @@ mod pen;
 mod strokes;
 
 use gradwire::Rng;
-use sha2::{Digest, Sha256};
 
 use self::pen::{Canvas, Point, SIDE, flatten};
 use self::strokes::DIGITS;
-use super::files::hex;
-use super::{Content, Dataset, ImageSet, Images};
+use super::{Dataset, Images};
 
 /// The data set's name.
 pub(super) const NAME: &str = "digits";
@@ -37,19 +35,9 @@ pub fn embedded(seed: u64) -> Dataset {
 
 /// As [`embedded`], with other numbers of images. Fewer images are the first ones of more.
 pub fn embedded_sized(seed: u64, train: usize, test: usize) -> Dataset {
-    let train = images(seed, 0, train);
-    let test = images(seed, 1, test);
-    let mut sum = Sha256::new();
-    for part in [&train, &test] {
-        sum.update(&part.pixels);
-        // Ten classes: a byte each.
-        sum.update(part.labels.iter().map(|&label| label as u8).collect::<Vec<_>>());
-    }
-    Dataset {
-        name: NAME.to_owned(),
-        checksum: hex(&sum.finalize()),
-        content: Content::Images(ImageSet::new(train, test)),
-    }
+    let [train, test] = [(0, train), (1, test)].map(|(split, count)| images(seed, split, count));
+    // Ten classes: a byte each.
+    Dataset::generated(NAME, train, test, |label| [label as u8])
 }
 
 fn images(seed: u64, split: u32, count: usize) -> Images {

@@ -54,7 +54,7 @@ fn faulty_batches_are_refused() {
 
     write(dir, "data_batch_3.bin", &[record(3, [0; 3]), record(10, [0; 3])].concat());
     let error = refused(dir, &["data_batch_3.bin", "example 1", "label 10"]);
-    assert!(matches!(error, DataError::Label { .. }));
+    assert!(matches!(error, DataError::Damaged { .. }));
 
     write(dir, "data_batch_3.bin", &[]);
     let error = refused(dir, &["data_batch_3.bin"]);

@@ -39,6 +39,7 @@ fn a_linear_model_learns_some_of_it_but_not_all() {
 
 /// The test accuracy of softmax regression, trained by plain SGD, one image a step.
 fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
+    let set = image_set(data);
     let mut weights = vec![[0.0f32; 784]; 10];
     let mut x = [0.0; 784];
     let scores = |weights: &[[f32; 784]], x: &[f32; 784]| -> Vec<f32> {
@@ -47,13 +48,8 @@ fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
     };
     for epoch in 0..epochs {
         let rate = 1e-3 / (1 + epoch) as f32;
-        for (index, &label) in image_set(data).train.labels.iter().enumerate() {
-            normalise(
-                image_set(data).train.image(index),
-                &image_set(data).mean,
-                &image_set(data).std,
-                &mut x,
-            );
+        for (index, &label) in set.train.labels.iter().enumerate() {
+            normalise(set.train.image(index), &set.mean, &set.std, &mut x);
             let scores = scores(&weights, &x);
             let top = scores.iter().copied().fold(f32::MIN, f32::max);
             let total: f32 = scores.iter().map(|score| (score - top).exp()).sum();
@@ -65,15 +61,10 @@ fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
         }
     }
     let right = |index: &usize| {
-        normalise(
-            image_set(data).test.image(*index),
-            &image_set(data).mean,
-            &image_set(data).std,
-            &mut x,
-        );
+        normalise(set.test.image(*index), &set.mean, &set.std, &mut x);
         let scores = scores(&weights, &x);
         let best = (0..10).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
-        best == Some(usize::from(image_set(data).test.labels[*index]))
+        best == Some(usize::from(set.test.labels[*index]))
     };
-    (0..image_set(data).test.len()).filter(right).count() as f32 / image_set(data).test.len() as f32
+    (0..set.test.len()).filter(right).count() as f32 / set.test.len() as f32
 }

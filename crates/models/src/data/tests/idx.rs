@@ -149,7 +149,7 @@ fn labels_and_sizes_are_checked() {
     write_set(dir.path());
     write(dir.path(), TRAIN_LABELS, &labels(&[9, 10]));
     let error = refused(dir.path(), &[TRAIN_LABELS, "example 1", "label 10", "0 to 9"]);
-    assert!(matches!(error, DataError::Label { index: 1, label: 10, .. }));
+    assert!(matches!(error, DataError::Damaged { .. }));
 
     write_set(dir.path());
     write(dir.path(), TEST_IMAGES, &idx(2051, &[1, 3, 2], &[0; 6]));

@@ -53,7 +53,7 @@ impl Layer {
     /// Declares a layer in `layout`.
     pub(super) fn new(layout: &mut Layout, name: &str, inputs: usize, hidden: usize) -> Self {
         let weight = layout.parameter(name, "weight", &[inputs + hidden, 4 * hidden], INIT);
-        let bias = layout.parameter(name, "bias", &[4 * hidden], Init::Constant(0.0));
+        let bias = layout.bias(name, 4 * hidden);
         Self { weight, bias, inputs, hidden }
     }
 
@@ -70,13 +70,13 @@ impl Layer {
         let (from_x, from_h) = self.weights(parameters);
         let mut gates = parameters[self.bias].repeat(rows);
         multiply(Matrix::new(x, self.inputs), from_x, true, &mut gates);
-        let mut cells = Vec::with_capacity((rows + streams) * hidden);
-        cells.extend_from_slice(&state.cell);
-        cells.resize((rows + streams) * hidden, 0.0);
-        let mut outputs = Vec::with_capacity((rows + streams) * hidden);
-        outputs.extend_from_slice(&state.hidden);
-        outputs.resize((rows + streams) * hidden, 0.0);
-
+        let after = |carried: &[f32]| {
+            let mut values = Vec::with_capacity((rows + streams) * hidden);
+            values.extend_from_slice(carried);
+            values.resize((rows + streams) * hidden, 0.0);
+            values
+        };
+        let (mut cells, mut outputs) = (after(&state.cell), after(&state.hidden));
         let step = streams * hidden;
         for (time, gates) in gates.chunks_exact_mut(streams * width).enumerate() {
             let (before, now) = outputs[time * step..][..2 * step].split_at_mut(step);

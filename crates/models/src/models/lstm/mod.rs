@@ -28,7 +28,7 @@ use gradwire::{Rng, State, StateError};
 
 use super::layers::Layout;
 use super::matmul::{Matrix, multiply};
-use super::model::{draw, floats_of, highest};
+use super::model::{floats_of, highest};
 use super::{ModelError, ModelKind, Score};
 use crate::TaskKind;
 
@@ -52,7 +52,6 @@ pub struct LanguageModel {
     weight: usize,
     bias: usize,
     layout: Layout,
-    tensors: Vec<gradwire::Tensor>,
 }
 
 /// A piece of several streams of text, time by time: position t·streams + s is stream s at time t.
@@ -116,23 +115,17 @@ impl LanguageModel {
             .collect();
         let weight = layout.parameter("softmax", "weight", &[hidden, vocabulary], INIT);
         let bias = layout.parameter("softmax", "bias", &[vocabulary], INIT);
-        let tensors = layout.parameters.iter().map(|p| p.tensor.clone()).collect();
-        Ok(Self { vocabulary, hidden, embedding, layers, weight, bias, layout, tensors })
+        Ok(Self { vocabulary, hidden, embedding, layers, weight, bias, layout })
     }
 
     /// The names and shapes of the parameters.
     pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.tensors
-    }
-
-    /// The number of parameters.
-    pub fn parameters(&self) -> usize {
-        self.tensors.iter().map(gradwire::Tensor::elements).sum()
+        &self.layout.tensors
     }
 
     /// The first parameters of a run, a pure function of the seed.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.parameters.iter().map(|parameter| draw(parameter, seed)).collect()
+        self.layout.initial_parameters(seed)
     }
 
     /// The hidden state before the first token of `streams` streams: zeros.

@@ -2,13 +2,10 @@
 
 use super::*;
 use crate::models::ImageShape;
+use crate::models::tests::{elements, go, norm, zeros};
 
 fn model(hidden: usize, vocabulary: usize) -> LanguageModel {
     LanguageModel::new(ModelKind::CharLstm { hidden }, vocabulary).unwrap()
-}
-
-fn zeros(model: &LanguageModel) -> Vec<Vec<f32>> {
-    model.tensors().iter().map(|tensor| vec![0.0; tensor.elements()]).collect()
 }
 
 /// Parameters large enough for every gate to matter.
@@ -28,7 +25,10 @@ fn tokens(count: usize, vocabulary: u64, seed: u64) -> Vec<u32> {
 fn sizes_are_those_of_the_paper() {
     let sizes = |kind: &str, vocabulary| {
         let model = LanguageModel::new(kind.parse().unwrap(), vocabulary).unwrap();
-        (model.parameters(), model.tensors().iter().map(|t| t.shape().to_vec()).collect::<Vec<_>>())
+        (
+            elements(model.tensors()),
+            model.tensors().iter().map(|t| t.shape().to_vec()).collect::<Vec<_>>(),
+        )
     };
     // 98·200 + 2·(400·800 + 800) + 200·98 + 98.
     let (parameters, shapes) = sizes("charlstm", 98);
@@ -126,7 +126,7 @@ fn losses_are_those_of_a_scalar_twin() {
     let score = model.evaluate(&parameters, chunk, &counts, &mut model.blank(text.len()));
     assert_eq!(score.examples, 18);
     assert!((score.loss - expected_sum).abs() < 1e-4, "{} is not {expected_sum}", score.loss);
-    let mut gradients = zeros(&model);
+    let mut gradients = zeros(model.tensors());
     let mut memory = model.blank(text.len());
     let loss = model.add_gradients(&parameters, chunk, None, &mut memory, &mut gradients);
     assert!((loss - expected_sum / 18.0).abs() < 1e-5, "{loss}");
@@ -169,7 +169,7 @@ fn equal_scores_cost_the_logarithm_of_the_vocabulary() {
     let model = model(4, 11);
     let (inputs, targets) = (tokens(10, 11, 0), tokens(10, 11, 1));
     let chunk = Chunk { inputs: &inputs, targets: &targets, streams: 2 };
-    let score = model.evaluate(&zeros(&model), chunk, &[true; 10], &mut model.blank(2));
+    let score = model.evaluate(&zeros(model.tensors()), chunk, &[true; 10], &mut model.blank(2));
     assert!((score.loss / 10.0 - f64::ln(11.0)).abs() < 1e-6);
 }
 
@@ -180,7 +180,7 @@ fn gradients_are_slopes() {
     let mut parameters = parameters(&model);
     let text = tokens(7, 4, 2);
     let chunk = Chunk { inputs: &text[..6], targets: &text[1..], streams: 1 };
-    let mut gradients = zeros(&model);
+    let mut gradients = zeros(model.tensors());
     model.add_gradients(&parameters, chunk, None, &mut model.blank(1), &mut gradients);
     let step = 1.0 / 256.0;
     for tensor in 0..parameters.len() {
@@ -204,7 +204,7 @@ fn gradients_are_added_and_averaged_over_streams() {
     let model = model(4, 6);
     let parameters = parameters(&model);
     let text = tokens(9, 6, 5);
-    let mut one = zeros(&model);
+    let mut one = zeros(model.tensors());
     let single = Chunk { inputs: &text[..8], targets: &text[1..], streams: 1 };
     model.add_gradients(&parameters, single, None, &mut model.blank(1), &mut one);
     // The same stream twice has the same mean.
@@ -244,16 +244,14 @@ fn dropout_keeps_half_and_its_gradients_are_slopes() {
         // Six times, of which each counts whole.
         6.0 * model.add_gradients(parameters, chunk, Some(dropout), &mut memory, gradients)
     };
-    let mut gradients = zeros(&model);
+    let mut gradients = zeros(model.tensors());
     loss_of(&parameters, &mut gradients);
     for tensor in 0..parameters.len() {
-        let norm = gradients[tensor].iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        let norm = norm(&gradients[tensor]);
         let at = |distance: f64| {
             let mut moved = parameters.clone();
-            for (value, gradient) in moved[tensor].iter_mut().zip(&gradients[tensor]) {
-                *value += (distance / norm) as f32 * gradient;
-            }
-            loss_of(&moved, &mut zeros(&model))
+            go(&mut moved[tensor], distance / norm, &gradients[tensor]);
+            loss_of(&moved, &mut zeros(model.tensors()))
         };
         let slope = (at(2e-3) - at(-2e-3)) / 4e-3;
         let name = model.tensors()[tensor].name();

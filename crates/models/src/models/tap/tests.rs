@@ -13,6 +13,7 @@ use burn::tensor::Tensor;
 
 use crate::models::layers::Pass;
 use crate::models::network::Network;
+use crate::models::tests::{model, zeros};
 use crate::models::*;
 
 /// What came, in the order in which it came.
@@ -25,13 +26,11 @@ impl GradientSink for Heard {
     }
 }
 
-fn model(name: &str, [channels, height, width]: [usize; 3]) -> Model {
-    let shape = ImageShape { channels, height, width, classes: 5 };
-    Model::new(name.parse().unwrap(), shape).unwrap()
-}
-
 /// Every network of images, the large ones narrow.
 fn models() -> Vec<(&'static str, Model)> {
+    let model = |name: &str, [channels, height, width]: [usize; 3]| {
+        model(name, ImageShape { channels, height, width, classes: 5 })
+    };
     let mut models = vec![
         ("mlp", model("mlp:20-10-5", [1, 6, 6])),
         ("lenet5", model("lenet5", [1, 16, 18])),
@@ -57,11 +56,9 @@ fn step(
         .collect();
     let each = if shape.classes == 2 { shape.height * shape.width } else { 1 };
     let labels: Vec<u16> = (0..2 * each).map(|at| (at % shape.classes) as u16).collect();
-    let mut gradients: Vec<Vec<f32>> =
-        parameters.iter().map(|values| vec![0.0; values.len()]).collect();
+    let mut gradients = zeros(model.tensors());
     let before = model.statistics().to_vec();
-    let loss =
-        model.add_gradients_to_sink(&parameters, &images, &labels, &mut gradients, early.as_ref());
+    let loss = model.add_gradients(&parameters, &images, &labels, &mut gradients, early.as_ref());
     let after = model.statistics().to_vec();
     model.set_statistics(before);
     (loss.to_bits(), gradients.iter().map(|values| bits(values)).collect(), after)
@@ -104,7 +101,8 @@ fn gradients_come_part_by_part_and_all_but_the_last_part_early() {
 
 #[test]
 fn the_layers_of_lenet5_come_from_back_to_front() {
-    let order = model("lenet5", [1, 16, 16]).gradient_order();
+    let shape = ImageShape { channels: 1, height: 16, width: 16, classes: 5 };
+    let order = model("lenet5", shape).gradient_order();
     assert_eq!(order, [[6, 7], [4, 5], [2, 3], [0, 1]]);
 }
 

@@ -1,120 +1,36 @@
-//! The deep networks: counts of the papers at full size, gradients and training of narrow ones.
+//! The deep networks: gradients and training of narrow ones.
 
-use crate::models::alexnet::AlexNet;
-use crate::models::densenet::DenseNet;
-use crate::models::imagenet_resnet::{ImageNetResNet, RESNET18, RESNET50, ResNetConfig};
-use crate::models::layers::Layout;
-use crate::models::network::Network;
-use crate::models::resnet9::ResNet9;
-use crate::models::vgg::{VGG16, VGG19, Vgg, VggConfig};
+use super::{go, narrow, norm, zeros};
+use crate::models::alexnet::alexnet;
+use crate::models::densenet::densenet;
+use crate::models::imagenet_resnet::{RESNET18, RESNET50, ResNetConfig, imagenet_resnet};
+use crate::models::resnet9::resnet9;
+use crate::models::vgg::{VGG16, VGG19, VggConfig, vgg};
 use crate::models::*;
 
-const CIFAR: ImageShape = ImageShape { channels: 3, height: 32, width: 32, classes: 10 };
-const IMAGENET: ImageShape = ImageShape { channels: 3, height: 224, width: 224, classes: 1000 };
 /// The shape of the narrow networks' images.
 const SMALL: ImageShape = ImageShape { channels: 2, height: 32, width: 34, classes: 5 };
 const LABELS: [u16; 4] = [0, 3, 4, 3];
 
-fn with(classes: usize, shape: ImageShape) -> ImageShape {
-    ImageShape { classes, ..shape }
-}
-
-#[test]
-fn counts_are_those_of_the_survey() {
-    // Xu et al. 2020, Table 3; 11 and 1001 classes where it has one for the background.
-    for (name, shape, parameters, tensors) in [
-        ("densenet40", with(11, CIFAR), 357_491, 158),
-        ("resnet9", CIFAR, 6_573_120, 25),
-        ("vgg16", with(11, CIFAR), 14_982_987, 30),
-        ("resnet50", with(1001, IMAGENET), 25_559_081, 161),
-        ("vgg19", with(1001, IMAGENET), 143_671_337, 38),
-    ] {
-        let model = Model::new(name.parse().unwrap(), shape).unwrap();
-        assert_eq!(model.parameters(), parameters, "{name}");
-        assert_eq!(model.tensors().len(), tensors, "{name}");
-    }
-}
-
-#[test]
-fn counts_are_those_of_the_docs() {
-    for (name, shape, parameters, tensors) in [
-        ("densenet40", CIFAR, 357_322, 158),
-        ("vgg16", CIFAR, 14_982_474, 30),
-        ("resnet18", IMAGENET, 11_689_512, 62),
-        ("resnet50", IMAGENET, 25_557_032, 161),
-        ("vgg19", IMAGENET, 143_667_240, 38),
-        ("alexnet", IMAGENET, 62_378_344, 16),
-    ] {
-        let model = Model::new(name.parse().unwrap(), shape).unwrap();
-        assert_eq!(model.parameters(), parameters, "{name}");
-        assert_eq!(model.tensors().len(), tensors, "{name}");
-    }
-}
-
-#[test]
-fn small_images_are_refused() {
-    for (name, least) in
-        [("densenet40", 4), ("resnet9", 8), ("vgg16", 32), ("vgg19", 32), ("alexnet", 63)]
-    {
-        let kind: ModelKind = name.parse().unwrap();
-        let square = |side| ImageShape { height: side, width: side, ..CIFAR };
-        assert!(Model::new(kind, square(least)).is_ok(), "{name}");
-        let message = Model::new(kind, square(least - 1)).unwrap_err().to_string();
-        assert!(
-            message.contains(&format!("{name} needs images of at least {least}×")),
-            "{message}"
-        );
-    }
-}
-
-/// A model of the network that `declare` declares for such images.
-fn narrow<N: Network + 'static>(
-    shape: ImageShape,
-    declare: impl FnOnce(&mut Layout, ImageShape) -> N,
-) -> Model {
-    let mut layout = Layout::default();
-    let network = declare(&mut layout, shape);
-    Model::with_network(shape, layout, Box::new(network))
-}
-
-fn densenet() -> Model {
-    narrow(SMALL, |layout, shape| DenseNet::new(layout, [2, 3], shape).unwrap())
-}
-
-fn resnet9() -> Model {
-    narrow(SMALL, |layout, shape| ResNet9::new(layout, 3, shape).unwrap())
-}
-
-fn vgg(config: VggConfig, hidden: &'static [usize]) -> Model {
-    let config = VggConfig { width: 4, hidden, ..config };
-    narrow(SMALL, |layout, shape| Vgg::new(layout, config, shape).unwrap())
-}
-
-fn alexnet() -> Model {
-    let shape = ImageShape { height: 63, width: 80, ..SMALL };
-    narrow(shape, |layout, shape| AlexNet::new(layout, 1, shape).unwrap())
-}
-
-fn resnet(config: ResNetConfig) -> Model {
-    let config = ResNetConfig { blocks: [1, 2, 1, 1], width: 8, ..config };
-    let shape = ImageShape { height: 64, width: 65, ..SMALL };
-    narrow(shape, |layout, shape| ImageNetResNet::new(layout, config, shape))
-}
-
 pub(in crate::models) fn all() -> [(&'static str, Model); 7] {
+    let small_vgg = |config: VggConfig, hidden| {
+        narrow(SMALL, |net| vgg(net, VggConfig { width: 4, hidden, ..config }))
+    };
+    let small_resnet = |config: ResNetConfig| {
+        let shape = ImageShape { height: 64, width: 65, ..SMALL };
+        let config = ResNetConfig { blocks: [1, 2, 1, 1], width: 8, ..config };
+        narrow(shape, |net| imagenet_resnet(net, config))
+    };
+    let large = ImageShape { height: 63, width: 80, ..SMALL };
     [
-        ("densenet40", densenet()),
-        ("resnet9", resnet9()),
-        ("vgg16", vgg(VGG16, &[16])),
-        ("vgg19", vgg(VGG19, &[16, 16])),
-        ("alexnet", alexnet()),
-        ("resnet18", resnet(RESNET18)),
-        ("resnet50", resnet(RESNET50)),
+        ("densenet40", narrow(SMALL, |net| densenet(net, [2, 3]))),
+        ("resnet9", narrow(SMALL, |net| resnet9(net, 3))),
+        ("vgg16", small_vgg(VGG16, &[16])),
+        ("vgg19", small_vgg(VGG19, &[16, 16])),
+        ("alexnet", narrow(large, |net| alexnet(net, 1))),
+        ("resnet18", small_resnet(RESNET18)),
+        ("resnet50", small_resnet(RESNET50)),
     ]
-}
-
-fn zeros(model: &Model) -> Vec<Vec<f32>> {
-    model.tensors().iter().map(|tensor| vec![0.0; tensor.elements()]).collect()
 }
 
 /// Four images with a little structure.
@@ -126,24 +42,10 @@ fn images(model: &Model) -> Vec<f32> {
 
 /// The loss, its gradient and that one's norm.
 fn slope(model: &mut Model, parameters: &[Vec<f32>], images: &[f32]) -> (f64, Vec<Vec<f32>>, f64) {
-    let mut gradients = zeros(model);
-    let loss = model.add_gradients(parameters, images, &LABELS, &mut gradients);
-    let squares = gradients.iter().flatten().map(|g| f64::from(*g).powi(2)).sum::<f64>();
-    (loss, gradients, squares.sqrt())
-}
-
-/// The parameters moved by `distance` along a gradient of norm `norm`.
-fn moved(
-    parameters: &[Vec<f32>],
-    gradients: &[Vec<f32>],
-    norm: f64,
-    distance: f64,
-) -> Vec<Vec<f32>> {
-    let mut moved = parameters.to_vec();
-    for (value, gradient) in moved.iter_mut().flatten().zip(gradients.iter().flatten()) {
-        *value += (distance / norm) as f32 * gradient;
-    }
-    moved
+    let mut gradients = zeros(model.tensors());
+    let loss = model.add_gradients(parameters, images, &LABELS, &mut gradients, None);
+    let norm = norm(gradients.iter().flatten());
+    (loss, gradients, norm)
 }
 
 /// Steps of which each would lower a straight loss by a tenth.
@@ -155,7 +57,8 @@ fn training_lowers_the_loss() {
         let mut losses = Vec::new();
         for _ in 0..16 {
             let (loss, gradients, norm) = slope(&mut model, &parameters, &images);
-            parameters = moved(&parameters, &gradients, norm, -0.1 * loss / norm);
+            let gradient = gradients.iter().flatten();
+            go(parameters.iter_mut().flatten(), -0.1 * loss / (norm * norm), gradient);
             losses.push(loss);
         }
         assert!(losses[15] < 0.8 * losses[0], "{name}: {losses:?}");
@@ -175,7 +78,8 @@ fn gradients_are_slopes() {
         // As far as changes the loss by a few ten-thousandths of itself.
         let step = (0.0003 * loss / norm).min(2e-3);
         let mut loss_at = |distance: f64| {
-            let there = moved(&parameters, &gradients, norm, distance);
+            let (mut there, gradient) = (parameters.clone(), gradients.iter().flatten());
+            go(there.iter_mut().flatten(), distance / norm, gradient);
             slope(&mut model, &there, &images).0
         };
         let found = (loss_at(step) - loss_at(-step)) / (2.0 * step);
@@ -188,8 +92,8 @@ fn evaluation_scores_each_image() {
     for (name, mut model) in all() {
         let parameters = model.initial_parameters(1);
         let images = images(&model);
-        model.add_gradients(&parameters, &images, &LABELS, &mut zeros(&model));
-        let score = model.evaluate(&parameters, &images, &LABELS);
+        model.add_gradients(&parameters, &images, &LABELS, &mut zeros(model.tensors()), None);
+        let score = model.evaluate(&parameters, model.statistics(), &images, &LABELS);
         assert_eq!(score.examples, LABELS.len());
         assert!(score.loss.is_finite() && score.loss > 0.0, "{name}: {}", score.loss);
     }
@@ -197,12 +101,13 @@ fn evaluation_scores_each_image() {
 
 #[test]
 fn pooling_by_hand() {
-    use crate::models::layers::{floats, global_mean, max_pool_padded, mean_pool};
+    use crate::models::layers::{Window, floats, global_max, global_mean, max_pool, mean_pool};
     use burn::tensor::{Device, Tensor, TensorData};
     let values: Vec<f32> = (0..16).map(|at| at as f32).collect();
     let x = Tensor::<4>::from_data(TensorData::new(values, [1, 1, 4, 4]), &Device::flex());
     assert_eq!(floats(&mean_pool(x.clone(), 2).into_data()), [2.5, 4.5, 10.5, 12.5]);
     assert_eq!(floats(&global_mean(x.clone()).into_data()), [7.5]);
+    assert_eq!(floats(&global_max(x.clone()).into_data()), [15.0]);
     // Windows at −1, 1 of rows and columns 0..3.
-    assert_eq!(floats(&max_pool_padded(x, 3, 2, 1).into_data()), [5.0, 7.0, 13.0, 15.0]);
+    assert_eq!(floats(&max_pool(x, Window::same(3).by(2)).into_data()), [5.0, 7.0, 13.0, 15.0]);
 }

@@ -1,16 +1,13 @@
-//! The U-Net: counts of the survey, losses and scores by hand, slopes and training of a narrow one.
+//! The U-Net: losses and scores by hand, slopes and training of a narrow one.
 
-use crate::models::layers::Layout;
-use crate::models::unet::UNet;
+use crate::models::tests::{go, norm, zeros};
 use crate::models::*;
 use crate::optim::OptimizerKind;
 
 const GREY: ImageShape = ImageShape { channels: 1, height: 32, width: 16, classes: 2 };
 
 pub(in crate::models) fn narrow() -> Model {
-    let mut layout = Layout::default();
-    let network = UNet::new(&mut layout, 2, GREY).unwrap();
-    Model::with_network(GREY, layout, Box::new(network))
+    tests::narrow(GREY, |net| unet::unet(net, 2))
 }
 
 /// Two images, and masks of their bright parts.
@@ -22,48 +19,20 @@ fn pictures() -> (Vec<f32>, Vec<u16>) {
     (images, masks)
 }
 
-fn zeros(model: &Model) -> Vec<Vec<f32>> {
-    model.tensors().iter().map(|tensor| vec![0.0; tensor.elements()]).collect()
-}
-
-#[test]
-fn counts_are_those_of_the_survey() {
-    let kind: ModelKind = "unet".parse().unwrap();
-    assert_eq!(kind.to_string(), "unet");
-    let shape = ImageShape { channels: 1, height: 512, width: 512, classes: 2 };
-    let model = Model::new(kind, shape).unwrap();
-    assert_eq!((model.parameters(), model.tensors().len()), (1_850_305, 46));
-    let narrow: ModelKind = "unet:4".parse().unwrap();
-    assert_eq!(narrow.to_string(), "unet:4");
-    let narrow = Model::new(narrow, shape).unwrap();
-    assert_eq!((narrow.parameters(), narrow.tensors().len()), (116017, 46));
-    for name in ["unet:0", "unet:257", "unet:x", "unet4"] {
-        assert!(name.parse::<ModelKind>().is_err(), "{name}");
-    }
-    for bad in [
-        ImageShape { height: 500, ..shape },
-        ImageShape { width: 8, ..shape },
-        ImageShape { classes: 3, ..shape },
-    ] {
-        let message = Model::new(kind, bad).unwrap_err().to_string();
-        assert!(message.contains("unet") && message.contains("multiples of 16"), "{message}");
-    }
-}
-
 /// Without parameters both classes of each pixel are as likely, and a tie goes to the first.
 #[test]
 fn equal_scores_cost_the_logarithm_of_two() {
     let mut model = narrow();
     let (images, masks) = pictures();
-    let (parameters, mut gradients) = (zeros(&model), zeros(&model));
-    let loss = model.add_gradients(&parameters, &images, &masks, &mut gradients);
+    let (parameters, mut gradients) = (zeros(model.tensors()), zeros(model.tensors()));
+    let loss = model.add_gradients(&parameters, &images, &masks, &mut gradients, None);
     assert!((loss - f64::ln(2.0)).abs() < 1e-6, "{loss}");
     let marked = masks.iter().filter(|&&label| label == 1).count();
     // The last bias moves all pixels: the mean of what is likely less what is there.
     let expected = 0.5 - marked as f32 / masks.len() as f32;
     let last = gradients.last().unwrap();
     assert!((last[0] - expected).abs() < 1e-6, "{last:?} is not {expected}");
-    let score = model.evaluate(&parameters, &images, &masks);
+    let score = model.evaluate(&parameters, model.statistics(), &images, &masks);
     assert_eq!((score.examples, score.correct), (masks.len(), masks.len() - marked));
     assert_eq!((score.both, score.either), (0, marked));
 }
@@ -73,10 +42,10 @@ fn equal_scores_cost_the_logarithm_of_two() {
 fn overlaps_by_hand() {
     let model = narrow();
     let (images, masks) = pictures();
-    let mut parameters = zeros(&model);
+    let mut parameters = zeros(model.tensors());
     parameters.last_mut().unwrap()[0] = 1.0;
     let marked = masks.iter().filter(|&&label| label == 1).count();
-    let score = model.evaluate(&parameters, &images, &masks);
+    let score = model.evaluate(&parameters, model.statistics(), &images, &masks);
     assert_eq!((score.correct, score.both, score.either), (marked, marked, masks.len()));
     let expected =
         marked as f64 * (-1f64).exp().ln_1p() + (masks.len() - marked) as f64 * 1f64.exp().ln_1p();
@@ -92,9 +61,9 @@ fn rows_are_pixels_in_order() {
     let one = GREY.elements();
     let parts = [0, 1].map(|at| {
         let range = at * one..(at + 1) * one;
-        model.evaluate(&parameters, &images[range.clone()], &masks[range])
+        model.evaluate(&parameters, model.statistics(), &images[range.clone()], &masks[range])
     });
-    let whole = model.evaluate(&parameters, &images, &masks);
+    let whole = model.evaluate(&parameters, model.statistics(), &images, &masks);
     assert_eq!(whole.both, parts[0].both + parts[1].both);
     assert!((whole.loss - parts[0].loss - parts[1].loss).abs() < 1e-3);
 }
@@ -104,16 +73,14 @@ fn gradients_are_slopes() {
     let mut model = narrow();
     let parameters = model.initial_parameters(1);
     let (images, masks) = pictures();
-    let mut gradients = zeros(&model);
-    model.add_gradients(&parameters, &images, &masks, &mut gradients);
+    let mut gradients = zeros(model.tensors());
+    model.add_gradients(&parameters, &images, &masks, &mut gradients, None);
     assert!(gradients.iter().all(|gradient| gradient.iter().any(|&value| value != 0.0)));
-    let norm = gradients.iter().flatten().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+    let norm = norm(gradients.iter().flatten());
     let mut loss_at = |distance: f64| {
         let mut moved = parameters.clone();
-        for (value, gradient) in moved.iter_mut().flatten().zip(gradients.iter().flatten()) {
-            *value += (distance / norm) as f32 * gradient;
-        }
-        model.add_gradients(&moved, &images, &masks, &mut zeros(&model))
+        go(moved.iter_mut().flatten(), distance / norm, gradients.iter().flatten());
+        model.add_gradients(&moved, &images, &masks, &mut zeros(model.tensors()), None)
     };
     let step = 5e-4;
     let slope = (loss_at(step) - loss_at(-step)) / (2.0 * step);
@@ -126,15 +93,15 @@ fn training_finds_the_bright_parts() {
     let mut parameters = model.initial_parameters(3);
     let (images, masks) = pictures();
     let overlap = |model: &Model, parameters: &[Vec<f32>]| {
-        let score = model.evaluate(parameters, &images, &masks);
+        let score = model.evaluate(parameters, model.statistics(), &images, &masks);
         (score.loss, score.both as f64 / score.either as f64)
     };
     let (before, _) = overlap(&model, &parameters);
     let adam: OptimizerKind = "adam".parse().unwrap();
     let mut optimizer = adam.build(model.tensors(), 0.0);
     for _ in 0..100 {
-        let mut gradients = zeros(&model);
-        model.add_gradients(&parameters, &images, &masks, &mut gradients);
+        let mut gradients = zeros(model.tensors());
+        model.add_gradients(&parameters, &images, &masks, &mut gradients, None);
         for (at, (values, gradient)) in parameters.iter_mut().zip(&gradients).enumerate() {
             optimizer.update(at, 0.02, gradient, values);
         }

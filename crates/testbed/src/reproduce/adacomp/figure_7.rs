@@ -10,7 +10,7 @@ use crate::figures;
 use crate::format::times;
 use crate::plot::{Chart, Point, Scale};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{Study, chart, plans};
+use crate::reproduce::study::{Study, chart, schedules};
 use crate::table::{Grid, or_dash};
 
 /// Figure 7.
@@ -20,7 +20,7 @@ pub(crate) const FIGURE_7: Study = Study {
     citation: paper::CITATION,
     fixed: &["workers", "batch"],
     experiment: Some(|_| {
-        let compressors = plans(["none", "dryden", "adacomp"]);
+        let compressors = schedules(["none", "dryden", "adacomp"]);
         CIFAR_CNN.experiment().with(|e| e.compressors = compressors)
     }),
     variants: |_, experiment, _| {

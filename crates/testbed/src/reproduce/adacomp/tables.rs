@@ -9,7 +9,7 @@ use crate::diagnosis::rates_by_kind;
 use crate::figures;
 use crate::format::times;
 use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
-use crate::reproduce::study::{Charts, Report, Results, Study, chart, plans};
+use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
 use crate::summary::Summary;
 use crate::table::{Grid, or_dash, quality};
 
@@ -21,7 +21,7 @@ pub(crate) const TABLE_2: Study = Study {
     citation: paper::CITATION,
     rows: &paper::NAMES,
     experiment: Some(|row| {
-        ROWS[row].experiment().with(|e| e.compressors = plans(METHODS.map(|(_, spec)| spec)))
+        ROWS[row].experiment().with(|e| e.compressors = schedules(METHODS.map(|(_, spec)| spec)))
     }),
     report: |results, _| {
         let row = &ROWS[results.row];
@@ -56,7 +56,7 @@ fn all_bins() -> Vec<CompressionSchedule> {
     let local = BINS.map(|bin| format!("local-selection:conv={bin},fc={bin}"));
     let adacomp = BINS.map(|bin| format!("adacomp:conv={bin},fc={bin}"));
     let all = dryden.into_iter().chain(local).chain(adacomp);
-    plans(std::iter::once("none".to_owned()).chain(all))
+    schedules(std::iter::once("none".to_owned()).chain(all))
 }
 
 /// Figures 5 and 6: residuals over training, with the fully connected layer compressed alone.
@@ -66,7 +66,7 @@ pub(crate) const FIGURE_5: Study = Study {
     citation: paper::CITATION,
     experiment: Some(|_| {
         CIFAR_CNN.experiment().with(|e| {
-            e.compressors = plans([
+            e.compressors = schedules([
                 "none",
                 "local-selection:fc=200",
                 "local-selection:fc=300",

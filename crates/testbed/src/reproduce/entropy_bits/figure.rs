@@ -9,7 +9,7 @@ use crate::figures::{self, STEPS};
 use crate::format::times;
 use crate::plot::{BoxPlot, Chart, Point, Scale, Series};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{Charts, Report, Results, Study, chart, plans};
+use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
 use crate::summary::{Spread, Summary};
 use crate::table::{Grid, quality};
 
@@ -75,7 +75,7 @@ fn settings(parameters: impl IntoIterator<Item = (String, String)>) -> Settings 
 }
 
 fn experiment(settings: Settings) -> Experiment {
-    paper::experiment().with(|e| e.compressors = plans(settings.into_iter().map(|(_, spec)| spec)))
+    paper::experiment().with(|e| e.compressors = schedules(settings.into_iter().map(|(_, spec)| spec)))
 }
 
 /// The page of a figure whose settings are settings of `axis`.

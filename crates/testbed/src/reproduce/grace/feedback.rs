@@ -3,7 +3,7 @@
 use super::paper::{self, BENCHMARKS};
 use crate::experiment::known;
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Study, plans};
+use crate::reproduce::study::{Study, schedules};
 use crate::summary::{Row, Summary};
 use crate::table::{Grid, difference, or_dash, quality};
 
@@ -16,7 +16,7 @@ pub(crate) const FEEDBACK: Study = Study {
     fixed: &["exchange"],
     experiment: Some(|row| {
         let pairs = FED_BACK.iter().flat_map(|id| both(id));
-        let compressors = plans(std::iter::once("none".to_owned()).chain(pairs));
+        let compressors = schedules(std::iter::once("none".to_owned()).chain(pairs));
         BENCHMARKS[row].experiment().with(|e| e.compressors = compressors)
     }),
     variants: |_, experiment, _| paper::by_exchange(experiment),

@@ -6,7 +6,7 @@ use crate::figures::{quality_axis, shown};
 use crate::format::{bandwidth, file_name, significant, times};
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Charts, Report, Results, Study, chart, plans};
+use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
 use crate::summary::{Row, Summary};
 use crate::table::{Grid, difference, quality};
 
@@ -19,7 +19,7 @@ pub(crate) const FIGURE_6: Study = Study {
     rows: &paper::NAMES,
     fixed: &["exchange"],
     experiment: Some(|row| {
-        let compressors = plans(METHODS.map(|(_, spec)| spec));
+        let compressors = schedules(METHODS.map(|(_, spec)| spec));
         BENCHMARKS[row].experiment().with(|e| e.compressors = compressors)
     }),
     variants: |_, experiment, _| paper::by_exchange(experiment),
@@ -37,7 +37,7 @@ pub(super) fn report(
     let mut charts = charts(&summary);
     charts.extend(charts_over_steps(&summary, &full));
     let setup = BENCHMARKS[results.row].setup(&full[0], experiment.seeds.len(), false, sign_rates);
-    let compared = |spec: &str| experiment.compressors.iter().any(|plan| plan.to_string() == spec);
+    let compared = |spec: &str| experiment.compressors.iter().any(|schedule| schedule.to_string() == spec);
     let table = table(&summary, compared);
     let findings = Findings::of_one_setup("Measured", table, &summary, charts, setup);
     Ok(findings.report(results))
@@ -131,7 +131,7 @@ mod tests {
         let variants = paper::by_exchange(&FIGURE_6.experiment.unwrap()(0));
         assert_eq!(variants.len(), 2);
         let ids = |at: usize| -> Vec<&str> {
-            variants[at].compressors.iter().map(|plan| plan.first().entry().id).collect()
+            variants[at].compressors.iter().map(|schedule| schedule.first().entry().id).collect()
         };
         assert_eq!(variants[0].exchange, Exchange::AllReduce);
         assert_eq!(ids(0), ["none", "randomk", "powersgd", "gradzip"]);

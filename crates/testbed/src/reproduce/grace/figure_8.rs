@@ -10,7 +10,7 @@ use crate::experiment::Experiment;
 use crate::format::{bandwidth, significant, times};
 use crate::plot::{Chart, Point, Scale};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{Study, chart, plans};
+use crate::reproduce::study::{Study, chart, schedules};
 use crate::scaling::{self, Scaled, scaled};
 use crate::table::Grid;
 
@@ -49,7 +49,7 @@ const WORKERS: [usize; 3] = [2, 4, 8];
 /// A throughput needs few steps.
 fn experiment(row: usize) -> Experiment {
     BENCHMARKS[row].experiment().with(|e| {
-        e.compressors = plans(SCALED);
+        e.compressors = schedules(SCALED);
         e.links_mbit = vec![1_000.0];
         e.epochs = None;
         e.steps = 20;

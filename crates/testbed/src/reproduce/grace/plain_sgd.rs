@@ -5,7 +5,7 @@ use gradwire_train::CompressionSchedule;
 use super::figure_6::report;
 use super::paper::{self, BENCHMARKS, CLASSIFICATION};
 use crate::experiment::{Experiment, known};
-use crate::reproduce::study::{Study, plans};
+use crate::reproduce::study::{Study, schedules};
 
 /// Figure 6 with plain SGD; its methods are those of section 5.1.
 pub(crate) const PLAIN_SGD: Study = Study {
@@ -17,7 +17,7 @@ pub(crate) const PLAIN_SGD: Study = Study {
     fixed: &["exchange"],
     experiment: Some(|row| {
         BENCHMARKS[row].experiment().with(|e| {
-            e.compressors = plans(["none", "powersgd", "randomk", "dgc", "signsgd", "signum"]);
+            e.compressors = schedules(["none", "powersgd", "randomk", "dgc", "signsgd", "signum"]);
             e.optimizer = known("sgd");
         })
     }),

@@ -6,7 +6,7 @@ use gradwire_train::{Payload, RunRecord};
 use crate::accounting;
 use crate::experiment::{Experiment, known};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{all_gathered, plans};
+use crate::reproduce::study::{all_gathered, schedules};
 use crate::table::Grid;
 
 /// The paper in a line.
@@ -97,7 +97,7 @@ impl Row {
     /// compressed, and every client gets every message.
     pub(super) fn experiment(&self) -> Experiment {
         all_gathered(self.trains, self.optimizer).with(|e| {
-            e.compressors = plans(self.compressors());
+            e.compressors = schedules(self.compressors());
             e.send = Payload::Updates;
             // A text is always divided into equal parts.
             if e.model.task() != TaskKind::Text {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use gradwire::State;
 
@@ -31,16 +30,9 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
         }
         let whole = train(&config);
 
-        let save = Save { path: path.clone(), every: 0, keep: 1 };
-        let observer = StopAfter { steps: 5, asked: AtomicU64::new(0) };
-        let options = RunOptions { save: Some(save), ..RunOptions::default() };
-        let error = run(&config, &observer, &options).unwrap_err();
-        let TrainError::Stopped { step, saved } = error else { panic!("{error}") };
+        let step = stop(&config, 5, &path);
         assert!((5..12).contains(&step), "{step}");
-        assert_eq!(saved.as_ref(), Some(&path));
-
-        let options = RunOptions { resume: Some(path), ..RunOptions::default() };
-        let resumed = run(&config, &(), &options).unwrap();
+        let resumed = resume(&config, &path).unwrap();
         assert_eq!(resumed.digest, whole.digest, "{compressor} over {exchange}");
         // What was on record has been printed and read, which may cost the last bit.
         for (resumed, whole) in resumed.trace.iter().zip(&whole.trace) {
@@ -55,8 +47,7 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
 
 #[test]
 fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (_folder, path) = checkpoint();
     let config = config("topk", "all-gather").with(|c| {
         c.model = "resnet8".parse().unwrap();
         c.workers = 3;
@@ -65,43 +56,34 @@ fn statistics_are_of_a_worker_who_took_part_also_after_a_resumption() {
         c.participation = 0.4;
         c.evaluate_every = 1;
     });
-    let stop = StopAfter { steps: 4, asked: AtomicU64::new(0) };
-    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-    let stopped = run(&config, &stop, &RunOptions { save, ..RunOptions::default() });
-    assert!(matches!(stopped, Err(TrainError::Stopped { .. })));
-    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
-    let resumed = run(&config, &(), &options).unwrap();
+    stop(&config, 4, &path);
+    let resumed = resume(&config, &path).unwrap();
     assert_eq!(resumed.evaluations, train(&config).evaluations);
 }
 
 #[test]
 fn checkpoints_are_written_at_intervals_and_at_the_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (folder, path) = checkpoint();
     let config = config("3lc", "server")
         .with(|c| (c.model, c.batch, c.steps) = ("resnet8".parse().unwrap(), 2, 5));
-    let save = Some(Save { path: path.clone(), every: 2, keep: 1 });
-    let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+    let whole = run(&config, &(), &saving(&path, 2, 1)).unwrap();
     let state = State::read(&path).unwrap();
     assert_eq!(state.number("step").unwrap(), 5);
     assert_eq!(state.floats("parameters/conv.weight").unwrap().len(), 144);
     assert_eq!(state.floats("statistics0/norm.mean").unwrap().len(), 16);
     // Nothing is left to do, and the record is whole.
-    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
-    let resumed = run(&config, &(), &options).unwrap();
+    let resumed = resume(&config, &path).unwrap();
     assert_eq!((resumed.digest, resumed.quality), (whole.digest, whole.quality));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
 }
 
 #[test]
 fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (_folder, path) = checkpoint();
     let original = config("3lc", "server").with(|c| c.steps = 2);
-    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-    run(&original, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+    run(&original, &(), &saving(&path, 0, 1)).unwrap();
 
-    let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
+    let options = resuming(&path);
     let refused = |changed: RunConfig| run(&changed, &(), &options).unwrap_err().to_string();
     let base = || original.clone();
     for (changed, parts) in [
@@ -137,8 +119,7 @@ fn a_checkpoint_of_another_run_is_refused_by_what_differs() {
 
 #[test]
 fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (_folder, path) = checkpoint();
     for (exchange, send, compressor) in [
         ("server:mode=async", "gradients", "topk:ratio=0.1"),
         ("server:stale=2", "gradients", "3lc"),
@@ -150,15 +131,13 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
             c.optimizer = "sgd".parse().unwrap();
             c.steps = 40;
         });
-        let save = Some(Save { path: path.clone(), every: 20, keep: 2 });
-        let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+        let whole = run(&config, &(), &saving(&path, 20, 2)).unwrap();
         let losses: Vec<f64> = whole.trace.iter().map(|step| step.loss).collect();
         let [first, last] = [&losses[..5], &losses[35..]].map(|part| part.iter().sum::<f64>());
         assert!(last < first, "{compressor} over {exchange}: {first} to {last}");
         let mut earlier = path.clone().into_os_string();
         earlier.push(".1");
-        let options = RunOptions { resume: Some(earlier.into()), ..RunOptions::default() };
-        let resumed = run(&config, &(), &options).unwrap();
+        let resumed = resume(&config, earlier.as_ref()).unwrap();
         assert_eq!(resumed.trace.len(), 40);
         assert!(resumed.quality > 0.1, "{}", resumed.quality);
     }
@@ -166,17 +145,12 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
 
 #[test]
 fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (_folder, path) = checkpoint();
     for exchange in ["server:mode=async", "server:stale=1,servers=2"] {
         let config = config("topk:ratio=0.1", exchange).with(|c| (c.workers, c.steps) = (2, 20));
-        let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
-        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-        run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+        stop(&config, 8, &path);
         for workers in [1, 3, 5] {
-            let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
-            let resumed =
-                run(&config.clone().with(|c| c.workers = workers), &(), &options).unwrap();
+            let resumed = resume(&config.clone().with(|c| c.workers = workers), &path).unwrap();
             assert_eq!((resumed.trace.len(), resumed.workers), (20, workers), "{exchange}");
         }
     }
@@ -184,13 +158,10 @@ fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
 
 #[test]
 fn a_hierarchy_goes_on_with_as_many_workers_only() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (_folder, path) = checkpoint();
     let config = config("topk", "hierarchical").with(|c| (c.workers, c.steps) = (3, 20));
-    let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
-    let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-    run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
-    let options = RunOptions { resume: Some(path), ..RunOptions::default() };
+    stop(&config, 8, &path);
+    let options = resuming(&path);
     let other = config.clone().with(|c| c.workers = 2);
     let error = run(&other, &(), &options).unwrap_err().to_string();
     assert!(error.contains("workers = 3") && error.contains("configure 3"), "{error}");
@@ -199,8 +170,7 @@ fn a_hierarchy_goes_on_with_as_many_workers_only() {
 
 #[test]
 fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (_folder, path) = checkpoint();
     // Of each tensor, the mean over the workers of the sum of what is left.
     let left = |config: &RunConfig| -> BTreeMap<String, f64> {
         let checkpoint = Checkpoint::read(&path, config, |_, _| {}).unwrap();
@@ -217,9 +187,7 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
     };
     for exchange in ["all-gather", "server", "scatter-reduce"] {
         let config = config("topk:ratio=0.01", exchange).with(|c| (c.workers, c.steps) = (4, 20));
-        let stop = StopAfter { steps: 8, asked: AtomicU64::new(0) };
-        let save = Some(Save { path: path.clone(), every: 0, keep: 1 });
-        run(&config, &stop, &RunOptions { save, ..RunOptions::default() }).unwrap_err();
+        stop(&config, 8, &path);
         let before = left(&config);
         assert!(before.values().any(|sum| sum.abs() > 1e-3), "{before:?}");
         for workers in [1, 2, 3, 6] {
@@ -233,8 +201,7 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
                     assert!(near, "{exchange} to {workers}, {tensor}: {before}, {}", after[tensor]);
                 }
             }
-            let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
-            let resumed = run(&other, &(), &options).unwrap();
+            let resumed = resume(&other, &path).unwrap();
             assert_eq!((resumed.trace.len(), resumed.workers), (20, workers));
         }
     }

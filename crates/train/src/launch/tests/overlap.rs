@@ -1,103 +1,16 @@
 //! Overlap: when gradients are handed over, and what happens when something fails.
 
-use std::sync::{Arc, Mutex};
-
-use gradwire::{State, Tensor};
-use gradwire_exchange::{
-    Control, DistributedOptimizer, ExchangeError, GradientSink, StepInput, StepReport,
-};
-use gradwire_models::data::embedded_sized;
-
+use super::small as config;
 use super::*;
-
-/// A small run of this model, with overlap or without.
-fn config(model: &str, compressor: &str, exchange: &str, overlap: bool) -> RunConfig {
-    super::config(compressor, exchange).with(|c| {
-        c.model = model.parse().unwrap();
-        c.data = Arc::new(embedded_sized(3, 60, 30));
-        c.batch = 4;
-        c.steps = 6;
-        c.overlap = overlap;
-        c.evaluate_every = 3;
-        c.evaluate_at_most = 30;
-    })
-}
-
-/// The calls of a worker's exchange.
-#[derive(Debug, Clone, PartialEq)]
-enum Call {
-    Sink(u64),
-    HandedOver(usize),
-    Step(u64),
-}
-
-/// An exchange whose calls are logged, and that may change the parameters.
-struct Logged {
-    inner: Box<dyn DistributedOptimizer>,
-    log: Arc<Mutex<Vec<Call>>>,
-    change: fn(u64, &mut [Vec<f32>]),
-}
-
-#[derive(Debug)]
-struct LoggedSink {
-    inner: Arc<dyn GradientSink>,
-    log: Arc<Mutex<Vec<Call>>>,
-}
-
-impl GradientSink for LoggedSink {
-    fn ready(&self, index: usize, gradient: &[f32]) {
-        self.log.lock().unwrap().push(Call::HandedOver(index));
-        self.inner.ready(index, gradient);
-    }
-}
-
-impl DistributedOptimizer for Logged {
-    fn tensors(&self) -> &[Tensor] {
-        self.inner.tensors()
-    }
-
-    fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
-        self.log.lock().unwrap().push(Call::Sink(step));
-        let inner = self.inner.gradient_sink(step)?;
-        Some(Arc::new(LoggedSink { inner, log: Arc::clone(&self.log) }))
-    }
-
-    fn step(
-        &mut self,
-        input: StepInput<'_>,
-        parameters: &mut [Vec<f32>],
-    ) -> Result<StepReport, ExchangeError> {
-        self.log.lock().unwrap().push(Call::Step(input.step));
-        let report = self.inner.step(input, parameters);
-        (self.change)(input.step, parameters);
-        report
-    }
-
-    fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {
-        self.inner.global_model()
-    }
-
-    fn save(&mut self, state: &mut State) -> Result<(), ExchangeError> {
-        self.inner.save(state)
-    }
-
-    fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
-        self.inner.restore(state)
-    }
-
-    fn control(&mut self) -> Control<'_> {
-        self.inner.control()
-    }
-}
 
 /// The result of a run whose exchanges are logged, and the calls of the first worker's.
 fn logged(
     config: &RunConfig,
     change: fn(u64, &mut [Vec<f32>]),
 ) -> (Result<RunRecord, TrainError>, Vec<Call>) {
-    let logs = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+    let logs = [(); 2].map(|()| Log::default());
     let result = run_wrapped(config, &(), &RunOptions::default(), &|rank, inner| {
-        Box::new(Logged { inner, log: Arc::clone(&logs[rank]), change })
+        Box::new(Wrapped { log: Arc::clone(&logs[rank]), after: change, ..Wrapped::new(inner) })
     });
     let log = logs[0].lock().unwrap().clone();
     (result, log)
@@ -136,8 +49,8 @@ fn a_gradient_that_is_not_finite_is_named_though_it_has_been_sent() {
         });
         let (result, log) = logged(&config, steep);
         let error = result.unwrap_err();
-        let TrainError::Gradient { tensor, step: 2, .. } = &error else { panic!("{error}") };
-        assert_eq!(tensor, "fc2.weight");
+        let TrainError::Diverged { what } = &error else { panic!("{error}") };
+        assert!(what.contains("'fc2.weight'") && what.contains("at step 2"), "{what}");
         assert_eq!(log.contains(&Call::HandedOver(2)), overlap);
     }
 }

@@ -1,7 +1,6 @@
 //! Runs that are stopped just when they have saved: nothing that was saved is lost.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 
 use gradwire::State;
 
@@ -57,8 +56,7 @@ fn a_stop_after_a_saved_step_saves_it_once() {
             // Stopped, gone on, and stopped again.
             for steps in [5, 7] {
                 options.save = Some(Save { path: path.clone(), every, keep: 2 });
-                let stop = StopAfter { steps, asked: AtomicU64::new(0) };
-                let error = run(&config, &stop, &options).unwrap_err();
+                let error = run(&config, &StopAfter::new(steps), &options).unwrap_err();
                 let TrainError::Stopped { step, .. } = error else { panic!("{name}: {error}") };
                 let saved = saved(&path, &config);
                 assert_eq!(saved[0], step, "{name}, every {every}");
@@ -81,11 +79,9 @@ fn a_stop_after_a_saved_step_saves_it_once() {
 
 #[test]
 fn an_incomplete_checkpoint_counts_as_damaged() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run.state");
+    let (_folder, path) = checkpoint();
     let config = config("none", "all-reduce").with(|c| c.workers = 3);
-    let save = Some(Save { path: path.clone(), every: 5, keep: 2 });
-    let whole = run(&config, &(), &RunOptions { save, ..RunOptions::default() }).unwrap();
+    let whole = run(&config, &(), &saving(&path, 5, 2)).unwrap();
     assert_eq!(saved(&path, &config), [12, 10]);
     let newest = State::read(&path).unwrap();
     let without = |prefix: &str| {
@@ -121,8 +117,7 @@ fn an_incomplete_checkpoint_counts_as_damaged() {
         assert!(skipped.contains(says), "{skipped}");
     }
     // A run resumes from the one before.
-    let options = RunOptions { resume: Some(path.clone()), ..RunOptions::default() };
-    assert_eq!(run(&config, &(), &options).unwrap().digest, whole.digest);
+    assert_eq!(resume(&config, &path).unwrap().digest, whole.digest);
     // Earlier versions did not say at each worker's state which step it is of.
     let mut old = newest.clone();
     old.retain(|name| !(name.starts_with("worker") && name.ends_with("/step")));

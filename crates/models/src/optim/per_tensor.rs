@@ -1,0 +1,100 @@
+//! Update rules, and the optimizer that applies one to each tensor of a model.
+
+use gradwire::{State, StateError, Tensor};
+use gradwire_exchange::Optimizer;
+
+use crate::models::floats_of;
+
+/// An update of one tensor.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) learning_rate: f32,
+    /// `decay · parameter` is part of the gradient.
+    pub(super) decay: f32,
+    /// Updates of the tensor, this one included.
+    pub(super) updates: u64,
+}
+
+/// An update rule for a single tensor: the settings of an optimizer.
+pub(super) trait Rule: Send {
+    /// The names of the vectors that it keeps for each tensor, 0 at first.
+    const STATE: &[&str];
+    /// Whether the first of them is a momentum.
+    const HAS_MOMENTUM: bool = false;
+    /// Whether it depends on the number of updates, which is state then, too.
+    const COUNTS_UPDATES: bool = false;
+
+    /// Updates parameters and state.
+    fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]);
+}
+
+/// One rule, with a state for each tensor of a model.
+pub(super) struct PerTensor<R> {
+    rule: R,
+    decay: f32,
+    tensors: Vec<TensorState>,
+}
+
+struct TensorState {
+    name: String,
+    vectors: Vec<Vec<f32>>,
+    updates: u64,
+}
+
+impl<R: Rule> PerTensor<R> {
+    /// The optimizer of these tensors before their first update.
+    pub(super) fn new(rule: R, tensors: &[Tensor], decay: f32) -> Self {
+        let before = |tensor: &Tensor| TensorState {
+            name: tensor.name().to_owned(),
+            vectors: vec![vec![0.0; tensor.elements()]; R::STATE.len()],
+            updates: 0,
+        };
+        Self { rule, decay, tensors: tensors.iter().map(before).collect() }
+    }
+}
+
+impl<R: Rule> Optimizer for PerTensor<R> {
+    fn update(
+        &mut self,
+        index: usize,
+        learning_rate: f32,
+        gradient: &[f32],
+        parameters: &mut [f32],
+    ) {
+        let TensorState { vectors, updates, .. } = &mut self.tensors[index];
+        *updates += 1;
+        let step = Step { learning_rate, decay: self.decay, updates: *updates };
+        self.rule.update(step, gradient, parameters, vectors);
+    }
+
+    /// Resets the momentum of these elements; scales, such as mean squares, stay.
+    fn mask(&mut self, index: usize, positions: &[u32]) {
+        if R::HAS_MOMENTUM {
+            let momentum = &mut self.tensors[index].vectors[0];
+            positions.iter().for_each(|&position| momentum[position as usize] = 0.0);
+        }
+    }
+
+    fn save(&self, prefix: &str, state: &mut State) {
+        for TensorState { name, vectors, updates } in &self.tensors {
+            for (entry, vector) in R::STATE.iter().zip(vectors) {
+                state.set_floats(&format!("{prefix}{name}/{entry}"), vector.clone());
+            }
+            if R::COUNTS_UPDATES {
+                state.set_number(&format!("{prefix}{name}/updates"), *updates);
+            }
+        }
+    }
+
+    fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
+        for TensorState { name, vectors, updates } in &mut self.tensors {
+            for (entry, vector) in R::STATE.iter().zip(vectors) {
+                *vector = floats_of(state, format!("{prefix}{name}/{entry}"), vector.len())?;
+            }
+            if R::COUNTS_UPDATES {
+                *updates = state.number(&format!("{prefix}{name}/updates"))?;
+            }
+        }
+        Ok(())
+    }
+}
