@@ -1,5 +1,7 @@
 //! Errors as Python sees them. Every error passes through here.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use gradwire_exchange::ExchangeError;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -28,6 +30,23 @@ enum Kind {
     State,
     PeerLost,
     Deadline,
+    /// A fault of gradwire itself.
+    Panic,
+}
+
+/// Runs `work` without the interpreter's lock. A panic becomes an error, too: Python code does not expect one that
+/// derives from `BaseException`.
+pub(crate) fn detached<R: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<R, Failure> + Send,
+) -> Result<R, Failure> {
+    let caught = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    caught.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let message = format!("gradwire has a fault and panicked: {said}; please report it");
+        Err(Failure { kind: Kind::Panic, message })
+    })
 }
 
 impl Failure {
@@ -65,7 +84,7 @@ impl From<gradwire::Error> for Failure {
 
 impl From<gradwire::frame::FrameError> for Failure {
     fn from(error: gradwire::frame::FrameError) -> Self {
-        gradwire::Error::from(error).into()
+        Self { kind: Kind::Message, message: error.to_string() }
     }
 }
 
@@ -101,6 +120,7 @@ impl From<Failure> for PyErr {
             Kind::State => StateError::new_err(message),
             Kind::PeerLost => PeerLostError::new_err(message),
             Kind::Deadline => DeadlineError::new_err(message),
+            Kind::Panic => GradwireError::new_err(message),
         }
     }
 }
