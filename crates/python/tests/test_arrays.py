@@ -104,14 +104,12 @@ def test_a_frame_that_asks_for_too_much_is_refused_before_memory_is_allocated():
 
 
 def test_shapes_that_an_array_cannot_have_are_errors():
-    # One element short of an empty tensor: no memory is needed, but a dimension of 2^63 - 1 does not fit numpy's sizes.
-    hostile = _core.encode((0, 0, "float32"), ((1 << 63) - 1, 0), "none", "t", 0, 0, 0)
+    # A tensor without elements needs no memory, but this dimension does not fit the signed sizes of arrays.
+    hostile = _core.encode((0, 0, "float32"), ((1 << 64) - 1, 0), "none", "t", 0, 0, 0)
     for to in ("numpy", "torch"):
-        try:
-            assert gradwire.decompress(hostile, to=to).size in (0, torch.Size(((1 << 63) - 1, 0)))
-        except gradwire.GradwireError:
-            pass
-    with pytest.raises(gradwire.GradwireError):
+        with pytest.raises(gradwire.MessageError, match=f"{to} cannot hold"):
+            gradwire.decompress(hostile, to=to)
+    with pytest.raises(gradwire.ConfigError, match="shape"):
         _core.encode((0, 0, "float32"), (1 << 40, 1 << 40), "none", "t", 0, 0, 0)
 
 
@@ -128,7 +126,7 @@ def test_an_array_may_be_written_while_it_is_compressed(spec):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(20):
+        for _ in range(5):
             decoded = gradwire.decompress(gradwire.compress(array, spec))
             assert numpy.isfinite(decoded).all()
     finally:
