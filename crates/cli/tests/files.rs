@@ -53,6 +53,22 @@ fn half_floats_keep_their_type() {
 }
 
 #[test]
+fn the_largest_half_floats_stay_finite() {
+    let bench = Bench::new();
+    // 65504, the largest f16: bf16 rounds it to 65536, natural compression may double it.
+    bench.npy("h.npy", "<f2", 64, &[0xff, 0x7b].repeat(64));
+    for id in gradwire::registry::REGISTRY.iter().map(|entry| entry.id) {
+        bench.ok(&format!("compress h.npy h.gw --compressor {id}"));
+        bench.ok("decompress h.gw back.npy");
+        let back = bench.read("back.npy");
+        for half in back[back.len() - 128..].chunks(2) {
+            let bits = u16::from_le_bytes([half[0], half[1]]);
+            assert!(bits & 0x7c00 != 0x7c00, "{id} decodes to {bits:04x}");
+        }
+    }
+}
+
+#[test]
 fn safetensors_hold_several_tensors_of_several_types() {
     let bench = Bench::new();
     let header = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[1,2],"data_offsets":[8,12]}}"#;
