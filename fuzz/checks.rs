@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use gradwire::frame::{Frame, FrameError};
+use gradwire::frame::{Budget, Frame, FrameError};
 use gradwire::registry::REGISTRY;
 use gradwire::{Decoder, Encoder, Entry, Floats, Spec, State, Tensor};
 
@@ -119,9 +119,9 @@ fn walk(mut rest: &[u8]) -> Result<(), FrameError> {
         let before = rest;
         let frame = Frame::read(&mut rest).inspect_err(|_| assert_eq!(before, rest))?;
         assert!(rest.len() < before.len());
-        let _ = frame.decode(4096);
+        let _ = frame.decode(&mut Budget::new(4 * 4096));
         let mut written = Vec::new();
-        frame.write(&mut written);
+        frame.write(&mut written).expect("what was read can be written");
         assert_eq!(Frame::read(&mut &written[..]).as_ref(), Ok(&frame));
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 mod support;
 
+use gradwire::frame::Frame;
+use gradwire::{Dtype, Tensor};
 use serde_json::Value;
 use support::Bench;
 
@@ -48,6 +50,22 @@ fn half_floats_keep_their_type() {
     let back = bench.read("back.npy");
     assert!(String::from_utf8_lossy(&back).contains("<f2"));
     assert_eq!(back[back.len() - 4..], [0x00, 0x3c, 0x00, 0xc0]);
+}
+
+#[test]
+fn the_largest_half_floats_stay_finite() {
+    let bench = Bench::new();
+    // 65504, the largest f16: bf16 rounds it to 65536, natural compression may double it.
+    bench.npy("h.npy", "<f2", 64, &[0xff, 0x7b].repeat(64));
+    for id in gradwire::registry::REGISTRY.iter().map(|entry| entry.id) {
+        bench.ok(&format!("compress h.npy h.gw --compressor {id}"));
+        bench.ok("decompress h.gw back.npy");
+        let back = bench.read("back.npy");
+        for half in back[back.len() - 128..].chunks(2) {
+            let bits = u16::from_le_bytes([half[0], half[1]]);
+            assert!(bits & 0x7c00 != 0x7c00, "{id} decodes to {bits:04x}");
+        }
+    }
 }
 
 #[test]
@@ -102,6 +120,77 @@ fn what_cannot_be_compressed_is_named_and_nothing_is_written() {
         ("compress absent.npy x.gw --compressor 3lc", "absent.npy"),
         ("compress text.txt x.gw --compressor 3lc", ".safetensors"),
     ]);
+}
+
+#[test]
+fn a_bomb_is_refused_before_memory_is_allocated() {
+    let bench = Bench::new();
+    // 2²⁸ zeros, which `threshold` sends as two bytes.
+    let frame = Frame {
+        spec: "threshold".parse().unwrap(),
+        tensor: Tensor::new("zeros", &[1 << 14, 1 << 14]),
+        dtype: Dtype::F32,
+        seed: 0,
+        step: 0,
+        rank: 0,
+        message: &[2, 0],
+    };
+    let mut bomb = Vec::new();
+    frame.write(&mut bomb).unwrap();
+    assert!(bomb.len() < 60);
+    bench.write("bomb.gw", &bomb);
+    let error = bench.refused("decompress bomb.gw out.npy");
+    assert!(
+        error.contains("'zeros'") && error.contains("1073741824") && error.contains("--max-bytes"),
+        "{error}"
+    );
+    // Frames add up: each of these is within the limit, and both are not.
+    bench.floats("t.npy", &[0.0; 1000]);
+    bench.ok("compress t.npy t.gw --compressor threshold");
+    let one = bench.read("t.gw");
+    bench.write("two.gw", &[one.clone(), one].concat());
+    bench.ok("decompress t.gw one.npy --max-bytes 4000");
+    bench.refused("decompress t.gw no.npy --max-bytes 3999");
+    let error = bench.refused("decompress two.gw no.safetensors --max-bytes 7999");
+    assert!(error.contains("3999 are left"), "{error}");
+    // Within it, a .safetensors file still cannot hold two tensors of one name.
+    let error = bench.refused("decompress two.gw no.safetensors --max-bytes 8000");
+    assert!(error.contains("several tensors are called 't'"), "{error}");
+    assert_eq!(bench.names(), ["bomb.gw", "one.npy", "t.gw", "t.npy", "two.gw"]);
+}
+
+#[test]
+fn what_no_reader_takes_is_not_written() {
+    let bench = Bench::new();
+    bench.write("none.safetensors", &[b"\x02\0\0\0\0\0\0\0".as_slice(), b"{}"].concat());
+    assert!(
+        bench.refused("compress none.safetensors x.gw --compressor 3lc").contains("no tensors")
+    );
+    bench.npy_of_shape("deep.npy", "<f4", &[1; 65], &[0; 4]);
+    assert!(bench.refused("compress deep.npy x.gw --compressor 3lc").contains("65 dimensions"));
+    bench.floats("__metadata__.npy", &[1.0]);
+    bench.ok("compress __metadata__.npy m.gw --compressor none");
+    assert!(bench.refused("decompress m.gw m.safetensors").contains("'__metadata__'"));
+    bench.ok("decompress m.gw m.npy");
+    assert_eq!(
+        bench.names(),
+        ["__metadata__.npy", "deep.npy", "m.gw", "m.npy", "none.safetensors"]
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn outputs_replace_no_device_and_no_link() {
+    let bench = Bench::new();
+    bench.floats("t.npy", &[1.0; 10]);
+    std::os::unix::fs::symlink("/dev/null", bench.path("device.gw")).unwrap();
+    std::os::unix::fs::symlink("t.gw", bench.path("link.gw")).unwrap();
+    let error = bench.run("compress t.npy device.gw --compressor none");
+    assert!(!error.status.success());
+    assert!(String::from_utf8_lossy(&error.stderr).contains("a device"));
+    bench.ok("compress t.npy link.gw --compressor none");
+    assert!(bench.path("link.gw").is_symlink() && bench.path("t.gw").is_file());
+    assert_eq!(bench.names(), ["device.gw", "link.gw", "t.gw", "t.npy"]);
 }
 
 #[test]

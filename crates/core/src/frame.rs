@@ -4,7 +4,11 @@
 //! connection, hold frames: one after the other, each with its compressor, its tensor's name and shape,
 //! the key of its random draws, and a checksum. `docs/format.md` specifies every byte.
 
+mod budget;
+
 use gradwire_bits::{DecodeError, varint};
+
+pub use budget::Budget;
 
 use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace};
 
@@ -62,7 +66,7 @@ pub enum FrameError {
     /// The configuration does not parse.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The shape stands for more elements than the message can, or than the caller takes.
+    /// The shape stands for more elements than a message of this length can.
     #[error("tensor '{tensor}' of shape {shape:?} exceeds the limit of {limit} elements")]
     TooLarge {
         /// The tensor's name.
@@ -71,6 +75,41 @@ pub enum FrameError {
         shape: Vec<usize>,
         /// The most elements possible.
         limit: usize,
+    },
+    /// The tensor is larger than what is left of the [`Budget`].
+    #[error(
+        "tensor '{tensor}' decodes to {bytes} bytes, and {left} are left of the limit of {limit}; if you trust the \
+         file, raise the limit (--max-bytes, in Python max_bytes)"
+    )]
+    OverBudget {
+        /// The tensor's name.
+        tensor: String,
+        /// Its size as `f32`, in bytes.
+        bytes: u64,
+        /// What the budget has left, in bytes.
+        left: u64,
+        /// The whole budget, in bytes.
+        limit: u64,
+    },
+    /// The system has not enough memory for the tensor.
+    #[error(
+        "tensor '{tensor}' decodes to {bytes} bytes, for which there is not enough memory; free some, or use a larger machine"
+    )]
+    OutOfMemory {
+        /// The tensor's name.
+        tensor: String,
+        /// Its size as `f32`, in bytes.
+        bytes: u64,
+    },
+    /// The tensor to be written has too many dimensions.
+    #[error(
+        "tensor '{tensor}' has {dimensions} dimensions, and a frame holds at most {MAX_DIMENSIONS}; reshape it"
+    )]
+    Dimensions {
+        /// The tensor's name.
+        tensor: String,
+        /// Its number of dimensions.
+        dimensions: usize,
     },
     /// The message is malformed.
     #[error("the message of tensor '{tensor}' is malformed: {source}")]
@@ -84,7 +123,15 @@ pub enum FrameError {
 
 impl<'a> Frame<'a> {
     /// Appends the frame to `out`.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// [`FrameError::Dimensions`] for a tensor of more than [`MAX_DIMENSIONS`] dimensions.
+    pub fn write(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        let dimensions = self.tensor.shape().len();
+        if dimensions > MAX_DIMENSIONS {
+            let tensor = self.tensor.name().to_owned();
+            return Err(FrameError::Dimensions { tensor, dimensions });
+        }
         let start = out.len();
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&[VERSION, self.dtype as u8, 0, 0]);
@@ -100,6 +147,7 @@ impl<'a> Frame<'a> {
         put_bytes(self.message, out);
         let checksum = crc32fast::hash(&out[start..]);
         out.extend_from_slice(&checksum.to_le_bytes());
+        Ok(())
     }
 
     /// Reads the frame at the front of `input`, and moves `input` past it. Nothing of the message is
@@ -122,15 +170,19 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// The decoded tensor, flattened, if it has at most `limit` elements.
+    /// The decoded tensor, flattened. Its size is taken off the `budget` before memory is allocated.
     ///
     /// # Errors
-    /// [`FrameError::TooLarge`] or [`FrameError::Message`].
-    pub fn decode(&self, limit: usize) -> Result<Vec<f32>, FrameError> {
-        if self.tensor.elements() > limit {
-            return Err(too_large(self.tensor.name(), self.tensor.shape(), limit));
+    /// [`FrameError::OverBudget`], [`FrameError::OutOfMemory`] or [`FrameError::Message`].
+    pub fn decode(&self, budget: &mut Budget) -> Result<Vec<f32>, FrameError> {
+        budget.spend(&self.tensor)?;
+        let elements = self.tensor.elements();
+        let mut values = Vec::new();
+        if values.try_reserve_exact(elements).is_err() {
+            let tensor = self.tensor.name().to_owned();
+            return Err(FrameError::OutOfMemory { tensor, bytes: 4 * elements as u64 });
         }
-        let mut values = vec![0.0; self.tensor.elements()];
+        values.resize(elements, 0.0);
         let context = Context::new(self.seed, &self.tensor, self.step, self.rank);
         let args = DecodeArgs {
             message: self.message,

@@ -29,6 +29,7 @@ mod decoder;
 mod encoder;
 mod entry;
 mod error;
+pub mod files;
 mod floats;
 pub mod frame;
 mod input;

@@ -5,13 +5,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, View, serialize};
 
-use crate::StateError;
+use crate::{StateError, files};
 
 /// Saved state: arrays, whole numbers and text settings, each by name.
 ///
@@ -193,27 +192,15 @@ impl State {
         Ok(state)
     }
 
-    /// Writes the file under a temporary name beside `path`, and renames it when it is safely on
-    /// disk: under the final name there is the old file or the whole new one.
+    /// Writes the file as [`files::write_atomic`] does: the path has the old file or all of the new one.
     ///
     /// # Errors
     /// Those of the file system, and of [`to_bytes`](Self::to_bytes).
     pub fn write_atomic(&self, path: impl AsRef<Path>) -> Result<(), StateError> {
         let path = path.as_ref();
         let bytes = self.to_bytes()?;
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        let written = File::create(&temporary)
-            .and_then(|mut file| {
-                file.write_all(&bytes)?;
-                file.sync_all()
-            })
-            .and_then(|()| fs::rename(&temporary, path));
-        written.map_err(|source| {
-            // Best effort: the error to report is the first one.
-            let _ = fs::remove_file(&temporary);
-            StateError::File { path: path.to_owned(), source }
-        })
+        files::write_atomic(path, &bytes)
+            .map_err(|source| StateError::File { path: path.to_owned(), source })
     }
 
     /// Reads the file at `path`.

@@ -1,5 +1,7 @@
 //! The conversion of all errors to Python exceptions.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use gradwire_exchange::ExchangeError;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -18,6 +20,21 @@ create_exception!(gradwire, DeadlineError, GradwireError, "Another rank does not
 pub(crate) struct Failure {
     raise: fn(String) -> PyErr,
     message: String,
+}
+
+/// Runs `work` without the interpreter's lock. A panic becomes an error, too: Python code does not expect one that
+/// derives from `BaseException`.
+pub(crate) fn detached<R: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<R, Failure> + Send,
+) -> Result<R, Failure> {
+    let caught = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    caught.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let message = format!("gradwire has a fault and panicked: {said}; please report it");
+        Err(Failure { raise: GradwireError::new_err, message })
+    })
 }
 
 impl Failure {

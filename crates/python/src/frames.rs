@@ -1,12 +1,12 @@
 //! Encoding of tensors to frames, and decoding.
 
-use gradwire::frame;
+use gradwire::frame::{self, Budget};
 use gradwire::{Encoder, Spec, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::{self, Buffer};
-use crate::errors::Failure;
+use crate::errors::{self, Failure};
 
 /// Encodes a tensor as a frame: a message with everything that decoding needs.
 #[pyfunction]
@@ -22,15 +22,20 @@ pub(crate) fn encode<'py>(
     seed: u64,
     rank: u32,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let frame = py.detach(move || -> Result<Vec<u8>, Failure> {
+    let frame = errors::detached(py, move || {
         let spec: Spec = spec.parse()?;
+        let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+        if elements != Some(tensor.len()) {
+            let message = format!("shape {shape:?} is not that of {} elements", tensor.len());
+            return Err(Failure::config(message));
+        }
         let described = Tensor::new(name, &shape);
         let mut message = Vec::new();
         Encoder::new(&spec, seed, rank).encode(&described, step, tensor.floats(), &mut message)?;
         let mut frame = Vec::with_capacity(message.len() + 128);
         let dtype = tensor.dtype();
         frame::Frame { spec, tensor: described, dtype, seed, step, rank, message: &message }
-            .write(&mut frame);
+            .write(&mut frame)?;
         Ok(frame)
     })?;
     Ok(PyBytes::new(py, &frame))
@@ -61,14 +66,17 @@ pub(crate) struct Frame {
 
 #[pymethods]
 impl Frame {
-    /// Reads and checks the frame at byte `at`.
+    /// Reads and checks the frame at byte `at`, which may decode to `max_bytes` bytes of float32.
     #[new]
-    #[pyo3(signature = (bytes, at = 0))]
-    fn new(bytes: Bound<'_, PyBytes>, at: usize) -> PyResult<Self> {
+    #[pyo3(signature = (bytes, at = 0, max_bytes = None))]
+    fn new(bytes: Bound<'_, PyBytes>, at: usize, max_bytes: Option<u64>) -> PyResult<Self> {
         let all = bytes.as_bytes();
         let mut rest = all.get(at..).unwrap_or_default();
         let frame = frame::Frame::read(&mut rest).map_err(Failure::from)?;
         let end = all.len() - rest.len();
+        let default = || Budget::for_frames(all.len());
+        let mut budget = max_bytes.map_or_else(default, Budget::new);
+        budget.spend(&frame.tensor).map_err(Failure::from)?;
         Ok(Self {
             end,
             spec: frame.spec.to_string(),
@@ -85,12 +93,12 @@ impl Frame {
     /// Decodes into a tensor of the frame's shape.
     fn decode(&self, py: Python<'_>, mut tensor: Buffer) -> PyResult<()> {
         let bytes = self.bytes.bind(py).as_bytes();
-        py.detach(move || -> Result<(), Failure> {
-            let values = frame::Frame::read(&mut &*bytes)?.decode(tensor.len())?;
+        Ok(errors::detached(py, move || {
+            let mut budget = Budget::new(4 * tensor.len() as u64);
+            let values = frame::Frame::read(&mut &*bytes)?.decode(&mut budget)?;
             tensor.write(&values);
             Ok(())
-        })?;
-        Ok(())
+        })?)
     }
 }
 

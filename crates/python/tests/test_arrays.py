@@ -1,10 +1,13 @@
 """Tests frames of numpy arrays and tensors, and refused arguments."""
 
+import threading
+
 import numpy
 import pytest
 import torch
 
 import gradwire
+from gradwire import _core
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -77,3 +80,55 @@ def test_the_registry_is_listed():
         array = numpy.random.default_rng(1).standard_normal((40, 30)).astype("float32")
         decoded = gradwire.decompress(gradwire.compress(array, entry["id"]))
         assert decoded.shape == array.shape and numpy.isfinite(decoded).all()
+
+
+def test_a_negated_view_keeps_its_sign():
+    values = torch.tensor([1.0, -2.0, 3.0])
+    view = torch._neg_view(values)
+    assert view.is_neg()
+    back = gradwire.decompress(gradwire.compress(view, "none"), to="torch")
+    assert back.tolist() == [-1.0, 2.0, -3.0]
+
+
+def test_a_frame_that_asks_for_too_much_is_refused_before_memory_is_allocated():
+    small = gradwire.compress(numpy.zeros(1000, "float32"), "threshold")
+    assert gradwire.decompress(small, max_bytes=4000).shape == (1000,)
+    with pytest.raises(gradwire.MessageError, match="max_bytes"):
+        gradwire.decompress(small, max_bytes=3999)
+    # The default for a frame of fewer than 256 KiB is 256 MiB.
+    large = gradwire.compress(numpy.zeros((1 << 26) + 1, "float32"), "threshold")
+    assert len(large) < 60
+    for to in ("numpy", "torch"):
+        with pytest.raises(gradwire.MessageError, match="268435460 bytes"):
+            gradwire.decompress(large, to=to)
+
+
+def test_shapes_that_an_array_cannot_have_are_errors():
+    # A tensor without elements needs no memory, but this dimension does not fit the signed sizes of arrays.
+    hostile = _core.encode((0, 0, "float32"), ((1 << 64) - 1, 0), "none", "t", 0, 0, 0)
+    for to in ("numpy", "torch"):
+        with pytest.raises(gradwire.MessageError, match=f"{to} cannot hold"):
+            gradwire.decompress(hostile, to=to)
+    with pytest.raises(gradwire.ConfigError, match="shape"):
+        _core.encode((0, 0, "float32"), (1 << 40, 1 << 40), "none", "t", 0, 0, 0)
+
+
+@pytest.mark.parametrize("spec", ["topk:ratio=0.05", "3lc", "qsgd", "sketchml"])
+def test_an_array_may_be_written_while_it_is_compressed(spec):
+    array = numpy.random.default_rng(0).standard_normal(1 << 18).astype("float32")
+    stop = threading.Event()
+
+    def write():
+        generator = numpy.random.default_rng(1)
+        while not stop.is_set():
+            generator.standard_normal(out=array, dtype="float32")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(5):
+            decoded = gradwire.decompress(gradwire.compress(array, spec))
+            assert numpy.isfinite(decoded).all()
+    finally:
+        stop.set()
+        writer.join()

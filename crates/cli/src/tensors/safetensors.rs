@@ -1,10 +1,15 @@
 //! Hugging Face's `.safetensors`.
 
+use std::collections::HashSet;
+
 use gradwire::Dtype;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype as Kind, SafeTensors};
 
 use super::tensor::{Named, Values, tensor};
+
+/// The key of the format's own entry.
+const METADATA: &str = "__metadata__";
 
 /// Reads every tensor, by name.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Named>, String> {
@@ -36,6 +41,20 @@ fn dtype(name: &str, kind: Kind) -> Result<Dtype, String> {
 
 /// The file of some tensors.
 pub(super) fn write(tensors: &[Named]) -> Result<Vec<u8>, String> {
+    let mut names = HashSet::new();
+    for name in tensors.iter().map(|named| named.tensor.name()) {
+        if name == METADATA {
+            return Err(format!(
+                "a tensor is called '{METADATA}', which .safetensors files reserve; write it to a .npy file"
+            ));
+        }
+        if !names.insert(name) {
+            return Err(format!(
+                "several tensors are called '{name}', and a .safetensors file holds one of a name; compress them to \
+                 separate files"
+            ));
+        }
+    }
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|named| named.values.to_bytes()).collect();
     let views: Vec<(&str, TensorView<'_>)> = tensors
         .iter()
@@ -72,6 +91,18 @@ mod tests {
             named("d", &[0], Values::F32(vec![])),
         ];
         assert_eq!(read(&write(&tensors).unwrap()).unwrap(), tensors);
+    }
+
+    #[test]
+    fn names_that_the_format_cannot_hold_are_refused() {
+        let named =
+            |name: &str| Named { tensor: Tensor::new(name, &[1]), values: Values::F32(vec![1.0]) };
+        assert!(
+            write(&[named("a"), named("b"), named("a")])
+                .unwrap_err()
+                .contains("several tensors are called 'a'")
+        );
+        assert!(write(&[named("__metadata__")]).unwrap_err().contains("reserve"));
     }
 
     #[test]

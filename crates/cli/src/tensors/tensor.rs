@@ -24,16 +24,16 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// Values of a type, rounded to nearest even from `f32` where it is a smaller one.
+    /// Values of a type, rounded to nearest even from `f32` where it is a smaller one. What exceeds its range becomes
+    /// its largest finite value, as a message can decode to slightly more than was encoded.
     pub(crate) fn from_f32(values: Vec<f32>, dtype: Dtype) -> Self {
+        let within = |x: f32, max: f32| x.clamp(-max, max);
+        let f16 = |x| f16::from_f32(within(x, f16::MAX.to_f32())).to_bits();
+        let bf16 = |x| bf16::from_f32(within(x, bf16::MAX.to_f32())).to_bits();
         match dtype {
             Dtype::F32 => Values::F32(values),
-            Dtype::F16 => {
-                Values::F16(values.into_iter().map(|x| f16::from_f32(x).to_bits()).collect())
-            }
-            Dtype::Bf16 => {
-                Values::Bf16(values.into_iter().map(|x| bf16::from_f32(x).to_bits()).collect())
-            }
+            Dtype::F16 => Values::F16(values.into_iter().map(f16).collect()),
+            Dtype::Bf16 => Values::Bf16(values.into_iter().map(bf16).collect()),
         }
     }
 

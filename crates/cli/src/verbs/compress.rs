@@ -31,6 +31,12 @@ pub(crate) struct Compress {
 impl Compress {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let tensors = tensors::read(&self.input)?;
+        if tensors.is_empty() {
+            let input = self.input.display();
+            return Err(Failure::Input(format!(
+                "'{input}' holds no tensors; there is nothing to compress"
+            )));
+        }
         let mut encoder = Encoder::new(&self.compressor, self.seed, 0);
         let (mut file, mut message, mut bytes) = (Vec::new(), Vec::new(), 0);
         for named in &tensors {
@@ -49,7 +55,9 @@ impl Compress {
                 rank: 0,
                 message: &message,
             };
-            frame.write(&mut file);
+            frame
+                .write(&mut file)
+                .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
         }
         write_atomic(&self.output, &file)?;
         output::line(format!(

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gradwire::Dtype;
+use gradwire::frame::Budget;
 use gradwire_testbed::files::write_atomic;
 
 use crate::failure::Failure;
@@ -11,9 +12,6 @@ use crate::output;
 use crate::tensors::{self, Format, Named, Values};
 use crate::verbs::compress::plural;
 use crate::verbs::inspect::frames;
-
-/// The most elements a decoded tensor may have: 8 GiB of float32.
-const LIMIT: usize = 1 << 31;
 
 /// Decompress a .gw file into a .npy or .safetensors file.
 ///
@@ -25,16 +23,21 @@ pub(crate) struct Decompress {
     input: PathBuf,
     /// The file to write; its ending says which format
     output: PathBuf,
+    /// The most bytes that the tensors may take as float32, together [default: 1024 times the input, at least 256 MiB]
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<u64>,
 }
 
 impl Decompress {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let format = Format::of(&self.output)?;
         let bytes = tensors::read_bytes(&self.input)?;
+        let default = || Budget::for_frames(bytes.len());
+        let mut budget = self.max_bytes.map_or_else(default, Budget::new);
         let mut decoded = Vec::new();
         for frame in frames(&self.input, &bytes)? {
             let values = frame
-                .decode(LIMIT)
+                .decode(&mut budget)
                 .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
             let dtype = if format.holds(frame.dtype) { frame.dtype } else { Dtype::F32 };
             decoded.push(Named { tensor: frame.tensor, values: Values::from_f32(values, dtype) });

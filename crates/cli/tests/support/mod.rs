@@ -112,8 +112,14 @@ impl Bench {
 
     /// Writes a `.npy` file of one dimension.
     pub fn npy(&self, name: &str, descr: &str, elements: usize, data: &[u8]) {
+        self.npy_of_shape(name, descr, &[elements], data);
+    }
+
+    /// Writes a `.npy` file of several dimensions.
+    pub fn npy_of_shape(&self, name: &str, descr: &str, shape: &[usize], data: &[u8]) {
+        let shape: String = shape.iter().map(|n| format!("{n},")).collect();
         let header =
-            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({elements},), }}");
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
         bytes.extend_from_slice(&(header.len() as u16 + 1).to_le_bytes());
         bytes.extend_from_slice(header.as_bytes());

@@ -17,7 +17,7 @@ const ZEROS: [u8; 13] = [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 249
 
 fn written(frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame.write(&mut bytes);
+    frame.write(&mut bytes).unwrap();
     bytes
 }
 
@@ -67,8 +67,12 @@ fn a_file_is_a_sequence_of_frames() {
     let mut input = &bytes[..];
     assert_eq!(Frame::read(&mut input).unwrap(), first);
     let read = Frame::read(&mut input).unwrap();
-    assert_eq!((read.decode(1).unwrap(), input.len()), (vec![1.0], 0));
-    assert_eq!(first.decode(600).unwrap(), vec![0.0; 600]);
+    // 601 elements, and not one more.
+    let mut budget = Budget::new(4 * 601);
+    assert_eq!((read.decode(&mut budget).unwrap(), input.len()), (vec![1.0], 0));
+    assert_eq!(first.decode(&mut budget).unwrap(), vec![0.0; 600]);
+    let over = FrameError::OverBudget { tensor: "b".into(), bytes: 4, left: 0, limit: 2404 };
+    assert_eq!(read.decode(&mut budget), Err(over));
 }
 
 #[test]
@@ -121,7 +125,13 @@ fn shapes_beyond_the_message_are_refused_unallocated() {
     assert!(matches!(huge(&[1 << 40]), FrameError::TooLarge { limit: 630, .. }));
     assert!(matches!(huge(&[631]), FrameError::TooLarge { .. }));
     assert!(matches!(huge(&[0]), FrameError::Malformed(_)));
-    assert!(matches!(frame(&ZEROS).decode(599), Err(FrameError::TooLarge { limit: 599, .. })));
+    let mut budget = Budget::new(4 * 600 - 1);
+    let over = FrameError::OverBudget { tensor: "fc".into(), bytes: 2400, left: 2399, limit: 2399 };
+    assert_eq!(frame(&ZEROS).decode(&mut budget), Err(over));
+    assert_eq!(
+        frame(&ZEROS).decode(&mut budget).unwrap_err().to_string().matches("max").count(),
+        2
+    );
 
     // A shape whose product overflows cannot be written, only forged.
     let forged = [
@@ -142,9 +152,46 @@ fn shapes_beyond_the_message_are_refused_unallocated() {
 fn a_malformed_message_names_its_tensor() {
     let mut message = ZEROS;
     message[12] = 250;
-    let error = frame(&message).decode(600).unwrap_err();
+    let error = frame(&message).decode(&mut Budget::for_frames(0)).unwrap_err();
     assert_eq!(
         error,
         FrameError::Message { tensor: "fc".into(), source: DecodeError::Trailing { extra: 1 } }
     );
+}
+
+#[test]
+fn the_default_budget_is_in_proportion_with_a_floor() {
+    let allows = |mut budget: Budget, bytes: u64| {
+        budget.spend(&Tensor::new("t", &[(bytes / 4) as usize])).is_ok()
+    };
+    assert!(
+        allows(Budget::for_frames(0), 1 << 28) && !allows(Budget::for_frames(0), (1 << 28) + 4)
+    );
+    let file = 1 << 20;
+    assert!(allows(Budget::for_frames(file), 1 << 30));
+    assert!(!allows(Budget::for_frames(file), (1 << 30) + 4));
+    assert!(allows(Budget::for_frames(usize::MAX), 1 << 62));
+}
+
+#[test]
+fn what_memory_cannot_hold_is_an_error() {
+    let tensor = Tensor::new("zeros", &[(1 << 32) - 1, 1 << 24]);
+    let spec: Spec = "threshold".parse().unwrap();
+    // It reads as a shape that this compressor cannot have; the tensor stands in for a smaller machine.
+    let frame = Frame { spec, tensor, ..frame(&[]) };
+    let error = frame.decode(&mut Budget::new(u64::MAX)).unwrap_err();
+    assert!(matches!(error, FrameError::OutOfMemory { .. }), "{error}");
+}
+
+#[test]
+fn a_tensor_of_65_dimensions_is_not_written() {
+    let with = |dimensions: usize| Frame {
+        tensor: Tensor::new("deep", &vec![1; dimensions]),
+        ..frame(&[])
+    };
+    let mut bytes = Vec::new();
+    let error = with(65).write(&mut bytes).unwrap_err();
+    assert_eq!(error, FrameError::Dimensions { tensor: "deep".into(), dimensions: 65 });
+    assert!(bytes.is_empty());
+    with(64).write(&mut bytes).unwrap();
 }

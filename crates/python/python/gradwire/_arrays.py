@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 from . import _core
 
@@ -26,6 +26,8 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
             raise _core.ConfigError(f"{what} is on {array.device}; call .cpu() first")
         if array.layout.__str__() != "torch.strided":
             raise _core.ConfigError(f"{what} is {array.layout}, not dense; call .to_dense() first")
+        if array.is_neg():
+            raise _core.ConfigError(f"{what} is a negated view, whose memory has the other sign; call .resolve_neg()")
         contiguous, address, elements = array.is_contiguous(), array.data_ptr(), array.numel()
     elif hasattr(array, "__array_interface__"):
         dtype = str(array.dtype)
@@ -40,6 +42,16 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
     return address, elements, dtype
 
 
+def _snapshot(array: Any) -> Any:
+    """A copy of an array that ``buffer`` takes. Other threads cannot write to it while it is compressed."""
+    if is_torch(array):
+        array = array.detach().resolve_neg()
+        buffer(array)
+        return array.clone()
+    buffer(array)
+    return array.copy()
+
+
 def compress(
     array: Any, spec: str, *, name: str = "tensor", step: int = 0, seed: int = 0, rank: int = 0
 ) -> bytes:
@@ -47,28 +59,38 @@ def compress(
 
     A frame contains the message, its compressor, name and shape, and a checksum. There is no error feedback: what the
     message leaves out is lost. ``seed``, ``rank``, ``step`` and ``name`` are the key of the random draws of stochastic
-    compressors.
+    compressors. The array is copied first, so other threads may write to it meanwhile.
     """
+    array = _snapshot(array)
     return _core.encode(buffer(array), tuple(array.shape), spec, name, step, seed, rank)
 
 
-def decompress(data: bytes, *, to: str = "numpy") -> Any:
+def decompress(data: bytes, *, to: str = "numpy", max_bytes: Optional[int] = None) -> Any:
     """Decompresses a frame to a numpy array or, with ``to="torch"``, to a tensor.
 
     The result has the type of the original. numpy has no bfloat16, which becomes float32.
+
+    A short frame can hold a huge tensor of zeros. ``max_bytes`` limits what the frame may decode to, as float32; the default
+    is 1024 times its length, and at least 256 MiB.
     """
-    frame = _core.Frame(data)
+    frame = _core.Frame(data, 0, max_bytes)
     if frame.end != len(data):
         raise _core.MessageError(f"{len(data) - frame.end} bytes follow the frame; pass a single frame")
+    if to not in ("numpy", "torch"):
+        raise _core.ConfigError(f"to={to!r} is unknown; use 'numpy' or 'torch'")
+    try:
+        array = _empty(frame.shape, frame.dtype, to)
+    except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise _core.MessageError(f"{to} cannot hold a tensor of shape {tuple(frame.shape)}: {error}") from error
+    frame.decode(buffer(array))
+    return array
+
+
+def _empty(shape: Sequence[int], dtype: str, to: str) -> Any:
     if to == "torch":
         import torch
 
-        array = torch.empty(frame.shape, dtype=getattr(torch, frame.dtype))
-    elif to == "numpy":
-        import numpy
+        return torch.empty(shape, dtype=getattr(torch, dtype))
+    import numpy
 
-        array = numpy.empty(frame.shape, "float32" if frame.dtype == "bfloat16" else frame.dtype)
-    else:
-        raise _core.ConfigError(f"to={to!r} is unknown; use 'numpy' or 'torch'")
-    frame.decode(buffer(array))
-    return array
+    return numpy.empty(shape, "float32" if dtype == "bfloat16" else dtype)

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use gradwire_train::RunRecord;
 use gradwire_train::CompressionSchedule;
+use gradwire_train::RunRecord;
 
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
@@ -169,6 +169,8 @@ pub(super) fn all_gathered(
 }
 
 /// Compressors from their specs.
-pub(super) fn schedules<S: AsRef<str>>(specs: impl IntoIterator<Item = S>) -> Vec<CompressionSchedule> {
+pub(super) fn schedules<S: AsRef<str>>(
+    specs: impl IntoIterator<Item = S>,
+) -> Vec<CompressionSchedule> {
     specs.into_iter().map(|spec| known(spec.as_ref())).collect()
 }

@@ -75,7 +75,8 @@ fn settings(parameters: impl IntoIterator<Item = (String, String)>) -> Settings 
 }
 
 fn experiment(settings: Settings) -> Experiment {
-    paper::experiment().with(|e| e.compressors = schedules(settings.into_iter().map(|(_, spec)| spec)))
+    paper::experiment()
+        .with(|e| e.compressors = schedules(settings.into_iter().map(|(_, spec)| spec)))
 }
 
 /// The page of a figure whose settings are settings of `axis`.

@@ -37,7 +37,8 @@ pub(super) fn report(
     let mut charts = charts(&summary);
     charts.extend(charts_over_steps(&summary, &full));
     let setup = BENCHMARKS[results.row].setup(&full[0], experiment.seeds.len(), false, sign_rates);
-    let compared = |spec: &str| experiment.compressors.iter().any(|schedule| schedule.to_string() == spec);
+    let compared =
+        |spec: &str| experiment.compressors.iter().any(|schedule| schedule.to_string() == spec);
     let table = table(&summary, compared);
     let findings = Findings::of_one_setup("Measured", table, &summary, charts, setup);
     Ok(findings.report(results))

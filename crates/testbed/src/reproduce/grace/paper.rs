@@ -1,8 +1,8 @@
 //! What the survey reports, and its experiments.
 
 use gradwire_exchange::Exchange;
-use gradwire_train::RunRecord;
 use gradwire_train::CompressionSchedule;
+use gradwire_train::RunRecord;
 
 use crate::experiment::{Experiment, known};
 use crate::table::Grid;

@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn the_grid_has_a_cell_for_each_pair_that_fits() {
-        let names: Vec<String> = compressors(100).iter().map(CompressionSchedule::to_string).collect();
+        let names: Vec<String> =
+            compressors(100).iter().map(CompressionSchedule::to_string).collect();
         assert_eq!(names.len(), 8);
         assert_eq!(names[..2], ["none", "none:every=10"]);
         assert_eq!(names[7], "sbc:p=0.001,every=10");

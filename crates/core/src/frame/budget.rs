@@ -1,0 +1,47 @@
+//! How much memory frames may ask for.
+
+use crate::Tensor;
+use crate::frame::FrameError;
+
+/// The number of bytes that frames may decode to, all together, 4 for each element.
+///
+/// A frame of a few bytes can hold a tensor of zeros of any size, so a file from elsewhere gets a limit before memory is
+/// allocated for it.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    limit: u64,
+    left: u64,
+}
+
+impl Budget {
+    /// The least [default](Self::for_frames): 256 MiB.
+    pub const FLOOR: u64 = 1 << 28;
+    /// Bytes that the [default](Self::for_frames) allows for each byte of frames.
+    pub const FACTOR: u64 = 1024;
+
+    /// A budget of `bytes` bytes.
+    pub const fn new(bytes: u64) -> Self {
+        Self { limit: bytes, left: bytes }
+    }
+
+    /// The default for frames of `encoded` bytes in all: [`FACTOR`](Self::FACTOR) times as much, and at least
+    /// [`FLOOR`](Self::FLOOR).
+    pub fn for_frames(encoded: usize) -> Self {
+        Self::new((encoded as u64).saturating_mul(Self::FACTOR).max(Self::FLOOR))
+    }
+
+    /// Takes the bytes of one tensor off the budget.
+    ///
+    /// # Errors
+    /// [`FrameError::OverBudget`] where less is left; nothing is taken off then.
+    pub fn spend(&mut self, tensor: &Tensor) -> Result<(), FrameError> {
+        let bytes = (tensor.elements() as u64).saturating_mul(4);
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| FrameError::OverBudget {
+            tensor: tensor.name().to_owned(),
+            bytes,
+            left: self.left,
+            limit: self.limit,
+        })?;
+        Ok(())
+    }
+}
