@@ -28,6 +28,7 @@ static ENTRY: Entry = Entry {
     summary: "the largest elements, each in a few levels",
     formula: "x̂ = step·round(c/step) at the largest |c|, 0 elsewhere, step = max|c|/s",
     family: Family::Hybrid,
+    sparse: true,
     error_feedback: true,
     examples: &["one-in=3,s=1", "momentum=0.5"],
     reference: "this example",

@@ -34,6 +34,8 @@ pub struct Entry {
     pub formula: &'static str,
     /// How it saves bytes.
     pub family: Family,
+    /// Whether messages carry few of the elements and nothing of the others; no unless stated.
+    pub sparse: bool,
     /// Whether error feedback is on unless the spec says otherwise; off unless stated.
     pub error_feedback: bool,
     /// Its parameters, in the order they are printed.
@@ -73,6 +75,7 @@ impl Entry {
             summary: "",
             formula: "",
             family: Family::Baseline,
+            sparse: false,
             error_feedback: false,
             parameters,
             examples: &[],
@@ -93,11 +96,6 @@ impl Entry {
     /// The compressor with its default parameters.
     pub fn compressor(&self) -> Arc<dyn Compressor> {
         (self.build)(&self.defaults())
-    }
-
-    /// Whether messages carry few of the elements, and nothing of the others.
-    pub fn is_sparse(&self) -> bool {
-        matches!(self.family, Family::Sparsification | Family::Hybrid)
     }
 
     /// Whether messages are the elements themselves, 32 bits each, as those of `none` are.

@@ -156,13 +156,13 @@ impl GroupConfig<'_> {
     /// Sums of sparse messages are sent with their positions.
     fn validate_sparse(&self) -> Result<()> {
         // A rule may leave some tensors uncompressed.
-        let serves = |spec: &&Spec| spec.entry().is_sparse() || spec.entry().is_identity();
-        let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().is_sparse());
+        let serves = |spec: &&Spec| spec.entry().sparse || spec.entry().is_identity();
+        let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().sparse);
         let Some(spec) = main.or_else(|| self.policy.pushes().find(|spec| !serves(spec))) else {
             return Ok(());
         };
         let sparse: Vec<_> =
-            REGISTRY.iter().filter(|entry| entry.is_sparse()).map(|entry| entry.id).collect();
+            REGISTRY.iter().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
         refuse(format!(
             "sparse-all-reduce adds the elements that messages carry, and those of '{spec}' carry all; use \
              all-reduce, all-gather, scatter-reduce or server, or a sparse compressor: {}",

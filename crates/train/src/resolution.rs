@@ -188,7 +188,7 @@ fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
 
 /// A compressor that carries the mean of such messages without loss.
 fn lossless(push: &Spec) -> Spec {
-    if push.entry().is_sparse() { Spec::nonzero() } else { Spec::none() }
+    if push.entry().sparse { Spec::nonzero() } else { Spec::none() }
 }
 
 /// Which workers take part in each round, weighted by their numbers of examples.

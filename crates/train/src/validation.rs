@@ -10,7 +10,7 @@ use crate::{overlap, svrg};
 /// Refuses a configuration that cannot run, with the reason.
 pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     config.settings.check().map_err(TrainError::Config)?;
-    if config.send == Payload::Weights && config.compressor.first().entry().is_sparse() {
+    if config.send == Payload::Weights && config.compressor.first().entry().sparse {
         return Err(TrainError::Config(format!(
             "weights travel whole, and '{}' sends few elements; give send=updates, or a quantizer",
             config.compressor

@@ -46,7 +46,7 @@ pub fn adds(spec: &Spec) -> bool {
 pub fn suits(name: &str, spec: &Spec) -> bool {
     match name {
         "all-reduce" => adds(spec),
-        "sparse-all-reduce" => spec.entry().is_sparse(),
+        "sparse-all-reduce" => spec.entry().sparse,
         "server:stale=0" => !spec.compressor().votes(),
         _ => true,
     }

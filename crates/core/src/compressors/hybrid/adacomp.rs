@@ -37,6 +37,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the elements near the largest of their bin, as ternary values",
     formula: "x̂ = sign(G)·scale where |m + factor·g| ≥ max|G| of the bin, 0 elsewhere; G = m + g, scale = mean of the bins' max|G|",
     family: Family::Hybrid,
+    sparse: true,
     error_feedback: true,
     examples: &["fc=60", "fc=60,code=records", "factor=3,code=records"],
     reference: "Chen et al., AAAI 2018",

@@ -34,6 +34,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the largest elements of either sign, each decoded to the mean of its sign",
     formula: "x̂ = mean of its side where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, which a fraction ratio of each sign reaches; 0 elsewhere",
     family: Family::Hybrid,
+    sparse: true,
     error_feedback: true,
     examples: &["ratio=0.05"],
     reference: "Dryden et al., MLHPC 2016",

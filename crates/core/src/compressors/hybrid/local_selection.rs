@@ -19,6 +19,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the largest element of each bin, as a ternary value",
     formula: "x̂ = sign(G)·scale at the largest |G| of each bin, 0 elsewhere; scale = mean of the bins' max|G|",
     family: Family::Hybrid,
+    sparse: true,
     error_feedback: true,
     examples: &["fc=60"],
     reference: "Chen et al., AAAI 2018 (comparator)",

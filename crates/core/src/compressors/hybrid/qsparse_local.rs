@@ -51,6 +51,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the largest elements, or random ones, quantized",
     formula: "x̂ = Q(c) at the k largest |c|, 0 elsewhere; Q(c) = qsgd(c)/(1 + β) or sign(c)·mean|c|",
     family: Family::Hybrid,
+    sparse: true,
     error_feedback: true,
     examples: &[
         "ratio=0.1",

@@ -43,6 +43,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the tail with the larger mean, each element decoded to that mean",
     formula: "x̂ = μ on the tail of k = round(p·d) elements whose mean μ is larger in magnitude, 0 elsewhere",
     family: Family::Hybrid,
+    sparse: true,
     error_feedback: true,
     examples: &[
         "p=0.02",

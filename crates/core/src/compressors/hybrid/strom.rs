@@ -32,6 +32,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the elements above a fixed threshold, decoded to the threshold with their sign",
     formula: "x̂ = τ·sign(c) where |c| > τ, 0 elsewhere",
     family: Family::Hybrid,
+    sparse: true,
     error_feedback: true,
     examples: &["tau=0.125", "tau=2"],
     reference: "Strom, Interspeech 2015",

@@ -36,6 +36,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "deep gradient compression: the largest elements of a momentum-corrected residual",
     formula: "x̂ = v at the k largest |v|, where u and v become 0; u ← m·u + g, v ← v + u",
     family: Family::Sparsification,
+    sparse: true,
     error_feedback: true,
     examples: &["ratio=0.02", "ratio=0.02,clip=1,warmup=10", "ratio=0.05,clip=1,warmup=3"],
     reference: "Lin et al., ICLR 2018",

@@ -20,6 +20,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the 0.1 % of the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
+    sparse: true,
     error_feedback: true,
     examples: &["select=sampled"],
     reference: "Aji, Heafield, EMNLP 2017",

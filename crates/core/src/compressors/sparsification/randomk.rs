@@ -37,6 +37,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "elements at random positions",
     formula: "x̂ = c at k positions drawn at random, alike on all ranks or not, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
+    sparse: true,
     error_feedback: true,
     examples: &[
         "ratio=0.1",

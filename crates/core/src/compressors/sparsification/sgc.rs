@@ -27,6 +27,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "sparse gradient compression: the largest elements of a sum with long-term momentum",
     formula: "x̂ = v at the k largest |v|, where u becomes 0; v = α·u_before + u, u ← u + ε·g",
     family: Family::Sparsification,
+    sparse: true,
     error_feedback: true,
     examples: &["ratio=0.02", "ratio=0.3"],
     reference: "Sun et al., DASFAA 2019",

@@ -39,6 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the heaviest elements of the mean, found by a count sketch",
     formula: "x̂ = c at its k largest among the elements that a count sketch of c estimates largest, 0 elsewhere",
     family: Family::Sparsification,
+    sparse: true,
     error_feedback: true,
     examples: &["ratio=0.01,rows=3", "ratio=0.03,rows=2,width=3"],
     reference: "Ivkin et al., NeurIPS 2019",

@@ -28,6 +28,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the elements above a fixed absolute value",
     formula: "x̂ = c where |c| > v, 0 elsewhere",
     family: Family::Sparsification,
+    sparse: true,
     error_feedback: true,
     examples: &["v=0.3", "v=0.5"],
     reference: "Dutta et al., AAAI 2020",

@@ -32,6 +32,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the elements with the largest absolute values",
     formula: "x̂ = c at the k largest |c|, 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
+    sparse: true,
     error_feedback: true,
     examples: &[
         "ratio=0.02",

@@ -42,6 +42,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the elements that are large compared with their variance, in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
+    sparse: true,
     error_feedback: true,
     examples: &["alpha=0.5", "alpha=0.5,code=huffman"],
     reference: "Tsuzuku et al., ICLR workshop 2018",

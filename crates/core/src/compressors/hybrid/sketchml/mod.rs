@@ -53,6 +53,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "quantile buckets of the non-zero elements, with bucket numbers in a MinMaxSketch",
     formula: "x̂ = the mean of a bucket no further from 0 than that of c, of equally full buckets of either sign",
     family: Family::Hybrid,
+    sparse: true,
     error_feedback: true,
     examples: &[
         "groups=4",
