@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use crate::collectives::all_reduce;
 use crate::error::refuse;
 use crate::transport::or_abort;
-use crate::{ExchangeError, Operation, Phase, Result, Traffic, Transport, digest};
+use crate::{ExchangeError, GroupConfig, Operation, Phase, Result, Traffic, Transport, digest};
 
 /// Work on a rank's transport.
 pub(crate) type Task = Box<dyn FnOnce(&mut dyn Transport) -> Result<()> + Send>;
@@ -113,6 +113,26 @@ impl<'a> Control<'a> {
         *values = mean;
         Ok(traffic)
     }
+}
+
+/// Validates `config` and compares it with the configurations of all other ranks. `facts` are compared too, one per line.
+pub(crate) fn join(
+    config: &GroupConfig<'_>,
+    transport: &mut dyn Transport,
+    facts: &str,
+) -> Result<()> {
+    config.validate()?;
+    let ranks = config.exchange.ranks(config.workers);
+    if transport.size() != ranks {
+        return refuse(format!(
+            "'{}' with {} workers needs {ranks} ranks; the transport connects {}",
+            config.exchange,
+            config.workers,
+            transport.size()
+        ));
+    }
+    let digest = digest(config.initial);
+    agree(transport, &format!("{}initial parameters {digest:016x}\n{facts}", config.describe()))
 }
 
 /// Fails on every rank unless all were started with the same `facts`, one per line; the error names the first line that

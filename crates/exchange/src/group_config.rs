@@ -6,10 +6,7 @@ use gradwire::registry::REGISTRY;
 use gradwire::{Spec, Tensor};
 
 use crate::error::refuse;
-use crate::{
-    Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization, Transport,
-    control, digest,
-};
+use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization};
 
 /// The configuration that all ranks share, servers included.
 #[derive(Debug, Clone, Copy)]
@@ -229,23 +226,6 @@ impl GroupConfig<'_> {
                  leave out mode and stale, or use another compressor, such as efsignsgd"
             ))
         })
-    }
-
-    /// Validates this configuration and compares it with those of all other ranks. `facts` are compared too, one per line.
-    pub(crate) fn join(&self, transport: &mut dyn Transport, facts: &str) -> Result<()> {
-        self.validate()?;
-        let ranks = self.exchange.ranks(self.workers);
-        if transport.size() != ranks {
-            return refuse(format!(
-                "'{}' with {} workers needs {ranks} ranks; the transport connects {}",
-                self.exchange,
-                self.workers,
-                transport.size()
-            ));
-        }
-        let digest = digest(self.initial);
-        let description = format!("{}initial parameters {digest:016x}\n{facts}", self.describe());
-        control::agree(transport, &description)
     }
 
     /// Everything that must be equal on all ranks, one fact per line.

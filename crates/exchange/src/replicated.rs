@@ -19,7 +19,7 @@ use gradwire::{State, Tensor};
 
 use crate::codecs::Carried;
 use crate::collectives::scatter_reduce::Cut;
-use crate::control::{Channel, Control};
+use crate::control::{self, Channel, Control};
 use crate::error::refuse;
 use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
 use crate::report::{timed, worked};
@@ -56,7 +56,7 @@ impl ReplicatedOptimizer {
         config: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self> {
-        config.join(&mut *transport, "")?;
+        control::join(config, &mut *transport, "")?;
         let mut reducer = Reducer::of(transport, config, Cut::WholeModel, OnNonFinite::Refuse)?;
         reducer.add_group((0..config.tensors.len()).collect());
         let host = Host::Inline { reducer: Box::new(reducer), values: Vec::new() };
@@ -77,7 +77,7 @@ impl ReplicatedOptimizer {
     ) -> Result<Self> {
         check_overlap(config)?;
         check_groups(&groups, config.tensors.len())?;
-        config.join(&mut *transport, &format!("overlapped in groups {groups:?}\n"))?;
+        control::join(config, &mut *transport, &format!("overlapped in groups {groups:?}\n"))?;
         let reducer = Reducer::of(transport, config, Cut::EachTensor, OnNonFinite::Refuse)?;
         let host = Host::Overlapped {
             pipeline: Pipeline::new(reducer, &groups)?,

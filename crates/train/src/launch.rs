@@ -43,6 +43,7 @@ fn run_wrapped(
     wrap: Wrap<'_>,
 ) -> Result<RunRecord, TrainError> {
     validate(config)?;
+    options.check_save()?;
     let checkpoint = match &options.resume {
         Some(path) => Some(read_checkpoint(path, config, observer)?),
         None => None,

@@ -37,7 +37,7 @@ pub use config::RunConfig;
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;
 pub use gradwire_exchange::CompressionSchedule;
-pub use gradwire_models::tasks::{Metric, steps_per_epoch};
+pub use gradwire_models::tasks::Metric;
 pub use launch::run;
 pub use observer::Observer;
 pub use options::{RunOptions, Save};

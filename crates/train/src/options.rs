@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use gradwire::{StateError, files};
 use gradwire_exchange::Link;
+
+use crate::TrainError;
 
 /// Settings that do not change the result of a run.
 #[derive(Debug, Clone, Default)]
@@ -27,4 +30,15 @@ pub struct Save {
     pub every: u64,
     /// Number of checkpoints to keep, the newest included; 0 is taken for 1.
     pub keep: usize,
+}
+
+impl RunOptions {
+    /// Tries whether checkpoints can be written, before a run has cost time.
+    pub(crate) fn check_save(&self) -> Result<(), TrainError> {
+        let Some(Save { path, .. }) = &self.save else { return Ok(()) };
+        files::check_writable(path).map_err(|source| TrainError::Save {
+            path: path.clone(),
+            source: StateError::File { path: path.clone(), source },
+        })
+    }
 }

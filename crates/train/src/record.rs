@@ -287,7 +287,8 @@ impl RunRecord {
             return None;
         }
         let Sent { sparse, dense, raw, position_bits } = self.sent;
-        let position_bits = if schedule.first().entry().drawn_positions { 0.0 } else { position_bits };
+        let position_bits =
+            if schedule.first().entry().drawn_positions { 0.0 } else { position_bits };
         let all = sparse + dense + raw;
         (self.rounds > 0 && all > 0.0).then(|| TrafficEstimate {
             iterations: self.steps as f64,

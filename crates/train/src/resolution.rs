@@ -8,7 +8,7 @@ use gradwire_exchange::{
     AddUpdate, Exchange, ExchangeError, GroupConfig, HEADER_BYTES, Optimizer, Participation,
     Policy, ReplaceParameters, ReplicatedOptimizer, Role, RunDescription, Transport,
 };
-use gradwire_models::tasks::{self, Replica};
+use gradwire_models::tasks::{Replica, task_of};
 
 use crate::checkpoint::Checkpoint;
 use crate::config::RunConfig;
@@ -39,14 +39,15 @@ pub(crate) struct Resolution<'a> {
 impl<'a> Resolution<'a> {
     /// Resolves a configuration, with the replicas of these workers.
     pub(crate) fn new(config: &'a RunConfig, workers: Range<usize>) -> Result<Self, TrainError> {
-        let mut shards = tasks::shards(&config.data, &config.split, config.workers, config.seed)
-            .map_err(TrainError::Config)?;
+        let task = task_of(&config.data);
+        let mut shards =
+            task.shards(&config.split, config.workers, config.seed).map_err(TrainError::Config)?;
         let participation = participation_of(config, shards.as_deref());
         let task_config = task_config(config);
         let replicas = workers
             .map(|rank| {
                 let shard = shards.as_mut().map(|shards| std::mem::take(&mut shards[rank]));
-                tasks::replica(&config.data, &task_config, rank, shard)
+                task.replica(&task_config, rank, shard)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let parameters = replicas[0].initial_parameters(config.seed);

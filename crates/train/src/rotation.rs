@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use gradwire::{State, StateError};
+use gradwire::{State, StateError, files};
 
 /// The path of the checkpoint `before` places before the newest, which is at `path` itself.
 pub(crate) fn earlier(path: &Path, before: usize) -> PathBuf {
@@ -28,12 +28,18 @@ fn beside(path: &Path) -> PathBuf {
     new.into()
 }
 
-/// Writes `state` to `path` and keeps the latest `keep − 1` checkpoints before it.
+/// Writes `state` to `path`, through links to their target, and keeps the latest `keep − 1` checkpoints before it.
 pub(crate) fn write(path: &Path, keep: usize, state: &State) -> Result<(), StateError> {
+    let path = &target(path)?;
     let new = beside(path);
     state.write_atomic(&new)?;
     let moved = rotate(path, keep).and_then(|()| fs::rename(&new, path)).and_then(|()| sync(path));
-    moved.map_err(|source| StateError::File { path: path.to_owned(), source })
+    moved.map_err(|source| StateError::File { path: path.clone(), source })
+}
+
+/// The file that a path names, if it is or can be a regular one.
+fn target(path: &Path) -> Result<PathBuf, StateError> {
+    files::target(path).map_err(|source| StateError::File { path: path.to_owned(), source })
 }
 
 /// Renames every checkpoint to the next place, and removes those beyond the last.
@@ -74,6 +80,7 @@ pub(crate) fn newest_good(
     check: impl Fn(&State) -> Result<(), StateError>,
     mut skipped: impl FnMut(&Path, &StateError),
 ) -> Result<(PathBuf, State), StateError> {
+    let path = &target(path)?;
     let mut first = None;
     for candidate in candidates(path) {
         match State::read(&candidate).and_then(|state| check(&state).map(|()| state)) {

@@ -52,6 +52,9 @@ pub fn run_rank(
     }
     let failed = |source: ExchangeError| TrainError::Exchange { rank, source };
     agree(&mut *transport, &checkpoint::facts(config)).map_err(failed)?;
+    if rank == 0 {
+        options.check_save()?;
+    }
     let checkpoint = share_checkpoint(config, observer, options, &mut *transport)?;
     let session = Session { config, observer, options, checkpoint, start: Instant::now() };
     // A server needs the tensors of a model, but trains none.

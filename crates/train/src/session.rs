@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{DistributedOptimizer, Servers, digest};
-use gradwire_models::tasks::{self, Replica};
+use gradwire_models::tasks::{Replica, task_of};
 
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::config::RunConfig;
@@ -169,7 +169,7 @@ impl Session<'_> {
                 Event::Evaluated(step, score) => {
                     self.observer.evaluated(recorder.evaluate(
                         step,
-                        tasks::metric(&self.config.data),
+                        task_of(&self.config.data).metric(),
                         score,
                     ));
                 }
@@ -235,7 +235,7 @@ impl Session<'_> {
             settings: config.resolved(),
             unsaid: Vec::new(),
             rounds: rounds.count(),
-            metric: tasks::metric(&config.data),
+            metric: task_of(&config.data).metric(),
             quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
             bytes_up: sum(|record| record.bytes_up),
             bytes_down: sum(|record| record.bytes_down),

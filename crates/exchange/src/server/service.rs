@@ -13,6 +13,7 @@ use super::slot::{Outcome, Slot};
 use super::staleness::Staleness;
 use super::{assign, parameters};
 use crate::codecs::Codecs;
+use crate::control;
 use crate::report::worked;
 use crate::transport::or_abort;
 use crate::{
@@ -72,26 +73,26 @@ impl Server {
     /// see only the tensors that this server holds.
     ///
     /// # Errors
-    /// `Config` if the setup cannot work or is not that of the other ranks.
+    /// `Config` if the configuration cannot work or is not that of the other ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
-        setup: &GroupConfig<'_>,
+        config: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self> {
-        setup.join(&mut *transport, "")?;
-        let (servers, backups, synchronization) = parameters(setup.exchange)?;
-        let (rank, workers) = (transport.rank(), setup.workers);
+        control::join(config, &mut *transport, "")?;
+        let (servers, backups, synchronization) = parameters(config.exchange)?;
+        let (rank, workers) = (transport.rank(), config.workers);
         let mut slots = Vec::new();
-        let mut slot_of = vec![None; setup.tensors.len()];
-        for (index, home) in assign(setup.tensors, servers).into_iter().enumerate() {
+        let mut slot_of = vec![None; config.tensors.len()];
+        for (index, home) in assign(config.tensors, servers).into_iter().enumerate() {
             if home + workers == rank {
-                let (tensor, initial) = (&setup.tensors[index], &setup.initial[index]);
+                let (tensor, initial) = (&config.tensors[index], &config.initial[index]);
                 slot_of[index] = Some(slots.len());
                 slots.push(Slot::new(index, tensor.clone(), initial.clone(), workers));
             }
         }
         let staleness =
-            synchronization.bound().map(|bound| Staleness::new(bound, setup, rank, &slots));
+            synchronization.bound().map(|bound| Staleness::new(bound, config, rank, &slots));
         Ok(Self {
             transport,
             optimizer,
@@ -100,14 +101,14 @@ impl Server {
             workers,
             backups,
             needed: workers - backups,
-            participation: setup.participation.clone(),
+            participation: config.participation.clone(),
             parts: vec![1.0; workers],
             present: (0..workers).collect(),
             begun: None,
             barrier: None,
             staleness,
-            pushes: Codecs::of_pushes(setup, rank),
-            pulls: Codecs::of_pulls(setup, rank),
+            pushes: Codecs::of_pushes(config, rank),
+            pulls: Codecs::of_pulls(config, rank),
             mean: Vec::new(),
             delta: Vec::new(),
             message: Vec::new(),

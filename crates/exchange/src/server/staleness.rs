@@ -47,11 +47,11 @@ struct Clocks {
 impl Staleness {
     pub(super) fn new(
         bound: Option<u64>,
-        setup: &GroupConfig<'_>,
+        config: &GroupConfig<'_>,
         rank: usize,
         slots: &[Slot],
     ) -> Self {
-        let workers = setup.workers;
+        let workers = config.workers;
         let clocks = |slot: &Slot| Clocks {
             bases: vec![slot.parameters.clone(); workers],
             pushed: vec![0; workers],
@@ -60,7 +60,7 @@ impl Staleness {
         Self {
             bound,
             begun: vec![None; workers],
-            pulls: (0..workers).map(|_| Codecs::of_pulls(setup, rank)).collect(),
+            pulls: (0..workers).map(|_| Codecs::of_pulls(config, rank)).collect(),
             clocks: slots.iter().map(clocks).collect(),
         }
     }
@@ -169,7 +169,7 @@ mod tests {
     fn staleness(bound: Option<u64>) -> (Staleness, Slot) {
         let policy = Policy::new(gradwire::Spec::none());
         let tensors = [Tensor::new("w", &[1])];
-        let setup = GroupConfig {
+        let config = GroupConfig {
             exchange: "server:mode=async".parse().unwrap(),
             workers: 2,
             participation: &Participation::equal(2),
@@ -179,7 +179,7 @@ mod tests {
             initial: &[vec![1.0]],
         };
         let slot = Slot::new(0, tensors[0].clone(), vec![1.0], 2);
-        (Staleness::new(bound, &setup, 2, std::slice::from_ref(&slot)), slot)
+        (Staleness::new(bound, &config, 2, std::slice::from_ref(&slot)), slot)
     }
 
     #[test]

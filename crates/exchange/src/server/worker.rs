@@ -8,7 +8,7 @@ use super::pulls::Pulls;
 use super::service::encode_begin;
 use super::{assign, parameters};
 use crate::codecs::Codecs;
-use crate::control::{Channel, Control, Task};
+use crate::control::{self, Channel, Control, Task};
 use crate::error::refuse;
 use crate::group_config::check_lengths;
 use crate::report::{timed, worked};
@@ -46,28 +46,28 @@ impl Worker {
     /// Joins the other ranks, all of which make their ends at the same time.
     ///
     /// # Errors
-    /// `Config` if the setup cannot work or is not that of the other ranks.
-    pub fn new(mut transport: Box<dyn Transport>, setup: &GroupConfig<'_>) -> Result<Self> {
-        setup.join(&mut *transport, "")?;
-        let (servers, backups, _) = parameters(setup.exchange)?;
-        let (rank, workers) = (transport.rank(), setup.workers);
-        let homes = assign(setup.tensors, servers);
+    /// `Config` if the configuration cannot work or is not that of the other ranks.
+    pub fn new(mut transport: Box<dyn Transport>, config: &GroupConfig<'_>) -> Result<Self> {
+        control::join(config, &mut *transport, "")?;
+        let (servers, backups, _) = parameters(config.exchange)?;
+        let (rank, workers) = (transport.rank(), config.workers);
+        let homes = assign(config.tensors, servers);
         Ok(Self {
             transport,
-            tensors: setup.tensors.to_vec(),
+            tensors: config.tensors.to_vec(),
             homes: homes.into_iter().map(|home| home + workers).collect(),
             servers: (workers..workers + servers).collect(),
             workers,
             backups,
-            identical: setup.exchange.keeps_replicas_identical(),
-            push_codecs: Codecs::of_pushes(setup, rank),
-            pull_codecs: Codecs::of_pulls(setup, rank),
-            pulls: Pulls::new(setup.tensors.len()),
-            applied: vec![false; setup.tensors.len()],
+            identical: config.exchange.keeps_replicas_identical(),
+            push_codecs: Codecs::of_pushes(config, rank),
+            pull_codecs: Codecs::of_pulls(config, rank),
+            pulls: Pulls::new(config.tensors.len()),
+            applied: vec![false; config.tensors.len()],
             message: Vec::new(),
             step: 0,
-            exchange: format!("{} with {workers} workers", setup.exchange),
-            participation: setup.participation.clone(),
+            exchange: format!("{} with {workers} workers", config.exchange),
+            participation: config.participation.clone(),
         })
     }
 

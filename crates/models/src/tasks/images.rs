@@ -7,12 +7,56 @@ use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::GradientSink;
 
 use super::sampler::Sampler;
-use super::{Replica, TaskConfig};
+use super::{Metric, Replica, Task, TaskConfig};
+use crate::Split;
 use crate::data::{ImageSet, Images, augment, normalise, shift};
 use crate::models::{ImageShape, Model, ModelError, Score, Statistics};
 
 /// Images evaluated at a time.
 const TEST_BATCH: usize = 100;
+
+/// The task of telling the class of an image.
+pub(super) struct Classification<'a>(pub(super) &'a ImageSet);
+
+impl<'a> Task<'a> for Classification<'a> {
+    fn metric(&self) -> Metric {
+        Metric::Accuracy
+    }
+
+    fn examples(&self) -> usize {
+        self.0.train.len()
+    }
+
+    fn check(&self, _: &TaskConfig) -> Result<(), String> {
+        check_sizes(self.0)
+    }
+
+    fn shards(
+        &self,
+        split: &Split,
+        workers: usize,
+        seed: u64,
+    ) -> Result<Option<Vec<Vec<u32>>>, String> {
+        split.shards(&self.0.train.labels, workers, seed)
+    }
+
+    fn replica(
+        &self,
+        config: &TaskConfig,
+        rank: usize,
+        shard: Option<Vec<u32>>,
+    ) -> Result<Box<dyn Replica + 'a>, ModelError> {
+        Ok(Box::new(ImageReplica::new(self.0, config, rank, shard)?))
+    }
+}
+
+/// Refuses data sets without training or test images.
+pub(super) fn check_sizes(data: &ImageSet) -> Result<(), String> {
+    match data.train.is_empty() || data.test.is_empty() {
+        true => Err("the data set needs at least one training and one test image".to_owned()),
+        false => Ok(()),
+    }
+}
 
 /// A model of images, which classifies them as wholes or pixel by pixel.
 pub(super) struct ImageReplica<'a> {

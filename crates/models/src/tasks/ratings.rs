@@ -7,7 +7,8 @@ use gradwire::{Rng, Tensor};
 use gradwire_exchange::GradientSink;
 
 use super::sampler::Sampler;
-use super::{Replica, TaskConfig};
+use super::task::refuse_augmentation;
+use super::{Metric, Replica, Task, TaskConfig};
 use crate::data::Ratings;
 use crate::models::{ModelError, Pairs, Recommender, Score, Statistics, cross_entropy};
 
@@ -21,6 +22,32 @@ const STREAM: u32 = 0x6e65_6761;
 const TEST_BATCH: usize = 100;
 /// Items in a user's list of recommendations.
 const RECOMMENDED: usize = 10;
+
+/// The task of predicting which items a user takes.
+pub(super) struct Recommendation<'a>(pub(super) &'a Ratings);
+
+impl<'a> Task<'a> for Recommendation<'a> {
+    fn metric(&self) -> Metric {
+        Metric::HitRate
+    }
+
+    fn examples(&self) -> usize {
+        self.0.train.len()
+    }
+
+    fn check(&self, config: &TaskConfig) -> Result<(), String> {
+        refuse_augmentation(config, "crops and flips are for images; leave them off for ratings")
+    }
+
+    fn replica(
+        &self,
+        config: &TaskConfig,
+        rank: usize,
+        shard: Option<Vec<u32>>,
+    ) -> Result<Box<dyn Replica + 'a>, ModelError> {
+        Ok(Box::new(RatingReplica::new(self.0, config, rank, shard)?))
+    }
+}
 
 /// A model of which users take which items.
 pub(super) struct RatingReplica<'a> {

@@ -6,10 +6,56 @@ use std::sync::Arc;
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::GradientSink;
 
-use super::text_batches::{TEST_PARTS, TestPart, TextBatches};
-use super::{Replica, TaskConfig};
+use super::task::refuse_augmentation;
+use super::text_batches::{self, TEST_PARTS, TestPart, TextBatches};
+use super::{Metric, Replica, Task, TaskConfig};
+use crate::Split;
 use crate::data::Text;
 use crate::models::{Dropout, LanguageModel, Memory, ModelError, Score, Statistics};
+
+/// The task of predicting the next token of a text.
+pub(super) struct Language<'a> {
+    /// The data set's name.
+    pub(super) name: &'a str,
+    pub(super) text: &'a Text,
+}
+
+impl<'a> Task<'a> for Language<'a> {
+    fn metric(&self) -> Metric {
+        Metric::Perplexity
+    }
+
+    fn examples(&self) -> usize {
+        self.text.train.len()
+    }
+
+    fn check(&self, config: &TaskConfig) -> Result<(), String> {
+        refuse_augmentation(config, "crops and flips are for images; leave them off for text")?;
+        text_batches::check(self.name, self.text, config)
+    }
+
+    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
+        text_batches::steps_per_epoch(self.examples(), workers, batch).max(1) as f64
+    }
+
+    fn shards(&self, split: &Split, _: usize, _: u64) -> Result<Option<Vec<Vec<u32>>>, String> {
+        match split {
+            Split::Shared | Split::Shards { sizes: None } => Ok(None),
+            _ => Err(format!(
+                "the split '{split}' is for images; a text is cut into equal consecutive parts: take shared or shards"
+            )),
+        }
+    }
+
+    fn replica(
+        &self,
+        config: &TaskConfig,
+        rank: usize,
+        _: Option<Vec<u32>>,
+    ) -> Result<Box<dyn Replica + 'a>, ModelError> {
+        Ok(Box::new(TextReplica::new(self.text, config, rank)?))
+    }
+}
 
 /// A language model that reads several streams.
 pub(super) struct TextReplica<'a> {

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use gradwire_exchange::Link;
 use gradwire_models::data::{self, DataError, Dataset};
+use gradwire_models::tasks::task_of;
 use gradwire_train::CompressionSchedule;
+use gradwire_train::RunConfig;
 use gradwire_train::settings::TrainingSettings;
-use gradwire_train::{RunConfig, steps_per_epoch};
 
 use super::Experiment;
 use crate::TestbedError;
@@ -36,7 +37,7 @@ impl Experiment {
         match self.epochs {
             None => self.steps,
             Some(epochs) => {
-                let an_epoch = steps_per_epoch(data, self.workers, self.batch);
+                let an_epoch = task_of(data).steps_per_epoch(self.workers, self.batch);
                 ((epochs * an_epoch).ceil() as u64).max(1)
             }
         }

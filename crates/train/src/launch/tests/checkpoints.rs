@@ -206,3 +206,36 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
         }
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_checkpoint_that_cannot_be_written_ends_the_run_before_its_first_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("device");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    for path in [folder.path().join("absent/run.state"), link, folder.path().to_owned()] {
+        let options = saving(&path, 0, 1);
+        // A run of this length does not end.
+        let config = config("none", "all-gather").with(|c| c.steps = 1 << 40);
+        let error = run(&config, &(), &options).unwrap_err();
+        assert!(
+            matches!(&error, TrainError::Save { path: named, .. } if *named == path),
+            "{error}"
+        );
+    }
+    assert!(folder.path().join("device").is_symlink());
+}
+
+#[cfg(unix)]
+#[test]
+fn checkpoints_are_kept_where_a_link_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, file) = (folder.path().join("link"), folder.path().join("disk/run.state"));
+    std::fs::create_dir(folder.path().join("disk")).unwrap();
+    std::os::unix::fs::symlink("disk/run.state", &link).unwrap();
+    let config = config("topk", "all-gather");
+    let whole = train(&config);
+    stop(&config, 5, &link);
+    assert!(link.is_symlink() && file.is_file());
+    assert_eq!(resume(&config, &link).unwrap().digest, whole.digest);
+}

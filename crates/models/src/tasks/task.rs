@@ -1,0 +1,61 @@
+//! What a kind of data is used for: the settings and splits that fit it, and its replicas.
+
+use super::{Metric, Replica, TaskConfig};
+use crate::Split;
+use crate::models::ModelError;
+
+/// What models learn from one kind of data.
+pub trait Task<'a> {
+    /// What the quality of its models is measured in.
+    fn metric(&self) -> Metric;
+
+    /// The number of training examples: images, tokens or ratings.
+    fn examples(&self) -> usize;
+
+    /// Refuses settings that the task cannot be trained with, and data too few to train or to evaluate on.
+    ///
+    /// # Errors
+    /// The reason, with what to change.
+    fn check(&self, config: &TaskConfig) -> Result<(), String>;
+
+    /// Steps in which `workers` with batches of `batch` examples (streams, of text) see the training set once.
+    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
+        self.examples() as f64 / (workers * batch) as f64
+    }
+
+    /// The examples of each worker; `None` where all workers share one sequence of examples.
+    ///
+    /// # Errors
+    /// The reason, with what to change: the task has no such split, or a worker would get no example.
+    fn shards(
+        &self,
+        split: &Split,
+        workers: usize,
+        seed: u64,
+    ) -> Result<Option<Vec<Vec<u32>>>, String> {
+        if split.is_by_class() {
+            return Err(format!(
+                "the split '{split}' sorts examples by class, and these do not have one class each; take shared or shards"
+            ));
+        }
+        // The other splits only count the labels.
+        split.shards(&vec![0; self.examples()], workers, seed)
+    }
+
+    /// The replica of worker `rank`, which draws its batches from `shard` or, without one, from the sequence that all
+    /// workers share.
+    ///
+    /// # Errors
+    /// If the model cannot be built for the data.
+    fn replica(
+        &self,
+        config: &TaskConfig,
+        rank: usize,
+        shard: Option<Vec<u32>>,
+    ) -> Result<Box<dyn Replica + 'a>, ModelError>;
+}
+
+/// Refuses augmentation, which is for images of one class each.
+pub(super) fn refuse_augmentation(config: &TaskConfig, reason: &str) -> Result<(), String> {
+    if config.augment { Err(reason.to_owned()) } else { Ok(()) }
+}
