@@ -1,5 +1,6 @@
 //! The tasks of this repository: `cargo xtask <task>`.
 
+mod counts;
 mod fuzz;
 mod mpi;
 mod python;

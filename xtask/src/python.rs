@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::test::{Counts, reads};
+use crate::counts::{Counts, reads};
 
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 

@@ -64,6 +64,19 @@ impl State {
         self.floats.get(name).map(Vec::as_slice).ok_or_else(|| missing(name))
     }
 
+    /// An array of `expected` elements.
+    ///
+    /// # Errors
+    /// [`StateError::Missing`], or [`StateError::WrongSize`] for an array of another length.
+    pub fn floats_of(&self, name: &str, expected: usize) -> Result<&[f32], StateError> {
+        let floats = self.floats(name)?;
+        if floats.len() != expected {
+            let entry = name.to_owned();
+            return Err(StateError::WrongSize { entry, found: floats.len(), expected });
+        }
+        Ok(floats)
+    }
+
     /// The arrays whose names start with `prefix`, in order, by the rest of their names.
     pub fn floats_under<'a>(
         &'a self,

@@ -33,7 +33,6 @@ use crate::config::RunConfig;
 use crate::diagnosis::Diagnosis;
 use crate::record::{Evaluation, StepRecord};
 use crate::rotation;
-use gradwire_models::models::floats_of;
 use gradwire_models::tasks::Replica;
 
 /// The prefix of the entries of a worker.
@@ -193,7 +192,9 @@ pub(crate) fn values_of(
     tensors: &[Tensor],
     state: &State,
 ) -> Result<Vec<Vec<f32>>, StateError> {
-    let read = |t: &Tensor| floats_of(state, format!("{prefix}/{}", t.name()), t.elements());
+    let read = |t: &Tensor| {
+        state.floats_of(&format!("{prefix}/{}", t.name()), t.elements()).map(<[f32]>::to_vec)
+    };
     tensors.iter().map(read).collect()
 }
 

@@ -17,7 +17,6 @@ use crate::checkpoint::{save_values, values_of};
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::settings::Payload;
-use gradwire_models::models::floats_of;
 use gradwire_models::tasks::Replica;
 
 /// One worker's snapshot.
@@ -85,7 +84,7 @@ impl Svrg {
     pub(crate) fn restore(&mut self, tensors: &[Tensor], state: &State) -> Result<(), StateError> {
         self.snapshot = values_of("snapshot", tensors, state)?;
         let elements = tensors.iter().map(Tensor::elements).sum();
-        let mut mean = floats_of(state, "shift".to_owned(), elements)?.into_iter();
+        let mut mean = state.floats_of("shift", elements)?.iter().copied();
         self.mean.iter_mut().flatten().zip(&mut mean).for_each(|(value, saved)| *value = saved);
         Ok(())
     }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use gradwire::Floats;
 
 use self::checkpoint::Barrier;
-pub(super) use self::checkpoint::copy_floats;
 use super::slot::{Outcome, Slot};
 use super::staleness::Staleness;
 use super::{assign, parameters};

@@ -17,7 +17,6 @@ use std::time::Instant;
 
 use gradwire::State;
 
-use super::service::copy_floats;
 use super::slot::Slot;
 use crate::codecs::Codecs;
 use crate::{GroupConfig, Result};
@@ -139,7 +138,9 @@ impl Staleness {
             let of = worker % saved.max(1);
             pulls.restore(&format!("pull{of}/"), state)?;
             for (slot, clocks) in slots.iter().zip(&mut self.clocks) {
-                copy_floats(state, key(of, slot), &mut clocks.bases[worker])?;
+                let base = &mut clocks.bases[worker];
+                let saved = state.floats_of(&key(of, slot), base.len())?;
+                base.copy_from_slice(saved);
             }
         }
         for clocks in &mut self.clocks {

@@ -41,4 +41,3 @@ pub use ncf::{Pairs, Recommender};
 pub use score::Score;
 
 pub use layers::Statistics;
-pub use model::floats_of;

@@ -191,22 +191,13 @@ impl Model {
         let mut restored = Vec::with_capacity(self.statistics.len());
         for (name, channels) in &self.layout.norms {
             restored.push(Statistics {
-                mean: floats_of(state, format!("{prefix}{name}.mean"), *channels)?,
-                variance: floats_of(state, format!("{prefix}{name}.variance"), *channels)?,
+                mean: state.floats_of(&format!("{prefix}{name}.mean"), *channels)?.to_vec(),
+                variance: state.floats_of(&format!("{prefix}{name}.variance"), *channels)?.to_vec(),
             });
         }
         self.statistics = restored;
         Ok(())
     }
-}
-
-/// An entry of a state that must have a known length.
-pub fn floats_of(state: &State, entry: String, expected: usize) -> Result<Vec<f32>, StateError> {
-    let values = state.floats(&entry)?;
-    if values.len() != expected {
-        return Err(StateError::WrongSize { entry, found: values.len(), expected });
-    }
-    Ok(values.to_vec())
 }
 
 fn batch(shape: ImageShape, images: &[f32], device: &Device) -> Tensor<4> {

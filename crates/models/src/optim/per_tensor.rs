@@ -3,8 +3,6 @@
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::Optimizer;
 
-use crate::models::floats_of;
-
 /// An update of one tensor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
@@ -89,7 +87,8 @@ impl<R: Rule> Optimizer for PerTensor<R> {
     fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         for TensorState { name, vectors, updates } in &mut self.tensors {
             for (entry, vector) in R::STATE.iter().zip(vectors) {
-                *vector = floats_of(state, format!("{prefix}{name}/{entry}"), vector.len())?;
+                let entry = format!("{prefix}{name}/{entry}");
+                *vector = state.floats_of(&entry, vector.len())?.to_vec();
             }
             if R::COUNTS_UPDATES {
                 *updates = state.number(&format!("{prefix}{name}/updates"))?;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gradwire::{State, StateError};
+use gradwire::State;
 
 use super::Server;
 use crate::{Header, Operation, Phase, Result, elements};
@@ -81,7 +81,9 @@ impl Server {
 
     fn restore(&mut self, state: &State) -> Result<()> {
         for slot in &mut self.slots {
-            copy_floats(state, format!("global/{}", slot.tensor.name()), &mut slot.parameters)?;
+            let entry = format!("global/{}", slot.tensor.name());
+            let saved = state.floats_of(&entry, slot.parameters.len())?;
+            slot.parameters.copy_from_slice(saved);
             slot.rewind();
         }
         self.begun = None;
@@ -91,19 +93,4 @@ impl Server {
         }
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
-}
-
-/// Copies the floats of an entry of a state.
-pub(in crate::server) fn copy_floats(
-    state: &State,
-    entry: String,
-    values: &mut [f32],
-) -> Result<()> {
-    let saved = state.floats(&entry)?;
-    let (found, expected) = (saved.len(), values.len());
-    if found != expected {
-        return Err(StateError::WrongSize { entry, found, expected }.into());
-    }
-    values.copy_from_slice(saved);
-    Ok(())
 }

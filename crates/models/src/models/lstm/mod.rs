@@ -28,7 +28,7 @@ use gradwire::{Rng, State, StateError};
 
 use super::layers::Layout;
 use super::matmul::{Matrix, multiply};
-use super::model::{floats_of, highest};
+use super::model::highest;
 use super::{ModelError, ModelKind, Score};
 use crate::TaskKind;
 
@@ -264,8 +264,8 @@ impl Memory {
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         for (at, layer) in self.layers.iter_mut().enumerate() {
             let size = layer.hidden.len();
-            layer.hidden = floats_of(state, format!("{prefix}{at}.hidden"), size)?;
-            layer.cell = floats_of(state, format!("{prefix}{at}.cell"), size)?;
+            layer.hidden = state.floats_of(&format!("{prefix}{at}.hidden"), size)?.to_vec();
+            layer.cell = state.floats_of(&format!("{prefix}{at}.cell"), size)?.to_vec();
         }
         Ok(())
     }
