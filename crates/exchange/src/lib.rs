@@ -58,18 +58,18 @@
 //! |---|---|
 //! | [`DistributedOptimizer`], [`Role`], [`launch`] | what a trainer calls: [`ReplicatedOptimizer`] and [`Worker`] |
 //! | [`Reducer`], [`server`] | groups of tensors in, means out; the parameter server |
-//! | [`Control`] | handshake, gather, broadcast and check beside the exchange of tensors |
-//! | [`collectives`] | how a group is averaged; they own buffers, and keep nothing |
+//! | [`Control`] | handshake, gather, broadcast and check: everything that is not a gradient |
+//! | [`collectives`] | how a group is averaged; they own buffers and have no other state |
 //! | codecs | compressor, residual and momenta of each tensor, by its name |
 //! | [`Exchange`], [`Participation`], [`Rule`], [`Policy`], [`CompressionSchedule`] | configuration |
 //! | [`Transport`], [`Traffic`], [`Link`] | bytes between ranks, counted |
 //!
 //! # A gradient's way
 //!
-//! The trainer hands gradients to [`DistributedOptimizer::step`], or early to a [`GradientSink`]. They are laid one behind
-//! the other in the buffer of their group, which the [`Reducer`] gives to the collective. The collective
-//! encodes each tensor with the codec of its name, moves the messages through the [`Transport`], and adds what they decode
-//! to, in the order of ranks, to the same buffer. The optimizer is run on the means there.
+//! The trainer hands gradients to [`DistributedOptimizer::step`], or early to a [`GradientSink`]. They are
+//! concatenated in the buffer of their group, which the [`Reducer`] passes to the collective. The collective
+//! encodes each tensor with the codec of its name, sends the messages through the [`Transport`], and adds the decoded
+//! messages to the same buffer, in the order of ranks. The optimizer then reads the means from this buffer.
 //!
 //! # Local steps
 //!

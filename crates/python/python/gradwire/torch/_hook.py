@@ -46,7 +46,7 @@ def register(
 
     With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: all
     gradients of the step become NaN, and residuals do not change. Pass the ``scaler`` of mixed precision training, so
-    that residuals do not depend on its scale. ``total_steps`` is needed for plans with fractions of the run.
+    that residuals do not depend on its scale. ``total_steps`` is needed for schedules with fractions of the run.
 
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.

@@ -43,7 +43,7 @@ class LocalSteps:
     sent is set to zero, as in sparse binary compression.
 
     The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues
-    from them rounded; changes too small for its type still add up over rounds. Plans count steps, not rounds: the last
+    from them rounded; changes too small for its type still add up over rounds. Schedules count steps, not rounds: the last
     step of a round determines its stage.
 
     Other arguments are those of ``register``, except ``scaler``. A change of the parameters that is not finite is an
