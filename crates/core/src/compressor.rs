@@ -28,16 +28,16 @@ pub trait Compressor: Debug + Send + Sync {
     /// only their own positions.
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError>;
 
-    /// The longest message of a tensor with that number of elements, in bytes. Buffers are reserved
-    /// by it once; a received message that claims more is refused unread.
+    /// The largest size, in bytes, of the message of a tensor with this number of elements. Buffers are reserved with
+    /// this size; a longer message is refused before it is read.
     fn max_len(&self, elements: usize) -> usize;
 
-    /// The most elements of a tensor whose message has that number of bytes: the inverse bound of
-    /// [`max_len`](Self::max_len). It keeps a short message of unknown origin from asking for a huge
-    /// tensor; at `usize::MAX` it is the largest tensor that the compressor takes at all.
+    /// The largest number of elements of a tensor whose message has this number of bytes: the inverse bound of
+    /// [`max_len`](Self::max_len). It prevents a short untrusted message from requesting a huge tensor; at `usize::MAX`
+    /// it is the largest tensor that the compressor accepts.
     ///
-    /// The default is for sparse methods, whose message for a tensor of zeros has a byte or two however large the
-    /// tensor is, and which number elements in 32 bits.
+    /// The default is for sparse methods: they encode a tensor of zeros of any size in a byte or two, and positions
+    /// have 32 bits.
     fn max_elements(&self, message_len: usize) -> usize {
         if message_len == 0 { 0 } else { u32::MAX as usize }
     }
@@ -47,8 +47,8 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
-    /// The bits of the value of each element sent, where that is one number for all; `None`
-    /// where it is not. What a message holds once (a scale, a mean) does not count.
+    /// The number of bits of each value sent, without its position; `None` if it varies. Fields that a message holds
+    /// once (a scale, a mean) do not count.
     fn value_bits(&self) -> Option<u32> {
         None
     }
@@ -97,8 +97,8 @@ pub enum Aggregation<'a> {
     Rounds(&'a dyn Rounds),
     /// Messages are gathered and decoded one by one, then averaged.
     Gather,
-    /// Messages are votes: the function turns their weighted mean into the gradient of the step, in place. Where a
-    /// server or the owner of a slice averages, it votes before it sends anything on.
+    /// Messages are votes: the function turns their weighted mean into the gradient of the step, in place. A server, or
+    /// the owner of a slice, applies it before it sends the result.
     Vote(fn(&mut [f32])),
 }
 
@@ -131,7 +131,7 @@ impl dyn Compressor + '_ {
         }
     }
 
-    /// Whether all-reduce serves: messages are [linear](Aggregation::Linear), or there are
+    /// Whether all-reduce can be used: messages are [linear](Aggregation::Linear), or there are
     /// [rounds](Aggregation::Rounds).
     pub fn adds(&self) -> bool {
         matches!(self.aggregation(), Aggregation::Linear(_) | Aggregation::Rounds(_))

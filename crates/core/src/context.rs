@@ -1,4 +1,4 @@
-//! What sender and receiver know about a message, and which elements it carries.
+//! What sender and receiver know about a message without reading it; and which elements it carries.
 
 use crate::{Rng, Tensor};
 
@@ -16,7 +16,7 @@ pub struct Context<'a> {
     pub step: u64,
     /// The rank that sent the message.
     pub rank: u32,
-    /// Ranks that send. Encoders may scale by it; decoding does not depend on it.
+    /// The number of ranks that send. Encoders may scale by it; decoding does not depend on it.
     pub ranks: u32,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Context<'a> {
         Rng::new(self.seed, self.tensor, self.rank, self.step, stream)
     }
 
-    /// A generator that gives every rank the same draws.
+    /// The shared generator: every rank gets the same draws.
     pub fn shared_rng(&self, stream: u32) -> Rng {
         Rng::new(self.seed, self.tensor, u32::MAX, self.step, stream)
     }
@@ -54,6 +54,6 @@ pub enum Element {
 pub enum Sent {
     /// All, each to some accuracy.
     All,
-    /// Those in [`Workspace::positions`](crate::Workspace::positions), in increasing order; nothing of the rest.
+    /// Those in [`Workspace::positions`](crate::Workspace::positions), in increasing order, and no others.
     Positions,
 }

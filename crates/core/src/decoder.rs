@@ -10,7 +10,7 @@ use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Workspace};
 #[derive(Debug)]
 pub struct Decoder {
     specs: Specs,
-    /// The indices of the specs that tensors have of their own.
+    /// The index of the spec of each tensor that has an assigned one.
     assigned: HashMap<String, usize>,
     seed: u64,
     workspace: Workspace,
@@ -29,7 +29,7 @@ impl Decoder {
 
     /// Decodes the messages for the tensor called `name` with `spec` from now on.
     ///
-    /// Does nothing, and allocates nothing, where the tensor has an equal spec already.
+    /// Does nothing, and allocates nothing, if the tensor already has an equal spec.
     pub fn assign(&mut self, name: &str, spec: &Spec) {
         match self.assigned.get_mut(name) {
             Some(index) => *index = self.specs.index_of(spec, *index),
@@ -50,8 +50,7 @@ impl Decoder {
     }
 
     /// Adds `weight` times the decoded message of `rank` to `out`.
-    ///
-    /// On an error `out` is as it was.
+    ///An error leaves `out` unchanged.
     ///
     /// # Errors
     /// [`Error::Message`] for bytes that are no message of this configuration and tensor;

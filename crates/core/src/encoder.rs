@@ -38,12 +38,12 @@ struct Entry {
     kept: KeptArrays,
     /// What was kept at the last [checkpoint](Encoder::checkpoint).
     checkpoint: KeptArrays,
-    /// Of a method in rounds without error feedback, the gradient of the step in progress.
+    /// For a multi-round method without error feedback: the gradient of the step in progress.
     gradient: Vec<f32>,
 }
 
 impl Encoder {
-    /// An encoder that has kept nothing yet, for tensors of `spec` unless another is [assigned](Self::assign).
+    /// An encoder without state, for tensors of `spec` unless another is [assigned](Self::assign).
     pub fn new(spec: &Spec, seed: u64, rank: u32) -> Self {
         Self {
             specs: Specs(vec![spec.clone()]),
@@ -57,22 +57,22 @@ impl Encoder {
         }
     }
 
-    /// The same encoder as one of `ranks` ranks; without this it counts as the only one.
+    /// Sets the number of ranks that send; 1 by default.
     pub fn with_ranks(mut self, ranks: u32) -> Self {
         self.ranks = ranks.max(1);
         self
     }
 
-    /// The same encoder with the plain residual in place of a memory of the compressor's own: for values that are not
-    /// gradients, such as the changes a server sends back, to which momentum has been applied already.
+    /// Uses the plain residual in place of the compressor's own memory: for values that are not gradients, such as the
+    /// changes a server sends back, to which momentum has already been applied.
     pub fn with_plain_memory(mut self) -> Self {
         self.plain = true;
         self
     }
 
-    /// Encodes the tensor called `name` with `spec` from now on. What is kept for it stays.
+    /// Encodes the tensor called `name` with `spec` from now on. Its state does not change.
     ///
-    /// Does nothing, and allocates nothing, where the tensor has an equal spec already.
+    /// Does nothing, and allocates nothing, if the tensor already has an equal spec.
     pub fn assign(&mut self, name: &str, spec: &Spec) {
         let entry = entry_of(&mut self.tensors, name);
         entry.spec = self.specs.index_of(spec, entry.spec);
@@ -93,27 +93,27 @@ impl Encoder {
         self.specs.0.iter().any(|spec| spec.compressor().keeps_squares())
     }
 
-    /// The positions that the last message carried, where it answered [`Sent::Positions`].
+    /// The positions that the last message carried, if its encoding returned [`Sent::Positions`].
     pub fn positions(&self) -> &[u32] {
         &self.workspace.positions
     }
 
-    /// What the messages for a tensor have left out so far, or what a [memory](crate::memories) of the compressor's own
-    /// keeps in its place; `None` before the tensor's first message, or without error feedback.
+    /// The residual of a tensor, or the array that the compressor's own [memory](crate::memories) keeps in its place;
+    /// `None` before the tensor's first message, or without error feedback.
     pub fn residual(&self, name: &str) -> Option<&[f32]> {
         self.tensors.get(name)?.kept.residual()
     }
 
-    /// Appends the message for `input` to `message` and updates what is kept for the tensor.
+    /// Appends the message for `input` to `message` and updates the tensor's state.
     ///
-    /// The same (seed, tensor, rank, step, kept state, input) gives the same bytes. On an error
-    /// both the state and the message are as they were.
+    /// The same (seed, tensor, rank, step, state, input) gives the same bytes. An error leaves state and message
+    /// unchanged.
     ///
     /// # Errors
-    /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares, in its sum with the residual, or in
-    /// what the compressor's own [memory](crate::memories) makes of them; [`Error::WrongLength`] for a gradient or
-    /// squares of another length than the tensor's; [`Error::TooLarge`] for a tensor the compressor cannot take;
-    /// [`Error::State`] where a restored array is of another size.
+    /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares, in its sum with the residual, or in the
+    /// new state of the compressor's own [memory](crate::memories); [`Error::WrongLength`] for a gradient or squares of
+    /// another length than the tensor's; [`Error::TooLarge`] for a tensor that the compressor does not accept;
+    /// [`Error::State`] if a restored array has another size.
     pub fn encode<'a>(
         &mut self,
         tensor: &Tensor,

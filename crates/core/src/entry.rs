@@ -22,7 +22,7 @@ pub enum Family {
 
 /// A compressor's declaration. The [registry](crate::registry) is a table of them.
 ///
-/// An entry ends with `..Entry::of::<T>()` or `..Entry::new(…)`, which fills in all that it does not state.
+/// An entry ends with `..Entry::of::<T>()` or `..Entry::new(…)`, which provides the defaults.
 #[derive(Debug)]
 pub struct Entry {
     /// The name in spec strings.
@@ -34,38 +34,40 @@ pub struct Entry {
     pub formula: &'static str,
     /// How it saves bytes.
     pub family: Family,
-    /// Whether messages carry few of the elements and nothing of the others; no unless stated.
+    /// Whether messages carry few of the elements and nothing of the others; false by default.
     pub sparse: bool,
-    /// Whether error feedback is on unless the spec says otherwise; off unless stated.
+    /// Whether error feedback is on unless the spec says otherwise; false by default.
     pub error_feedback: bool,
     /// Its parameters, in the order they are printed.
     pub parameters: &'static [Param],
     /// Configurations that use other code paths than the default, each as the part of a spec string after the colon.
-    /// [Laws](crate::laws), golden files and fuzzing cover them. Inputs of the fuzzer choose one by its index, so new
-    /// ones come last.
+    /// [Laws](crate::laws), golden files and fuzzing cover them. Fuzzer inputs select one by its index, so append new
+    /// ones at the end.
     pub examples: &'static [&'static str],
     /// The paper that defines it.
     pub reference: &'static str,
-    /// The message in a line.
+    /// The fields of the message, in a line.
     pub payload: &'static str,
-    /// Whether, with the default parameters, the expectation of the decoded tensor is the encoded one; no unless stated.
+    /// Whether, with the default parameters, the expectation of the decoded tensor is the encoded one; false by
+    /// default.
     pub unbiased: bool,
-    /// Whether decoding gives back every bit of an `f32` input; no unless stated.
+    /// Whether decoding gives back every bit of an `f32` input; false by default.
     pub lossless: bool,
-    /// Whether both ends draw the positions of the elements sent, so that no message holds them; no unless stated.
+    /// Whether both ends draw the positions of the elements sent, so that messages do not contain them; false by
+    /// default.
     pub drawn_positions: bool,
     /// Makes the compressor from values of [`parameters`](Self::parameters), in their order and inside their ranges.
     pub build: fn(&[Value]) -> Arc<dyn Compressor>,
 }
 
 impl Entry {
-    /// The entry of a compressor that is the struct of its own [parameters](crate::parameters!), still without a
-    /// description: for a struct update.
+    /// Defaults for the entry of a compressor that is the struct of its [parameters](crate::parameters!); for struct
+    /// update syntax.
     pub const fn of<T: Compressor + Parameters + 'static>() -> Self {
         Self::new(T::PARAMETERS, |values| Arc::new(T::new(values)))
     }
 
-    /// The entry of a compressor with these parameters, still without a description: for a struct update.
+    /// Defaults for the entry of a compressor with these parameters; for struct update syntax.
     pub const fn new(
         parameters: &'static [Param],
         build: fn(&[Value]) -> Arc<dyn Compressor>,

@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Links are followed this far; more are a circle.
+/// The largest number of links that are followed; more are treated as a circle.
 const MAX_LINKS: usize = 40;
 
 /// Writes `bytes` to `path`: first to a temporary file in the same folder, which is synced and then renamed, so that
 /// the path has the old content or all of the new. Removes temporary files that killed processes left for the same
 /// path.
 ///
-/// A link stays a link; its target is written.
+/// If `path` is a link, its target is replaced; the link stays.
 ///
 /// # Errors
 /// Those of the file system; `InvalidInput` where `path` is a folder, a device, a pipe or a socket.
@@ -29,7 +29,7 @@ pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Tries whether [`write_atomic`] can write to `path`, and leaves it as it is.
+/// Checks that [`write_atomic`] can write to `path`, without changing it.
 ///
 /// # Errors
 /// As for [`write_atomic`].

@@ -1,4 +1,4 @@
-//! Self-describing frames: a message with all that its decoding needs.
+//! Self-describing frames: a message with everything needed to decode it.
 //!
 //! Peers that agreed on a configuration exchange bare messages. Files, and whatever outlives a
 //! connection, hold frames: one after the other, each with its compressor, its tensor's name and shape,
@@ -16,7 +16,7 @@ use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace};
 pub const MAGIC: [u8; 4] = *b"GWFR";
 /// The version written, and the only one read.
 pub const VERSION: u8 = 1;
-/// The most dimensions a tensor has.
+/// The largest number of dimensions of a tensor.
 pub const MAX_DIMENSIONS: usize = 64;
 
 /// One message and its description.
@@ -238,7 +238,7 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Gives the fields their meaning, once the checksum has shown that they are as written.
+    /// Interprets the fields, after the checksum was verified.
     fn check(self) -> Result<Frame<'a>, FrameError> {
         if self.reserved != [0, 0] {
             return Err(FrameError::Malformed("the reserved bytes are not zero"));

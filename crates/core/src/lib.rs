@@ -2,9 +2,8 @@
 //! model deltas.
 //!
 //! A [`Compressor`] turns a tensor into a message and a message back into a tensor; it does no I/O
-//! and keeps no state. An [`Encoder`] holds the state one sender needs (residuals, by tensor name)
-//! and a [`Decoder`] what a receiver needs (working memory only). Both are made from a [`Spec`], the
-//! typed form of one string such as `3lc:s=1.75`.
+//! and keeps no state. An [`Encoder`] holds the state of one sender (residuals, by tensor name); a [`Decoder`] holds
+//! only working memory. Both are made from a [`Spec`], the typed form of one string such as `3lc:s=1.75`.
 //!
 //! ```
 //! use gradwire::{Decoder, Encoder, Floats, Spec, Tensor};
@@ -69,7 +68,7 @@ pub use state::State;
 pub use tensor::Tensor;
 pub use workspace::Workspace;
 
-/// The guide's example, kept true.
+/// Compiles and runs the guide's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/adding-a-compressor.md")]
 struct AddingACompressor;

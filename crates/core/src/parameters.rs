@@ -1,7 +1,7 @@
 //! The parameters of compressors: their names, ranges and defaults, and the structs that hold their values.
 //!
-//! [`parameters!`](crate::parameters!) declares each parameter once, as a field of the compressor's own struct. From
-//! that come the struct, the table that lists and error messages show, and the conversion of checked values.
+//! [`parameters!`](crate::parameters!) declares each parameter once, as a field of the compressor's own struct. The
+//! macro generates the struct, the table for lists and error messages, and the conversion of checked values.
 
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Included};
@@ -18,7 +18,7 @@ pub struct Param {
     pub help: &'static str,
 }
 
-/// The values that a parameter takes, and the one it has where none is given.
+/// The allowed values of a parameter, and its default.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// A real number in an interval.
@@ -27,8 +27,7 @@ pub enum Kind {
         min: Bound<f64>,
         /// The upper end.
         max: Bound<f64>,
-        /// The value where none is given.
-        default: f64,
+        /// The default. default: f64,
     },
     /// A whole number, both ends included.
     Whole {
@@ -36,8 +35,7 @@ pub enum Kind {
         min: u64,
         /// The greatest value.
         max: u64,
-        /// The value where none is given.
-        default: u64,
+        /// The default. default: u64,
     },
     /// One of a few words.
     Choice {
@@ -49,16 +47,11 @@ pub enum Kind {
 /// The value of one parameter, in the range of its [`Kind`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// Of a [`Kind::Real`].
-    Real(f64),
-    /// Of a [`Kind::Whole`].
-    Whole(u64),
-    /// Of a [`Kind::Choice`].
-    Choice(&'static str),
+    /// The value of a [`Kind::Real`]. Real(f64), The value of a [`Kind::Whole`]. Whole(u64), The value of a
+    /// [`Kind::Choice`]. Choice(&'static str),
 }
 
-/// As a spec string has it.
-impl fmt::Display for Value {
+/// Formats a value as in a spec string. impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Real(x) => x.fmt(f),
@@ -78,19 +71,18 @@ pub const fn whole(default: u64, range: RangeInclusive<u64>) -> Kind {
     Kind::Whole { min: *range.start(), max: *range.end(), default }
 }
 
-/// One of two words, of which the first is the default. See [`Parameter`] for which of them makes a `bool` true.
+/// One of two words; the first is the default. See [`Parameter`] for which of them makes a `bool` true.
 pub const fn either(options: &'static [&'static str; 2]) -> Kind {
     Kind::Choice { options }
 }
 
-/// One of the words of an enum, of which the first is the default.
+/// One of the words of an enum; the first is the default.
 pub const fn choice<T: Choice>() -> Kind {
     Kind::Choice { options: T::WORDS }
 }
 
 impl Kind {
-    /// The value where none is given.
-    pub const fn default(&self) -> Value {
+    /// The default value. pub const fn default(&self) -> Value {
         match *self {
             Kind::Real { default, .. } => Value::Real(default),
             Kind::Whole { default, .. } => Value::Whole(default),
@@ -111,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// The value that a text stands for; `None` where it is not one of the allowed ones.
+    /// Parses a value; `None` if it is not allowed.
     pub(crate) fn parse(&self, text: &str) -> Option<Value> {
         match *self {
             Kind::Real { min, max, .. } => {
@@ -138,7 +130,7 @@ fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, f
     }
 }
 
-/// A type that a parameter has as the field of a compressor's struct: `f64`, `f32`, `u16`, `u32`, `u64`, `usize`,
+/// The type of a parameter's field in a compressor's struct: `f64`, `f32`, `u16`, `u32`, `u64`, `usize`,
 /// `bool`, and enums that implement [`Choice`].
 ///
 /// A `bool` is true for `on`; of two other words, for the second.
@@ -146,14 +138,14 @@ pub trait Parameter: Sized {
     /// The values that the type can hold.
     const HOLDS: Holds;
 
-    /// The field for a value of a kind that the type can hold, inside its range.
+    /// Converts a value of a kind that the type can hold, inside its range.
     ///
     /// # Panics
     /// If the value is of another kind.
     fn of(value: Value, kind: &Kind) -> Self;
 }
 
-/// The values that a type of fields can hold.
+/// The values that a field's type can hold.
 #[derive(Debug, Clone, Copy)]
 pub enum Holds {
     /// Those of a [`Kind::Real`].
@@ -201,7 +193,7 @@ impl Parameter for f64 {
     }
 }
 
-/// The nearest `f32` inside the range: of a number just below 1 it is 1, which an open end leaves out.
+/// Rounds to the nearest `f32` inside the range: a number just below 1 would round to 1, which an open end excludes.
 impl Parameter for f32 {
     const HOLDS: Holds = Holds::Real;
 

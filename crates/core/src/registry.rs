@@ -1,4 +1,4 @@
-//! The one table of compressors. Everything that lists, tests or documents compressors iterates it.
+//! The table of compressors. Lists, tests and documentation iterate it.
 
 use crate::compressors::{baseline, hybrid, low_rank, quantization, sparsification};
 use crate::entry::Entry;

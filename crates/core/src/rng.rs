@@ -1,12 +1,12 @@
 //! Counter-based random numbers, keyed by (seed, tensor, rank, step).
 //!
-//! A draw is a pure function of its key and its index, so a resumed, re-ordered or re-distributed
-//! run draws what an uninterrupted one would. The generator is Philox4x32-10 (Salmon, Moraes, Dror,
-//! Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+//! A draw is a pure function of its key and its index, so a resumed, re-ordered or re-distributed run has the same
+//! draws as an uninterrupted one. The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers:
+//! as easy as 1, 2, 3", SC 2011).
 
 use gradwire_bits::kernels;
 
-/// A stream of random words. Cheap to make, cheap to copy.
+/// A stream of random words. Cheap to create and to copy.
 #[derive(Debug, Clone)]
 pub struct Rng {
     key: [u32; 2],
@@ -30,9 +30,8 @@ impl Rng {
         self.counter[0] = self.counter[0].wrapping_add(out.len().div_ceil(4) as u32);
     }
 
-    /// Fills `out` with the words of the stream from index `first` on, so that draw i belongs to
-    /// element i however a tensor is cut into blocks. What [`fill`](Self::fill) yields next is
-    /// unaffected.
+    /// Fills `out` with the words of the stream from index `first` on, so that draw i belongs to element i, whatever
+    /// the division of a tensor into blocks. Does not advance [`fill`](Self::fill).
     pub fn fill_from(&self, first: usize, out: &mut [u32]) {
         let mut counter = self.counter;
         let block = (u64::from(counter[1]) << 32 | u64::from(counter[0])) + first as u64 / 4;

@@ -1,10 +1,10 @@
-//! The tensor a compressor is given: the gradient corrected by the residual, block by block.
+//! The input of a compressor: the gradient corrected by the residual, block by block.
 //!
 //! Error feedback needs `c = β·m + γ·g`, its statistics, and afterwards `m ← c − decoded`. Writing
 //! `c` out first would cost a pass over memory, so the sum exists only a block at a time, in the
-//! first-level cache: [`Source::peek`] shows a block and discards it, [`Source::take`] writes it over
-//! the residual, where the compressor leaves what its message fails to carry. A two-pass compressor
-//! thus moves 8 + 12 bytes an element, and its message.
+//! first-level cache: [`Source::peek`] shows a block and discards it; [`Source::take`] writes it over the residual,
+//! where the compressor leaves what its message does not carry. A two-pass compressor thus moves 8 + 12 bytes per
+//! element, and its message.
 
 use gradwire_bits::kernels;
 
@@ -13,7 +13,7 @@ use crate::Floats;
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
 
-/// Elements of working memory behind a [`Source`]: a block of the sum, and one of the gradient.
+/// Elements of working memory of a [`Source`]: a block of the sum, and one of the gradient.
 pub const SCRATCH: usize = 2 * BLOCK;
 
 /// A NaN or an infinity found where a finite number is required.
@@ -21,7 +21,7 @@ pub const SCRATCH: usize = 2 * BLOCK;
 pub struct NonFinite {
     /// Flat index of the first such element.
     pub index: usize,
-    /// Its value: the gradient's, or of the gradient and residual together if only the sum overflows.
+    /// Its value: that of the gradient, or that of the sum with the residual if only the sum overflows.
     pub value: f32,
 }
 
@@ -50,8 +50,8 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Joins a gradient with its residual and their weights (`None`: no error feedback), after one pass that finds
-    /// the largest absolute value and refuses NaN and infinity. Nothing is written by that pass.
+    /// Combines a gradient with its residual and their weights (`None`: no error feedback). One pass, which writes
+    /// nothing, finds the largest absolute value and refuses NaN and infinity.
     ///
     /// `scratch` holds at least [`SCRATCH`] elements.
     ///
@@ -74,7 +74,7 @@ impl<'a> Source<'a> {
         if source.abs_max.is_finite() { Ok(source) } else { Err(source.first_non_finite()) }
     }
 
-    /// The same source with the numbers that the method keeps for the tensor, apart from the residual.
+    /// The same source with the values that the method keeps for the tensor in addition to the residual.
     pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
         Self { kept, ..self }
     }
@@ -85,7 +85,7 @@ impl<'a> Source<'a> {
         Self { plain, ..self }
     }
 
-    /// Whether everything that a message leaves out must be kept, also what the method drops from gradients.
+    /// Whether everything that a message leaves out must be kept, including what the method drops from gradients.
     pub fn has_plain_memory(&self) -> bool {
         self.plain
     }
@@ -124,9 +124,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Hands over the corrected elements `start .. start + len` (at most [`BLOCK`]); what the
-    /// closure leaves in the slice becomes the residual. A compressor takes every element exactly
-    /// once, in any order, and peeks at none it has taken.
+    /// Passes the corrected elements `start .. start + len` (at most [`BLOCK`]) to the closure; what it leaves in the
+    /// slice becomes the residual. Take every element exactly once, in any order, and do not peek at it afterwards.
     pub fn take<R>(&mut self, start: usize, len: usize, take: impl FnOnce(&mut [f32]) -> R) -> R {
         let scratch = &mut self.scratch[..len];
         match &mut self.feedback {
@@ -147,8 +146,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// [`take`](Self::take) for methods that distinguish the latest gradient from the sum: the closure gets
-    /// both, the gradient without its weight γ.
+    /// [`take`](Self::take) for methods that distinguish the latest gradient from the sum: the closure gets both; the
+    /// gradient is without its weight γ.
     pub fn take_with_gradient<R>(
         &mut self,
         start: usize,
@@ -171,8 +170,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times, and the numbers that
-    /// the method keeps. `spare` holds the tensor where there is no residual.
+    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times; also returns the
+    /// values that the method keeps. `spare` stores the tensor if there is no residual.
     pub fn take_all<'b>(&'b mut self, spare: &'b mut Vec<f32>) -> (&'b mut [f32], &'b mut [f32]) {
         if self.feedback.is_none() {
             spare.resize(self.len(), 0.0);
@@ -214,7 +213,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The residual so far, to correct what was left of elements that were taken; `None` without error feedback.
+    /// The residual, to correct what `take` left of elements; `None` without error feedback.
     pub fn left(&mut self) -> Option<&mut [f32]> {
         self.feedback.as_mut().map(|(_, residual)| &mut **residual)
     }
@@ -259,7 +258,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Adds squares to sums, which stay at the largest finite number instead of overflowing.
+/// Adds squares to sums, which saturate at the largest finite number.
 pub(crate) fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32]) {
     for (sum, square) in sums.iter_mut().zip(squares) {
         *sum = (*sum + square).min(f32::MAX);

@@ -38,14 +38,14 @@ const COMMON: &[Param] = &[
     },
 ];
 
-/// A compressor with the value of every parameter, its memory, and how often it is used.
+/// A compressor with the values of its parameters, its memory, and its number of local steps.
 ///
-/// Parses from `id[:key=value,…]`, and prints what differs from the defaults, in the registry's
-/// order; both ways round give an equal spec.
+/// Parses from `id[:key=value,…]`, and prints the values that differ from the defaults, in the order of the entry;
+/// parsing the printed string gives an equal spec.
 #[derive(Debug, Clone)]
 pub struct Spec {
     entry: &'static Entry,
-    /// Of the entry's parameters, in their order and inside their ranges.
+    /// The values of the entry's parameters, in their order and inside their ranges.
     values: Vec<Value>,
     /// Made from the values.
     compressor: Arc<dyn Compressor>,
@@ -74,21 +74,21 @@ impl Spec {
         }
     }
 
-    /// An entry, in the registry or not, with some values of its parameters and the common ones, as a spec string has
-    /// them after the colon: `ratio=0.01,ef=off`.
+    /// An entry, in the registry or not, with values of its own and the common parameters, written as after the colon
+    /// of a spec string: `ratio=0.01,ef=off`.
     ///
     /// # Errors
-    /// If there is no such parameter, or it does not take the value.
+    /// If there is no such parameter, or its value is not allowed.
     pub fn with_parameters(entry: &'static Entry, parameters: &str) -> Result<Self, SpecError> {
         Given::new(entry, parameters)?.into_spec()
     }
 
-    /// `none`: tensors travel uncompressed.
+    /// `none`: tensors are sent uncompressed.
     pub fn none() -> Self {
         Self::of(&baseline::none::ENTRY)
     }
 
-    /// `threshold` at 0: the elements that are not zero travel, uncompressed.
+    /// `threshold` at 0: the non-zero elements are sent, uncompressed.
     pub fn nonzero() -> Self {
         Self::of(&sparsification::threshold::ENTRY)
     }
@@ -103,8 +103,8 @@ impl Spec {
         self.entry
     }
 
-    /// The residual of error feedback; `None` without error feedback. A compressor may have a
-    /// [memory](crate::memories) of its own in its place.
+    /// The residual of error feedback; `None` without error feedback. A compressor may use its own
+    /// [memory](crate::memories) instead.
     pub fn memory(&self) -> Option<Residual> {
         self.memory
     }
@@ -126,7 +126,7 @@ impl Spec {
         self
     }
 
-    /// The value of a real parameter of the compressor's own, if it has one of this name.
+    /// The value of the compressor's own real parameter with this name, if there is one.
     pub fn real(&self, key: &str) -> Option<f64> {
         match self.value(key)? {
             Value::Real(value) => Some(value),
@@ -134,7 +134,7 @@ impl Spec {
         }
     }
 
-    /// The value of a parameter of the compressor's own that is a number, if it has one of this name.
+    /// The value of the compressor's own numeric parameter with this name, if there is one.
     pub fn number(&self, key: &str) -> Option<f64> {
         match self.value(key)? {
             Value::Real(value) => Some(value),
@@ -148,8 +148,8 @@ impl Spec {
         Some(self.values[at])
     }
 
-    /// Whether an encoder may change from `earlier` to this spec: its state has the same meaning for both, or it has
-    /// none.
+    /// Whether an encoder may change from `earlier` to this spec: there is no state, or it has the same meaning for
+    /// both.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
         let keeps = earlier.memory.is_some()
@@ -169,10 +169,10 @@ impl Spec {
         !keeps || same()
     }
 
-    /// The same compressor with another value of one of its parameters that are numbers, rounded for whole ones.
+    /// The same compressor with another value of a numeric parameter; rounded if the parameter is a whole number.
     ///
     /// # Errors
-    /// If it has none of this name, or does not take the value.
+    /// If there is no such parameter, or its value is not allowed.
     pub fn with_number(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
         let id = self.entry.id;
         let parameters = self.entry.parameters;
@@ -256,7 +256,7 @@ impl Given {
         Ok(())
     }
 
-    /// An item of a preset, which one that was given replaces.
+    /// Reads an item of a preset; an item that was given replaces it.
     fn read_default(&mut self, item: &str) -> Result<(), SpecError> {
         match self.read(item) {
             Err(SpecError::DuplicateKey { .. }) => Ok(()),
@@ -286,7 +286,7 @@ impl Given {
         if let Some(Value::Whole(every)) = common(3) {
             spec.every = every;
         }
-        // Weights that nothing would be multiplied by are a mistake.
+        // Weights without a plain residual have no effect, so they are an error.
         if common(1).is_some() || common(2).is_some() {
             if !on {
                 return Err(SpecError::NoResidual { id, reason: "ef=off keeps none" });

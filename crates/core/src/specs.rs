@@ -1,4 +1,4 @@
-//! The specs of one end, each held once for all tensors that share it.
+//! The specs of an encoder or decoder, each stored once for all tensors that share it.
 
 use crate::{Error, Spec, Tensor};
 
@@ -25,12 +25,12 @@ pub(crate) fn check_length(tensor: &Tensor, found: usize) -> Result<(), Error> {
     Err(Error::WrongLength { tensor, expected, found })
 }
 
-/// The distinct specs of one end. Tensors without a spec of their own have the first.
+/// The distinct specs of an encoder or decoder. The first is the default for tensors without an assigned spec.
 #[derive(Debug)]
 pub(crate) struct Specs(pub(crate) Vec<Spec>);
 
 impl Specs {
-    /// The index of the spec of tensors without a spec of their own.
+    /// The index of the default spec.
     pub(crate) const DEFAULT: usize = 0;
 
     /// The index of `spec`, which is added if it is new. The spec at `likely` is compared first.

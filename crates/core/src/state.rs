@@ -1,4 +1,4 @@
-//! What a resumed run needs: named arrays, numbers and settings, and their file.
+//! Saved state for resuming a run: named arrays, numbers and settings, and their file.
 //!
 //! The file is in the safetensors format, so that other tools can look at the arrays. Numbers, settings
 //! and a checksum over everything are in its metadata.
@@ -40,8 +40,8 @@ impl State {
         Self::default()
     }
 
-    /// The version of the layout of names: 2, or 1 for a state from a file in which settings belonged to an encoder
-    /// (`push/spec`, `push/rule0/spec`) and not to a tensor's name.
+    /// The version of the layout of names: 2, or 1 for an older file, whose specs belonged to an encoder (`push/spec`,
+    /// `push/rule0/spec`) instead of a tensor's name.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -77,7 +77,7 @@ impl State {
         Ok(floats)
     }
 
-    /// The arrays whose names start with `prefix`, in order, by the rest of their names.
+    /// The arrays whose names start with `prefix`, in order, with the rest of their names.
     pub fn floats_under<'a>(
         &'a self,
         prefix: &'a str,
@@ -118,7 +118,7 @@ impl State {
         self.settings.get(key).map(String::as_str).ok_or_else(|| missing(key))
     }
 
-    /// The settings whose names start with `prefix`, in order, by the rest of their names.
+    /// The settings whose names start with `prefix`, in order, with the rest of their names.
     pub fn settings_under<'a>(
         &'a self,
         prefix: &'a str,
@@ -126,7 +126,7 @@ impl State {
         under(&self.settings, prefix).map(|(rest, value)| (rest, value.as_str()))
     }
 
-    /// Checks that a setting has the value the receiver has.
+    /// Checks that a setting has the expected value.
     ///
     /// # Errors
     /// [`StateError::Mismatch`] where it has another, [`StateError::Missing`] where it is absent.
@@ -151,7 +151,7 @@ impl State {
         self.settings.extend(other.settings.into_iter().map(|(key, value)| (name(key), value)));
     }
 
-    /// A copy of what has `prefix` before its name, without the prefix.
+    /// A copy of the entries whose names start with `prefix`, without the prefix.
     pub fn extract(&self, prefix: &str) -> State {
         fn copy<V: Clone>(map: &BTreeMap<String, V>, prefix: &str) -> BTreeMap<String, V> {
             under(map, prefix).map(|(rest, value)| (rest.to_owned(), value.clone())).collect()

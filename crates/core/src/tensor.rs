@@ -1,8 +1,8 @@
-//! What both ends of an exchange know of a tensor before any byte travels.
+//! Name and shape of a tensor, which both ends of an exchange know.
 
 /// Name and shape of one tensor of a model.
 ///
-/// State belongs to the name: residuals and random draws follow it wherever the tensor moves.
+/// State belongs to the name: residuals and random draws depend on it, not on a tensor's place in the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     name: String,

@@ -5,11 +5,11 @@ use std::fmt::Debug;
 
 use gradwire_bits::huffman::Code;
 
-/// Buffers that encoding and decoding reuse. Their content has no meaning from one message to the next, except
+/// Buffers that encoding and decoding reuse. Their content is undefined between messages, except
 /// [`positions`](Self::positions) after an encoding.
 #[derive(Debug, Default)]
 pub struct Workspace {
-    /// Flat positions, increasing, of the elements that the message carries. An encoding that answers
+    /// Flat positions, increasing, of the elements that the message carries. An encoder that returns
     /// [`Sent::Positions`](crate::Sent::Positions) leaves them here.
     pub positions: Vec<u32>,
     /// The values at those positions.
@@ -27,13 +27,13 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// The buffers of a type of the method's own: [`OwnBuffers::get`].
+    /// The buffers of the method's own type: [`OwnBuffers::get`].
     pub fn own<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
         self.own.get()
     }
 }
 
-/// Working memory for Huffman's code.
+/// Working memory for Huffman code.
 #[derive(Debug, Default)]
 pub struct SymbolCoder {
     /// How often each symbol occurs.
@@ -42,13 +42,13 @@ pub struct SymbolCoder {
     pub code: Code,
 }
 
-/// One value of each type that was asked for.
+/// One value of each requested type.
 #[derive(Debug, Default)]
 pub struct OwnBuffers(Vec<Box<dyn Buffers>>);
 
 impl OwnBuffers {
-    /// The value of this type, which is its default at first. A method declares a struct with the buffers it needs, so
-    /// no other method uses them.
+    /// The value of this type, initially its default. A method declares a private struct with the buffers it needs, so
+    /// that no other method uses them.
     pub fn get<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
         let at = self.0.iter().position(|buffers| (**buffers).as_any().is::<T>());
         let at = at.unwrap_or_else(|| {

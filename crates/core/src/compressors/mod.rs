@@ -1,4 +1,4 @@
-//! The compressors, one a file, by family. The [registry](crate::registry) lists them.
+//! The compressors, one per file, by family. The [registry](crate::registry) lists them.
 
 pub mod baseline;
 pub mod hybrid;

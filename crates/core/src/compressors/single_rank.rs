@@ -1,4 +1,4 @@
-//! Methods in rounds of all-reduce under exchanges without all-reduce.
+//! Multi-round methods as compressors, for exchanges without all-reduce.
 
 use gradwire_bits::DecodeError;
 
@@ -7,16 +7,16 @@ use crate::rounds::{RankState, RoundContext, Rounds};
 use crate::wire::fields;
 use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Sent};
 
-/// Buffers of a single rank that makes all rounds.
+/// Buffers of a single rank that runs all rounds.
 #[derive(Debug, Default)]
 struct Transcript {
-    /// A corrected gradient that is no residual.
+    /// The corrected gradient, if there is no residual.
     corrected: Vec<f32>,
     means: Vec<f32>,
     addend: Vec<f32>,
 }
 
-/// A method in rounds as a compressor: its message is the transcript of a single rank,
+/// A multi-round method as a compressor: its message is the transcript of a single rank,
 /// little-endian `f32`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SingleRank<R>(pub R);

@@ -1,4 +1,4 @@
-//! Short ways to a message and back, for the unit tests of compressors.
+//! Functions that encode and decode, for the unit tests of compressors.
 
 use gradwire_bits::DecodeError;
 
@@ -8,7 +8,7 @@ pub(super) fn encode(spec: &str, gradient: &[f32]) -> Vec<u8> {
     encode_and_keep(spec, gradient).0
 }
 
-/// What the message leaves out.
+/// The residual after encoding a gradient.
 pub(super) fn residual(spec: &str, gradient: &[f32]) -> Vec<f32> {
     encode_and_keep(spec, gradient).1
 }
@@ -62,7 +62,7 @@ impl Sender {
         Self { encoder, tensor: Tensor::new("t", shape) }
     }
 
-    /// A sender whose method keeps these numbers from the step before.
+    /// A sender whose method has stored these numbers in an earlier step.
     pub(super) fn starting_from(spec: &str, shape: &[usize], kept: &[f32]) -> Self {
         let mut state = State::new();
         state.set_setting("spec/t", spec.to_owned());
@@ -92,7 +92,7 @@ impl Sender {
         self.encoder.residual("t").unwrap()
     }
 
-    /// What the method keeps for the tensor.
+    /// The numbers that the method stores for the tensor.
     pub(super) fn kept(&self) -> Vec<f32> {
         let mut state = State::new();
         self.encoder.save("", &mut state);

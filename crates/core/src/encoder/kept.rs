@@ -1,4 +1,4 @@
-//! The arrays that are kept for a tensor from step to step.
+//! The arrays that an encoder keeps for a tensor from step to step.
 
 use crate::{Compressor, Residual, StateError, Tensor};
 
@@ -6,7 +6,7 @@ use crate::{Compressor, Residual, StateError, Tensor};
 /// the compressor keeps for itself.
 pub(super) const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
 
-/// The arrays of one tensor, in the order of [`KINDS`]; `None` before they are needed first.
+/// The arrays of one tensor, in the order of [`KINDS`]; `None` until they are first needed.
 #[derive(Debug, Default)]
 pub(super) struct KeptArrays(pub(super) [Option<Vec<f32>>; 3]);
 
@@ -23,8 +23,8 @@ impl KeptArrays {
         self.0[0].as_deref()
     }
 
-    /// The arrays for a step of a tensor: with error feedback the residual, with these weights; a velocity or not; and
-    /// what the compressor keeps for itself. New ones are zeros.
+    /// The arrays for a step of a tensor: the residual with these weights, if there is error feedback; the velocity, if
+    /// needed; and the compressor's own array. New ones are zeros.
     pub(super) fn arrays_of(
         &mut self,
         tensor: &Tensor,

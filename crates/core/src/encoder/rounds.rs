@@ -1,4 +1,4 @@
-//! The sending end of methods in rounds of all-reduce.
+//! The sending end of multi-round methods.
 
 use gradwire_bits::DecodeError;
 
@@ -10,7 +10,7 @@ use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
 impl Encoder {
     /// Whether the tensor called `name` is encoded in [rounds](crate::Rounds) of all-reduce, by
-    /// [`contribute`](Self::contribute). A method with a [memory](crate::memories) of its own in force is not.
+    /// [`contribute`](Self::contribute). A method whose own [memory](crate::memories) is in use is not.
     pub fn has_rounds(&self, name: &str) -> bool {
         let spec = self.spec_of(name);
         let compressor = spec.compressor();
@@ -18,9 +18,9 @@ impl Encoder {
         compressor.rounds().is_some() && own.is_none()
     }
 
-    /// This rank's addend of a round of a method in [rounds](crate::Rounds), little-endian `f32`, in place of
-    /// what `addend` held; false after the last round. Rounds of a step start at 0, which alone looks at the
-    /// input; `means` are those of the rounds before.
+    /// Replaces `addend` by this rank's addend of a [round](crate::Rounds), as little-endian `f32`; returns false after
+    /// the last round. Rounds of a step are numbered from 0; only round 0 reads the input. `means` are the means of the
+    /// previous rounds.
     ///
     /// Between rounds other tensors may be encoded. A step that is not
     /// [concluded](Self::conclude) leaves its gradient in the residual.
@@ -54,10 +54,11 @@ impl Encoder {
         Ok(more)
     }
 
-    /// Adds what the means of all rounds decode to to `out`, and keeps what this rank's addends left out.
+    /// Decodes the means of all rounds, adds the result to `out`, and keeps the part of the gradient that this rank's
+    /// addends left out.
     ///
     /// # Errors
-    /// [`Error::Message`] if the means make no sense; nothing has changed then.
+    /// [`Error::Message`] if the means are malformed; nothing has changed then.
     pub fn conclude(
         &mut self,
         tensor: &Tensor,
@@ -83,7 +84,7 @@ impl Encoder {
         Ok(rounds.settle(&mut state))
     }
 
-    /// Leaves the corrected gradient where [`rank_state`](Self::rank_state) finds it.
+    /// Writes the corrected gradient to the array that [`rank_state`](Self::rank_state) reads.
     fn correct(&mut self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
         let Self { specs, tensors, scratch, .. } = self;
         let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
@@ -93,7 +94,7 @@ impl Encoder {
         let arrays = kept.arrays_of(tensor, spec.memory(), false, compressor)?;
         let (weights, corrected) = arrays.feedback.unwrap_or_else(|| {
             gradient.resize(tensor.elements(), 0.0);
-            // The gradient of the step before counts for nothing.
+            // The gradient of the previous step has weight 0.
             (Residual { beta: 0.0, gamma: 1.0 }, gradient)
         });
         match Source::new(input.gradient, Some((weights, corrected)), scratch) {
@@ -106,7 +107,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// The method's rounds, and what this rank works on.
+    /// The method's rounds, and this rank's state.
     fn rank_state<'a>(
         &'a mut self,
         tensor: &Tensor,

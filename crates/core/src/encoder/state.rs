@@ -1,28 +1,27 @@
-//! What an encoder keeps: copied to be taken back, saved and restored.
+//! The state of an encoder: checkpoint and rollback, save and restore.
 
 use super::kept::KINDS;
 use super::{Encoder, Entry, entry_of};
 use crate::{Spec, State, StateError};
 
 impl Encoder {
-    /// Copies what is kept for every tensor, for [`rollback`](Self::rollback). The copies' buffers are reused
-    /// from call to call.
+    /// Copies the state of every tensor, for [`rollback`](Self::rollback). The buffers of the copies are reused.
     pub fn checkpoint(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
             checkpoint.0.clone_from(&kept.0);
         }
     }
 
-    /// Takes back everything encoded since the last [`checkpoint`](Self::checkpoint), as if it had never been.
+    /// Restores the state of the last [`checkpoint`](Self::checkpoint).
     pub fn rollback(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
             kept.0.clone_from(&checkpoint.0);
         }
     }
 
-    /// Adds all that is kept to `state`, under keys that start with `prefix`: of every tensor that was encoded or has
-    /// a spec of its own the spec as the setting `spec/NAME`, and the arrays `residual/NAME`, `velocity/NAME` and
-    /// `kept/NAME` that it has.
+    /// Adds the encoder's state to `state`, under keys that start with `prefix`: for every tensor that was encoded or
+    /// has an assigned spec, the spec as the setting `spec/NAME`, and its arrays `residual/NAME`, `velocity/NAME` and
+    /// `kept/NAME`.
     pub fn save(&self, prefix: &str, state: &mut State) {
         for (name, entry) in &self.tensors {
             let spec = self.specs.0[entry.spec].to_string();
@@ -35,18 +34,18 @@ impl Encoder {
         }
     }
 
-    /// Takes back what [`save`](Self::save) wrote under the same prefix, in place of all that is kept. Specs stay as
-    /// they are configured: [assign](Self::assign) them before. After an error the encoder is as it was.
+    /// Replaces the encoder's state by the one that [`save`](Self::save) wrote under the same prefix. Specs are not
+    /// restored: [assign](Self::assign) them before. An error leaves the encoder unchanged.
     ///
     /// # Errors
-    /// [`StateError::Mismatch`] where a tensor was saved with another spec than it has now, and
-    /// [`StateError::Missing`] where an array was saved without a spec. An array of the wrong size is refused when its
-    /// tensor is encoded next: only then is the size known.
+    /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now, and [`StateError::Missing`] if
+    /// an array was saved without a spec. An array of the wrong size is refused when its tensor is next encoded: only
+    /// then is the size known.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         let specs = format!("{prefix}spec/");
         for (name, saved) in state.settings_under(&specs) {
             let configured = self.spec_of(name);
-            // A spec outside the registry has a text, but no text is read as it.
+            // The string of an unregistered spec does not parse.
             if saved != configured.to_string() && saved.parse::<Spec>().as_ref() != Ok(configured) {
                 return Err(StateError::Mismatch {
                     key: format!("the compressor of tensor '{name}'"),

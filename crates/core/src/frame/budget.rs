@@ -1,4 +1,4 @@
-//! How much memory frames may ask for.
+//! A limit on the memory that decoding frames may use.
 
 use crate::Tensor;
 use crate::frame::FrameError;
@@ -14,7 +14,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The least [default](Self::for_frames): 256 MiB.
+    /// The smallest [default](Self::for_frames): 256 MiB.
     pub const FLOOR: u64 = 1 << 28;
     /// Bytes that the [default](Self::for_frames) allows for each byte of frames.
     pub const FACTOR: u64 = 1024;
@@ -30,10 +30,10 @@ impl Budget {
         Self::new((encoded as u64).saturating_mul(Self::FACTOR).max(Self::FLOOR))
     }
 
-    /// Takes the bytes of one tensor off the budget.
+    /// Subtracts the bytes of one tensor from the budget.
     ///
     /// # Errors
-    /// [`FrameError::OverBudget`] where less is left; nothing is taken off then.
+    /// [`FrameError::OverBudget`] if less is left; the budget does not change then.
     pub fn spend(&mut self, tensor: &Tensor) -> Result<(), FrameError> {
         let bytes = (tensor.elements() as u64).saturating_mul(4);
         self.left = self.left.checked_sub(bytes).ok_or_else(|| FrameError::OverBudget {

@@ -1,9 +1,9 @@
-//! Laws of what decoders accept and add.
+//! Laws of decoders: which messages they accept, and what they add.
 
 use super::samples::{RANK, SEED, decode, encode, encoder, gaussian, tensors};
 use crate::{Decoder, Error, Rng, Spec, Tensor};
 
-/// Decodes into a marked buffer; on an error the marks must stand.
+/// Decodes into a marked buffer; an error must leave the marks unchanged.
 fn decode_untrusted(decoder: &mut Decoder, tensor: &Tensor, message: &[u8]) -> Result<(), Error> {
     let mut out = vec![-7.25; tensor.elements()];
     let result = decoder.decode_add(tensor, 3, RANK, message, 1.0, &mut out);

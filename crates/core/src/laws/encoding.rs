@@ -1,4 +1,4 @@
-//! Laws of what encoders send and keep.
+//! Laws of encoders: what they send and keep.
 
 use super::over_tensors;
 use super::samples::{RANK, SEED, bits, decode, encode, encoder, gaussian, tensors};
@@ -25,7 +25,7 @@ pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
     });
 }
 
-/// `corrected == decoded + residual`, for plain residuals. Memories of a method's own have laws of their own.
+/// `corrected == decoded + residual`, for plain residuals. Other memories have separate tests.
 pub(super) fn residual_is_what_is_not_sent(spec: &Spec) {
     let Some(Residual { beta, gamma }) = spec.memory() else { return };
     if spec.compressor().memory().is_some() {
@@ -59,7 +59,7 @@ pub(super) fn residual_is_what_is_not_sent(spec: &Spec) {
 
 pub(super) fn nothing_is_kept_without_feedback(spec: &Spec) {
     over_tensors(|tensor, gradient, case| {
-        // Factors to start from are kept all the same.
+        // Multi-round methods may keep starting factors anyway.
         let keeps = |rounds: &dyn Rounds| rounds.kept_len(tensor.shape()) > 0;
         if spec.memory().is_none() && !spec.compressor().rounds().is_some_and(keeps) {
             let mut encoder = encoder(spec);
@@ -100,7 +100,7 @@ pub(super) fn restored_continues_as_saved(spec: &Spec) {
     }
 }
 
-/// All that an encoder keeps, as a file has it.
+/// The state of an encoder, as the bytes of a file.
 fn saved(encoder: &Encoder) -> Vec<u8> {
     let mut state = State::new();
     encoder.save("", &mut state);

@@ -34,8 +34,8 @@ pub const LAWS: &[(&str, Law)] = &[
     ("the mean of linear messages is the message of the mean", means::linear_messages_add),
 ];
 
-/// Holds a compressor to all laws: the default configuration with error feedback on and off, the entry's examples,
-/// and the ends of its parameters' ranges. It need not be in the registry. Takes seconds.
+/// Checks all laws of a compressor, registered or not: the default configuration with error feedback on and off, the
+/// entry's examples, and the ends of its parameters' ranges. Takes seconds.
 ///
 /// # Panics
 /// If the compressor breaks a law; the law and the configuration are printed.
@@ -58,7 +58,7 @@ pub fn check(entry: &'static Entry) {
     }
 }
 
-/// What the laws are checked with: the defaults with error feedback on and off, and the entry's examples.
+/// The configurations that the laws check: the defaults with error feedback on and off, and the entry's examples.
 ///
 /// # Panics
 /// If an example is not a configuration of the entry.

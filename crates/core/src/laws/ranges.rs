@@ -1,4 +1,5 @@
-//! Laws of parameters: what is outside a range is refused by name, and what is inside works up to the ends.
+//! Laws of parameters: a value outside its range is refused with the parameter's name; values inside work, including
+//! the ends.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
@@ -66,7 +67,7 @@ pub(super) fn ends_work_and_nothing_beyond(entry: &'static Entry) {
             if ["beta", "gamma"].contains(&parameter.key)
                 && Spec::with_parameters(entry, &text).is_err()
             {
-                // Its memory has weights of its own.
+                // The compressor's own memory has other weights.
                 continue;
             }
             let spec = parse(entry, &text);

@@ -1,4 +1,4 @@
-//! Tensors that compressors have had trouble with, and short ways to encode and decode them.
+//! Tensors with edge cases, and functions that encode and decode them.
 
 use crate::{Decoder, Encoder, Error, Floats, Rng, Spec, Tensor};
 
@@ -10,7 +10,7 @@ pub const RANK: u32 = 2;
 /// Numbers of elements: none, few, not a multiple of anything, and more than a block.
 pub const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 100_000];
 
-/// A vector, and of some sizes a matrix or more, which low-rank methods tell apart.
+/// A vector, and for some sizes also matrices or tensors of more dimensions, which low-rank methods treat differently.
 pub fn shapes(elements: usize) -> Vec<Vec<usize>> {
     let mut shapes = vec![vec![elements]];
     match elements {
@@ -22,8 +22,7 @@ pub fn shapes(elements: usize) -> Vec<Vec<usize>> {
     shapes
 }
 
-/// Finite tensors of every kind that has ever been trouble, with a name each. Two steps of the one called `huge` may
-/// add up to infinity.
+/// Finite tensors with edge cases, each with a name. Two steps of the one called `huge` may add up to infinity.
 pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
     let noise = gaussian(elements, elements as u64);
     let map = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
@@ -79,8 +78,8 @@ pub fn decode(spec: &Spec, tensor: &Tensor, step: u64, message: &[u8]) -> Result
     Ok(out)
 }
 
-/// For each element, the mean and the variance of what the messages of this many steps decode to. Nothing is kept from
-/// step to step.
+/// For each element, the mean and the variance of the decoded values over this number of steps, without state between
+/// steps.
 ///
 /// # Panics
 /// If a message is not encoded or decoded.
@@ -105,7 +104,7 @@ pub fn means_and_variances(
     sums.into_iter().map(moments).collect()
 }
 
-/// The bit patterns of values, which tell zeros of either sign apart.
+/// The bit patterns of values, which distinguish 0 and −0.
 pub fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }

@@ -4,10 +4,10 @@ use super::velocity::accelerate;
 use super::{Encoding, Memory, Scope, Step};
 use crate::{Floats, NonFinite, Sent, Source};
 
-/// `z ← δ·z + (1 − δ)·g`; every message compresses all of z. With error feedback there is a residual as well.
+/// `z ← δ·z + (1 − δ)·g`; every message compresses all of z. With error feedback there is also a residual.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
-    /// Weight δ of the mean so far, in \[0, 1).
+    /// Weight δ of the previous mean, in \[0, 1).
     pub decay: f32,
 }
 

@@ -3,8 +3,7 @@
 use super::{Encoding, Memory, Step};
 use crate::{NonFinite, Residual, Sent, Source};
 
-/// Gradients add up in `u ← u + ε·g`, and `α·u_before + u` is compressed; `u` is 0 afterwards where elements were
-/// sent.
+/// Gradients are summed, `u ← u + ε·g`, and `α·u_before + u` is compressed; `u` becomes 0 where elements were sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LongTerm {
     /// Weight ε of the gradient, positive.
@@ -13,7 +12,7 @@ pub struct LongTerm {
     pub alpha: f32,
 }
 
-/// `α·u_before`, which an encoding leaves in the sum and which must be taken off it again.
+/// `α·u_before`, which is subtracted from the sum after the encoding.
 #[derive(Debug, Default)]
 struct Added(Vec<f32>);
 

@@ -1,4 +1,4 @@
-//! Error-feedback memories: what becomes of the part of a gradient that a message leaves out.
+//! Error-feedback memories: rules for the part of a gradient that a message leaves out.
 //!
 //! A memory is a rule without state. The arrays it works on belong to a tensor's name; an
 //! [`Encoder`](crate::Encoder) holds, saves and restores them. The plain [`Residual`] is what a spec configures
@@ -24,19 +24,18 @@ use crate::{Context, Input, NonFinite, Residual, Sent, Source, Workspace};
 
 /// A rule by which part of a gradient is kept and added to later gradients.
 ///
-/// This is the place of φ and ψ of the GRACE survey's Algorithm 1 (Xu et al.: "GRACE: A Compressed Communication
-/// Framework for Distributed Machine Learning"): `g̃ = Q(φ(m, g))`, then `m ← ψ(m, g, g̃)`.
+/// It implements φ and ψ of the GRACE survey's Algorithm 1 (Xu et al.: "GRACE: A Compressed Communication Framework for
+/// Distributed Machine Learning"): `g̃ = Q(φ(m, g))`, then `m ← ψ(m, g, g̃)`.
 pub trait Memory: Debug + Send + Sync {
-    /// Corrects the gradient by what is kept, has the sum encoded exactly once by [`Encoding::encode`], and updates
-    /// what is kept.
+    /// Corrects the gradient by the kept arrays, calls [`Encoding::encode`] exactly once for the sum, and updates the
+    /// kept arrays.
     ///
     /// # Errors
-    /// [`NonFinite`] for a gradient, a sum or a new memory that is not finite. Everything in `step` is then as it
-    /// was; a message that was appended already is taken back by the caller.
+    /// [`NonFinite`] for a gradient, a sum or a new memory that is not finite. Then the arrays in `step` must be
+    /// unchanged; the caller removes a message that was already appended.
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite>;
 
-    /// When the rule replaces the plain residual.
-    fn scope(&self) -> Scope {
+    /// Says when the rule replaces the plain residual. fn scope(&self) -> Scope {
         Scope::ErrorFeedback
     }
 
@@ -45,7 +44,7 @@ pub trait Memory: Debug + Send + Sync {
         false
     }
 
-    /// Whether it keeps sums of squares, one for each element, in [`Step::kept`], and so uses [`Input::squares`].
+    /// Whether it uses [`Input::squares`], and keeps a sum of squares for each element in [`Step::kept`].
     fn keeps_squares(&self) -> bool {
         false
     }
@@ -63,12 +62,12 @@ pub enum Scope {
     ErrorFeedback,
     /// For gradients, with error feedback or without.
     Gradients,
-    /// For everything, also for values that are not gradients, such as the changes that a server sends.
+    /// Always: also for values that are not gradients, such as the changes that a server sends.
     Always,
 }
 
-/// What a memory works on in one step of one tensor. All arrays have the tensor's length unless they say otherwise,
-/// and those that are kept are zeros before the tensor's first step.
+/// The arguments of [`Memory::encode`] for one step of one tensor. Arrays have the tensor's length unless stated
+/// otherwise; kept arrays are zeros before the tensor's first step.
 #[derive(Debug)]
 pub struct Step<'a> {
     /// The gradient.
@@ -77,11 +76,11 @@ pub struct Step<'a> {
     pub feedback: Option<(Residual, &'a mut [f32])>,
     /// A second kept array, where the memory [needs one](Memory::keeps_velocity); else empty.
     pub velocity: &'a mut [f32],
-    /// What the compressor keeps for itself, such as factors to start from or sums of squares; often empty.
+    /// The compressor's own array, such as starting factors or sums of squares; often empty.
     pub kept: &'a mut [f32],
     /// [`SCRATCH`](crate::SCRATCH) elements of working memory, for [`Source::new`].
     pub scratch: &'a mut [f32],
-    /// Whether the values are no gradients, so that nothing may be lost on purpose
+    /// Whether the values are not gradients, so that nothing may be dropped
     /// ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
     pub plain: bool,
 }
@@ -95,7 +94,7 @@ pub struct Encoding<'a> {
 }
 
 impl Encoding<'_> {
-    /// Appends the message for `source`; what it fails to carry stays in the source's residual.
+    /// Appends the message for `source`, and leaves in the source's residual what the message does not carry.
     pub fn encode(&mut self, source: &mut Source<'_>) -> Sent {
         (self.encode)(source, self.workspace)
     }
@@ -105,8 +104,8 @@ impl Encoding<'_> {
         self.context
     }
 
-    /// After [`encode`](Self::encode) answered [`Sent::Positions`]: the elements the message carries, increasing flat
-    /// positions.
+    /// The flat positions of the elements that the message carries, increasing, if [`encode`](Self::encode) returned
+    /// [`Sent::Positions`].
     pub fn positions(&self) -> &[u32] {
         &self.workspace.positions
     }
@@ -119,7 +118,7 @@ impl Encoding<'_> {
         }
     }
 
-    /// Buffers of the memory's own, which stay allocated from step to step with whatever was left in them.
+    /// The memory's own buffers, which keep their allocation and content from step to step.
     pub fn buffers<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
         self.workspace.own()
     }

@@ -4,13 +4,13 @@ use super::velocity::{accelerate, for_blocks};
 use super::{Encoding, Memory, Step};
 use crate::{Floats, NonFinite, Residual, Sent, Source};
 
-/// The gradient, clipped, goes into a velocity `u ← m·u + g` and that into the residual, `v ← v + u`, which is
-/// compressed; both are 0 afterwards where elements were sent.
+/// The clipped gradient is added to a velocity, `u ← m·u + g`, and the velocity to the residual, `v ← v + u`, which is
+/// compressed; both become 0 where elements were sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
     /// Momentum m, in \[0, 1).
     pub momentum: f32,
-    /// The norm that n ranks clip their gradients to, each to n^(−1/2) of it; 0 for none.
+    /// The clipping norm: each of n ranks clips its gradient to n^(−1/2) times this norm; 0 does not clip.
     pub clip: f32,
 }
 
@@ -43,7 +43,7 @@ impl Memory for Momentum {
     }
 }
 
-/// The factor that brings a gradient's norm down to `limit`: 1 where it is no larger.
+/// The factor that clips a gradient's norm to `limit`; 1 if it is no larger.
 fn clipping(gradient: Floats<'_>, limit: f64, scratch: &mut [f32]) -> f32 {
     let mut squares = 0.0;
     for_blocks(gradient, scratch, |_, block| {

@@ -11,7 +11,7 @@ pub struct Squares;
 impl Memory for Squares {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
         let Step { input, feedback, kept, scratch, plain, .. } = step;
-        // Nothing is added before the gradient is known to be finite.
+        // Checks that the gradient is finite before anything is added.
         let source = Source::new(input.gradient, feedback, scratch)?;
         let mut source = source.with_kept(kept).with_plain_memory(plain);
         source.add_squares(input.squares);

@@ -3,8 +3,8 @@
 use crate::source::NonFinite;
 use crate::{BLOCK, Floats};
 
-/// u ← momentum·u + factor·g, unless an element of g, of the new u or of v + u is not finite: then
-/// nothing changes. Without a residual v is 0.
+/// u ← momentum·u + factor·g, unless an element of g, of the new u or of v + u is not finite: then nothing changes.
+/// Here v is the residual, or 0 without one.
 pub(super) fn accelerate(
     gradient: Floats<'_>,
     [momentum, factor]: [f32; 2],
@@ -16,7 +16,7 @@ pub(super) fn accelerate(
     let mut bad = None;
     for_blocks(gradient, scratch, |start, block| {
         let new = block.iter().zip(&velocity[start..]).map(|(&g, &u)| next(u, g));
-        // A sum of finite numbers is finite or overflows; either way one look at it is enough.
+        // The sum is not finite if one of its terms is not, so checking the sum is enough.
         let finite = match residual {
             None => new.fold(true, |finite, u| finite & u.is_finite()),
             Some(v) => {

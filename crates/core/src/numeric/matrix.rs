@@ -1,8 +1,8 @@
-//! Products of a gradient, seen as a matrix, with thin factors.
+//! Products of a gradient, as a matrix, with thin factors.
 //!
-//! A tensor is a matrix of its first dimension by the rest, row by row; factors lie column by column. What
-//! every rank computes for itself of what all ranks know is done here in plain loops, whose order of
-//! operations is the same on every machine; products of a rank's own gradient are left to a library.
+//! A tensor is a row-major matrix, its first dimension by the product of the others; factors are column-major. Results
+//! that must be equal on all ranks are computed in plain loops, in the same order of operations on every machine; a
+//! library computes products of a rank's own gradient.
 
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
@@ -13,8 +13,8 @@ use crate::BLOCK;
 /// The most columns of a factor.
 pub const MAX_RANK: usize = 32;
 
-/// Rows and columns of a tensor as a matrix; `None` for fewer than two dimensions, and without elements: where one
-/// dimension is 0 the others may be so large that their product overflows.
+/// Rows and columns of a tensor as a matrix; `None` for fewer than two dimensions, and for empty tensors, whose other
+/// dimensions may have a product that overflows.
 pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
     match shape {
         _ if shape.contains(&0) => None,
@@ -53,15 +53,16 @@ fn extend(out: &mut Vec<f32>, by: usize) -> &mut [f32] {
     &mut out[start..]
 }
 
-/// Elements of a product that are made together, from the start of a cache line on: a vector that lies across two takes
-/// as long as two.
+/// Elements of a product that are computed together, aligned to a cache line: access to a vector that crosses a line
+/// takes twice as long.
 #[repr(align(64))]
 struct Tile([f32; BLOCK]);
 
-/// Hands over `P·Qᵀ`, a few rows or a part of one at a time, with its offset in the matrix.
+/// Computes `P·Qᵀ`, a few rows or a part of one at a time, and calls a closure with each tile and its offset in the
+/// matrix.
 ///
-/// What is made together stays in the first-level cache. Plain loops move 12 bytes to and from it for each product; the
-/// kernel keeps sums in registers and reads one byte.
+/// A tile stays in the first-level cache. Plain loops move 12 bytes to and from it per multiplication; the kernel keeps
+/// sums in registers and reads one byte.
 pub fn tiles_of_product(
     p: &[f32],
     q: &[f32],
@@ -94,10 +95,10 @@ pub fn abs_max(values: &[f32]) -> f32 {
     f32::from_bits(kernels::abs_max_bits(values))
 }
 
-/// Makes the columns orthonormal by Gram and Schmidt's method, twice over. A column that the ones before
-/// it span, to the precision of its numbers, becomes zero.
+/// Orthonormalises the columns by Gram–Schmidt, applied twice. A column that is in the span of the previous ones, to
+/// the precision of `f32`, becomes zero.
 pub fn orthonormalise(columns: &mut [f32], rows: usize) {
-    /// What is left of a column that others span is rounding, below this part of it.
+    /// If less than this fraction of a column's norm is left, the rest is rounding error.
     const ROUNDING: f64 = 1e-5;
     for at in (0..columns.len()).step_by(rows.max(1)) {
         let (before, column) = columns.split_at_mut(at);
@@ -124,7 +125,8 @@ pub fn normalise(column: &mut [f32]) {
 }
 
 /// Replaces factors `A` with `rows` rows by `A·(AᵀA + λI)⁻¹`, where λ is `lambda` times the mean of the
-/// diagonal of `AᵀA`, by Cholesky's method in double precision. Zeros stay. There are at most [`MAX_RANK`] columns.
+/// diagonal of `AᵀA`, by Cholesky decomposition in double precision. Zeros stay. There are at most [`MAX_RANK`]
+/// columns.
 pub fn regularised_inverse(factors: &mut [f32], rows: usize, lambda: f64) {
     let rank = factors.len().checked_div(rows).unwrap_or(0);
     let column = |at: usize| &factors[at * rows..(at + 1) * rows];
@@ -154,13 +156,13 @@ pub fn regularised_inverse(factors: &mut [f32], rows: usize, lambda: f64) {
     }
 }
 
-/// The lower triangle `L` of `L·Lᵀ` in place of that of a positive definite matrix.
+/// Replaces the lower triangle of a positive definite matrix by `L`, where the matrix is `L·Lᵀ`.
 fn cholesky(matrix: &mut [f64], size: usize) {
     for i in 0..size {
         for j in 0..=i {
             let known: f64 = (0..j).map(|k| matrix[i * size + k] * matrix[j * size + k]).sum();
             let rest = matrix[i * size + j] - known;
-            // Rounding can leave nothing of a pivot.
+            // Rounding can make a pivot zero or negative.
             matrix[i * size + j] = match i == j {
                 true => rest.max(f64::MIN_POSITIVE).sqrt(),
                 false => rest / matrix[j * size + j],

@@ -1,4 +1,4 @@
-//! Statistics and selections that compressors share.
+//! Numerical routines that compressors share: statistics, selection and matrix products.
 
 pub mod matrix;
 pub mod moments;

@@ -1,4 +1,4 @@
-//! Mean and standard deviation of a tensor that is seen a block at a time.
+//! Mean and standard deviation of a tensor that is read block by block.
 
 const LANES: usize = 8;
 
@@ -32,13 +32,13 @@ impl Moments {
         self.squares += squares.iter().sum::<f64>();
     }
 
-    /// The mean; 0 of nothing.
+    /// The mean; 0 without values.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
-    /// The root of the mean squared deviation from the mean; 0 of nothing, and 0 where it is too
-    /// small, compared with the mean, to be distinguished from the rounding of the sums.
+    /// The standard deviation; 0 without values, and 0 if, compared with the mean, it is too small to be distinguished
+    /// from rounding errors.
     pub fn standard_deviation(&self) -> f64 {
         if self.count == 0 {
             return 0.0;

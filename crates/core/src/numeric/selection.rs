@@ -15,12 +15,12 @@ pub struct Threshold {
     pub ties: usize,
 }
 
-/// What a selection works with.
+/// The buffers of a selection.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    /// A sample of the tensor, then the elements that may be the one looked for.
+    /// A sample of the tensor, then the candidates for the k-th largest.
     pub candidates: Vec<f32>,
-    /// The positions of the candidates, which the kernel writes and nobody reads.
+    /// The positions of the candidates, which the kernel writes and which are not used.
     positions: Vec<u32>,
     /// How often each value of a digit occurs.
     counts: Vec<u32>,
@@ -28,14 +28,14 @@ pub struct Buffers {
 
 /// The k-th largest absolute value, `1 ≤ k ≤ source.len()`, exactly.
 ///
-/// A sample brackets it, and one pass over the tensor counts what lies above the bracket and gathers
-/// what lies within: some per cent of k elements, among which the value is selected. Where the sample
-/// misleads, because many values are equal or the tensor is ordered, radix selection follows.
+/// A sample gives a bracket. One pass over the tensor counts the values above the bracket and gathers those inside it,
+/// a few per cent of k, from which the value is selected. If the value is outside the bracket, because many values are
+/// equal or the tensor is ordered, radix selection follows.
 pub fn kth_largest(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> Threshold {
     assert!((1..=source.len()).contains(&k));
     let Buffers { candidates, positions, counts } = buffers;
     let (low, high) = bracket(source, k, candidates);
-    // More than there are in all likelihood, so that the buffers stop growing soon.
+    // Almost certainly more than there are, so that the buffers soon stop growing.
     candidates.clear();
     candidates.reserve(k + BLOCK);
     positions.clear();
@@ -44,7 +44,7 @@ pub fn kth_largest(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> 
         .unwrap_or_else(|| by_digits(source, k, counts))
 }
 
-/// Bounds that hold the k-th largest absolute value in all likelihood: above `low`, at most `high`.
+/// Bounds that almost certainly contain the k-th largest absolute value: above `low`, at most `high`.
 fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f32) {
     let elements = source.len();
     evenly(source, values);
@@ -60,7 +60,7 @@ fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f3
     (low, high)
 }
 
-/// Fills `values` with a sample to bracket by: runs at equal distances, of a small tensor all.
+/// Fills `values` with a sample for a bracket: evenly spaced runs, or all elements of a small tensor.
 pub(super) fn evenly(source: &mut Source<'_>, values: &mut Vec<f32>) {
     evenly_of(source, 0, values);
 }
@@ -115,7 +115,7 @@ pub fn among(source: &mut Source<'_>, k: usize, low: f32, values: &mut Vec<f32>)
     nth_largest(values, k - 1)
 }
 
-/// The absolute value of which `rank` others are no smaller.
+/// The absolute value that has `rank` others at least as large.
 fn nth_largest(values: &mut [f32], rank: usize) -> f32 {
     values.select_nth_unstable_by_key(rank, |x| std::cmp::Reverse(pattern(*x))).1.abs()
 }
@@ -123,10 +123,10 @@ fn nth_largest(values: &mut [f32], rank: usize) -> f32 {
 /// The first digit is the exponent and three bits of mantissa.
 const DIGITS: [Digit; 3] =
     [Digit { shift: 20, bits: 11 }, Digit { shift: 10, bits: 10 }, Digit { shift: 0, bits: 10 }];
-/// Copies of the counters: increments of one counter in a row would have to wait for each other.
+/// Copies of the counters: successive increments of one counter would wait for each other.
 const COPIES: usize = 4;
 
-/// A few bits of the pattern of an absolute value. Patterns order as the values do.
+/// A few bits of the pattern of an absolute value. Patterns have the order of the values.
 #[derive(Clone, Copy)]
 struct Digit {
     shift: u32,
@@ -203,19 +203,19 @@ fn pattern(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff
 }
 
-/// Elements of a sample lie in runs of this length, a cache line.
+/// A sample consists of runs of this length, a cache line.
 const RUN: usize = 16;
-/// A sample holds one of this number of elements…
+/// A sample has one in this number of elements…
 const SAMPLED: usize = 256;
-/// …but no fewer than this, to estimate by.
+/// …but at least this number for an estimate.
 const LEAST_SAMPLE: usize = 4096;
-/// …but no fewer than this, to bracket by.
+/// …but at least this number for a bracket.
 const LEAST_BRACKET: usize = 1024;
 
-/// An estimate, from a random sample, of the k-th largest absolute value.
+/// Estimates the k-th largest absolute value from a random sample.
 ///
-/// The sample is of 1/256 of the elements, at least 4096 or all, in runs of 16 at random places; of it
-/// the value at the same relative rank is taken. It is a value that occurs in the tensor.
+/// The sample has 1/256 of the elements, at least 4096 or all, in runs of 16 at random positions; the estimate is its
+/// value at the same relative rank. It is a value that occurs in the tensor.
 pub fn sampled_threshold(
     source: &mut Source<'_>,
     k: usize,

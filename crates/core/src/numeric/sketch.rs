@@ -1,14 +1,14 @@
-//! Count sketches: a table of sums from which the elements of a long vector with large values can be found.
+//! Count sketches: a table of sums, from which the large elements of a long vector can be found.
 //!
 //! Each row of the table adds every element, with a random sign, to a random one of its columns. The table
-//! of a sum is the sum of tables. An element is estimated by the median over rows of its column, signed:
-//! wrong by about the norm of the rest by the root of the columns.
+//! of a sum is the sum of tables. The estimate of an element is the median over rows of its column times its sign; its
+//! error is about the norm of the other elements divided by the square root of the number of columns.
 
 use std::iter::successors;
 
 use crate::BLOCK;
 
-/// Hash functions of a table: multiply, add and shift, which makes any two elements' columns and signs
+/// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two elements are
 /// independent (Dietzfelbinger 1996).
 #[derive(Debug, Clone)]
 pub struct CountSketch {
@@ -47,7 +47,7 @@ impl CountSketch {
     fn places(&self, [factor, term]: [u64; 2], first: usize) -> impl Iterator<Item = (usize, u32)> {
         let columns = self.columns as u64;
         let first = factor.wrapping_mul(first as u64).wrapping_add(term);
-        // An addition leads from one element's product to the next's.
+        // The product of the next element is one addition away.
         let hashes = successors(Some(first), move |hash| Some(hash.wrapping_add(factor)));
         hashes.map(move |hash| {
             let hash = hash >> 32;
@@ -85,7 +85,7 @@ impl CountSketch {
         }
     }
 
-    /// What a row says of the elements from `first` on.
+    /// Writes one row's estimates of the elements from `first` on to `found`.
     fn look_up(&self, key: [u64; 2], first: usize, row: &[f32], found: &mut [f32]) {
         for (found, (column, sign)) in found.iter_mut().zip(self.places(key, first)) {
             *found = f32::from_bits(row[column].to_bits() ^ sign);
@@ -95,8 +95,8 @@ impl CountSketch {
 
 /// The medians over rows; of an even number of rows the means of the middle two.
 ///
-/// Rows are sorted no further than to the middle, by exchanges that all elements make alike: the order of a few
-/// numbers is as hard to foresee as any, and a processor that guesses it is wrong half the time.
+/// Rows are sorted up to the middle, by the same exchanges for all elements, without branches: a branch on the order of
+/// random numbers is mispredicted half of the time.
 fn medians(rows: &mut [[f32; BLOCK]]) -> &mut [f32; BLOCK] {
     let (count, middle) = (rows.len(), rows.len() / 2);
     for sorted in 0..=middle {
@@ -113,7 +113,7 @@ fn medians(rows: &mut [[f32; BLOCK]]) -> &mut [f32; BLOCK] {
     &mut rows[middle]
 }
 
-/// Leaves the smaller numbers in the one, the larger in the other.
+/// Elementwise, puts the smaller numbers into `smaller` and the larger into `larger`.
 fn exchange(smaller: &mut [f32; BLOCK], larger: &mut [f32; BLOCK]) {
     for (a, b) in smaller.iter_mut().zip(larger) {
         (*a, *b) = if *a < *b { (*a, *b) } else { (*b, *a) };

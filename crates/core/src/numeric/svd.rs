@@ -1,4 +1,4 @@
-//! The singular value decomposition, in memory that is kept from one to the next.
+//! The singular value decomposition, with reused memory.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -8,10 +8,10 @@ use faer::dyn_stack::MemStack;
 use faer::linalg::svd::{ComputeSvdVectors, svd, svd_scratch};
 use faer::{MatMut, MatRef, Par};
 
-/// A decomposition A = Σ σ·u·vᵀ of a matrix, and the memory it took.
+/// A decomposition A = Σ σ·u·vᵀ of a matrix, and its working memory.
 #[derive(Default)]
 pub struct Svd {
-    /// The singular values, from the largest down.
+    /// The singular values, in decreasing order.
     pub values: Vec<f32>,
     /// Left vectors of unit length, one after the other.
     pub left: Vec<f32>,
@@ -27,9 +27,9 @@ impl fmt::Debug for Svd {
 }
 
 impl Svd {
-    /// Decomposes a row-major matrix of at least one row and column. Time grows with the product of its
-    /// sides and the shorter one: 20 to 40 ms for 512 × 512, seconds for 4096 × 4096. False if that fails to
-    /// converge. Bits depend on the processor, not on anything else.
+    /// Decomposes a row-major matrix of at least one row and column. Time is proportional to the product of its sides
+    /// and the shorter side: 20 to 40 ms for 512 × 512, seconds for 4096 × 4096. Returns false if it does not converge.
+    /// Results depend on the processor in the last bits.
     ///
     /// # Panics
     /// If there are not `rows · columns` elements.

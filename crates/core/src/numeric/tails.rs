@@ -10,35 +10,35 @@ use crate::{BLOCK, Source};
 pub struct Tail {
     /// Above or below zero.
     pub side: Side,
-    /// The absolute value that separates the tail from the rest, and how many of those that have just
-    /// that belong to it.
+    /// The absolute value that separates the tail from the rest, and how many elements with exactly this value belong
+    /// to it.
     pub threshold: Threshold,
-    /// How many elements it has: k, or all of the sign where those are fewer.
+    /// The number of elements: k, or all of the sign if there are fewer.
     pub count: usize,
     /// The mean of their absolute values, summed in order; 0 for an empty tail.
     pub mean: f32,
 }
 
-/// What the search for tails works with.
+/// The buffers of the search for tails.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    /// A sample of the tensor, then the elements above zero that may belong to a tail.
+    /// A sample of the tensor, then the positive elements that may belong to a tail.
     above: Vec<f32>,
-    /// Those below zero.
+    /// The negative elements that may belong to a tail.
     below: Vec<f32>,
     /// Bit patterns of absolute values, to select among.
     patterns: Vec<u32>,
-    /// The positions of the elements, which the kernel writes and nobody reads.
+    /// The positions of the elements, which the kernel writes and which are not used.
     positions: Vec<u32>,
 }
 
-/// Both tails of up to `k` elements each, exactly. A sample gives a bound beyond which each tail lies in all likelihood,
-/// and one pass over the tensor gathers the elements beyond it. Where the sample misleads, because values are ordered or
-/// many are equal, a second pass collects all elements of a sign.
+/// Both tails of up to `k` elements each, exactly. A sample gives a bound for each tail, and one pass over the tensor
+/// gathers the elements beyond it. If that misses part of a tail, because values are ordered or many are equal, a
+/// second pass gathers all elements of the sign.
 pub fn tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
     let Buffers { above, below, patterns, positions } = buffers;
     let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, above));
-    // More than a tail and its surroundings ever have, so that buffers stop growing soon.
+    // Almost certainly more than there are, so that the buffers soon stop growing.
     let room = (4 * k + source.len() / 16).min(source.len()) + BLOCK;
     above.clear();
     above.reserve(room);
@@ -55,10 +55,10 @@ pub fn tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail;
     [tail(Side::Above, k, above, patterns), tail(Side::Below, k, below, patterns)]
 }
 
-/// Elements of a tail that a sample to estimate it by must hold, about: fewer scatter too much.
+/// The approximate number of elements of a tail that a sample must contain: with fewer the estimate varies too much.
 const LEAST_TAIL: usize = 32;
 
-/// Estimates of both tails from a sample only: its own tails of the same relative size.
+/// Estimates both tails from a sample alone, by its tails of the same relative size.
 pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
     let elements = source.len();
     let Buffers { above, below, patterns, .. } = buffers;
@@ -72,9 +72,9 @@ pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -
     [tail(Side::Above, k, above, patterns), tail(Side::Below, k, below, patterns)]
 }
 
-/// Estimates of the absolute values that a fraction of the elements at or above zero reaches, and that
-/// the same fraction of those below does, as limits to be exceeded. Infinite for a side with nothing
-/// but zeros in the sample; at least one element of the sample is beyond any other.
+/// Estimates two limits on absolute values: a fraction `ratio` of the elements at or above zero exceeds the first, the
+/// same fraction of those below zero the second. Infinite for a side with only zeros in the sample; otherwise at least
+/// one element of the sample exceeds it.
 pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut Buffers) -> [f32; 2] {
     let Buffers { above, below, .. } = buffers;
     // Either side has about half of the elements.
@@ -94,8 +94,8 @@ pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut Buffers)
     })
 }
 
-/// An absolute value beyond which the tail on one side lies in all likelihood; 0 where that may be
-/// all of the sign.
+/// An absolute value that almost certainly all elements of the tail on one side exceed; 0 if the tail may have all
+/// elements of the sign.
 fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -> f32 {
     let elements = source.len();
     super::selection::evenly(source, values);
@@ -104,7 +104,7 @@ fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -
     }
     let sign = if side == Side::Below { -1.0 } else { 1.0 };
     let rank = k as f64 * values.len() as f64 / elements as f64;
-    // Six standard deviations of the rank, and some more where the tail of so few is not normal.
+    // Six standard deviations of the rank, and 8 more, because a small rank is not normally distributed.
     let rank = (rank + 6.0 * rank.sqrt() + 8.0) as usize;
     if rank >= values.len() {
         return 0.0;
@@ -132,14 +132,14 @@ fn gather(
     });
 }
 
-/// The tail among gathered values, which hold it whole.
+/// The tail among gathered values, which contain all of it.
 fn tail(side: Side, k: usize, values: &[f32], patterns: &mut Vec<u32>) -> Tail {
     let count = k.min(values.len());
     if count == 0 {
         let threshold = Threshold { value: f32::MAX, equal: 0, ties: 0 };
         return Tail { side, threshold, count, mean: 0.0 };
     }
-    // Patterns of absolute values order as the values do.
+    // Patterns of absolute values have the order of the values.
     patterns.clear();
     patterns.extend(values.iter().map(|x| x.to_bits() & 0x7fff_ffff));
     let (_, &mut pattern, _) = patterns.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));

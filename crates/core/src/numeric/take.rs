@@ -1,12 +1,12 @@
-//! Takes the elements with the largest absolute values out of a tensor, with their positions.
+//! Moves the elements with the largest absolute values, and their positions, from a tensor to the workspace.
 
 use gradwire_bits::kernels::{self, Side};
 
 use super::selection::{Threshold, kth_largest};
 use crate::{BLOCK, Source, Workspace};
 
-/// Empties the positions and values of the workspace, with room for `most` of them and for a block: the kernel writes
-/// whole registers past the end, and so never grows them.
+/// Clears the positions and values of the workspace, and reserves memory for `most` of them and a block, because the
+/// kernel writes whole registers past the end.
 pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
     workspace.positions.clear();
     workspace.positions.reserve(most + BLOCK);
@@ -14,8 +14,8 @@ pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
     workspace.values.reserve(most + BLOCK);
 }
 
-/// Takes exactly the k largest elements, k at least 1 where there are any: into the workspace, and a 0 into the
-/// tensor.
+/// Moves exactly the k largest elements to the workspace, and sets them to 0 in the tensor; k is at least 1 unless the
+/// tensor is empty.
 pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) {
     let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace.own()));
     clear(k, workspace);
@@ -24,10 +24,10 @@ pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Wo
     }
 }
 
-/// Takes the elements the exact threshold admits.
+/// Moves the elements that an exact threshold selects.
 fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut Workspace) {
     let Threshold { value, equal, mut ties } = threshold;
-    // Below every absolute value, where that is zero.
+    // If the value is zero, below every absolute value.
     let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
     let all_ties = ties == equal;
     let Workspace { positions, values, .. } = workspace;
@@ -46,7 +46,7 @@ fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut W
     });
 }
 
-/// Takes the elements that reach a sampled threshold, `most` of them at most.
+/// Moves the elements that reach a sampled threshold, at most `most` of them.
 pub(crate) fn take_reaching(
     source: &mut Source<'_>,
     threshold: f32,
@@ -72,7 +72,8 @@ pub(crate) fn take_reaching(
     });
 }
 
-/// Puts the elements taken since `start` that are not to be kept back into their block, which begins at `offset`.
+/// Of the elements moved since index `start`, puts those that are not kept back into their block, which begins at
+/// `offset`.
 pub(crate) fn give_back(
     block: &mut [f32],
     offset: usize,

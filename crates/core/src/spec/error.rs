@@ -49,7 +49,7 @@ pub enum SpecError {
         /// The values allowed, in words.
         expected: String,
     },
-    /// `beta` or `gamma` where they would weigh nothing.
+    /// `beta` or `gamma` without a plain residual.
     #[error("'{id}': beta and gamma weigh a plain residual, and {reason}; leave them out")]
     NoResidual {
         /// The compressor.

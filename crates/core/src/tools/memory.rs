@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels;
 
-/// `memory_compensate` φ = β·m + γ·g (equation 5), elementwise, in place of what `compensated` held.
+/// `memory_compensate` φ = β·m + γ·g (equation 5), elementwise, written to `compensated`.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -15,7 +15,7 @@ pub fn memory_compensate(
     kernels::accumulate_to(compensated, memory, gradient, beta, gamma);
 }
 
-/// `memory_update` ψ = φ − g̃ (equation 5), elementwise, in place of what `memory` held.
+/// `memory_update` ψ = φ − g̃ (equation 5), elementwise, written to `memory`.
 ///
 /// # Panics
 /// If the lengths differ.

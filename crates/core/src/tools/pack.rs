@@ -10,15 +10,15 @@ use crate::wire::symbols::Alphabet;
 /// byte is padded with zeros.
 ///
 /// # Panics
-/// If the alphabet is of another size. A symbol that is not of the alphabet may panic or spoil the message.
+/// If the alphabet is of another size. A symbol outside the alphabet may panic or corrupt the message.
 pub fn pack(symbols: &[u16], alphabet: usize, message: &mut Vec<u8>) {
     of(alphabet).put_fixed(symbols, message);
 }
 
-/// Reads `count` symbols off the front of a message, in place of what `symbols` held.
+/// Replaces `symbols` by `count` symbols read off the front of a message.
 ///
 /// # Errors
-/// If the bytes end too early, a symbol is not of the alphabet, or padding is not zero.
+/// If the bytes end too early, a symbol is outside the alphabet, or padding is not zero.
 ///
 /// # Panics
 /// If the alphabet is not of 2 to 2¹⁶ symbols.
@@ -46,15 +46,15 @@ fn of(symbols: usize) -> Alphabet {
     Alphabet::new(symbols, false)
 }
 
-/// Appends increasing positions in a tensor of `elements` elements, at most 2³² − 1: a byte that names their code, how
-/// many there are as varint, and the shortest of a bitmap, a Rice code and 32 bits each.
+/// Appends increasing positions in a tensor of `elements` elements, at most 2³² − 1: a byte with their code, their
+/// number as varint, and the shortest of a bitmap, a Rice code and 32 bits each.
 pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>) {
     let code = Code::shortest(positions, elements);
     positions::put_header(code, positions.len(), message);
     code.encode(positions, elements, message);
 }
 
-/// Reads positions in a tensor of `elements` elements off the front of a message, in place of what `positions` held:
+/// Reads positions in a tensor of `elements` elements off the front of a message, and stores them in `positions`:
 /// increasing, and all in the tensor.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Numbers of few bits, evenly spaced around zero.
+//! Quantization to evenly spaced numbers around zero.
 
 use gradwire_bits::kernels::{self, Levels};
 
@@ -17,9 +17,8 @@ impl Grid {
     /// The most numbers on either side of zero.
     pub const MOST: u16 = 32_767;
 
-    /// `each_side` numbers on either side of zero, the last of which is `largest`, to rounding and not above
-    /// what is finite. Where numbers would be too close for `f32` to distinguish (a step below about 3·10⁻³⁹)
-    /// all are zero.
+    /// `each_side` numbers on either side of zero, the last of which is `largest`, up to rounding, and finite. If the
+    /// numbers would be too close for `f32` (a step below about 3·10⁻³⁹), all are zero.
     ///
     /// # Panics
     /// If `each_side` is 0 or above [`MOST`](Self::MOST), or `largest` is negative or not finite.
@@ -69,30 +68,30 @@ fn checked(each_side: u16) -> f32 {
     f32::from(each_side)
 }
 
-/// Which of its two neighbours on a grid a value becomes.
+/// The rule that selects one of a value's two neighbours on a grid.
 #[derive(Debug, Clone, Copy)]
 pub enum Rounding<'a> {
-    /// The nearest, of two as near the lower: the least error.
+    /// The nearest neighbour, and the lower one on a tie: the least error.
     Nearest,
-    /// One of the two at random, so that the expectation is the value: value i is decided by word `first` + i of a
-    /// [stream](crate::Context::rng).
+    /// One of the two at random, so that the expectation is the value: word `first` + i of a
+    /// [stream](crate::Context::rng) decides for value i.
     Random {
         /// The stream.
         rng: &'a Rng,
-        /// The word of the first value, its place in the tensor.
+        /// The index of the first value in the tensor, and of its word in the stream.
         first: usize,
     },
 }
 
 /// Values that are quantized at a time.
 const CHUNK: usize = 1024;
-/// The word that lets a value through to its upper neighbour only if that is the nearer one.
+/// The word with which a value becomes its upper neighbour only if that is nearer.
 const HALF: u32 = 1 << 31;
 
-/// Appends the place on the grid of each value, from 0, and leaves in `values` what that is off by. Values beyond the
-/// grid go to its ends.
+/// Appends the index on the grid of each value, from 0, and leaves the quantization errors in `values`. Values beyond
+/// the grid become its ends.
 ///
-/// Cost: 8 bytes an element, and 4 for each random word.
+/// Cost: 8 bytes per element, and 4 for each random word.
 pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols: &mut Vec<u16>) {
     let mut words = [HALF; CHUNK];
     for (at, values) in values.chunks_mut(CHUNK).enumerate() {
@@ -106,8 +105,8 @@ pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols:
     }
 }
 
-/// Adds `weight` times the grid's number at each place to `out`, up to the shorter length. Places are below
-/// [`Grid::numbers`], as [`unpack`](super::unpack) sees to.
+/// Adds `weight` times the grid's number at each index to `out`, up to the shorter length. Indices must be below
+/// [`Grid::numbers`], which [`unpack`](super::unpack) checks.
 pub fn dequantize(symbols: &[u16], grid: Grid, weight: f32, out: &mut [f32]) {
     kernels::levels_add(symbols, -grid.each_side, weight * grid.step, out);
 }

@@ -1,4 +1,4 @@
-//! Few elements of many.
+//! Selection of few elements of a tensor.
 
 use gradwire_bits::kernels::{self, Side};
 
@@ -8,21 +8,21 @@ use crate::{Source, Workspace};
 /// Which elements are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Selection {
-    /// This number of the largest absolute values; of equal ones those that come first.
+    /// This number of elements with the largest absolute values; of equal ones the first.
     Largest(usize),
-    /// Those whose absolute value is above a number.
+    /// The elements whose absolute value is above this number.
     Above(f32),
 }
 
-/// Takes the selected elements out of the tensor: their positions, increasing, and their values into the workspace,
-/// and a 0 into their place. All others stay where error feedback finds them.
+/// Moves the selected elements to the workspace, as increasing positions and values, and sets them to 0 in the tensor.
+/// All others stay in the residual.
 ///
-/// Answer [`Sent::Positions`](crate::Sent::Positions) after it.
+/// The compressor must then return [`Sent::Positions`](crate::Sent::Positions).
 ///
-/// Cost: 12 bytes an element, and for [`Selection::Largest`] 16 before.
+/// Cost: 12 bytes per element, and for [`Selection::Largest`] 16 before.
 pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut Workspace) {
     let above = match selection {
-        // Nothing is larger than all that is finite.
+        // No finite value is above the largest one.
         Selection::Largest(0) => f32::MAX,
         Selection::Largest(k) => return take::take_largest(source, k.min(source.len()), workspace),
         Selection::Above(above) => above,
@@ -35,17 +35,17 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
     });
 }
 
-/// Puts what a message fails to carry of the sparsified values back to their positions.
+/// Writes the part of the sparsified values that a message does not carry back to their positions.
 pub fn give_back(source: &mut Source<'_>, positions: &[u32], values: &[f32]) {
     if let Some(left) = source.left() {
         positions.iter().zip(values).for_each(|(&at, &value)| left[at as usize] = value);
     }
 }
 
-/// Adds `weight` times each value at its position to `out`, and so nothing to all others.
+/// Adds `weight` times each value to the element of `out` at its position.
 ///
 /// # Panics
-/// If a position lies outside, which [`unpack_positions`](super::unpack_positions) sees to.
+/// If a position is out of range, which [`unpack_positions`](super::unpack_positions) excludes.
 pub fn desparsify(positions: &[u32], values: &[f32], weight: f32, out: &mut [f32]) {
     positions.iter().zip(values).for_each(|(&at, &value)| out[at as usize] += weight * value);
 }

@@ -12,7 +12,7 @@ pub(crate) fn put_f32(value: f32, message: &mut Vec<u8>) {
 
 /// Appends numbers.
 pub(crate) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
-    // The space for a block is cleared while it is in the cache.
+    // Block by block, so that the cleared memory is still in the cache.
     for values in values.chunks(BLOCK) {
         let start = message.len();
         message.resize(start + 4 * values.len(), 0);

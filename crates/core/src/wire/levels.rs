@@ -1,12 +1,10 @@
-//! What compressors with evenly spaced levels share: the step between levels, and the norms that
-//! fix it.
+//! The common part of compressors with evenly spaced levels: the step between levels, and the norms it depends on.
 
 use gradwire_bits::{DecodeError, kernels};
 
 use super::fields;
 
-/// The step and its inverse; both zero where the inverse would overflow, and levels
-/// cannot be distinguished.
+/// The step and its inverse; both zero if the inverse would overflow.
 pub(crate) fn invertible(step: f32) -> (f32, f32) {
     let inverse = 1.0 / step;
     if inverse.is_finite() { (step, inverse) } else { (0.0, 0.0) }
@@ -40,7 +38,7 @@ pub(crate) fn take_steps<'a>(
     Ok(steps)
 }
 
-/// A norm of elements that are seen a block at a time.
+/// A norm that is computed block by block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Norm {
     /// The root of the sum of squares.
@@ -58,7 +56,7 @@ impl Norm {
         }
     }
 
-    /// The norm of all that makes up the total, at most the largest finite number.
+    /// The norm of all blocks in the total, at most the largest finite number.
     pub(crate) fn finish(self, total: f64) -> f32 {
         match self {
             Norm::Euclidean => total.sqrt().min(f32::MAX.into()) as f32,

@@ -7,7 +7,7 @@ use super::fields;
 /// The most elements whose positions fit in 32 bits.
 pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
 
-/// How positions travel. The discriminants are the tags on the wire.
+/// The codes of positions. The discriminants are the tags on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Code {
@@ -133,9 +133,9 @@ fn rice_len(positions: &[u32], elements: usize) -> u64 {
     rice::len_bits(positions, b).div_ceil(8)
 }
 
-/// The most bits that up to `count` Rice-coded positions take, whichever parameter their number asks
-/// for. With parameter b each takes b low bits and a terminating bit, and the quotients add up to at
-/// most d / 2^b; the optimal parameter is b only of up to d / 2^b positions.
+/// The most bits of up to `count` Rice-coded positions with their optimal parameter. With parameter b each takes b low
+/// bits and a terminating bit, and the quotients add up to at most d / 2^b; b is optimal only for up to d / 2^b
+/// positions.
 fn rice_bound(count: usize, elements: usize) -> usize {
     (rice::optimal_parameter(count, elements)..=u32::from(LARGEST_PARAMETER))
         .map(|b| {
@@ -147,8 +147,8 @@ fn rice_bound(count: usize, elements: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Empties a list of positions, with room for twice `count`: counts differ from step to step, and a later one of up to
-/// that number allocates nothing.
+/// Clears a list of positions, and reserves memory for twice `count`: counts vary from step to step, and a larger one
+/// up to that number then allocates nothing.
 pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>) {
     positions.clear();
     if positions.capacity() < count {
@@ -156,7 +156,7 @@ pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>)
     }
 }
 
-/// Appends what stands before values and positions: the code's tag and their number.
+/// Appends the header of values and positions: the code's tag and their number.
 pub(crate) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
     message.push(code as u8);
     varint::write(count as u64, message);

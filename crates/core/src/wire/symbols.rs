@@ -1,8 +1,8 @@
-//! Symbols, one for each element or byte, each in the same number of bits or in Huffman's code.
+//! Symbols, one for each element or byte, in a fixed number of bits or in Huffman code.
 //!
-//! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` the symbols follow each other
-//! in w bits each, from the lowest up. With `code=huffman` there is a byte before them: 1 for the
-//! packed lengths of a code and a stream, where that is shorter, else 0. No elements have no bytes.
+//! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` each symbol has w bits, from the lowest up. With
+//! `code=huffman` a byte comes first: 1 if packed code lengths and a stream follow, because they are shorter, else 0.
+//! An empty list has no bytes.
 
 use gradwire_bits::huffman;
 use gradwire_bits::{DecodeError, fixed};
@@ -13,7 +13,7 @@ use crate::workspace::{SymbolCoder, Workspace};
 /// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
 const CHUNK: usize = 1024;
 
-/// The symbols there are, and how they travel.
+/// An alphabet, and the code of its symbols.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Alphabet {
     symbols: usize,
@@ -26,12 +26,12 @@ impl Alphabet {
         Self { symbols, huffman }
     }
 
-    /// Bits of a symbol without Huffman's code.
+    /// Bits of a symbol without Huffman code.
     fn width(self) -> u32 {
         (self.symbols - 1).ilog2() + 1
     }
 
-    /// Bits of a symbol; `None` with Huffman's code, where they differ.
+    /// Bits of a symbol; `None` with Huffman code, where they vary.
     pub(crate) fn value_bits(self) -> Option<u32> {
         (!self.huffman).then(|| self.width())
     }
@@ -56,8 +56,8 @@ impl Alphabet {
         self.put_fixed(symbols, message);
     }
 
-    /// Appends the packed lengths of Huffman's code for symbols and their stream, where that is shorter than symbols
-    /// of fixed width. Returns whether it is.
+    /// Appends the packed Huffman code lengths of symbols and their stream, if that is shorter than symbols of fixed
+    /// width. Returns whether it is.
     pub(crate) fn put_coded(
         self,
         symbols: &[u16],
@@ -167,7 +167,7 @@ impl Alphabet {
         }
     }
 
-    /// Makes room for any code, so that later messages allocate nothing.
+    /// Reserves memory for any code, so that later messages allocate nothing.
     fn reserve(self, coder: &mut SymbolCoder) {
         coder.counts.clear();
         coder.counts.reserve(self.symbols);
@@ -223,7 +223,7 @@ mod tests {
         let five = Alphabet::new(5, false);
         assert_eq!(written(five, &[1, 4, 2]), [0b1010_0001, 0]);
         assert_eq!(read(five, &[0b1010_0001, 0], 3), Ok(vec![1, 4, 2]));
-        // Nothing is shorter than a byte; nor is Huffman's code of two symbols with its lengths.
+        // Nothing is shorter than a byte; nor is Huffman code of two symbols with its lengths.
         assert_eq!(written(Alphabet::new(5, true), &[1, 4]), [0, 0b10_0001]);
         // Of one symbol there is no stream: lengths 0, 1, 0, 0, 0 are 1101, 11110000, 110011.
         let lengths = [1, 0b1111_1011, 0b0011_0000, 0b11];

@@ -3,10 +3,10 @@
 //! - **Message**: d little-endian 16-bit patterns, 16·d bits.
 //! - **Rounding**: to nearest, ties to even; values beyond ±65504 become ±65504 instead of infinity, those below 2⁻²⁵
 //!   zero.
-//! - **Aggregation**: linear; the mean of messages, taken in f32 and rounded once, is the message of
-//!   the mean to rounding.
+//! - **Aggregation**: linear; the mean of messages, computed in f32 and rounded once, is the message of the mean, up to
+//!   rounding.
 //! - **Error feedback**: off. With it, the residual holds the rounding errors.
-//! - **Cost**: one pass, 6 bytes an element.
+//! - **Cost**: one pass, 6 bytes per element.
 
 use std::sync::Arc;
 

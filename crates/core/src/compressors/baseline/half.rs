@@ -10,9 +10,9 @@ use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, Element, EncodeArgs, Sen
 pub(super) struct Half {
     /// Rounds to nearest even and saturates.
     pub(super) narrow: fn(&[f32], &mut [u16]),
-    /// Exact.
+    /// The exact conversion back.
     pub(super) widen: fn(&[u16], &mut [f32]),
-    /// What messages consist of.
+    /// The element type of messages.
     pub(super) element: Element,
 }
 

@@ -1,4 +1,4 @@
-//! Every element at full or half precision: what compressors are compared with.
+//! Baselines: every element at full or half precision.
 
 pub mod bf16;
 pub mod fp16;

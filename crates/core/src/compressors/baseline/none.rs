@@ -2,8 +2,8 @@
 //!
 //! - **Message**: d little-endian binary32 numbers, 32·d bits.
 //! - **Aggregation**: linear; the elementwise mean of messages is the message of the mean.
-//! - **Error feedback**: off; there is nothing to feed back. With it, the residual stays zero.
-//! - **Cost**: one pass, 8 bytes an element.
+//! - **Error feedback**: off. With it, the residual stays zero, because nothing is lost.
+//! - **Cost**: one pass, 8 bytes per element.
 
 use std::sync::Arc;
 

@@ -15,9 +15,7 @@ const MOST: u64 = 1 << 24;
 
 /// Elements of a bin in tensors of three or more dimensions.
 pub(super) const CONV: Kind = whole(50, 1..=MOST);
-/// Elements of a bin in all others.
-pub(super) const FC: Kind = whole(500, 1..=MOST);
-/// The codes of positions.
+/// Elements of a bin in other tensors. pub(super) const FC: Kind = whole(500, 1..=MOST); The codes of positions.
 pub(super) const CODE: Kind = either(&["gaps", "records"]);
 
 /// A compressor that selects elements by bin and sends their signs and one scale.
@@ -38,7 +36,7 @@ pub(super) struct Bins {
 pub(super) enum Pick {
     /// The first of its largest elements.
     Largest,
-    /// All that reach the largest once this multiple of the latest gradient is added.
+    /// All whose absolute value, with this multiple of the latest gradient added, reaches the largest of the bin.
     Near(f32),
 }
 
@@ -102,7 +100,7 @@ impl Compressor for Bins {
     }
 }
 
-/// Stretches of at most a block: whole bins, or parts of one that is larger.
+/// Ranges of at most a block: whole bins, or parts of a bin that is longer than a block.
 fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -117,7 +115,7 @@ fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)
 #[derive(Debug, Default)]
 struct Maxima(Vec<f32>);
 
-/// Takes the elements to send into the workspace, and returns the mean of the bins' maxima.
+/// Moves the elements to send into the workspace, and returns the mean of the bins' maxima.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
     let Workspace { positions, values, own, .. } = workspace;
     let Maxima(maxima) = own.get();
@@ -154,7 +152,7 @@ fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Works
     (sum / maxima.len() as f64) as f32
 }
 
-/// Keeps, of the positions from `first` on, the first of each bin that has not been taken from.
+/// Of the positions from index `first` on, keeps only the first in each bin, and none in the bin `taken`.
 fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Option<usize>) {
     let mut kept = first;
     for at in first..positions.len() {
@@ -172,7 +170,7 @@ fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Op
 /// send has one record, with an index that none of its elements can have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Record {
-    /// Bytes.
+    /// Bytes of a record.
     width: usize,
     /// Bits of the index.
     index_bits: u32,

@@ -1,17 +1,15 @@
-//! `dryden`: adaptive thresholds that let a fraction of either sign through, at the mean of its side.
+//! `dryden`: sends a fraction of the elements of each sign, chosen by adaptive thresholds, as the mean of their sign.
 //!
-//! - **Selection**: a threshold τ⁺ that a fraction `ratio` of the elements at or above zero reaches, and
-//!   one τ⁻ for the same fraction of those below, both from a sample in runs at equal distances: of a 256th
-//!   of the elements, at least 64 / ratio and 1024, or all. No zeros are sent, and no more than
-//!   2·max(1, round(ratio·d)) elements a side, the largest of those beyond the threshold. A side with elements other
-//!   than 0 in the sample has at least one to send.
-//! - **Message**: a byte that names the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
-//!   varint, and unless that is 0 the mean absolute value of those above zero and of those below as
-//!   f32, a bit a sign, the positions. An empty tensor has an empty message.
-//! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
-//! - **Error feedback**: on; sent elements keep their distance from the mean.
+//! - **Selection**: the fraction `ratio` of the elements at or above zero reaches the threshold τ⁺, and the same
+//!   fraction of those below zero reaches τ⁻. Both are estimated from a sample of evenly spaced runs: 1/256 of the
+//!   elements, but at least 64 / ratio and 1024, or all. No zeros are sent, and at most 2·max(1, round(ratio·d))
+//!   elements of each sign, the largest. A sign with non-zero elements in the sample sends at least one.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless
+//!   that is 0, the mean absolute value of the positive and of the negative elements sent as f32, one bit per sign, and
+//!   the positions. An empty tensor has an empty message. //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
+//! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
 //! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select.
 //!
 //! Reference: Dryden, Jacobs, Moon, Van Essen: "Communication Quantization for Data-Parallel Training of
 //! Deep Neural Networks", MLHPC 2016, section III-B.
@@ -94,7 +92,7 @@ impl Compressor for Dryden {
     }
 }
 
-/// Takes the elements beyond the limit of their side out of the tensor, in order.
+/// Moves the elements beyond the limit of their sign from the tensor to the workspace, in order.
 fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
     let Workspace { positions, values, .. } = workspace;
     values.clear();
@@ -122,7 +120,7 @@ fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
 #[derive(Debug, Default)]
 struct Patterns(Vec<u32>);
 
-/// Gives all but the `most` largest of a side back, the last of equal ones first.
+/// Puts all but the `most` largest of each sign back into the tensor; of equal ones, the last go back first.
 fn bound_sides(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) {
     let Workspace { positions, values, own, .. } = workspace;
     let Patterns(patterns) = own.get();
@@ -155,7 +153,7 @@ fn bound_sides(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) 
     }
 }
 
-/// The mean absolute value of those above zero, and of those below; 0 for none.
+/// The mean absolute value of the elements above zero, and of those below; 0 if there are none.
 fn means(values: &[f32]) -> [f32; 2] {
     let (mut sums, mut counts) = ([0.0; 2], [0usize; 2]);
     for value in values {

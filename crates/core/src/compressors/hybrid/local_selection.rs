@@ -1,8 +1,8 @@
-//! `local-selection`: the largest of each bin and no more; AdaComp without its soft threshold.
+//! `local-selection`: the largest element of each bin: AdaComp without its soft threshold.
 //!
-//! As `adacomp` but for the selection: of each bin the element with the largest |G| is sent, of equal
-//! ones the first. How much is sent does not follow how much there is to send, so that residuals of large
-//! bins may grow without bound: the comparator of AdaComp's section "Robustness".
+//! Like `adacomp`, but each bin sends only the element with the largest |G|, the first of equal ones. The number of
+//! elements sent does not adapt to their activity, so residuals of large bins may grow without bound. It is the
+//! comparator in AdaComp's section "Robustness".
 //!
 //! Message, range and cost are those of `adacomp`.
 //!

@@ -1,4 +1,4 @@
-//! Few elements, in few bits.
+//! Hybrid compressors: few elements, in few bits.
 
 pub mod adacomp;
 mod bins;

@@ -1,29 +1,27 @@
 //! `qsparse-local`: the largest elements, or random ones, quantized.
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) elements, at most d: with `select=topk` those with
-//!   the largest absolute values, with `select=randomk` at positions that all ranks draw alike, as
+//!   the largest absolute values, with `select=randomk` at random positions, the same on all ranks, as
 //!   [`topk`](crate::compressors::sparsification::topk) and [`randomk`] do.
-//! - **Values**: with `quantizer=qsgd` the levels of [`qsgd`] with the Euclidean norm, of each
-//!   `bucket` of elements sent in order of position, 0 for all k; with `quantizer=sign` ±‖·‖₁ / k,
-//!   the mean absolute value of what is sent, by the sign.
+//! - **Values**: `quantizer=qsgd` sends the levels of [`qsgd`] with the Euclidean norm of each bucket of `bucket` sent
+//!   elements in order of position, or of all k with `bucket=0`; `quantizer=sign` sends ±‖·‖₁ / k: each sign, and the
+//!   mean absolute value.
 //! - **Scale**: with β = min(B / s², √B / s) for B elements that share a norm, E‖Q(x)‖² ≤ (1 +
-//!   β)‖x‖². `scale=on` divides the step by 1 + β: E‖c − decoded‖² is at most (1 − k / (d·(1 +
-//!   β)))·‖c‖² then, whatever β (Lemma 2). `scale=off` is the plain composition, at most (1 − (1 −
-//!   β)·k / d)·‖c‖², which is a compression only for β below 1 (Lemma 1). Signs need no scale
-//!   (Lemma 3).
-//! - **Message**: with `topk` a byte that names the code of the positions (0 bitmap, 1 Rice, 2
-//!   raw). Then the values: the mean as f32 and a bit a sign, 1 below zero; or the steps as f32,
-//!   and level + s in ⌈log2(2s + 1)⌉ bits each or in [Huffman's code](gradwire_bits::huffman). With
-//!   `topk` the positions, in the code that is shortest. An empty tensor has an empty message.
+//!   β)‖x‖². `scale=on` divides the step by 1 + β: then E‖c − decoded‖² is at most (1 − k / (d·(1 + β)))·‖c‖² for every
+//!   β (Lemma 2). With `scale=off` the bound is (1 − (1 − β)·k / d)·‖c‖², which is below ‖c‖² only for β below 1 (Lemma
+//!   1). Signs need no scale (Lemma 3).
+//! - **Message**: with `topk` a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw). Then the values: the
+//!   mean as f32 and one bit per sign, 1 below zero; or the steps as f32, and level + s in ⌈log2(2s + 1)⌉ bits each or
+//!   in [Huffman code](gradwire_bits::huffman). With `topk` the positions follow, in the shortest code. An empty
+//!   tensor has an empty message.
 //! - **Range**: ratio in (0, 1], s from 1 to 32 767; up to 2³² − 1 elements.
 //! - **Draws**: the i-th element sent uses the upper 24 bits of word i of the sender's stream for
 //!   the tensor and step; positions come from the shared stream.
 //! - **Error feedback**: on; it is part of the method, as are local steps (`every`).
 //! - **Limits**: a step below about 3·10⁻³⁹ is sent as zero.
-//! - **Deviations**: the paper gives the operator one norm for all k; the default here is one for
-//!   512 elements, which keeps β at 0.03 however large the tensor. Of the norms that Lemma 3 allows
-//!   for signs, it is the first.
-//! - **Cost**: that of the selection, and for each element sent 4 bytes to quantize and to put back.
+//! - **Deviations**: the paper uses one norm for all k; the default here is one per 512 elements, which keeps β at 0.03
+//!   for tensors of any size. Of the norms that Lemma 3 allows for signs, this is the first.
+//! - **Cost**: that of the selection, and 4 bytes per sent element to quantize and to write back.
 //!
 //! Reference: Basu, Data, Karakus, Diggavi: "Qsparse-local-SGD: Distributed SGD with Quantization,
 //! Sparsification, and Local Computations", NeurIPS 2019, section 2.
@@ -68,7 +66,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::of::<QsparseLocal>()
 };
 
-/// What becomes of the elements sent.
+/// The quantizer of the elements sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Quantizer {
     Sign,
@@ -106,7 +104,7 @@ impl QsparseLocal {
         Quantizer::Levels { s, bucket, scaled, alphabet }
     }
 
-    /// The selection that all ranks share.
+    /// The random selection, which is the same on all ranks.
     fn shared(&self) -> RandomK {
         RandomK { ratio: self.ratio, unbiased: false, independent: false }
     }
@@ -119,7 +117,7 @@ fn beta(elements: usize, s: u16) -> f64 {
 }
 
 impl Quantizer {
-    /// Appends the values in the workspace, and leaves in them what the message fails to carry.
+    /// Appends the values in the workspace, and leaves their quantization errors there.
     fn write(self, context: &Context<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
         let Workspace { values, random, symbols, .. } = &mut *workspace;
         let Quantizer::Levels { s, bucket, scaled, alphabet } = self else {

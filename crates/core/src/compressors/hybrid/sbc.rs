@@ -1,22 +1,21 @@
-//! `sbc`: sparse binary compression, one tail of the tensor at its mean.
+//! `sbc`: sparse binary compression: sends one tail of the tensor as its mean.
 //!
-//! - **Selection** (Algorithm 2): of the corrected tensor c the k largest and the k smallest elements are
-//!   looked at, k = max(1, round(p·d)); the tail whose mean is larger in absolute value is sent, each
-//!   element as that mean, and the other is left to the residual. A tail holds strictly positive or
-//!   strictly negative elements only, so that it may have fewer than k; of equal values those with
-//!   the lowest positions belong to it; of equal means the negative tail is sent. A tensor of zeros
-//!   sends nothing. `select=sampled` takes thresholds and means from a sample of every 256th
-//!   stretch of elements instead, and sends what reaches the threshold, no more than 2k.
+//! - **Selection** (Algorithm 2): the tails of the corrected tensor c are its k largest and its k smallest elements, k
+//!   = max(1, round(p·d)). The tail whose mean is larger in absolute value is sent, each element as that mean; the
+//!   other stays in the residual. A tail contains only strictly positive or only strictly negative elements, so it may
+//!   have fewer than k. Of equal values those with the lowest positions belong to it; of equal means the negative tail
+//!   is sent. A tensor of zeros sends nothing. `select=sampled` estimates thresholds and means from a sample of 1/256
+//!   of the elements, in runs, and sends the elements that reach the threshold, at most 2k.
 //! - **Message**: a byte with the parameter b of the position code (lowest 5 bits), the sign (bit 5),
 //!   whether the count is not k and follows (bit 6), and whether the mean is a bfloat16 (bit 7); the
 //!   count as varint if it follows; unless that is 0, the mean, and the positions in the Golomb code
-//!   with parameter 2^b (Algorithm 3). b is stated, so both ends agree whatever it was chosen by:
-//!   `golomb=derived` takes b* of equation 5 for the density of this message, `golomb=cheapest` the
-//!   neighbour of b* that costs least for these very positions.
+//!   with parameter 2^b (Algorithm 3). The message contains b, so a decoder does not depend on how it was chosen:
+//!   `golomb=derived` uses b* of equation 5 for the density of the message, `golomb=cheapest` the neighbour of b* with
+//!   the shortest code for these positions.
 //! - **Range**: p in (0, 1); up to 2³² − 1 elements. An empty tensor has an empty message.
-//! - **Error feedback**: on; sent elements keep their distance from the mean.
-//! - **Momentum masking** is the trainer's: the encoder reports the positions.
-//! - **Cost**: 8 bytes an element for the maximum, 8 to gather both tails, 12 to take one of them.
+//! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
+//! - **Momentum masking**: done by the trainer; the encoder reports the positions.
+//! - **Cost**: 8 bytes per element for the maximum, 8 to gather both tails, 12 to select one of them.
 //!
 //! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW, where the paper writes W.
 //! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the rest.
@@ -99,7 +98,7 @@ impl Sbc {
         };
         if self.sampled {
             let mut tail = larger(sampled_tails(source, kept, workspace.own()));
-            // The sample's ties say nothing about the tensor's.
+            // The number of ties in the sample is not that in the tensor.
             tail.threshold.ties = tail.threshold.equal;
             if tail.count > 0 || source.abs_max() == 0.0 {
                 return tail;
@@ -108,7 +107,7 @@ impl Sbc {
         larger(tails(source, kept, workspace.own()))
     }
 
-    /// The mean as the message has it.
+    /// The mean, rounded as in the message.
     fn level(&self, mean: f32) -> f32 {
         if self.short_mean { f32::from_bits(mean.to_bits() & 0xffff_0000) } else { mean }
     }
@@ -124,8 +123,8 @@ impl Sbc {
     }
 }
 
-/// Takes the elements of a tail out of the tensor, `most` at most, and leaves `level` less than what
-/// they were.
+/// Moves the elements of a tail, at most `most`, to the workspace, and leaves their differences from `level` in the
+/// tensor.
 fn take(
     source: &mut Source<'_>,
     tail: &Tail,

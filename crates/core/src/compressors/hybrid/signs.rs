@@ -1,7 +1,7 @@
-//! Elements of one absolute value, or of one on either side of zero: the positions and signs of a message,
-//! and the one or two levels, unless the receiver knows them.
+//! Messages of positions, signs, and one level (absolute value) for all elements, or one for each sign, unless the
+//! receiver knows it.
 //!
-//! The message is a byte that names the code of the positions, their number as varint, and unless that is 0 the levels
+//! The message is a byte with the code of the positions, their number as varint and, unless that is 0, the levels
 //! as f32 (that above zero first), a bit for each sign (1: below zero; least significant first, the last byte padded
 //! with zeros) and the positions.
 
@@ -28,7 +28,7 @@ pub(super) fn take<'a>(message: &mut &'a [u8], count: usize) -> Result<&'a [u8],
     Ok(signs)
 }
 
-/// Whether the sign at a place is that of numbers below zero.
+/// Whether the sign with index `at` is negative.
 pub(super) fn is_negative(signs: &[u8], at: usize) -> bool {
     signs[at / 8] >> (at % 8) & 1 == 1
 }
@@ -65,8 +65,8 @@ pub(super) fn read_add<const LEVELS: usize>(
     Ok(())
 }
 
-/// Checks a message of up to `most` of `elements` elements. Reads the positions, and gives the levels (0 of
-/// no elements) and the bytes of signs.
+/// Checks a message of up to `most` of `elements` elements, reads its positions, and returns the levels (0 if it has no
+/// elements) and the bytes of signs.
 pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     mut message: &'a [u8],
     most: usize,
@@ -88,7 +88,7 @@ pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     Ok((levels, signs))
 }
 
-/// Adds the first number at positions with sign 0, and the second at those with sign 1.
+/// Adds the first number at positions with sign bit 0, and the second at those with sign bit 1.
 pub(in crate::compressors) fn add(
     signs: &[u8],
     sides: [f32; 2],
@@ -100,8 +100,8 @@ pub(in crate::compressors) fn add(
     }
 }
 
-/// The longest message of up to `most` of `elements` elements: no code of positions is longer than a
-/// bitmap where that is the shortest.
+/// The largest size of a message of up to `most` of `elements` elements: the shortest code of positions is no longer
+/// than a bitmap.
 pub(in crate::compressors) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
     1 + varint::len(most as u64) + 4 * LEVELS + most.div_ceil(8) + bitmap::len(elements)
 }

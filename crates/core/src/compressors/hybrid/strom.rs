@@ -1,17 +1,16 @@
-//! `strom`: a fixed threshold that is also the one value sent.
+//! `strom`: the elements above a fixed threshold, each sent as the threshold with its sign.
 //!
-//! - **Selection**: every element with |c| > τ. It is sent as τ with its sign, however large it is: the
-//!   rest stays in the residual and goes out in later steps, τ at a time.
-//! - **Message**: a byte that names the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
-//!   varint, and unless that is 0 a bit a sign and the positions. Both ends know τ, which does not
-//!   travel. An empty tensor has an empty message.
-//! - **Range**: τ from 10⁻³⁰ to 10³⁰; up to 2³² − 1 elements. What suits depends on the model; the
-//!   default 0.01 is that of a mean gradient, where the paper's are of gradients added up. Means of
-//!   what was sent, and a server's deltas, are below τ: they take several steps to get through again,
-//!   unless the way back has a τ of its own.
-//! - **Error feedback**: on; sent elements keep c ∓ τ.
+//! - **Selection**: every element with |c| > τ is sent as τ with its sign. The rest of a large element stays in the
+//!   residual and is sent in later steps, τ at a time.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless
+//!   that is 0, one bit per sign and the positions. τ is not sent: both ends know it. An empty tensor has an empty
+//!   message.
+//! - **Range**: τ from 10⁻³⁰ to 10³⁰; up to 2³² − 1 elements. The best value depends on the model; the default 0.01 is
+//!   for mean gradients, the paper's values are for summed gradients. A mean of messages, or a server's delta, is below
+//!   τ and takes several steps to be sent again, unless the pull has a smaller τ.
+//! - **Error feedback**: on; the residual of a sent element is c ∓ τ.
 //! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select.
 //!
 //! Reference: Strom: "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing",
 //! Interspeech 2015.

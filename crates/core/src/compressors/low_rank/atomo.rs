@@ -1,28 +1,24 @@
-//! `atomo`: atoms of the tensor drawn at random, so that the expectation is the gradient and the variance
-//! least for their number.
+//! `atomo`: sends randomly drawn atoms of the tensor: unbiased, with the least variance for their expected number.
 //!
-//! - **Atoms** (`atoms=spectral`): the tensor as a matrix of its first dimension and the rest, m × n, is a sum
-//!   of σᵢ·uᵢ·vᵢᵀ by its singular value decomposition. `atoms=entries` takes single elements instead.
-//! - **Probabilities** (Algorithm 1): with a budget s, the expected number of atoms, pᵢ = s·σᵢ / Σσ if none
-//!   is above 1; else the largest is sent for certain, and so on with s − 1 for the rest. A drawn atom is
-//!   sent as σᵢ / pᵢ. `budget=l2` and `budget=max` take Σσ / ‖σ‖₂ and Σσ / max σ for s: of entries,
-//!   these are QSGD's probabilities with one level, |c| / ‖c‖₂, and TernGrad's, |c| / max |c|.
-//! - **Message** of spectral atoms: a byte 0, their number as varint, for each m × f32 (σ / p)·u and n ×
-//!   f32 v. Uncompressed tensors (below) have a byte 1 and all elements as f32. Entries
-//!   travel as in `adaptive`, whose probabilities with a budget of k they have. An empty tensor has an
-//!   empty message.
-//! - **Uncompressed** are tensors of one dimension, those for which the expected atoms are no shorter
-//!   than the matrix, and those with elements of 2⁶⁴ and more, whose products might overflow. None of
-//!   that depends on draws, and nothing is lost.
-//! - **Draws**: atom i, the largest first, or element i use word i of the sender's stream for the tensor and step;
-//!   24 bits each.
+//! - **Atoms** (`atoms=spectral`): the tensor, as an m × n matrix (the first dimension, and the product of the others),
+//!   is the sum of σᵢ·uᵢ·vᵢᵀ by singular value decomposition. With `atoms=entries` atoms are single elements.
+//! - **Probabilities** (Algorithm 1): with a budget s, the expected number of atoms, pᵢ = s·σᵢ / Σσ if none is above 1;
+//!   otherwise the largest atom is always sent, and the rule is repeated for the rest with s − 1. A drawn atom is sent
+//!   with σᵢ / pᵢ. `budget=l2` and `budget=max` set s to Σσ / ‖σ‖₂ and Σσ / max σ: for entries these are the
+//!   probabilities of QSGD with one level, |c| / ‖c‖₂, and of TernGrad, |c| / max |c|.
+//! - **Message** of spectral atoms: a byte 0, their number as varint, and for each (σ / p)·u as m × f32 and v as n ×
+//!   f32. Uncompressed tensors (below) have a byte 1 and all elements as f32. Entries are sent as in `adaptive`, whose
+//!   probabilities are those of a budget k. An empty tensor has an empty message.
+//! - **Uncompressed** are tensors of one dimension, tensors whose expected atoms are no shorter than the matrix, and
+//!   tensors with elements of 2⁶⁴ or more, whose products might overflow. This does not depend on draws.
+//! - **Draws**: atom i (in decreasing order) or element i uses the upper 24 bits of word i of the sender's stream for
+//!   the tensor and step.
 //! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
 //!   Σσ²·(1 / p − 1) in all, plus the rounding of a decomposition in f32.
 //! - **Error feedback**: off; the message is unbiased.
-//! - **Cost**: the decomposition, m·n·min(m, n) many times: 20 to 40 ms for 512 × 512, so about 0.04 GB/s, and
-//!   seconds for 4096 × 4096. The method asks for it; entries go at the speed of `adaptive`, vectors at a third of
-//!   a copy's. Decoding takes 2·m·n operations an atom. Cut into slices, as for a scatter-reduce,
-//!   tensors are vectors.
+//! - **Cost**: the decomposition takes a multiple of m·n·min(m, n) operations: 20 to 40 ms for 512 × 512, so about 0.04
+//!   GB/s, and seconds for 4096 × 4096. Entries have the speed of `adaptive`, vectors a third of copy bandwidth.
+//!   Decoding takes 2·m·n operations per atom. The slices of a scatter-reduce are vectors.
 //! - **Deviation**: σ / p is multiplied into u, where the paper sends it separately.
 //!
 //! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient Learning
@@ -60,7 +56,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::of::<Atomo>()
 };
 
-/// The norm of the weights that the sum of weights is divided by; `None` for the number `s` of atoms.
+/// The norm of the weights in the budget Σ / norm; `None` for the budget `s`.
 impl Choice for Option<Norm> {
     const WORDS: &'static [&'static str] = &["s", "l2", "max"];
     const VALUES: &'static [Self] = &[None, Some(Norm::Euclidean), Some(Norm::Max)];
@@ -78,7 +74,7 @@ crate::parameters! {
     }
 }
 
-/// How many atoms are expected.
+/// The rule for the expected number of atoms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Budget {
     Atoms(f64),
@@ -88,7 +84,7 @@ enum Budget {
 
 const ATOMS: u8 = 0;
 const PLAIN: u8 = 1;
-/// Elements from here on might overflow as products.
+/// Products of elements of this magnitude or more might overflow.
 const HUGE: f32 = (1u128 << 64) as f32;
 
 impl Budget {
@@ -109,7 +105,7 @@ impl Budget {
         }
     }
 
-    /// The most of `atoms` atoms that are expected to be drawn.
+    /// The largest expected number of drawn atoms, of `atoms`.
     fn expected(self, atoms: usize) -> usize {
         match self {
             Budget::Atoms(s) => atoms.min(s.ceil() as usize),
@@ -119,8 +115,8 @@ impl Budget {
     }
 }
 
-/// The probability of each weight, of which the largest come first: s times its share of the sum, where
-/// those that would be above 1 are taken out before, each for one of the budget.
+/// The probability of each weight, in decreasing order of weights: the budget times its share of the sum. A weight
+/// whose probability would exceed 1 gets 1, and is removed from the sum with 1 of the budget.
 fn probabilities(weights: &[f32], mut budget: f64, found: &mut Vec<f64>) {
     found.clear();
     let mut sum: f64 = weights.iter().map(|&x| f64::from(x)).sum();
@@ -133,7 +129,7 @@ fn probabilities(weights: &[f32], mut budget: f64, found: &mut Vec<f64>) {
         budget -= 1.0;
     }
     let rest = weights[found.len()..].iter();
-    // What is left of the sum is rounded, and at least the rest's.
+    // Recomputed: subtracting weights would accumulate rounding errors.
     let sum = rest.clone().map(|&x| f64::from(x)).sum::<f64>();
     found.extend(rest.map(|&x| if x > 0.0 { (f64::from(x) * budget / sum).min(1.0) } else { 0.0 }));
 }
@@ -146,7 +142,7 @@ struct Sides {
 }
 
 impl Sides {
-    /// Of a tensor with elements; `None` for a vector.
+    /// The sides of the matrix of a non-empty tensor; `None` for a vector.
     fn of(shape: &[usize], elements: usize) -> Option<Self> {
         let rows = *shape.first().filter(|_| shape.len() > 1)?;
         Some(Self { rows, columns: elements / rows })
@@ -161,12 +157,12 @@ impl Sides {
         self.rows + self.columns
     }
 
-    /// Whether a message with this number of atoms is shorter than the matrix.
+    /// Whether this number of atoms is shorter than the matrix.
     fn pays(self, atoms: f64) -> bool {
         atoms * (self.atom() as f64) < self.rows as f64 * self.columns as f64
     }
 
-    /// Writes the elements from `start` on of the sum of atoms.
+    /// Writes the elements of the sum of atoms from index `start` on.
     fn product(self, atoms: &[f32], start: usize, out: &mut [f32]) {
         out.fill(0.0);
         for atom in atoms.chunks(self.atom()) {
@@ -214,8 +210,8 @@ impl Atomo {
             .filter(|_| source.abs_max() < HUGE)
     }
 
-    /// Decomposes and draws: leaves the atoms to send in the workspace's [`Atoms`]. False if the tensor is to travel as it
-    /// is.
+    /// Decomposes and draws: writes the atoms to send to the workspace's [`Atoms`]. Returns false if the tensor must be
+    /// sent uncompressed.
     fn draw(
         &self,
         source: &mut Source<'_>,
@@ -229,7 +225,7 @@ impl Atomo {
         if source.abs_max() == 0.0 {
             return true;
         }
-        // The largest becomes 1 to 2, by a power of two.
+        // Scales by a power of two, so that the largest is between 1 and 2.
         let exponent = (f64::from(source.abs_max()).to_bits() >> 52) as i32 - 1023;
         let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
         let down = power(-exponent);
@@ -263,7 +259,7 @@ impl Atomo {
     }
 }
 
-/// Appends the atoms, and leaves what they fail to carry.
+/// Appends the atoms, and subtracts their sum from the tensor.
 fn put_atoms(source: &mut Source<'_>, sides: Sides, atoms: &[f32], message: &mut Vec<u8>) {
     message.push(ATOMS);
     varint::write((atoms.len() / sides.atom()) as u64, message);
@@ -287,7 +283,7 @@ fn put_plain(source: &mut Source<'_>, message: &mut Vec<u8>) {
     });
 }
 
-/// What a decomposition is drawn with.
+/// The buffers of a draw.
 #[derive(Debug, Default)]
 struct Atoms {
     /// The scaled matrix, then the atoms to send, each a left vector times its coefficient and a right one.
@@ -363,7 +359,7 @@ impl Compressor for Atomo {
         if self.entries {
             return drawn::max_len(self.budget().most_above(elements), elements);
         }
-        // All atoms of m × n are min(m, n)·(m + n) numbers, at most two of the square's.
+        // All atoms of m × n are min(m, n)·(m + n) numbers, at most 2·m·n.
         1 + varint::len(elements as u64) + elements.saturating_mul(8)
     }
 }

@@ -1,10 +1,10 @@
-//! What methods with two thin factors share: `C ≈ P·Qᵀ`, `P` all-reduced in a first round, `Q` in a second.
+//! The common part of methods with two thin factors: `C ≈ P·Qᵀ`, `P` all-reduced in the first round, `Q` in the second.
 //!
-//! The first round starts from the `Q` of the step before, which is kept. In each round the gradient `C`, which is
+//! The first round starts from the stored `Q` of the previous step. In each round the gradient `C`, which is
 //! row-major, is multiplied by one factor to give the other; an [`Alternation`] says how.
 //!
-//! The transcript of a tensor that is factored is the mean of `P`, rows × rank, and that of `Q`, columns ×
-//! rank, both column by column. Of another tensor it is the mean of the tensor, in one round.
+//! The transcript of a factored tensor is the mean of `P`, rows × rank, and that of `Q`, columns × rank, both column by
+//! column. That of any other tensor is its mean, in one round.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product, times, trans
 use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{Context, Sent, Workspace};
 
-/// How a tensor travels.
+/// The sizes of a tensor's factors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Factors {
     pub(super) dimensions: [usize; 2],
@@ -55,19 +55,20 @@ impl Factors {
         f32::MAX / 2.0 / self.rank as f32 / abs_max(p).max(1.0)
     }
 
-    /// Makes a second factor that would overflow zero: nothing is sent then, and all is kept.
+    /// Sets a second factor whose product would overflow to zero: then nothing is sent, and everything stays in the
+    /// residual.
     pub(super) fn keep_in_range(&self, p: &[f32], q: &mut [f32]) {
         rounds::zero_beyond(self.largest_second(p), q);
     }
 
-    /// Subtracts the product from the gradient.
+    /// Subtracts the product of the factors from the gradient.
     pub(super) fn subtract(&self, p: &[f32], q: &[f32], from: &mut [f32]) {
         tiles_of_product(p, q, self.dimensions, |at, tile| {
             kernels::add_scaled(&mut from[at..at + tile.len()], tile, -1.0);
         });
     }
 
-    /// Adds `weight` times the product.
+    /// Adds `weight` times the product of the factors.
     pub(super) fn add(&self, p: &[f32], q: &[f32], weight: f32, out: &mut [f32]) {
         tiles_of_product(p, q, self.dimensions, |at, tile| {
             kernels::add_scaled(&mut out[at..at + tile.len()], tile, weight);
@@ -75,8 +76,8 @@ impl Factors {
     }
 }
 
-/// Fills columns of zeros, as all are at first, with draws from [−1, 1) that are the same on every rank: a column of
-/// zeros would stay zero.
+/// Fills columns of zeros (initially all) with draws from [−1, 1) that are the same on every rank; otherwise they would
+/// stay zero.
 fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
     let rng = context.shared_rng(0);
     for (at, column) in columns.chunks_exact_mut(rows).enumerate() {
@@ -95,13 +96,13 @@ pub(super) trait Alternation: Debug + Send + Sync {
     /// The number of columns of either factor.
     fn rank(&self) -> usize;
 
-    /// Turns the kept `Q` into the factor that `C` is multiplied by.
+    /// Turns the stored `Q` into the factor that multiplies `C`.
     fn before_first(&self, _q: &mut [f32], _columns: usize) {}
 
     /// Turns the mean of the first factors into `P`.
     fn after_first(&self, _p: &mut [f32], _rows: usize) {}
 
-    /// Turns `P` into the factor that `Cᵀ` is multiplied by.
+    /// Turns `P` into the factor that multiplies `Cᵀ`.
     fn before_second(&self, _p: &mut [f32], _rows: usize) {}
 
     /// Scales `Q` for the next step.
@@ -186,7 +187,7 @@ impl<M: Alternation> Rounds for M {
         Ok(())
     }
 
-    /// The elements of the square matrix whose factors take `message_len` bytes.
+    /// The number of elements of the square matrix whose factors have `message_len` bytes.
     fn max_elements(&self, message_len: usize) -> usize {
         let side = message_len / 4 / self.rank() / 2 + 1;
         side.saturating_mul(side).max(message_len / 4)

@@ -1,25 +1,25 @@
-//! `gradiveq`: the coefficients of slices of the gradient in a basis that all ranks share.
+//! `gradiveq`: sends the coefficients of slices of the gradient in a basis that all ranks share.
 //!
-//! The gradient, flat, is cut in slices of K elements. At a refresh, the first exchange and every `refresh` exchanges,
-//! slices travel as they are; of their means the K × K matrix of second moments is formed, and its leading
-//! `keep` eigenvectors become the basis B. Until the next refresh each slice x travels as Bᵀx, and the mean of
-//! coefficients gives the mean gradient's slices, B·mean(Bᵀx). Elements after the last whole slice are sent uncompressed.
+//! The flattened gradient is cut into slices of K elements. In the first exchange and then in every `refresh`-th (a
+//! refresh), slices are sent uncompressed. The basis B consists of the `keep` leading eigenvectors of the K × K matrix
+//! of second moments of their means. Until the next refresh each slice x is sent as Bᵀx, and B·mean(Bᵀx) gives the
+//! slices of the mean gradient. Elements after the last whole slice are sent uncompressed.
 //!
-//! - **Message**: at a refresh the tensor, then the basis, which rank 0 sends and the others leave zero; between,
-//!   `keep` coefficients a slice, coefficient by coefficient, then the rest, all `f32`. A rank on its own sends
-//!   basis (K × keep, vector by vector), coefficients and rest in every message. Tensors that this last form would
-//!   not shrink travel as they are.
-//! - **Aggregation**: one round of all-reduce, two at a refresh. Under other exchanges each rank has a basis of its
-//!   own.
+//! - **Message**: at a refresh the tensor, then the basis from rank 0 and zeros from the others; otherwise `keep`
+//!   coefficients per slice, coefficient by coefficient, then the remaining elements, all `f32`. A single rank sends
+//!   basis (K × keep, vector by vector), coefficients and remaining elements in every message. Tensors that this form
+//!   would not shrink are sent uncompressed.
+//! - **Aggregation**: one round of all-reduce, two at a refresh. Under other exchanges each rank computes its own
+//!   basis.
 //! - **Range**: slice 2 to 4096; keep 1 to 4096; refresh 1 or more, and 1 never compresses under all-reduce.
-//! - **Error feedback**: on; what lies outside the basis is kept.
-//! - **Deviations**: eigenvectors are of second moments about zero rather than about the slices' mean, so that the
-//!   code stays linear without a second vector.
-//! - **Cost**: 8 bytes an element for the sum, 4 for the product, 8 for the residual, and `keep` multiplications an
-//!   element in each of two; K multiplications and an eigenvalue problem of size K at a refresh. With 64 coefficients
-//!   these are 256 operations to 20 bytes: arithmetic, not memory, is the bound. A library's product makes
-//!   coefficients, in a third of the time; what they amount to is subtracted as decoding adds it, product by product,
-//!   so that both ends agree to the last bit.
+//! - **Error feedback**: on; the residual is the part of the gradient outside the span of the basis.
+//! - **Deviations**: eigenvectors are of second moments about zero rather than about the slices' mean, so that coding
+//!   is linear and needs no mean vector.
+//! - **Cost**: 8 bytes per element for the sum, 4 for the coefficients, 8 for the residual, and `keep` multiplications
+//!   per element in each of two matrix products; K multiplications per element and an eigenvalue problem of size K at a
+//!   refresh. With 64 coefficients these are 256 operations per 20 bytes: arithmetic is the bottleneck, not memory. A
+//!   library computes the coefficients, in a third of the time; their product with the basis is subtracted in the order
+//!   in which decoding adds it, so that both ends agree bit for bit.
 //!
 //! Reference: Yu, Lin, Narra, Li, Li, Kim, Schwing, Annavaram, Avestimehr: "GradiVeQ: Vector Quantization for
 //! Bandwidth-Efficient Gradient Aggregation in Distributed CNN Training", NeurIPS 2018.
@@ -35,7 +35,7 @@ use crate::parameters::whole;
 use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{Entry, Family, Sent, Workspace};
 
-/// What a count in `f32` reaches.
+/// The largest count that `f32` holds exactly.
 const COUNTED: u64 = 1 << 24;
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -69,13 +69,14 @@ impl GradiVeq {
         Factors::of(&[elements / self.slice, self.slice], self.keep)
     }
 
-    /// Whether the basis is made anew. Exchanges count, not steps, of which local ones are skipped.
+    /// Whether the basis is computed again. It counts exchanges: local steps have none.
     fn refreshes(&self, context: &RoundContext<'_>) -> bool {
         let (used, basis) = context.kept.split_last().expect("a count follows the basis");
         *used == 0.0 || *used as u64 >= self.refresh || basis.iter().all(|&x| x == 0.0)
     }
 
-    /// Appends the coefficients of all slices and the rest, and takes them from the gradient.
+    /// Appends the coefficients of all slices and the remaining elements, and subtracts what they decode to from the
+    /// gradient.
     fn project(&self, factors: Factors, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let start = addend.len();
         let [slices, slice] = factors.dimensions;
@@ -185,10 +186,10 @@ impl Rounds for GradiVeq {
     }
 }
 
-/// Leaves the leading eigenvectors of the slices' second moments in `basis`; zeros if there are none to be
-/// had, which leaves the tensor uncompressed until the next step.
+/// Writes the leading eigenvectors of the slices' second moments to `basis`; zeros if the decomposition fails: then the
+/// next exchange is a refresh.
 fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
-    /// Slices that are widened at a time.
+    /// Slices that are converted to `f64` at a time.
     const ROWS: usize = 64;
     let [slices, slice] = factors.dimensions;
     let mut moments = Mat::<f64>::zeros(slice, slice);
@@ -200,7 +201,7 @@ fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
         matmul(moments.as_mut(), Accum::Add, rows.transpose(), rows, 1.0, Par::Seq);
     }
     basis.fill(0.0);
-    // Eigenvalues come in increasing order.
+    // Eigenvalues are in increasing order.
     if let Ok(found) = moments.self_adjoint_eigen(Side::Lower) {
         for (at, vector) in basis.chunks_exact_mut(slice).enumerate() {
             let column = found.U().col(slice - 1 - at);

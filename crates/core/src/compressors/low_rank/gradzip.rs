@@ -1,24 +1,23 @@
 //! `gradzip`: two thin factors by alternating least squares.
 //!
 //! `P` and `R` minimise `‖C − P·Rᵀ‖² + λ(‖P‖² + ‖R‖²)` in turn: `P = C·R·(RᵀR + λI)⁻¹`, averaged over ranks;
-//! `R = Cᵀ·P·(PᵀP + λI)⁻¹`, averaged; the gradient becomes `P·Rᵀ`. Given one factor, the other is linear in
-//! `C`, so two rounds of all-reduce serve. `R` is the start of the next step.
+//! `R = Cᵀ·P·(PᵀP + λI)⁻¹`, averaged; the gradient becomes `P·Rᵀ`. Given one factor, the other is linear in `C`, so two
+//! rounds of all-reduce suffice. The next step starts from `R`.
 //!
-//! - **Message**: `P`, then `R`, `f32` column by column: 32·rank·(rows + columns) bits. Tensors of fewer than
-//!   two dimensions, and those that this would not shrink, as they are.
+//! - **Message**: `P`, then `R`, `f32` column by column: 32·rank·(rows + columns) bits. Tensors of fewer than two
+//!   dimensions, and tensors that this would not shrink, are sent uncompressed.
 //! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank factors on its own and both
 //!   factors are gathered.
 //! - **Range**: rank 1 to 32; λ > 0 and at most 1.
-//! - **Error feedback**: on. What a rank keeps is `C − P·Rᵀ` with its own `R`: over ranks that adds up to what
-//!   the mean left out.
-//! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that has become zero starts
-//!   again.
-//! - **Deviations**: λ is relative to the mean squared norm of the columns of its factor, so that it means the same
-//!   whatever the scale of gradients: an absolute λ above a gradient's singular values would let both factors die out.
-//!   For the same reason `R` is scaled to norm 1 between steps: where the gradient turns faster than `R` follows, `R`
-//!   would grow and `P` shrink without bound. A rank whose product would overflow sends zeros and keeps all.
-//! - **Cost**: 8 bytes an element for the sum, 4 for each product, 8 for the residual, and rank
-//!   multiplications an element in each of three.
+//! - **Error feedback**: on. The residual of a rank is `C − P·Rᵀ` with its own `R`; the residuals of all ranks add up
+//!   to what the mean left out.
+//! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that becomes zero is drawn again.
+//! - **Deviations**: λ is relative to the mean squared norm of the columns of its factor, so that it does not depend on
+//!   the scale of gradients: with an absolute λ above a gradient's singular values both factors would vanish. For the
+//!   same reason `R` is scaled to norm 1 between steps: if the gradient turned faster than `R` followed, `R` would grow
+//!   and `P` shrink without bound. A rank whose product would overflow sends zeros; its residual keeps everything.
+//! - **Cost**: 8 bytes per element for the sum, 4 for each factor, 8 for the residual, and rank multiplications per
+//!   element in each of three matrix products.
 //!
 //! Reference: Cho, Muthusamy, Nemanich, Puri: "GradZip: Gradient Compression using Alternating Matrix
 //! Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.

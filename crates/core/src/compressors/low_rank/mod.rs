@@ -1,7 +1,7 @@
-//! Products of thin matrices in place of the gradient.
+//! Low-rank compressors: products of thin matrices approximate the gradient.
 //!
-//! A tensor is a matrix of its first dimension by the rest. Tensors of fewer than two dimensions, and
-//! those that the factors would not shrink, travel as they are.
+//! A tensor is a matrix: its first dimension by the product of the others. Tensors of fewer than two dimensions, and
+//! tensors that the factors would not shrink, are sent uncompressed.
 
 pub mod atomo;
 mod factors;

@@ -1,25 +1,23 @@
-//! `powersgd`: one step of subspace iteration a message.
+//! `powersgd`: two thin factors, by one step of subspace iteration per message.
 //!
-//! With `C` the corrected gradient of rows × columns and `Q`, columns × rank, from the step before: `P = C·Q`
-//! is averaged over ranks and made orthonormal; `Q = Cᵀ·P` is averaged; the gradient becomes `P·Qᵀ`. Both
-//! products add, so two rounds of all-reduce serve, and all ranks have the same `P` and `Q`. As `Q` changes
-//! little from step to step, the iteration goes on over steps, towards the leading singular vectors.
+//! `C` is the corrected gradient, rows × columns; `Q`, columns × rank, is from the previous step. `P = C·Q` is averaged
+//! over ranks and orthonormalised; `Q = Cᵀ·P` is averaged; the gradient becomes `P·Qᵀ`. Both products are linear in
+//! `C`, so two rounds of all-reduce suffice, and all ranks have the same `P` and `Q`. As `Q` changes little from step
+//! to step, the iteration converges over steps, towards the leading singular vectors.
 //!
-//! - **Message**: `P` before it is made orthonormal, then `Q`, `f32` column by column: 32·rank·(rows + columns)
-//!   bits. Tensors of fewer than two dimensions, and those that this would not shrink, as they are.
+//! - **Message**: `P` before it is orthonormalised, then `Q`, `f32` column by column: 32·rank·(rows + columns)
+//!   bits. Tensors of fewer than two dimensions, and tensors that this would not shrink, are sent uncompressed.
 //! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank iterates on its own and both
 //!   factors are gathered.
-//! - **Range**: rank 1 to 32. A rank of no less than the matrix's own makes the method exact, if the tensor is
-//!   shrunk at all.
-//! - **Error feedback**: on. What a rank keeps is `C − P·(Cᵀ·P)ᵀ`, with its own second factor: over ranks that
-//!   adds up to what the mean left out.
-//! - **Draws**: `Q` starts uniform in [−1, 1), the same on every rank; a column that has become zero starts
-//!   again.
+//! - **Range**: rank 1 to 32. The method is exact for matrices of at most this rank.
+//! - **Error feedback**: on. The residual of a rank is `C − P·(Cᵀ·P)ᵀ`, with its own second factor; the residuals of
+//!   all ranks add up to what the mean left out.
+//! - **Draws**: `Q` starts uniform in [−1, 1), the same on every rank; a column that becomes zero is drawn again.
 //! - **Deviations**: columns of `Q` are scaled to norm 1 between steps, which changes no product but keeps
-//!   tiny gradients from vanishing; Gram and Schmidt's method is applied twice. A rank whose product would
-//!   overflow sends zeros and keeps all.
-//! - **Cost**: 8 bytes an element for the sum, 4 for each product, 8 for the residual, and rank
-//!   multiplications an element in each of three.
+//!   tiny gradients from vanishing; Gram–Schmidt is applied twice. A rank whose product would overflow sends zeros; its
+//!   residual keeps everything.
+//! - **Cost**: 8 bytes per element for the sum, 4 for each factor, 8 for the residual, and rank multiplications per
+//!   element in each of three matrix products.
 //!
 //! Reference: Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
 //! Optimization", NeurIPS 2019, Algorithms 1 and 2.

@@ -3,13 +3,12 @@
 //! An element decodes to sign(c)·‖c‖₁ / d, and the sign of 0 is +.
 //!
 //! - **Message**: the mean as f32, then d bits, least significant first, 1 for elements at or above
-//!   zero, the last byte padded with zeros: 1·d + 32 bits. The mean of no elements is 0.
-//! - **Error feedback**: on; it is part of the method. It sends the lost magnitudes in later steps; without it
-//!   the method need not converge.
-//! - **Deviations**: one mean for each tensor, as in the paper's experiments, where its Algorithm 1
-//!   has one for the model. The paper multiplies gradients by the learning rate before they enter
-//!   the memory: that is `gamma`.
-//! - **Cost**: 8 bytes an element for the maximum, 8 for the mean, 12 for the signs.
+//!   zero, the last byte padded with zeros: 1·d + 32 bits. The mean of an empty tensor is 0.
+//! - **Error feedback**: on; it is part of the method. It sends the lost magnitudes in later steps; without it the
+//!   method may not converge.
+//! - **Deviations**: one mean per tensor, as in the paper's experiments; its Algorithm 1 has one for the model. The
+//!   paper multiplies gradients by the learning rate before they enter the memory; `gamma` can do this.
+//! - **Cost**: 8 bytes per element for the maximum, 8 for the mean, 12 for the signs.
 //!
 //! Reference: Karimireddy, Rebjock, Stich, Jaggi: "Error Feedback Fixes SignSGD and other Gradient
 //! Compression Schemes", ICML 2019.

@@ -1,8 +1,8 @@
-//! Levels around zero in Elias' ω code: the distance to the next one that is not zero, its sign,
-//! its magnitude.
+//! Levels around zero in Elias' ω code: for each non-zero level its distance from the previous one, its sign and its
+//! magnitude.
 //!
-//! Levels are symbols from 0 to 2s, of which s stands for 0. Distances count from place −1; the
-//! distance to the place after the last level ends the code. An empty list of levels has no bits.
+//! Levels are symbols from 0 to 2s, of which s stands for 0. The first distance is from index −1; the distance to the
+//! index after the last level ends the code. An empty list of levels has no bits.
 
 use gradwire_bits::elias::Elias;
 use gradwire_bits::{BitReader, BitWriter, DecodeError};
@@ -11,8 +11,7 @@ use crate::wire::fields;
 
 const CODE: Elias = Elias::Omega;
 
-/// By magnitude: the code of such a level right behind another, and from bit 24 on its width. The
-/// sign, the second bit, is left at 0.
+/// By magnitude: the code of a level at distance 1, and from bit 24 on its width. The sign, the second bit, is 0.
 static DENSE: [u32; 256] = {
     let (mut table, mut level) = ([0; 256], 1);
     while level < table.len() {
@@ -23,11 +22,10 @@ static DENSE: [u32; 256] = {
     table
 };
 
-/// Bits by which levels that are right behind another are read from a table: those below 16 in
-/// magnitude.
+/// The number of bits that index the table of levels at distance 1 with magnitudes below 16.
 const SHORT: u32 = 9;
 
-/// By the next bits: the magnitude, and from bit 8 on the width; 0 for all others.
+/// By the next bits: the magnitude, and from bit 8 on the width; 0 for other codes.
 static SHORTS: [u16; 1 << SHORT] = {
     let (mut table, mut level) = ([0; 1 << SHORT], 1);
     while level < 16 {
@@ -70,8 +68,8 @@ pub(super) fn write(symbols: &[u16], zero: u16, message: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Replaces `symbols` by the levels of `elements` elements, none above `zero` in magnitude, that make
-/// up exactly these bytes.
+/// Replaces `symbols` by the levels of `elements` elements, none above `zero` in magnitude, decoded from exactly these
+/// bytes.
 pub(super) fn read(
     bytes: &[u8],
     elements: usize,

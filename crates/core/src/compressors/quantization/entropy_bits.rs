@@ -1,22 +1,21 @@
-//! `entropy-bits`: uniform bins whose number follows from the entropy, then Huffman's code.
+//! `entropy-bits`: uniform bins, whose number depends on the entropy, in Huffman code.
 //!
-//! - **Bits** (section 3.4): of a random sample of a fraction F of the elements, 4096 at least, in runs of 16
-//!   neighbours, in 2^M bins between the tensor's least and greatest value, the entropy H is computed; N = H + c bits,
-//!   rounded to the nearest whole number, from 1 to 16. `bits` fixes N instead.
-//! - **Values**: the range is cut into 2^N bins of one width, each element goes to its bin, and a bin
-//!   decodes to its middle.
-//! - **Message**: a byte with N (lowest 5 bits) and whether the bins are in Huffman's code (bit 5); the least
-//!   value as f32. Of a tensor of one value that is all, with N = 0. Else the greatest value as f32, and
-//!   either the packed lengths of the code and the stream, or the bins in N bits each, whichever is
-//!   shorter; `code=fixed` always takes the latter. An empty tensor has an empty message.
+//! - **Bits** (section 3.4): H is the entropy of a random sample (a fraction F of the elements, at least 4096, in runs
+//!   of 16 neighbours) in 2^M bins between the tensor's least and greatest value. N = H + c, rounded to the nearest
+//!   whole number from 1 to 16. `bits` sets N directly.
+//! - **Values**: the range is cut into 2^N bins of equal width; an element decodes to the middle of its bin.
+//! - **Message**: a byte with N (lowest 5 bits) and whether the bins are in Huffman code (bit 5); the least
+//!   value as f32. The message of a constant tensor ends here, with N = 0. Otherwise follow the greatest value as f32,
+//!   and the shorter of packed code lengths with stream, and bins in N bits each; `code=fixed` always uses the latter.
+//!   An empty tensor has an empty message.
 //! - **Range**: up to 2³² − 1 elements.
-//! - **Error feedback**: off; the method is made for weights, which are sent whole each time. On, for
-//!   gradients and updates, the residual is the distance from the middle.
+//! - **Error feedback**: off; the method is made for weights, which are sent as a whole each time. If it is on, for
+//!   gradients and updates, the residual is the difference from the middle of the bin.
 //! - **Deviations**: Algorithm 1 counts bins from the greatest value down and Algorithm 2 from the least
 //!   up; both count up here. The code travels as lengths, where the paper packs probabilities. Lengths
 //!   are limited to 12 bits for up to 1024 bins, and to two more than N above.
-//! - **Cost**: 8 bytes an element for the maximum, 8 for the extremes, 12 to quantize, and 4 to write and
-//!   read the bins; the stream on top.
+//! - **Cost**: 8 bytes per element for the maximum, 8 for the extremes, 12 to quantize, 4 to write and read the bins,
+//!   and Huffman coding.
 //!
 //! Reference: Øland, Raj: "Reducing Communication Overhead in Distributed Learning by an Order of
 //! Magnitude (Almost)", ICASSP 2015.
@@ -75,7 +74,7 @@ impl EntropyBits {
         if self.fixed > 0 { self.fixed } else { most.clamp(1, MOST_BITS) }
     }
 
-    /// Makes room for the most bits, so that a message with more than before allocates nothing.
+    /// Reserves memory for the largest number of bits, so that later messages allocate nothing.
     fn reserve(&self, workspace: &mut Workspace) {
         let symbols = 1 << self.most_bits();
         let SymbolCoder { counts, code } = &mut workspace.coder;
@@ -86,7 +85,7 @@ impl EntropyBits {
         }
     }
 
-    /// The bits for a tensor whose values lie between two others.
+    /// The bits for a tensor with these extreme values.
     fn bits(
         &self,
         source: &mut Source<'_>,
@@ -119,7 +118,7 @@ fn bins((least, greatest): (f32, f32), bits: u32) -> Bins {
     Bins { least, width: (greatest - least) / f64::from(count), top: (count - 1) as u16 }
 }
 
-/// The numbers of the bins.
+/// The alphabet of the bins' numbers.
 fn alphabet(bits: u32) -> Alphabet {
     Alphabet::new(1 << bits, false)
 }
@@ -220,7 +219,7 @@ impl Compressor for EntropyBits {
     }
 }
 
-/// Reads bins in Huffman's code from exactly these bytes.
+/// Reads bins in Huffman code from exactly these bytes.
 fn read_huffman(
     message: &[u8],
     bits: u32,

@@ -1,31 +1,27 @@
-//! `inceptionn`: 32, 16, 8 or no bits of an element, by its magnitude.
+//! `inceptionn`: sends 32, 16, 8 or no bits of an element, depending on its magnitude.
 //!
-//! Elements are numbers relative to 1, with an error bound of 2^−b. By its biased exponent e an
-//! element keeps
-//! - from 127 on (|c| ≥ 1): all 32 bits, tag 3;
-//! - from 127 − ⌊b/2⌋ on: the sign and 15 bits behind the point, the rest cut off, tag 2;
-//! - from 127 − b on: the sign and 7 bits behind the point, tag 1;
-//! - below: nothing, tag 0.
+//! Magnitudes are relative to 1, with an error bound of 2^−b. An element with biased exponent e keeps
+//! - e ≥ 127 (|c| ≥ 1): all 32 bits, tag 3;
+//! - e ≥ 127 − ⌊b/2⌋: the sign and 15 fractional bits, truncated, tag 2;
+//! - e ≥ 127 − b: the sign and 7 fractional bits, truncated, tag 1;
+//! - otherwise nothing, tag 0.
 //!
-//! The bits behind the point are those of the significand 1.m shifted right by 127 − e.
+//! The fractional bits are those of the significand 1.m shifted right by 127 − e.
 //!
 //! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with zeros; then the
-//!   truncated value of each element, in order, in 4, 2, 1 or no bytes, the sign highest: 2·d bits and up. `code=huffman` sorts by
-//!   size: the bytes of tags, the values of one byte, the upper bytes of values of two, each of these three in
-//!   [Huffman's code](gradwire_bits::huffman) where that is shorter; then the lower bytes, and values of four. Values
-//!   of a byte of which the sign alone is left have tag 0 there. Tags of four elements share a code word, so that many
-//!   of a kind take little; values of a byte are few different ones (six with b = 10), and upper bytes tell sign and
-//!   magnitude.
-//! - **Range**: b from 1 to 126; 10 is the paper's. Gradients that are small against 1 need a
-//!   larger b, or vanish: the bound is absolute.
-//! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1, which for b above 7
-//!   is more than the bound that gives the method its name. The paper's hardware keeps just these
-//!   bits, and so does this code.
-//! - **Error feedback**: off; the survey of Xu et al. (2020) has none for it.
-//! - **Deviations**: tags are together before the values, where the paper has those of eight values
-//!   at a time.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take; values are packed one by one, and with `code=huffman`
-//!   looked up one by one.
+//!   truncated value of each element, in order, in 4, 2, 1 or no bytes, the sign highest: at least 2·d bits.
+//!   `code=huffman` sorts by size: the bytes of tags, one-byte values, the upper bytes of two-byte values, each of
+//!   these three in [Huffman code](gradwire_bits::huffman) if that is shorter; then the lower bytes, and four-byte
+//!   values. A one-byte value with only the sign left gets tag 0. Four tags share a code word, so frequent combinations
+//!   take few bits; there are few one-byte values (six with b = 10), and upper bytes contain sign and magnitude.
+//! - **Range**: b from 1 to 126; 10 is the paper's. The bound is absolute: gradients much smaller than 1 need a larger
+//!   b, or become zero.
+//! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1, which for b above 7 exceeds the error
+//!   bound. The paper's hardware keeps exactly these bits, and so does this code.
+//! - **Error feedback**: off, as in the survey of Xu et al. (2020).
+//! - **Deviations**: all tags precede all values; the paper interleaves them, eight values at a time.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to truncate; values are packed one by one, and with
+//!   `code=huffman` looked up one by one.
 //!
 //! Reference: Li, Park, Alian, Yuan, Qu, Pan, Wang, Schwing, Esmaeilzadeh, Kim: "A Network-Centric
 //! Hardware/Algorithm Co-Design to Accelerate Distributed Training of Deep Neural Networks", MICRO
@@ -67,7 +63,7 @@ crate::parameters! {
 }
 
 impl Inceptionn {
-    /// The exponents below which nothing, a byte or two bytes are sent.
+    /// The exponents below which an element gets tag 0, 1 or 2.
     fn cuts(&self) -> Cuts {
         Cuts { least: 127 - self.b, middle: 127 - self.b / 2 }
     }
@@ -78,7 +74,7 @@ fn pack_tags(tags: &[u8]) -> impl Iterator<Item = u8> {
     tags.chunks(TAGS).map(|tags| tags.iter().rev().fold(0, |byte, tag| byte << 2 | tag))
 }
 
-/// Tags from bytes of four, as many as there is room for.
+/// Unpacks bytes of four tags until `tags` is full.
 fn unpack_tags(packed: &[u8], tags: &mut [u8]) {
     let (fours, rest) = tags.as_chunks_mut::<TAGS>();
     for (tags, byte) in fours.iter_mut().zip(packed) {
@@ -118,9 +114,9 @@ fn pack(tags: &[u8], words: &[u32], message: &mut Vec<u8>) {
 /// The values of a byte of tags.
 #[derive(Debug, Clone, Copy)]
 struct Group {
-    /// Where each begins.
+    /// The index at which each value begins.
     starts: [u8; TAGS],
-    /// The bytes of all.
+    /// The number of bytes of all values.
     size: u8,
 }
 
@@ -141,7 +137,7 @@ const fn groups() -> [Group; 256] {
     groups
 }
 
-/// Splits the truncated values off the front, by tags four to a byte. There are as many bytes as the tags say.
+/// Splits truncated values off the front, by packed tags. `values` has as many bytes as the tags require.
 fn unpack(values: &mut &[u8], packed: &[u8], tags: &mut [u8], words: &mut [u32]) {
     const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
     let mut end = [0; 4 * TAGS];
@@ -162,7 +158,7 @@ fn unpack(values: &mut &[u8], packed: &[u8], tags: &mut [u8], words: &mut [u32])
     }
 }
 
-/// The bytes of values, by tags four to a byte.
+/// The number of bytes of the values with these packed tags.
 fn values_len(tags: &[u8]) -> usize {
     tags.iter().map(|&tags| usize::from(GROUPS[usize::from(tags)].size)).sum()
 }

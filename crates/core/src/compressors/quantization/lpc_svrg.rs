@@ -1,24 +1,23 @@
-//! `lpc-svrg`: stochastic rounding to a fixed number of bits, with clipping to a part of the range.
+//! `lpc-svrg`: stochastic rounding to a fixed number of bits, with clipping to a fraction of the range.
 //!
-//! With w bits and δ = λ·max|c| / (2^(w−1) − 1) the code-words are −2^(w−1)·δ … (2^(w−1) − 1)·δ. An
-//! element beyond them becomes the nearest of them; any other lies between two, ε and ε + δ, and
-//! becomes the upper one with probability (c − ε) / δ.
+//! With w bits and δ = λ·max|c| / (2^(w−1) − 1) the code-words are −2^(w−1)·δ … (2^(w−1) − 1)·δ. An element outside
+//! them becomes the nearest of them; any other is between two code-words, ε and ε + δ, and becomes the upper one with
+//! probability (c − ε) / δ.
 //!
 //! - **Message**: δ as f32, then for each element the code-word counted from the lowest, in w bits:
-//!   w·d + 32 bits. `code=huffman` puts them in [Huffman's code](gradwire_bits::huffman) where that
-//!   is shorter.
+//!   w·d + 32 bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) where that is shorter.
 //! - **Range**: w from 2 (one bit leaves no δ) to 16; λ in (0, 1]. With λ = 1 no element is
-//!   clipped, and the message is unbiased, with variance (c − ε)·(ε + δ − c), at most δ² / 4. A
-//!   smaller λ trades a bias of few large elements for less variance of all others.
+//!   clipped, and the message is unbiased, with variance (c − ε)·(ε + δ − c), at most δ² / 4. A smaller λ biases the
+//!   few largest elements, but reduces the variance of all others.
 //! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor
 //!   and step.
 //! - **Limits**: δ is at most 2^(128 − w), so that the lowest code-word is finite: larger tensors
 //!   are clipped. Where 1 / δ overflows (δ below about 3·10⁻³⁹), δ is sent as zero, and so are all
 //!   elements.
-//! - **Error feedback**: off; the survey of Xu et al. (2020) has none for it.
-//! - **Deviations**: this is the quantizer alone. The method's other half, variance reduction, is what gradients it is
-//!   given: their differences from those at a snapshot, which gradwire's trainer makes with `--svrg`.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 for the draws, 4 to write and read
+//! - **Error feedback**: off, as in the survey of Xu et al. (2020).
+//! - **Deviations**: this is only the quantizer. The other half of the method, variance reduction, computes its input:
+//!   the differences of gradients from those at a snapshot. gradwire's trainer does so with `--svrg`.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws, 4 to write and read
 //!   the code-words.
 //!
 //! Reference: Yu, Wu, Huang: "Exploring Fast and Communication-Efficient Algorithms in Large-Scale

@@ -1,4 +1,4 @@
-//! Every element, in fewer bits.
+//! Quantization: every element, in fewer bits.
 
 pub mod dynamic_tree;
 pub mod efsignsgd;

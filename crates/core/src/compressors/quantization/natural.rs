@@ -1,14 +1,13 @@
-//! `natural`: powers of two drawn at random, so that the expectation is the gradient.
+//! `natural`: stochastic rounding to powers of two; the expectation is the gradient.
 //!
 //! For |c| in [2^e, 2^(e+1)) an element becomes sign(c)·2^(e+1) with probability |c| / 2^e − 1,
-//! else sign(c)·2^e: the bits behind the exponent are the probability. Zeros stay zero. A subnormal
-//! number, c below 2^−126, becomes sign(c)·2^−126 with probability |c| / 2^−126, else 0, which is
-//! the same rule for the bits.
+//! else sign(c)·2^e: the probability is the mantissa. Zeros stay zero. A subnormal number, |c| below 2^−126, becomes
+//! sign(c)·2^−126 with probability |c| / 2^−126, else 0: the same operation on its bits.
 //!
 //! - **Message**: d bits for the signs, least significant first, 1 for elements at or above zero,
 //!   the last byte padded with zeros; then the d biased exponents, 0 for a zero, 8 bits each: 9·d
-//!   bits. `code=huffman` puts the exponents in [Huffman's code](gradwire_bits::huffman) where that
-//!   is shorter; most gradients then take about 4 bits an element.
+//!   bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) for the exponents where that is shorter; most
+//!   gradients then take about 4 bits an element.
 //! - **Range**: elements of magnitude above 2^127, which would round to 2^128 and thus to infinity,
 //!   round to 2^127. Apart from them the message is unbiased, with variance
 //!   (|c| − 2^e)·(2^(e+1) − |c|), at most c² / 8.
@@ -16,9 +15,8 @@
 //!   step.
 //! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help;
 //!   the paper has none.
-//! - **Deviations**: none where the paper says what happens; zeros, subnormal numbers and the top
-//!   of the range it leaves open.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take, 4 for the draws, 4 to write and read
+//! - **Deviations**: none; the paper does not define zeros, subnormal numbers and the top of the range.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws, 4 to write and read
 //!   the exponents.
 //!
 //! Reference: Horváth, Ho, Horváth, Sahu, Canini, Richtárik: "Natural Compression for Distributed
@@ -107,7 +105,7 @@ impl Compressor for Natural {
     }
 }
 
-/// Checks that bits past the end are zero, and that zeros are not negative.
+/// Checks that padding bits are zero, and that zeros are positive.
 fn check_signs(signs: &[u8], exponents: &[u16]) -> Result<(), DecodeError> {
     let (eights, rest) = exponents.as_chunks::<8>();
     let negative_zeros = |exponents: &[u16], signs: u8| {

@@ -6,9 +6,9 @@
 //! - **Message**: mean of the negative side f32, mean of the other side f32, then d bits, least
 //!   significant first, the last byte padded with zeros: 1·d + 64 bits. The mean of an empty side is 0.
 //! - **Error feedback**: on; without it the method diverges.
-//! - **Deviations**: one pair of means for a tensor, where the paper has one for each column of a
-//!   matrix; the threshold is fixed at 0, as the paper recommends.
-//! - **Cost**: 8 bytes an element for the maximum, 8 for the means, 12 for the signs.
+//! - **Deviations**: one pair of means per tensor; the paper has one per column of a matrix; the threshold is fixed at
+//!   0, as the paper recommends.
+//! - **Cost**: 8 bytes per element for the maximum, 8 for the means, 12 for the signs.
 //!
 //! Reference: Seide, Fu, Droppo, Li, Yu: "1-Bit Stochastic Gradient Descent and its Application to
 //! Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014.

@@ -1,4 +1,4 @@
-//! `qsgd`: levels up to the norm, drawn at random so that the expectation is the gradient.
+//! `qsgd`: stochastic rounding to levels up to the norm; the expectation is the gradient.
 //!
 //! The tensor is cut into buckets. With a bucket's norm, step = norm / s and t = c / step, an
 //! element becomes the level ⌊t⌋ or ⌊t⌋ + 1, the upper one with probability t − ⌊t⌋, and decodes to
@@ -6,30 +6,27 @@
 //!
 //! - **Message**: the step of each bucket as f32, then the levels:
 //!   - `code=fixed`: level + s, in ⌈log2(2s + 1)⌉ bits each;
-//!   - `code=elias`: of each level that is not 0 its distance from the one before (the first from
-//!     place −1) in [Elias' ω code](gradwire_bits::elias), a bit that is 1 below zero, and its
-//!     magnitude in that code; at last the distance to place d. Made for few levels and a long
-//!     bucket, where most are 0;
-//!   - `code=huffman`: level + s in [Huffman's code](gradwire_bits::huffman), where that is shorter.
+//!   - `code=elias`: for each non-zero level its distance from the previous one (the first from index −1) in [Elias ω
+//!     code](gradwire_bits::elias), a sign bit, 1 below zero, and its magnitude in that code; finally the distance to
+//!     index d. For few levels and long buckets, where most levels are 0;
+//!   - `code=huffman`: level + s in [Huffman code](gradwire_bits::huffman), where that is shorter.
 //!
 //!   An empty tensor has an empty message.
 //! - **Range**: s from 1 to 32 767. The default, 127, is what 8 bits hold. `bucket=0` is one bucket
 //!   for the tensor, as in the analysis; the default of 512 is the paper's in experiments. `norm=2`
-//!   is the Euclidean norm, `norm=max` the largest absolute value, whose levels are all in use.
-//!   With Elias' and Huffman's code up to 2³² − 1 elements. The message is unbiased, with variance
-//!   step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
+//!   is the Euclidean norm, `norm=max` the largest absolute value, so that all levels are used. With Elias and Huffman
+//!   code up to 2³² − 1 elements. The message is unbiased, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
 //! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor
 //!   and step.
-//! - **Limits**: where 1 / step overflows (a step below about 3·10⁻³⁹) it is sent as zero, and so
-//!   are the bucket's elements. The norm is at most the largest finite number.
+//! - **Limits**: if 1 / step overflows (a step below about 3·10⁻³⁹), the step and the bucket's elements are sent as
+//!   zero. The norm is at most the largest finite number.
 //! - **Error feedback**: off; with it training may diverge (the variance of a long bucket exceeds its
 //!   square).
-//! - **Deviations**: the step travels, where the paper sends the norm. ⌊t⌋ of negative t is the
-//!   level away from zero; the two levels and their chances are the paper's. Elias' code runs over
-//!   all buckets, closed by a distance.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take (a bucket is looked at twice, the
-//!   second time in the cache), 4 for the draws, 4 to write and read the levels. Elias' code goes
-//!   level by level, some 2 ns each where few are 0.
+//! - **Deviations**: the step is sent, where the paper sends the norm. For negative t, ⌊t⌋ is the level farther from
+//!   zero; the two levels and their probabilities are the paper's. One Elias code covers all buckets; a final distance
+//!   ends it.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize (a bucket is read twice, the second time from the
+//!   cache), 4 for the draws, 4 to write and read the levels. Elias code takes about 2 ns per non-zero level.
 //!
 //! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via
 //! Gradient Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
@@ -72,7 +69,7 @@ impl Choice for Norm {
     const VALUES: &'static [Self] = &[Norm::Euclidean, Norm::Max];
 }
 
-/// How levels travel.
+/// The code of the levels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Code {
     Fixed,
@@ -100,7 +97,7 @@ crate::parameters! {
 }
 
 impl Qsgd {
-    /// The levels as symbols; `None` where they travel in Elias' code.
+    /// The alphabet of the levels; `None` with Elias code.
     fn symbols(&self) -> Option<Alphabet> {
         let symbols = 2 * usize::from(self.s) + 1;
         (self.code != Code::Elias).then(|| Alphabet::new(symbols, self.code == Code::Huffman))

@@ -1,17 +1,17 @@
-//! `signsgd`: signs alone, and the majority decides.
+//! `signsgd`: signs, combined by majority vote.
 //!
-//! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the mean of the ranks'
-//! messages: +1 or −1 as most ranks say, weighed by their shares, and 0 on a tie. The learning rate is then
-//! the length of every step, as in methods of the kind of Adam. A sum of n shares of 1/n comes out within
-//! n·2⁻²⁵ of the true one, and the narrowest majority is 1/n ahead. Means nearer to 0 than 2⁻¹³ count as ties, so ties and
-//! majorities are told apart for up to 4095 ranks.
+//! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the weighted mean of the ranks'
+//! messages: +1 or −1 by majority, and 0 on a tie. So the learning rate is the length of every step, as in Adam. The
+//! computed sum of n weights of 1/n is within n·2⁻²⁵ of the exact one, and the smallest majority has a mean of 1/n.
+//! Means of magnitude below 2⁻¹³ count as ties, so ties and majorities are distinguished for up to 4095 ranks.
 //!
 //! - **Message**: d bits, least significant first, the last byte padded with zeros.
-//! - **Aggregation**: majority vote. Under scatter-reduce owners send the outcome as signs, where a tie counts
-//!   as +1. Servers vote too; the changes of the model that they send back are pulled as `efsignsgd`.
+//! - **Aggregation**: majority vote. Under scatter-reduce owners send the result as signs; a tie counts as +1. Servers
+//!   vote too; they compress the changes of the model that workers pull by `efsignsgd`.
 //! - **Error feedback**: off.
-//! - **Cost**: 4 bytes an element for the check, 4 for the signs.
-//! - **Hierarchies**: nodes vote, not ranks: a node by the sign of its mean gradient, with the weight of all its ranks.
+//! - **Cost**: 4 bytes per element for the check, 4 for the signs.
+//! - **Hierarchies**: nodes vote, not ranks: a node's vote is the sign of its mean gradient, with the weight of all its
+//!   ranks.
 //!
 //! Reference: Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for Non-Convex
 //! Problems", ICML 2018.
@@ -34,10 +34,10 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::new(&[], |_| Arc::new(SignSgd { memory: None }))
 };
 
-/// Means nearer to 0 than this are ties, but for rounding.
+/// Means of smaller magnitude are ties, up to rounding.
 const TIE: f32 = 1.0 / 8192.0;
 
-/// What a bit stands for.
+/// The values that the bits 0 and 1 stand for.
 const LEVELS: [f32; 2] = [-1.0, 1.0];
 
 /// The sign of each mean, 0 on a tie.

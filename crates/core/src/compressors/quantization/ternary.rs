@@ -1,8 +1,8 @@
-//! What the three-valued compressors share: quartic packing by blocks.
+//! The common part of the ternary compressors: quartic packing, block by block.
 //!
 //! Quartic packing cuts a tensor into five contiguous fifths and packs one trit of each into a byte
-//! (see [`gradwire_bits::quartic`]). Here that is done a block of each fifth at a time, so that
-//! digits, gradient and residual stay in the first-level cache between the steps.
+//! (see [`gradwire_bits::quartic`]). Here one block of each fifth is processed at a time, so that digits, gradient and
+//! residual stay in the first-level cache.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ const ZEROS: u8 = 121;
 /// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are coded.
 const LARGEST_DIGIT: u8 = 242;
 
-/// The cut of a tensor into five parts of equal length, the last ones short.
+/// The division of a tensor into five parts of equal length, of which the last may be shorter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fifths {
     elements: usize,
@@ -41,8 +41,8 @@ impl Fifths {
         (0..len).step_by(BLOCK).map(move |start| (start, BLOCK.min(len - start)))
     }
 
-    /// Quantizes the tensor and appends the bytes, with runs of zeros coded or not. `quantize` is given the offset of a
-    /// piece, the piece, and the digits to which it appends a trit.
+    /// Quantizes the tensor and appends the bytes, with or without zero-run code. `quantize` receives the offset of a
+    /// piece, the piece, and the digits, to each of which it appends a trit.
     pub(super) fn encode(
         &self,
         source: &mut Source<'_>,
@@ -58,7 +58,7 @@ impl Fifths {
                 let range = self.range(part, start, len);
                 let (real, padding) = digits.split_at_mut(range.len());
                 source.take(range.start, range.len(), |piece| quantize(range.start, piece, real));
-                // Past the end of the tensor stand zero trits, so that they join runs of zeros.
+                // Zero trits follow the end of the tensor, so that they extend runs of zeros.
                 padding.iter_mut().for_each(|digit| *digit = 3 * *digit + 1);
             }
             match code_runs {
@@ -69,7 +69,7 @@ impl Fifths {
         runs.finish(message);
     }
 
-    /// Adds `scale` times the trits that these bytes, with coded runs or not, consist of.
+    /// Adds `scale` times the trits of these bytes, with or without zero-run code.
     pub(super) fn decode_add(
         &self,
         mut bytes: &[u8],

@@ -1,15 +1,16 @@
-//! `terngrad`: three values drawn at random, so that the expectation is the gradient.
+//! `terngrad`: stochastic rounding to three values; without clipping the expectation is the gradient.
 //!
 //! With `M` the largest absolute value after clipping, an element becomes `sign(c)·M` with probability
 //! `min(|c| / M, 1)` and 0 otherwise. Clipping limits |c| to `clip` standard deviations of the tensor,
-//! which keeps one large element from making all others improbable.
+//! so that one large element does not make all others improbable.
 //!
 //! - **Message**: `M` as f32, then the trits, five to a byte in the [quartic](gradwire_bits::quartic) code: 1.6·d + 32
 //!   bits. With `code=huffman` runs of five zeros are [coded](gradwire_bits::zero_run) as in `3lc`; then follow the
-//!   number of bytes as varint and these bytes in [Huffman's code](gradwire_bits::huffman), where that is shorter.
-//! - **Which code**: of independent trits with a share z of zeros, in bits a trit, Huffman's code of the bytes alone
-//!   has a floor of a fifth of a bit, and runs alone leave the other bytes as they are. Both together serve all z;
-//!   clipping at 2.5 deviations gives normal elements two thirds of zeros, none leaves few that are not.
+//!   number of bytes as varint and these bytes in [Huffman code](gradwire_bits::huffman), where that is shorter.
+//! - **Which code**: the table has bits per trit, for independent trits with a fraction z of zeros. Huffman code alone
+//!   takes at least a fifth of a bit, runs alone leave other bytes unchanged, and both together work for all z.
+//!   Clipping at 2.5 standard deviations makes two thirds of normally distributed elements zero; without clipping
+//!   nearly all are zero.
 //!
 //!   | z | entropy | Huffman | runs | runs, then Huffman |
 //!   |---|---|---|---|---|
@@ -22,12 +23,11 @@
 //!   | 0.999 | 0.012 | 0.204 | 0.125 | 0.025 |
 //! - **Range**: clip ≥ 0, in standard deviations; 0 is no clipping, which is 3LC's comparator
 //!   "Stoch 3-value + QE". Without clipping the message is unbiased, with variance c·(M − c).
-//! - **Draws**: element i uses word i of the sender's stream for the tensor and step; 24 bits each.
+//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor and step.
 //! - **Error feedback**: off; with it, training is known to diverge (Lim et al. 2019, §3.1).
-//! - **Deviations**: 1.6 bits where the paper's 2 are customary; each sender has its own M, where
-//!   the paper offers to share the largest one between workers; σ is the root mean square deviation
-//!   from the tensor's mean.
-//! - **Cost**: 4 bytes an element for the maximum, 4 for σ if clipping, 4 for the draws; with `code=huffman` less than
+//! - **Deviations**: 1.6 bits per trit instead of 2; each sender uses its own M, while the paper optionally shares the
+//!   largest one; σ is the root mean square deviation from the tensor's mean.
+//! - **Cost**: 4 bytes per element for the maximum, 4 for σ if clipping, 4 for the draws; with `code=huffman` less than
 //!   one more.
 //!
 //! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce Communication in
@@ -72,7 +72,7 @@ crate::parameters! {
 }
 
 impl TernGrad {
-    /// How bytes with coded runs travel; `None` for bytes as they are.
+    /// The alphabet of bytes with coded runs; `None` for uncoded bytes.
     fn coded(&self) -> Option<Alphabet> {
         self.huffman.then(|| Alphabet::new(BYTES, true))
     }
@@ -84,13 +84,13 @@ impl TernGrad {
         let mut moments = Moments::default();
         source.peek_blocks(|_, block| moments.add(block));
         let limit = (self.clip * moments.standard_deviation()) as f32;
-        // A constant tensor deviates by nothing, and still has something to send.
+        // The standard deviation of a constant tensor is 0, but its elements are sent all the same.
         if limit > 0.0 { limit.min(source.abs_max()) } else { source.abs_max() }
     }
 }
 
-/// Replaces the bytes with coded runs that end a message, from `start` on, by their number and their code in this
-/// alphabet. Makes room for `most` bytes.
+/// Replaces the bytes with coded runs at the end of a message, from `start` on, by their number and their code in this
+/// alphabet. Reserves memory for `most` bytes.
 fn put_coded(
     alphabet: Alphabet,
     start: usize,

@@ -1,4 +1,4 @@
-//! `3lc`: three values, five to a byte, runs of zeros in one byte.
+//! `3lc`: ternary values, five per byte, with zero-run encoding.
 //!
 //! `M = s·max|c|`, `q = round(c / M)` in {−1, 0, 1} (halves go to 0), decoded as `M·q`. The trits are
 //! packed by the [quartic](gradwire_bits::quartic) code, 1.6 bits each, and runs of the byte for five
@@ -7,14 +7,15 @@
 //!
 //! - **Message**: `M` as f32, then the coded trits: from 0.11 to 1.6 bits an element, + 32. With
 //!   `zre=off` the runs stay uncoded: 1.6 bits always. An all-zero tensor takes 1/280 of its size.
-//! - **Range**: s in \[1, 2); below 2, M / 2 stays below max|c|, so that something is always sent.
-//! - **Error**: at most M / 2 an element, which error feedback sends later.
+//! - **Range**: s in \[1, 2); below 2, M / 2 is below max|c|, so that at least one element of a non-zero tensor is
+//!   sent.
+//! - **Error**: at most M / 2 per element, which error feedback sends later.
 //! - **Error feedback**: on, β = γ = 1.
 //! - **Deviations**: padding to a multiple of five adds zero trits, where the paper pads with the
 //!   digit 0, which stands for −1 and would spoil the last run of zeros; runs longer than 14 bytes,
 //!   which the paper leaves open, are cut from the left into runs of 14; M saturates at the largest
 //!   finite number.
-//! - **Cost**: 8 bytes an element for the maximum, 12 for the rest, and the message.
+//! - **Cost**: 8 bytes per element for the maximum, 12 for the rest, and the message.
 //!
 //! Reference: Lim, Andersen, Kaminsky: "3LC: Lightweight and Effective Traffic Compression for
 //! Distributed Machine Learning", MLSys 2019, §3.

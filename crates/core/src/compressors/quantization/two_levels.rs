@@ -1,17 +1,17 @@
-//! One bit an element, decoded to one of two levels: what methods that send signs share.
+//! The common part of methods that send signs: one bit per element, decoded to one of two levels.
 
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::wire::fields;
 use crate::{BLOCK, Source};
 
-/// Bytes of a tensor's bits.
+/// The number of bytes for the bits of a tensor.
 pub(super) fn len(elements: usize) -> usize {
     elements.div_ceil(8)
 }
 
-/// Appends a bit for each element, least significant first and 1 for elements ≥ 0, the last byte padded with
-/// zeros; takes the level of its side from each.
+/// Appends a bit for each element, least significant first and 1 for elements ≥ 0, the last byte padded with zeros;
+/// subtracts from each element the level of its sign.
 pub(super) fn encode(
     source: &mut Source<'_>,
     [negative, positive]: [f32; 2],

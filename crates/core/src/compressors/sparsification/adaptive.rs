@@ -1,24 +1,21 @@
-//! `adaptive`: elements at random, each with the probability that keeps the variance least for the number
-//! sent.
+//! `adaptive`: random elements, with the probabilities that minimise the variance for the expected number sent.
 //!
 //! - **Probabilities**: an element is sent with p = min(|c| / M, 1), where the level M is such that
-//!   Σp = k = max(1, round(ratio·d)). M is found from Σ|c| / k on by M ← Σ_{|c| ≤ M} |c| / (k − n), n the
-//!   number of elements above M (Algorithm 3, with 1 / M for its λ), until n stays or 8 times. Each
-//!   round lowers M towards its goal, so that ending early, or rounding M up to an f32, sends fewer,
-//!   and takes nothing from the expectation. Where M would be above the largest f32, it is that.
+//!   Σp = k = max(1, round(ratio·d)). It starts at M = Σ|c| / k; each iteration sets M ← Σ_{|c| ≤ M} |c| / (k − n),
+//!   with n the number of elements above M (Algorithm 3, where 1 / M is called λ), until n stays the same, at most 8
+//!   times. M decreases towards its limit, so an early end, or rounding M up to an f32, only sends fewer elements; the
+//!   message stays unbiased. M is at most the largest f32.
 //! - **Values**: an element that is sent decodes to c / p: ±M for elements up to M, c itself for larger ones. The
 //!   message is unbiased, with variance |c|·(M − |c|) below M and 0 above.
-//! - **Message**: the elements above M as in `topk`: a byte that names the code of their positions (0
-//!   bitmap, 1 Rice, 2 raw), their number as varint, their values as f32, the positions. Then the
-//!   drawn elements: the same code byte and number, and unless the number is 0 M as f32, a bit a sign, the positions. An empty tensor has an
-//!   empty message.
-//! - **Draws**: element i uses word i of the sender's stream for the tensor and step; 24 bits each, so that
+//! - **Message**: the elements above M as in `topk`: a byte with the code of their positions (0 bitmap, 1 Rice, 2 raw),
+//!   their number as varint, their values as f32, the positions. Then the drawn elements: code byte and number, and,
+//!   unless the number is 0, M as f32, one bit per sign, the positions. An empty tensor has an empty message.
+//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor and step, so
 //!   probabilities are multiples of 2⁻²⁴, rounded up.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
 //!   drawn is random.
 //! - **Error feedback**: off; the message is unbiased.
-//! - **Cost**: 4 bytes an element for the maximum, 4 for the sum, 4 for each further round where
-//!   elements are above M, 4 for the draws.
+//! - **Cost**: 4 bytes per element for the maximum, 4 for the sum, 4 for each further iteration, 4 for the draws.
 //!
 //! Reference: Wangni, Wang, Liu, Zhang: "Gradient Sparsification for Communication-Efficient Distributed
 //! Optimization", NeurIPS 2018.
@@ -54,7 +51,7 @@ crate::parameters! {
 }
 
 impl Adaptive {
-    /// k: how many elements a message carries in the mean.
+    /// k: the expected number of elements in a message.
     fn kept(&self, elements: usize) -> usize {
         fraction::kept(self.ratio, elements)
     }

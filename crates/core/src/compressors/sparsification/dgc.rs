@@ -1,20 +1,19 @@
 //! `dgc`: deep gradient compression.
 //!
-//! - **Memory**: momentum correction (section 3.1): the gradient, clipped, goes into a velocity
-//!   `u ← m·u + g`, and that into the residual, `v ← v + u`. What is compressed is v. Momentum factor
-//!   masking (3.2): both are 0 afterwards where elements were sent. The optimizer that
-//!   follows must not have momentum of its own.
-//! - **Local clipping** (3.1): each of N ranks brings its gradient's ℓ2 norm down to clip·N^(−1/2), tensor
-//!   by tensor; 0 leaves it alone. Warm-up of the ratio (3.3): over the first `warmup` steps it falls
-//!   exponentially from a quarter to `ratio`.
-//! - **Selection**: what reaches a threshold, which a random sample estimates (3.1's hierarchical
-//!   selection). Where more than 1.25·k elements reach it, the exact threshold among those replaces
-//!   it; where fewer than 0.8·k do, it is lowered by a fifth, three times at most: a bound on what
-//!   the survey of Xu et al. 2020 found to be this method's bottleneck. At most 2k are sent.
+//! - **Memory**: momentum correction (section 3.1): the clipped gradient is added to a velocity, `u ← m·u + g`, and the
+//!   velocity to the residual, `v ← v + u`, which is compressed. Momentum factor masking (3.2): u and v become 0 where
+//!   elements were sent. The optimizer must not apply momentum again.
+//! - **Local clipping** (3.1): each of N ranks clips the ℓ2 norm of its gradient to clip·N^(−1/2), tensor by tensor; 0
+//!   does not clip. Warm-up of the ratio (3.3): over the first `warmup` steps it falls exponentially from a quarter to
+//!   `ratio`.
+//! - **Selection**: the elements that reach a threshold estimated from a random sample (3.1's hierarchical selection).
+//!   If more than 1.25·k elements reach it, it is replaced by the exact threshold among those; if fewer than 0.8·k do,
+//!   it is lowered by a fifth, at most three times, which bounds what the survey of Xu et al. 2020 found to be the
+//!   bottleneck. At most 2k are sent.
 //! - **Message**: as `topk`.
 //! - **Range**: ratio in (0, 1], momentum in \[0, 1); up to 2³² − 1 elements.
-//! - **Error feedback**: on, as above; off, it is `topk` with a sampled threshold.
-//! - **Cost**: 24 bytes an element for the velocity, 8 for the maximum, 8 for each count, 12 to take.
+//! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.
+//! - **Cost**: 24 bytes per element for the velocity, 8 for the maximum, 8 for each count, 12 to select.
 //!
 //! Reference: Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication
 //! Bandwidth for Distributed Training", ICLR 2018.
@@ -48,7 +47,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 crate::parameters! {
-    /// What [`Dgc`] with momentum correction is made of.
+    /// The parameters of [`Dgc`] with momentum correction.
     struct Params {
         /// fraction of elements to send
         ratio: f64 = RATIO,
@@ -66,10 +65,10 @@ pub(super) const WARMUP: Kind = whole(0, 0..=1_000_000_000);
 
 /// The ratio that a warm-up begins with.
 const FIRST: f64 = 0.25;
-/// How often a threshold is lowered at most.
+/// The largest number of times a threshold is lowered.
 const ADJUSTMENTS: usize = 3;
 
-/// Selection by an estimated threshold from what a memory has gathered.
+/// Selection by an estimated threshold from the accumulated values of a memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dgc<M> {
     pub(super) ratio: f64,
@@ -88,8 +87,8 @@ impl<M> Dgc<M> {
         TopK { ratio, sampled: true, code: None }
     }
 
-    /// The selection that sends most. Decoding bounds messages by it: powers are not the same to the
-    /// last bit on every machine.
+    /// The selection that sends most. It bounds decoding, because the warm-up's powers differ in their last bits
+    /// between machines.
     fn widest(&self) -> TopK {
         let ratio = if self.warmup > 0 { self.ratio.max(FIRST) } else { self.ratio };
         TopK { ratio, sampled: true, code: None }
@@ -127,7 +126,7 @@ impl<M: Memory> Compressor for Dgc<M> {
         if !source.is_empty() {
             let k = fraction::kept(selection.ratio, source.len());
             let candidates = &mut workspace.own::<selection::Buffers>().candidates;
-            // As many as are sent at most, so that the buffer stops growing after the first step.
+            // At most as many as are sent, so that the buffer stops growing after the first step.
             candidates.clear();
             candidates.reserve(selection.most(source.len()) + BLOCK);
             threshold = sampled_threshold(source, k, &mut context.rng(0), candidates);

@@ -1,8 +1,8 @@
 //! Elements drawn in proportion to their absolute values, up to a level from which all are sent.
 //!
 //! With the level M an element c is sent with probability |c| / M, as ±M, and as itself if it is above M.
-//! Messages hold those above the level as in `topk`, then those drawn: code, number, and unless that
-//! is 0 the level as f32, a bit a sign, the positions.
+//! A message contains the elements above the level as in `topk`, then the drawn ones: code, number and, unless that is
+//! 0, the level as f32, one bit per sign, the positions.
 
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, varint};
@@ -12,11 +12,11 @@ use crate::wire::fields;
 use crate::wire::positions::{self, Code};
 use crate::{BLOCK, Context, Source, Workspace};
 
-/// The most rounds that look for a level.
+/// The largest number of iterations that compute a level.
 const ROUNDS: usize = 8;
 
-/// The least level by which up to `kept` elements are expected, or one above it where the rounds do
-/// not suffice. At most `kept` elements are above it.
+/// The lowest level with which at most `kept` elements are expected, or a higher one if [`ROUNDS`] iterations do not
+/// reach it. At most `kept` elements are above it.
 pub(in crate::compressors) fn level(source: &mut Source<'_>, kept: f64) -> f32 {
     let (mut level, mut above) = (f32::MAX, 0);
     for round in 0..ROUNDS {
@@ -44,13 +44,13 @@ fn sum_up_to(source: &mut Source<'_>, limit: f32) -> (f64, usize) {
     (sum, beyond)
 }
 
-/// The least f32 that is no smaller, or the largest.
+/// The smallest f32 that is at least `x`, or the largest finite one.
 pub(in crate::compressors) fn rounded_up(x: f64) -> f32 {
     let near = x as f32;
     if f64::from(near) < x { near.next_up() } else { near }.min(f32::MAX)
 }
 
-/// What is drawn: elements above the level, which are sent as they are, and others, which stand for the level.
+/// The elements to send: those above the level, sent as they are, and the drawn ones, sent as the level.
 #[derive(Debug, Default)]
 struct Drawn {
     large: Vec<u32>,
@@ -59,7 +59,7 @@ struct Drawn {
     small_values: Vec<f32>,
 }
 
-/// Empties the lists, with room for the elements that are drawn where `kept` are expected.
+/// Clears the lists, and reserves memory for the elements that are drawn if `kept` are expected.
 fn make_room(kept: usize, elements: usize, positions: &mut Vec<u32>, drawn: &mut Drawn) {
     // Eight standard deviations more than the mean, and what the kernel writes past the end.
     let room = (kept + 8 * kept.isqrt()).min(elements) + BLOCK;
@@ -96,7 +96,7 @@ pub(in crate::compressors) fn encode(
     signs::write(&[level], elements, small, small_values, message);
 }
 
-/// Draws elements, and leaves in the residual what they do not carry.
+/// Draws elements, and leaves in the residual what the message does not carry.
 fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, drawn: &mut Drawn) {
     let Drawn { large, large_values, small, small_values } = drawn;
     let (rng, keeps_residual) = (context.rng(0), source.keeps_residual());
@@ -106,7 +106,7 @@ fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, drawn: &mut 
         rng.fill_from(offset, random);
         kernels::drawn(block, level, random, drawn);
         let (first, base) = ([large.len(), small.len()], offset as u32);
-        // Taken elements become 0, so that the second call takes the others.
+        // The first call sets its elements to 0, so that the second selects the others.
         kernels::compact_beyond(drawn, Side::Both, level, base, large, large_values);
         kernels::compact_beyond(drawn, Side::Both, 0.0, base, small, small_values);
         if keeps_residual {
@@ -120,7 +120,7 @@ fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, drawn: &mut 
     });
 }
 
-/// Appends two increasing sequences as one.
+/// Merges two increasing sequences into one.
 fn merge(few: &[u32], mut many: &[u32], all: &mut Vec<u32>) {
     for &position in few {
         let before = many.iter().take_while(|other| **other < position).count();
@@ -169,9 +169,9 @@ pub(in crate::compressors) fn decode_add(
     Ok(())
 }
 
-/// The longest message with up to `most` of `elements` elements above the level.
+/// The largest size of a message with up to `most` of `elements` elements above the level.
 pub(in crate::compressors) fn max_len(most: usize, elements: usize) -> usize {
-    // No code of positions is longer than a bitmap where that is the shortest.
+    // The shortest code of positions is no longer than a bitmap.
     let large = 1 + varint::len(most as u64) + Code::Bitmap.max_len(most, elements);
     (large + signs::max_len::<1>(elements, elements)).saturating_add(most.saturating_mul(4))
 }

@@ -1,12 +1,12 @@
 //! The number of elements that a ratio stands for.
 
-/// How many of `elements` the ratio keeps: the nearest whole number, but at least one of any.
+/// The number of elements that the ratio keeps: rounded to nearest, but at least 1 unless `elements` is 0.
 pub(in crate::compressors) fn kept(ratio: f64, elements: usize) -> usize {
-    // A product and a rounding of doubles are the same on every machine.
+    // A multiplication and a rounding in f64 give the same result on every machine.
     ((ratio * elements as f64).round() as usize).clamp(elements.min(1), elements)
 }
 
-/// The most elements of which the ratio keeps no more than `count`.
+/// The largest number of elements of which the ratio keeps at most `count`.
 pub(in crate::compressors) fn largest(ratio: f64, count: usize) -> usize {
     (((count as f64 + 1.0) / ratio) as usize).max(count)
 }

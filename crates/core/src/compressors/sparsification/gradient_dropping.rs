@@ -1,9 +1,9 @@
-//! `gradient-dropping`: the fraction of elements with the largest absolute values, a thousandth unless
-//! said otherwise, with the rest kept for later.
+//! `gradient-dropping`: the fraction of elements with the largest absolute values, 0.001 by default; the rest stays in
+//! the residual.
 //!
-//! It is [`topk`](super::topk) under its first name and with its paper's ratio: messages, memory and
-//! costs are those. The paper drops by a threshold from a sample; `select=sampled` does so, and the
-//! default counts exactly, so that comparisons at equal sparsity are of equal sparsity.
+//! This is [`topk`](super::topk) under its original name and with its paper's ratio; messages, memory and costs are the
+//! same. The paper estimates the threshold from a sample, as `select=sampled` does; the default is exact, so that
+//! methods can be compared at equal sparsity.
 //!
 //! Reference: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017,
 //! section 3.
@@ -32,7 +32,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 crate::parameters! {
-    /// What [`TopK`] is made of.
+    /// The parameters of [`TopK`].
     struct GradientDropping {
         /// fraction of elements to send
         ratio: f64 = real(0.001, Excluded(0.0), Included(1.0)),

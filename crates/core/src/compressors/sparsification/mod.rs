@@ -1,4 +1,4 @@
-//! Few elements, at full precision.
+//! Sparsification: few elements, at full precision.
 
 pub mod adaptive;
 pub mod dgc;

@@ -1,21 +1,20 @@
-//! `randomk`: elements at random positions, which no message has to tell.
+//! `randomk`: elements at random positions, which are not sent.
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) positions without replacement, uniform over all sets of
-//!   k. With `indices=shared` positions are drawn from the generator that all ranks share, keyed by
-//!   (seed, tensor, step), with `indices=independent` from the sender's, keyed by the rank, too. They are drawn
-//!   until k different ones have come; what comes first k times is a uniform set. Above one half, it is
-//!   the left-out positions that are drawn.
-//! - **Message**: the values in order of position, k × f32. Positions do not travel: a receiver draws
-//!   them again.
-//! - **Aggregation**: linear where all ranks send the same positions; messages of independent ones are
-//!   gathered, and their mean has up to ranks·k elements, whose choice varies less.
+//!   k. With `indices=shared` positions are drawn from the shared generator, keyed by (seed, tensor, step); with
+//!   `indices=independent` from the sender's, which is also keyed by the rank. Positions are drawn until k are
+//!   different; they form a uniform set. If k is more than half of the elements, the positions to leave out are drawn
+//!   instead.
+//! - **Message**: the values in order of position, k × f32. Positions are not sent: a receiver draws them again.
+//! - **Aggregation**: linear if all ranks send the same positions. Messages with independent positions are gathered;
+//!   their mean has up to ranks·k elements and a lower variance.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. With `unbiased=on` values are multiplied by
 //!   d / k (saturating at the largest finite number), so that the expectation is the gradient, with
 //!   variance (d / k − 1)·c²; switch error feedback off with it.
-//! - **Error feedback**: on, without that factor: error feedback sends the rest later, and the factor
-//!   would send it twice.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take, d bits of scratch, and a cache miss for
-//!   each position.
+//! - **Error feedback**: on, without the factor d / k: error feedback sends the rest later, so the factor would count
+//!   it twice.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select, d bits of scratch, and a cache miss for each
+//!   position.
 //!
 //! Reference: Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018.
 
@@ -93,8 +92,8 @@ impl RandomK {
     }
 }
 
-/// Replaces `values` by the elements at increasing positions, times a factor but finite, and takes them off
-/// the tensor.
+/// Replaces `values` by the elements at increasing positions times a factor, limited to finite numbers, and subtracts
+/// them from the tensor.
 pub(in crate::compressors) fn take_at(
     source: &mut Source<'_>,
     positions: &[u32],
@@ -125,7 +124,7 @@ fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) 
     let mut missing = if inverted { elements - count } else { count };
     let mut words = [0; 512];
     while missing > 0 {
-        // Two words a draw. No more are taken up than are missing, so the last ones all count.
+        // Two words per draw. A batch has no more draws than positions are missing, so none is wasted.
         let draws = &mut words[..2 * missing.min(256)];
         rng.fill(draws);
         for draw in draws.as_chunks::<2>().0 {

@@ -1,16 +1,16 @@
 //! `sgc`: sparse gradient compression with long-term momentum.
 //!
-//! - **Memory**: gradients add up in `u_k = u_{k−1} + ε·g_k`; what is compressed is
-//!   `v_k = α·u_{k−1} + u_k`, in which older gradients weigh more than the latest. Where elements were
-//!   sent, u is 0 afterwards. The sums never shrink otherwise, so nothing is lost; but v counts
-//!   the sum before the latest gradient 1 + α times, so that messages carry more than the sum of the
-//!   gradients. The residual is u: of an element that was not sent, the plain sum of its gradients.
+//! - **Memory**: gradients are summed, `u_k = u_{k−1} + ε·g_k`, and `v_k = α·u_{k−1} + u_k` is compressed; older
+//!   gradients have a larger weight than the latest. u becomes 0 where elements were sent. Nothing else decreases the
+//!   sums, so nothing is lost; but v has the weight 1 + α for the sum before the latest gradient, so messages carry
+//!   more than the sum of the gradients. The residual is u: for an element not yet sent, the sum of its gradients times
+//!   ε.
 //! - **Selection, message, range, warm-up**: as [`dgc`](super::dgc).
-//! - **Error feedback**: on, as above; off, it is `topk` with a sampled threshold.
-//! - **Cost**: as `dgc`, with 20 bytes an element for the memory.
+//! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.
+//! - **Cost**: as `dgc`, with 20 bytes per element for the memory.
 //!
-//! The definition is that of the survey of Xu et al. 2020, section 3.2, in its words; that u is masked
-//! where elements were sent is read into "sparsified similarly to DGC".
+//! The definition follows the survey of Xu et al. 2020, section 3.2; masking u where elements were sent is our reading
+//! of its "sparsified similarly to DGC".
 //!
 //! Reference: Sun et al.: "Sparse Gradient Compression for Distributed SGD", DASFAA 2019.
 
@@ -39,7 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 crate::parameters! {
-    /// What [`Dgc`] with long-term momentum is made of.
+    /// The parameters of [`Dgc`] with long-term momentum.
     struct Params {
         /// fraction of elements to send
         ratio: f64 = RATIO,

@@ -1,24 +1,24 @@
 //! `sketched-sgd`: the heaviest elements of the mean gradient, found by a count sketch.
 //!
-//! Ranks whose heaviest elements differ do not find those of their mean by sending them. Here the first
-//! round adds up a [count sketch](crate::numeric::sketch) of each rank's corrected gradient. From the mean
-//! of these every rank estimates all elements, and takes the candidates·k largest for candidates. The second round
-//! adds up their exact values, of which the k largest become the gradient.
+//! If the ranks' heaviest elements differ, those of their mean may be among none of them. In the first round an
+//! all-reduce averages [count sketches](crate::numeric::sketch) of the ranks' corrected gradients. From the mean, every
+//! rank estimates all elements; the candidates·k largest estimates are the candidates. The second round averages their
+//! exact values, of which the k largest become the gradient.
 //!
 //! - **Message**: the table, `rows` × `width`·k, then candidates·k values, all `f32`: 32·k·(rows·width + candidates)
-//!   bits, with k = max(1, ⌊ratio·d + ½⌋). Which elements the values belong to follows from the table. Tensors that
-//!   this would not shrink travel as they are.
-//! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank finds its own heaviest elements,
-//!   and table and values are gathered; `topk` does that with fewer bytes.
-//! - **Range**: ratio in (0, 1]; rows 1 to 15, of an even number the two middle estimates are averaged; width 1 to
-//!   1000 columns for each element kept; candidates 1 to 1000.
-//! - **Error feedback**: on, in dense space: the gradient at the k elements is sent, all else kept. Momentum is the
-//!   optimizer's, after the exchange.
-//! - **Draws**: two keys a row, new at every step and the same on every rank.
-//! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; see above. A table that
+//!   bits, with k = max(1, ⌊ratio·d + ½⌋). The table determines the positions of the values. Tensors that this would
+//!   not shrink are sent uncompressed.
+//! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank finds its own heaviest elements, and
+//!   tables and values are gathered; `topk` does the same with fewer bytes.
+//! - **Range**: ratio in (0, 1]; rows 1 to 15; with an even number the two middle estimates are averaged; width 1 to
+//!   1000 columns per element sent; candidates 1 to 1000.
+//! - **Error feedback**: on, as a dense residual: the gradient at the k elements is sent, everything else stays in the
+//!   residual. Momentum is applied by the optimizer, after the exchange.
+//! - **Draws**: two keys per row, drawn at every step and the same on every rank.
+//! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; here see above. A table that
 //!   would overflow is sent as zeros.
-//! - **Cost**: for every element `rows` additions at random places, and as many look-ups and a median, twice over
-//!   under all-reduce. Places, not bytes, are the bound, and keep the method below 1 GB/s.
+//! - **Cost**: for every element `rows` additions at random addresses, and `rows` look-ups and a median; both twice
+//!   under all-reduce. Random access is the bottleneck, and keeps the method below 1 GB/s.
 //!
 //! Reference: Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: "Communication-efficient Distributed SGD with
 //! Sketching", NeurIPS 2019.
@@ -61,7 +61,7 @@ crate::parameters! {
     }
 }
 
-/// Sizes for one tensor.
+/// The sizes for one tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sizes {
     sent: usize,
@@ -87,10 +87,10 @@ impl SketchedSgd {
         CountSketch::new(keys, sizes.columns)
     }
 
-    /// Leaves the candidates, increasing, in the workspace's positions.
+    /// Writes the positions of the candidates, increasing, to the workspace.
     ///
-    /// Estimates are computed block by block and never stored: an element is dropped if the wanted number of earlier
-    /// elements have estimates at least as large.
+    /// Estimates are computed block by block and not stored: an element is dropped if enough earlier elements have
+    /// estimates at least as large.
     fn find(
         &self,
         table: &[f32],
@@ -123,14 +123,14 @@ impl SketchedSgd {
     }
 }
 
-/// What the search for the largest elements works with.
+/// Buffers of the search for the largest elements.
 #[derive(Debug, Default)]
 struct Search {
-    /// What the rows of the sketch say of a block.
+    /// The estimates of a block by each row of the sketch.
     estimates: Vec<f32>,
     /// Bit patterns of absolute values.
     patterns: Vec<u32>,
-    /// The places of the largest among the candidates.
+    /// The indices of the largest among the candidates.
     chosen: Vec<u32>,
 }
 
@@ -168,7 +168,7 @@ impl Rounds for SketchedSgd {
         let elements = state.corrected.len();
         let Some(sizes) = self.sizes(elements) else { return Sent::All };
         let exact = &state.means[sizes.table..];
-        // The candidates are where they were left, by the last round of a single rank or by decoding.
+        // The last round of a single rank, or decoding, has left the candidates in the workspace.
         let Workspace { positions, own, .. } = &mut *state.workspace;
         let Search { patterns, chosen, .. } = own.get();
         debug_assert_eq!(positions.len(), sizes.candidates);
@@ -209,8 +209,8 @@ impl Rounds for SketchedSgd {
     }
 }
 
-/// Leaves the indices of the `k` largest absolute values in `chosen`, increasing; among equal ones the first. Returns
-/// the least of these values. `patterns` is working memory.
+/// Writes the indices of the `k` largest absolute values to `chosen`, increasing; of equal ones the first. Returns the
+/// smallest of these values. `patterns` is working memory.
 fn largest(values: &[f32], k: usize, patterns: &mut Vec<u32>, chosen: &mut Vec<u32>) -> f32 {
     let pattern = |x: &f32| x.to_bits() & 0x7fff_ffff;
     patterns.clear();
@@ -228,8 +228,8 @@ fn largest(values: &[f32], k: usize, patterns: &mut Vec<u32>, chosen: &mut Vec<u
     f32::from_bits(threshold)
 }
 
-/// Keeps the `k` largest absolute values and their positions only, and returns the least of them. `patterns` and
-/// `chosen` are working memory.
+/// Removes all but the `k` largest absolute values and their positions, and returns the smallest of them. `patterns`
+/// and `chosen` are working memory.
 fn keep_largest(
     k: usize,
     values: &mut Vec<f32>,
@@ -246,7 +246,7 @@ fn keep_largest(
     least
 }
 
-/// Empties buffers and makes room for `len` elements, so that they grow in the first step alone.
+/// Clears buffers and reserves memory for `len` elements, so that they grow only in the first step.
 fn reserve(len: usize, values: &mut Vec<f32>, others: [&mut Vec<u32>; 3]) {
     values.clear();
     values.reserve(len);

@@ -1,14 +1,14 @@
 //! `threshold`: the elements whose absolute value is above a fixed one.
 //!
-//! With v = 0 nothing is lost: every element that is not zero travels as it is. That is how a parameter
-//! server hands on the mean of a few sparse messages.
+//! With v = 0 it is lossless: all non-zero elements are sent. A parameter server sends the mean of a few sparse
+//! messages this way.
 //!
-//! - **Message**: as `topk`: a byte that names the code of the positions, the count as varint, the
-//!   values as f32, the positions in the shortest code; or, where that would be longer, a byte 255 and
-//!   all elements as f32, those not sent as 0.
-//! - **Range**: v from 0 on; up to 2³² − 1 elements.
+//! - **Message**: as `topk`: a byte with the code of the positions, the count as varint, the values as f32, the
+//!   positions in the shortest code; or, if this is shorter, a byte 255 and all elements as f32, with 0 for those not
+//!   sent.
+//! - **Range**: v ≥ 0; up to 2³² − 1 elements.
 //! - **Error feedback**: on.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select.
 //!
 //! Reference: Dutta et al.: "On the Discrepancy between the Theoretical Analysis and Practical
 //! Implementations of Compressed Communication for Distributed Deep Learning", AAAI 2020.
@@ -82,13 +82,13 @@ impl Compressor for Threshold {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        // Before it is found too long, a sparse message takes its header and positions, too.
+        // A sparse message that turns out too long is first written with its header and positions.
         let positions = Code::Bitmap.max_len(elements, elements);
         elements.saturating_mul(4).saturating_add(positions + 16)
     }
 }
 
-/// Appends every element, those not taken as 0.
+/// Appends every element, with 0 for those not sent.
 fn put_dense(positions: &[u32], values: &[f32], elements: usize, message: &mut Vec<u8>) {
     message.push(DENSE);
     let start = message.len();

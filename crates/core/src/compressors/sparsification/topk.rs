@@ -1,16 +1,15 @@
 //! `topk`: the fraction of elements with the largest absolute values.
 //!
 //! - **Selection**: `exact` sends exactly k = max(1, round(ratio·d)) elements, of equal absolute
-//!   values those with the lowest positions. `sampled` estimates the k-th largest absolute value from a
-//!   random sample and sends what reaches it, but no more than 2k elements and no zeros: at least one
-//!   element of a tensor that is not all zero, and for the rest about k.
-//! - **Message**: a byte that names the code of the positions (0 bitmap, 1 Rice, 2 raw), the count as
-//!   varint, the values as f32, the positions. `auto` takes the shortest code: about 8.1 bits a
-//!   position at ratio 0.01, where raw positions would take 32. Of a bitmap there are d bits.
+//!   values those with the lowest positions. `sampled` estimates the k-th largest absolute value from a random sample
+//!   and sends the elements that reach it: about k, at most 2k, no zeros, and at least one of a tensor that is not all
+//!   zero.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), the count as varint, the values as
+//!   f32, the positions. `auto` uses the shortest code: about 8.1 bits per position at ratio 0.01, instead of 32 for
+//!   raw positions. A bitmap has d bits.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
 //! - **Error feedback**: on.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take, and between them for `exact` 16 to
-//!   count and to gather.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select; `exact` needs 16 more to count and to gather.
 //!
 //! References: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017 (the
 //! sampled threshold); Lim et al., MLSys 2019, §5.1 ("25 % / 5 % sparsification": sampled, bitmap).
@@ -69,7 +68,7 @@ crate::parameters! {
 }
 
 impl TopK {
-    /// Sends what reaches a threshold, [`most`](Self::most) elements at most.
+    /// Sends the elements that reach a threshold, [`most`](Self::most) elements at most.
     pub(super) fn send_reaching(
         &self,
         source: &mut Source<'_>,
@@ -83,7 +82,7 @@ impl TopK {
         self.write(source.len(), workspace, message)
     }
 
-    /// Appends the message of the elements that were taken into the workspace.
+    /// Appends the message of the elements in the workspace.
     fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Sent {
         let Workspace { positions, values, .. } = workspace;
         let code = self.code.unwrap_or_else(|| Code::shortest(positions, elements));

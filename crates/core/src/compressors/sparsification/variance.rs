@@ -1,27 +1,27 @@
-//! `variance`: the elements that are large compared with their variance over micro-batches.
+//! `variance`: sends the elements that are large compared with their variance over micro-batches.
 //!
-//! A worker's gradient is the sum of parts, those of its micro-batches. Elementwise, r adds up gradients that have
-//! not been sent, and v the squares of their parts. An element whose parts mostly agree has r² well above v; one
-//! that is noise has not. Where `r² > α·v` the element is sent, and r and v start again from zero; elsewhere v is
-//! multiplied by ζ, so that an element that stays undecided is sent in the end.
+//! A worker's gradient is the sum of parts, those of its micro-batches. Elementwise, r is the sum of the gradients that
+//! have not been sent, and v the sum of the squares of their parts. If the parts of an element mostly agree, r² is well
+//! above v; for noise it is not. An element is sent if `r² > α·v`, and its r and v become zero; otherwise v is
+//! multiplied by ζ, so that every element is sent eventually.
 //!
-//! A value takes 4 bits: its sign, and how many powers of two it is below M, which is the power of two at or below the
-//! largest that is sent. Values are rounded to the nearest power of two, and those above M are sent as M. An element
-//! eight powers or more below M waits.
+//! A value takes 4 bits: its sign, and its exponent relative to M, the largest power of two that does not exceed the
+//! largest value sent. Values are rounded to the nearest power of two, at most M. Elements rounded to M·2⁻⁸ or less are
+//! sent in a later step.
 //!
-//! - **Message**: a byte that names the code of the positions, the count as varint; unless it is 0, the exponent of M
-//!   as i16, half a byte an element (3 bits of power, then the sign; the first in the low half), and the positions in
-//!   the shortest code. `code=huffman` puts the half bytes in [Huffman's code](gradwire_bits::huffman) where that is
-//!   shorter.
+//! - **Message**: a byte with the code of the positions, the count as varint and, unless it is 0, the exponent of M as
+//!   i16, half a byte per element (3 bits of relative exponent, then the sign; the first in the low half), and the
+//!   positions in the shortest code. `code=huffman` uses [Huffman code](gradwire_bits::huffman) for the half bytes
+//!   where that is shorter.
 //! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
-//! - **Memory**: r is the residual, and v is a second array. As in the paper, r does not keep rounding errors: a
-//!   remainder without a variance would be sent at once. A server that sends changes of a model, and the owner of a
-//!   slice that sends a mean, do keep them, so that nothing is lost. Without error feedback r is the latest gradient.
-//! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient that comes without them counts as one part. The
-//!   trainer divides a batch of images in four.
-//! - **Deviations**: positions are entropy-coded, where the paper has 28 bits each. An element whose square is
+//! - **Memory**: r is the residual, and v is a second array. As in the paper, r does not keep rounding errors: their
+//!   variance is 0, so they would be sent at once. But a server that sends changes of a model, and the owner of a slice
+//!   that sends a mean, keep them, so that nothing is lost. Without error feedback r is the latest gradient.
+//! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient without them counts as one part. The trainer
+//!   divides a batch of images into four.
+//! - **Deviations**: positions are entropy-coded; the paper uses 28 bits each. An element whose square is
 //!   below the range of `f32` is never sent.
-//! - **Cost**: 8 bytes an element for the squares, 8 for the maximum, 12 to find M, 20 to take.
+//! - **Cost**: 8 bytes per element for the squares, 8 for the maximum, 12 to find M, 20 to select.
 //!
 //! Reference: Tsuzuku, Imachi, Akiba: "Variance-based Gradient Compression for Efficient Distributed Deep
 //! Learning", ICLR workshop 2018, Algorithm 1 and §4.2.
@@ -64,9 +64,9 @@ crate::parameters! {
 
 /// Signs and powers of two.
 const LEVELS: usize = 16;
-/// Powers of two below the largest that 3 bits can say.
+/// The number of relative exponents that 3 bits can represent.
 const POWERS: i32 = 8;
-/// Exponents that `f32` has, down to the least subnormal number.
+/// The exponents of `f32`, down to the smallest subnormal number.
 const EXPONENTS: std::ops::RangeInclusive<i32> = -149..=127;
 
 /// The exponent of a number that is not zero.
@@ -114,10 +114,10 @@ impl Compressor for Variance {
         let Workspace { positions, symbols, .. } = &mut *workspace;
         positions.clear();
         symbols.clear();
-        // Room for all elements, so that later messages allocate nothing.
+        // Reserves memory for all elements, so that later messages allocate nothing.
         symbols.reserve(elements);
         let top = largest.unwrap_or(i32::MAX);
-        // Smaller elements round to a power of two that 3 bits cannot say.
+        // Smaller elements round to a power of two that 3 bits cannot represent.
         let least = 1.5 * f64::exp2(f64::from(top) - f64::from(POWERS));
         let levels = source.has_plain_memory().then(|| values(top, 1.0));
         source.take_blocks_with_kept(|offset, block, squares| {
@@ -184,7 +184,7 @@ impl Compressor for Variance {
     }
 }
 
-/// What each symbol stands for, times the weight.
+/// The value of each symbol, times the weight.
 fn values(exponent: i32, weight: f32) -> [f32; LEVELS] {
     std::array::from_fn(|symbol| {
         let magnitude = f64::exp2(f64::from(exponent - (symbol as i32 & 7))) as f32;

@@ -1,20 +1,20 @@
-//! Equi-depth buckets: the elements on either side of zero in parts of about equal number, by absolute
-//! value.
+//! Equi-depth buckets: the positive and the negative elements, each divided by absolute value into parts of about equal
+//! size.
 //!
-//! The quantiles are those of a histogram over the upper 16 bits of the elements: sign, exponent and 7
-//! bits of mantissa. Its cells are whole, so that a bucket may have more elements than its share where
-//! a cell has, and values within a bucket that differ by less than 2⁻⁷ stay together.
+//! The quantiles are those of a histogram over the upper 16 bits of the elements: sign, exponent and 7 bits of
+//! mantissa. Cells are not divided: a bucket is larger than its share if one of its cells is, and values whose relative
+//! difference is below 2⁻⁷ are mostly in the same bucket.
 
 /// The most buckets of a side.
 pub(super) const MOST: usize = 256;
-/// Elements of a side that a bucket asks for.
+/// The fewest elements per bucket: a side has at most one bucket for this number of elements.
 const DEPTH: u64 = 8;
 /// Cells of the histogram: those of elements above zero, then those below.
 const CELLS: usize = 1 << 16;
 
 /// The buckets of a tensor.
 pub(super) struct Buckets<'a> {
-    /// The bucket of each cell. Those of elements below zero count from [`MOST`].
+    /// The bucket of each cell. Buckets of negative elements are numbered from [`MOST`].
     of_cell: &'a [u32],
     /// How many buckets each side has.
     pub(super) sides: [usize; 2],
@@ -39,7 +39,7 @@ impl<'a> Buckets<'a> {
             let parts = most.min(elements.div_ceil(DEPTH) as usize) as u64;
             let (mut before, mut last) = (0, u64::MAX);
             for cell in cells.iter_mut().filter(|count| **count > 0) {
-                // A part begins with the first cell that begins in it, and is empty without one.
+                // A part consists of the cells that begin in it; it may be empty.
                 let (count, part) = (*cell, before * parts / elements);
                 sides[side] += usize::from(part != last);
                 last = part;

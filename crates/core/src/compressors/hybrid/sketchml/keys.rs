@@ -1,8 +1,7 @@
-//! Keys as the paper codes them: the distance from one to the next, in one to four bytes.
+//! The paper's code of keys: the gaps between them, in one to four bytes each.
 //!
-//! First a number from 0 to 3 for each key, one less than the bytes of its gap, four to a byte from the
-//! lowest bits up, the last byte padded with zeros; then the gaps, little-endian. A gap counts the places
-//! left out before a key.
+//! First the number of bytes of each gap, minus one, in 2 bits, four per byte from the lowest bits, the last byte
+//! padded with zeros; then the gaps, little-endian. A gap is the number of positions skipped before a key.
 
 use gradwire_bits::DecodeError;
 

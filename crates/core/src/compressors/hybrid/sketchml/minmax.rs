@@ -1,11 +1,10 @@
-//! MinMaxSketch: numbers kept by key in fewer bins than there are keys, never larger than they were.
+//! MinMaxSketch: stores a number per key in fewer bins than keys, and never overestimates it.
 //!
-//! A sketch has rows of bins, and a hash function for each row. A number goes into the bin of its key in
-//! every row, where the least of those that meet stays; asked for a key, the sketch answers with the
-//! largest of its bins. A bin that no key falls in holds the largest number there may be.
+//! A sketch has rows of bins, and a hash function for each row, which maps a key to a bin. A bin stores the smallest of
+//! the numbers of its keys. A query returns the largest of the key's bins. A bin without keys stores the largest
+//! possible number.
 //!
-//! Keys come in pieces of up to 4096, each with bins of its own, so that these stay in the first-level
-//! cache.
+//! Keys are divided into pieces of up to 4096 with separate bins, which fit in the first-level cache.
 
 use gradwire_bits::{DecodeError, kernels};
 
@@ -26,7 +25,7 @@ pub(super) struct MinMax {
     pub(super) rows: usize,
     /// Keys for each bin of a row, at least 1.
     pub(super) load: usize,
-    /// Whether bins travel in Huffman's code.
+    /// Whether bins travel in Huffman code.
     pub(super) huffman: bool,
 }
 
@@ -45,13 +44,13 @@ impl MinMax {
         self.rows * (whole + self.columns(keys % PIECE))
     }
 
-    /// How bins up to `top` travel; none do where all are 0.
+    /// The alphabet of bins up to `top`; `None` if all bins are 0, and so are not sent.
     fn alphabet(self, top: u8) -> Option<Alphabet> {
         (top > 0).then(|| Alphabet::new(usize::from(top) + 1, self.huffman))
     }
 
-    /// Appends the sketch of the `numbers` of `keys`, one a key and none above `top`, and replaces them by the
-    /// sketch's answers.
+    /// Appends the sketch of `numbers`, one per key and none above `top`, and replaces them by the numbers that a query
+    /// returns.
     pub(super) fn write(
         self,
         keys: &[u32],
@@ -82,7 +81,7 @@ impl MinMax {
         }
     }
 
-    /// Fills in what the sketch at the front of `message` answers for each key.
+    /// Reads the sketch at the front of `message`, and queries it for each key.
     pub(super) fn read(
         self,
         message: &mut &[u8],

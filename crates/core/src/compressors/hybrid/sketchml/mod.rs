@@ -1,34 +1,34 @@
-//! `sketchml`: quantile buckets of the non-zero elements, whose bucket numbers share hashed bins.
+//! `sketchml`: quantile buckets of the non-zero elements; elements share hashed bins for their bucket numbers.
 //!
-//! - **Buckets**: the non-zero elements above zero and those below, each for themselves, are divided by
-//!   absolute value into up to `buckets` parts of about equal number, one for eight elements at most. An
-//!   element is sent as the mean of a bucket of its side.
-//! - **Groups**: a side's b buckets form groups of ⌈b / groups⌉ consecutive ones; elements travel group by
-//!   group, so that only an element's place within its group must be told.
-//! - **MinMaxSketch**: that place goes into one bin of each of `rows` rows, found by hashing the element's
-//!   position, where the least of those that meet stays. The receiver takes the largest of an element's
-//!   bins: its own bucket, or one of the same group with smaller elements. No value comes out larger
-//!   than the mean of its bucket, nor smaller than the least of its group. Rows have a bin for `load` elements.
-//! - **Message**: for the side above zero, then that below, the number b of its buckets as varint, their mean absolute
-//!   values as f32 from the smallest up, and for each group its positions and its sketch. With `keys=entropy` positions
-//!   are a byte that names their code (0 bitmap, 1 Rice, 2 raw), their number as varint and the shortest code;
-//!   `keys=bytes` is the paper's: their number and the distances between them in one to four bytes each, with 2 bits
-//!   that say how many. A sketch is cut in pieces of up to 4096 elements; bins have as many bits as the places of a
-//!   group. `code=huffman` puts the bins of a group in [Huffman's code](gradwire_bits::huffman) where that is shorter:
-//!   places are even, but the least of five is not, and 4.1 bits tell what takes five. An empty tensor has an empty
-//!   message.
-//! - **Dense tensors**: the method is made for gradients with few elements that are not zero. It takes those without
-//!   zeros, too, but then has to tell which element is of which group: about 7.5 bits an element, 5.5 of them positions
-//!   (7.1 with `code=huffman`), and 12 with `keys=bytes`. With `groups=1` it is 5.2 bits, and a coarser result.
+//! - **Buckets**: the positive and the negative elements are divided separately, by absolute value, into up to
+//!   `buckets` parts of about equal size, with at most one part per eight elements. An element is sent as the mean of a
+//!   bucket of its sign.
+//! - **Groups**: the b buckets of a sign form groups of ⌈b / groups⌉ consecutive ones. Elements are sent group by
+//!   group, so only the index of an element's bucket in its group must be encoded.
+//! - **MinMaxSketch**: the hash of an element's position selects one bin in each of `rows` rows. A bin stores the
+//!   smallest bucket index of its elements. The receiver uses the largest of an element's bins: its bucket, or one of
+//!   the same group with smaller elements. So no decoded magnitude exceeds the mean of its bucket, nor falls below the
+//!   smallest mean of its group. A row has one bin per `load` elements.
+//! - **Message**: for the positive, then the negative elements, the number b of buckets as varint, their mean absolute
+//!   values as f32 in increasing order, and for each group its positions and its sketch. With `keys=entropy` positions
+//!   are a byte with their code (0 bitmap, 1 Rice, 2 raw), their number as varint and the shortest code; `keys=bytes`
+//!   is the paper's code: their number, and the gaps between them in one to four bytes each, with 2 bits for the number
+//!   of bytes. A sketch is cut into pieces of up to 4096 elements; a bin has as many bits as a bucket index in the
+//!   group. `code=huffman` puts the bins of a group in [Huffman code](gradwire_bits::huffman) where that is shorter:
+//!   bucket indices are uniform, but the minimum of five is not, and takes 4.1 bits instead of five. An empty tensor
+//!   has an empty message.
+//! - **Dense tensors**: the method is made for gradients with few non-zero elements. It also accepts gradients without
+//!   zeros, but then must encode the group of each element: about 7.5 bits per element, 5.5 of them for positions (7.1
+//!   with `code=huffman`), and 12 with `keys=bytes`. With `groups=1` it takes 5.2 bits, with larger errors.
 //! - **Range**: up to 2³² − 1 elements. Elements that share their upper 16 bits share a bucket.
-//! - **Error feedback**: on; elements keep what the receiver does not see of them.
+//! - **Error feedback**: on; the residual is the difference from the decoded value.
 //! - **Deviations**: quantiles come from a histogram of the elements' upper 16 bits, which is exact up to its
-//!   cells, not from a sketch of samples; small sides have fewer buckets, which would outweigh their
-//!   elements; sketches are cut in pieces, for the cache; bins are packed to the bit; the paper sends
+//!   cells, not from a sketch of samples; few elements get fewer buckets, whose means would otherwise take more bytes
+//!   than the elements; sketches are cut into pieces that fit in the cache; bins are packed to the bit; the paper sends
 //!   means of 8 bytes.
-//! - **Cost**: 8 bytes an element for the maximum, 12 to take. Then every non-zero element is looked
-//!   up in tables whose entries depend on it: a histogram, its bucket twice, its bins twice in
-//!   every row, and a bit code; a dense tensor is so held below 1 GB/s, one with a tenth of non-zeros not.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select. Then every non-zero element takes table look-ups: a
+//!   histogram, its bucket twice, its bins twice in every row, and a bit code. They keep a dense tensor below 1 GB/s,
+//!   but not one with a tenth of non-zeros.
 //!
 //! Reference: Jiang, Fu, Yang, Cui: "SketchML: Accelerating Distributed Machine Learning with Data
 //! Sketches", SIGMOD 2018.
@@ -90,19 +90,19 @@ crate::parameters! {
 /// Some consecutive buckets of one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Group {
-    /// The number of the first, those below zero counted from [`MOST`].
+    /// The number of the first bucket; those of negative elements are numbered from [`MOST`].
     first: usize,
     /// How many buckets it has.
     size: usize,
 }
 
 impl Group {
-    /// The place of the last bucket.
+    /// The index in the group of its last bucket.
     fn top(self) -> u8 {
         (self.size - 1) as u8
     }
 
-    /// What an element of a bucket is sent as.
+    /// The value that an element of a bucket decodes to.
     fn value(self, place: u8, means: &[f32; 2 * MOST]) -> f32 {
         let mean = means[self.first + usize::from(place)];
         if self.first < MOST { mean } else { -mean }
@@ -166,9 +166,9 @@ impl SketchMl {
 struct GroupBuffers {
     /// Positions in the order of their groups.
     keys: Vec<u32>,
-    /// The values at those.
+    /// The values at those positions.
     grouped: Vec<f32>,
-    /// Of each element of a group, the place of its bucket in the group.
+    /// For each element of a group, the index of its bucket in the group.
     places: Vec<u8>,
     /// Working memory of the histogram.
     cells: Vec<u32>,
@@ -176,7 +176,7 @@ struct GroupBuffers {
     seen: Vec<u32>,
 }
 
-/// Takes the non-zero elements out of the tensor, and makes room for them in the order of groups.
+/// Moves the non-zero elements to the workspace, and reserves memory for them in the order of groups.
 fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
     clear(source.len(), workspace);
     sparsify(source, Selection::Above(0.0), workspace);
@@ -203,7 +203,7 @@ impl Compressor for SketchMl {
         let buckets = Buckets::new(values, self.buckets, cells);
         let means = buckets.means(values);
 
-        // Elements in the order of their groups: where the next of each bucket's group goes.
+        // Sorts elements by group: `ends` is the index of the next element of each group.
         let (mut group_of, mut ends, mut end) = ([0; 2 * MOST], [0; 2 * MOST], 0);
         let groups = || [0, 1].into_iter().flat_map(|side| self.groups(side, buckets.sides[side]));
         for group in groups() {
@@ -252,7 +252,7 @@ impl Compressor for SketchMl {
         self.reserve(elements, places, bins);
         positions.clear();
         values.clear();
-        // A group may have all elements.
+        // A group may contain all elements.
         keys.clear();
         keys.reserve(elements);
         seen.clear();

@@ -1,7 +1,7 @@
-//! The coded form: values sorted by their size, so that each kind has a code of its own.
+//! The Huffman-coded form: values sorted by size, with a separate code for each size.
 //!
-//! Bytes of tags, values of one byte, and the upper bytes of values of two travel as symbols of 256; then
-//! come the lower bytes, then values of four.
+//! Packed tags, one-byte values, and the upper bytes of two-byte values are sent as symbols of an alphabet of 256; then
+//! the lower bytes, then four-byte values.
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
@@ -11,17 +11,17 @@ use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Source, Workspace};
 
-/// Bytes there are.
+/// The number of byte values.
 const BYTES: usize = 256;
-/// Tags that are looked at together.
+/// Tags that are tested together.
 const STRETCH: usize = 32;
 
-/// The code of bytes.
+/// The alphabet of bytes.
 fn bytes() -> Alphabet {
     Alphabet::new(BYTES, true)
 }
 
-/// The most bytes beyond those of the other form: one before each code.
+/// The most bytes by which this form exceeds the other: one before each code.
 pub(super) const EXTRA: usize = 3;
 
 /// The most elements that fit in `len` bytes.
@@ -29,7 +29,7 @@ pub(super) fn max_elements(len: usize) -> usize {
     bytes().max_elements(len)
 }
 
-/// Appends the tensor.
+/// Appends the message.
 pub(super) fn encode(
     cuts: Cuts,
     source: &mut Source<'_>,
@@ -51,10 +51,10 @@ pub(super) fn encode(
     fields::put_f32s(whole, message);
 }
 
-/// A tensor taken apart, by how many bytes its elements take.
+/// The values of a tensor by their size in bytes.
 #[derive(Debug, Default)]
 struct Sorted {
-    /// Tags, several in a byte; only where a message is read.
+    /// Packed tags; used only to read a message.
     packed: Vec<u8>,
     /// Values of one byte.
     narrow: Vec<u8>,
@@ -64,7 +64,7 @@ struct Sorted {
     whole: Vec<f32>,
 }
 
-/// Takes the tensor apart, with its packed tags as symbols.
+/// Sorts the values of a tensor by size; its packed tags become symbols.
 fn sort(cuts: Cuts, source: &mut Source<'_>, symbols: &mut Vec<u16>, sorted: &mut Sorted) {
     let Sorted { narrow, wide, whole, .. } = sorted;
     let elements = source.len();
@@ -84,14 +84,14 @@ fn sort(cuts: Cuts, source: &mut Source<'_>, symbols: &mut Vec<u16>, sorted: &mu
     });
 }
 
-/// Gives values of one byte of which only the sign is left, which are zeros, the tag for zero.
+/// Sets the tag of one-byte values that have only the sign left to 0: they are zeros.
 fn drop_signs(tags: &mut [u8], words: &[u32]) {
     for (tag, &word) in tags.iter_mut().zip(words) {
         *tag &= !u8::from((*tag == 1) & (word & 0x7f == 0));
     }
 }
 
-/// Empties a list, and makes room for all elements, so that later messages allocate nothing.
+/// Clears a list and reserves memory for all elements, so that later messages allocate nothing.
 fn start<T>(list: &mut Vec<T>, elements: usize) {
     list.clear();
     list.reserve(elements);
@@ -188,7 +188,7 @@ fn counts(packed: &[u8]) -> [usize; 3] {
     counts
 }
 
-/// Whether all of these are values with this tag.
+/// Whether all of these values are possible with this tag.
 fn valid<T: Copy>(tag: u8, values: &[T], word: impl Fn(T) -> u32, cuts: Cuts) -> bool {
     let (tags, mut words) = ([tag; BLOCK], [0; BLOCK]);
     values.chunks(BLOCK).all(|values| {
@@ -198,7 +198,7 @@ fn valid<T: Copy>(tag: u8, values: &[T], word: impl Fn(T) -> u32, cuts: Cuts) ->
     })
 }
 
-/// Splits values with this tag off the front, and puts them at their elements. There are as many values as tags.
+/// Copies the values with this tag to their elements. There is one value for each such tag.
 fn spread<T: Copy>(
     tag: u8,
     values: &mut &[T],
@@ -208,14 +208,14 @@ fn spread<T: Copy>(
 ) {
     let Some(last) = values.len().checked_sub(1) else { return };
     let mut at = 0;
-    // Where a tag is rare, most stretches are without it.
+    // If a tag is rare, most chunks do not contain it.
     for (tags, words) in tags.chunks(STRETCH).zip(words.chunks_mut(STRETCH)) {
         if !tags.iter().fold(false, |any, &found| any | (found == tag)) {
             continue;
         }
         for (&found, out) in tags.iter().zip(words) {
             let is_next = found == tag;
-            // Behind the last value there is none to look at.
+            // After the last value, the index stays in range.
             *out |= word(values[at.min(last)]) & u32::from(is_next).wrapping_neg();
             at += usize::from(is_next);
         }
