@@ -1,4 +1,4 @@
-//! What test runners print, counted.
+//! Counts of passed, failed and skipped tests from the output of test runners.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

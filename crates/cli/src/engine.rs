@@ -1,4 +1,4 @@
-//! Where ranks are: threads of this process, or the processes of an MPI job.
+//! Selects the engine: ranks as threads of this process, or as the processes of an MPI job.
 
 use gradwire_testbed::engine::{Engine, Threads};
 use gradwire_testbed::experiment::Experiment;
@@ -11,12 +11,12 @@ use crate::progress::Bars;
 /// Variables that the launchers of MPI implementations set to the number of processes.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_SIZE"];
 
-/// The processes of the job that this one was started in; `None` where it was started alone.
+/// The number of processes in the MPI job of this process; `None` if it was started alone.
 pub(crate) fn processes() -> Option<usize> {
     SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|&size| size > 1)
 }
 
-/// Sets the number of workers to that of the processes that are not servers, unless it was `given`.
+/// Sets the number of workers to the number of processes that are not servers, unless it was `given`.
 pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failure> {
     let Some(processes) = processes() else { return Ok(()) };
     let servers = experiment.exchange.servers();
@@ -33,10 +33,10 @@ pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failur
     Ok(())
 }
 
-/// The engine of this process, for these runs. From here on an interrupt stops them.
+/// The engine of this process, for these runs. From now on an interrupt stops them.
 ///
 /// # Errors
-/// In a job of several processes, if MPI cannot be started, or this build is without it.
+/// In a job of several processes, if MPI cannot be started, or this build has no MPI.
 pub(crate) fn start(runs: &[RunConfig]) -> Result<Started, Failure> {
     let (engine, reports) = match processes() {
         None => (Box::new(Threads) as Box<dyn Engine>, true),

@@ -8,12 +8,12 @@ use gradwire_exchange::ExchangeError;
 use gradwire_testbed::TestbedError;
 use gradwire_train::TrainError;
 
-/// Why a command stopped. Messages name the thing and the remedy.
+/// Why a command stopped. Messages name the cause and the remedy.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Bad usage or bad input.
     Input(String),
-    /// Something failed on the way.
+    /// A failure at run time.
     Run(String),
     /// Ctrl-C, or a request to terminate.
     Interrupted(String),

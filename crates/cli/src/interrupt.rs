@@ -1,4 +1,4 @@
-//! Ctrl-C, or a request to terminate: the first asks for a clean stop, the second ends the process.
+//! Ctrl-C, or a termination signal: the first requests a clean stop, the second ends the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +6,7 @@ use crate::output;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Starts to listen. Without a signal handler Ctrl-C still ends the process.
+/// Installs the signal handler. If that fails, Ctrl-C still ends the process.
 pub(crate) fn listen() {
     let handler = || {
         if ASKED.swap(true, Ordering::SeqCst) {
@@ -19,7 +19,7 @@ pub(crate) fn listen() {
     }
 }
 
-/// Whether a stop was asked for.
+/// Whether a stop was requested.
 pub(crate) fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
 }

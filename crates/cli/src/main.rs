@@ -13,8 +13,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Training allocates and frees large tensors all the time; the system's allocator hands them back and
-/// the kernel clears each page again.
+/// Training allocates and frees large tensors all the time; the system's allocator returns their memory, and the kernel
+/// clears each page again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -15,7 +15,7 @@ pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a line to standard error. If nobody reads it, the work goes on all the same.
+/// Prints a line to standard error, and ignores errors.
 pub(crate) fn note(text: impl AsRef<str>) {
     let _ = writeln!(stderr().lock(), "{}", text.as_ref());
 }

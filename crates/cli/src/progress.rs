@@ -12,7 +12,7 @@ use crate::{interrupt, output};
 
 const TEMPLATE: &str = "{prefix} {wide_bar} {pos}/{len} steps, {per_sec}, {eta} left  {msg}";
 
-/// Shows the runs of a command, one after the other.
+/// Shows the progress of a command's runs, one after the other.
 pub(crate) struct Bars {
     terminal: bool,
     /// Whether another process shows the progress.

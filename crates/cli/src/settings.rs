@@ -10,7 +10,7 @@ use gradwire_train::settings::{SETTINGS, Setting};
 
 use crate::failure::Failure;
 
-/// What is not given comes from the experiment file, else from the defaults.
+/// Settings that are not given come from the experiment file, or else from the defaults.
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
     /// Take settings from a TOML file; flags given beside it win
@@ -62,7 +62,7 @@ impl Settings {
     }
 }
 
-/// The flags of the settings that [`SETTINGS`] declares, as they were given: names, and the texts of each.
+/// The given flags of the settings that [`SETTINGS`] declares: their names and values.
 #[derive(Debug, Default, PartialEq)]
 struct Given(Vec<(&'static str, Vec<String>)>);
 

@@ -15,7 +15,7 @@ use crate::{
     Workspace,
 };
 
-/// Compresses the tensors of one sender. What it keeps (residuals, momenta, factors) belongs to tensor names.
+/// Compresses the tensors of one sender. Its state (residuals, momenta, factors) is stored by tensor name.
 ///
 /// Every tensor is encoded with the spec that was [assigned](Self::assign) to its name, or else with the encoder's own.
 #[derive(Debug)]
@@ -30,13 +30,13 @@ pub struct Encoder {
     scratch: Vec<f32>,
 }
 
-/// What belongs to one tensor's name.
+/// The spec and the state of one tensor.
 #[derive(Debug, Default)]
 struct Entry {
     /// The index of its spec.
     spec: usize,
     kept: KeptArrays,
-    /// What was kept at the last [checkpoint](Encoder::checkpoint).
+    /// The arrays at the last [checkpoint](Encoder::checkpoint).
     checkpoint: KeptArrays,
     /// For a multi-round method without error feedback: the gradient of the step in progress.
     gradient: Vec<f32>,

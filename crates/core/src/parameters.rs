@@ -27,7 +27,8 @@ pub enum Kind {
         min: Bound<f64>,
         /// The upper end.
         max: Bound<f64>,
-        /// The default. default: f64,
+        /// The default.
+        default: f64,
     },
     /// A whole number, both ends included.
     Whole {
@@ -35,7 +36,8 @@ pub enum Kind {
         min: u64,
         /// The greatest value.
         max: u64,
-        /// The default. default: u64,
+        /// The default.
+        default: u64,
     },
     /// One of a few words.
     Choice {
@@ -47,11 +49,16 @@ pub enum Kind {
 /// The value of one parameter, in the range of its [`Kind`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// The value of a [`Kind::Real`]. Real(f64), The value of a [`Kind::Whole`]. Whole(u64), The value of a
-    /// [`Kind::Choice`]. Choice(&'static str),
+    /// The value of a [`Kind::Real`].
+    Real(f64),
+    /// The value of a [`Kind::Whole`].
+    Whole(u64),
+    /// The value of a [`Kind::Choice`].
+    Choice(&'static str),
 }
 
-/// Formats a value as in a spec string. impl fmt::Display for Value {
+/// Formats a value as in a spec string.
+impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Real(x) => x.fmt(f),
@@ -82,7 +89,8 @@ pub const fn choice<T: Choice>() -> Kind {
 }
 
 impl Kind {
-    /// The default value. pub const fn default(&self) -> Value {
+    /// The default value.
+    pub const fn default(&self) -> Value {
         match *self {
             Kind::Real { default, .. } => Value::Real(default),
             Kind::Whole { default, .. } => Value::Whole(default),

@@ -67,17 +67,22 @@ pub struct RoundContext<'a> {
 pub struct RankState<'a> {
     /// The corrected gradient; in the end, the residual.
     pub corrected: &'a mut [f32],
-    /// The [kept](Rounds::kept_len) values. pub kept: &'a mut [f32], The means of the previous rounds; in the end, the
+    /// The [kept](Rounds::kept_len) values.
+    pub kept: &'a mut [f32],
+    /// The means of the previous rounds; in the end, the
     /// whole transcript.
     pub means: &'a [f32],
-    /// Tensor, rank and step. pub context: &'a Context<'a>, As [`RoundContext::single_rank`].
+    /// Tensor, rank and step.
+    pub context: &'a Context<'a>,
+    /// As [`RoundContext::single_rank`].
     pub single_rank: bool,
     /// Buffers.
     pub workspace: &'a mut Workspace,
 }
 
 impl RankState<'_> {
-    /// The part of the state that all ranks have. pub fn round_context(&self) -> RoundContext<'_> {
+    /// The part of the state that all ranks have.
+    pub fn round_context(&self) -> RoundContext<'_> {
         RoundContext { context: self.context, kept: self.kept, single_rank: self.single_rank }
     }
 }

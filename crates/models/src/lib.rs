@@ -1,12 +1,12 @@
-//! What gradwire's runs train: data sets, models, optimizers, learning rates.
+//! Data sets, models, optimizers and learning rates of gradwire's training runs.
 //!
-//! - [`data`]: data sets from standard files, or generated; [`Split`]: which worker gets which examples.
+//! - [`data`]: data sets from standard files, or generated; [`Split`]: how examples are divided among workers.
 //! - [`models`]: MLPs, convolutional networks from LeNet-5 to ResNet-50, U-Net, LSTMs and collaborative filtering,
 //!   with flat parameters and gradients.
 //! - [`optim`], [`schedule`]: update rules and learning rates.
 //!
-//! The engine underneath is burn on its `flex` device, in the thread of the caller; nothing of it shows in this
-//! crate's interface.
+//! Models are computed by burn on its `flex` device, in the thread of the caller; burn is not part of this crate's
+//! interface.
 
 pub mod data;
 pub mod models;

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 /// Why a string of options does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// The name of nothing that there is, or a number out of range; the message lists what there is.
+    /// An unknown name, or a number out of range; the message lists what is allowed.
     #[error("{0}")]
     Unknown(String),
     /// An item that is not of the form `key=value`.
@@ -31,7 +31,7 @@ pub enum OptionsError {
         id: String,
         /// The key.
         key: String,
-        /// The keys there are, or "none".
+        /// The allowed keys, or "none".
         known: String,
     },
     /// A value outside its range.
@@ -48,7 +48,7 @@ pub enum OptionsError {
     },
 }
 
-/// The settings of one string, each taken once by its name.
+/// The parsed settings of a string; each is taken once, by its key.
 pub(crate) struct Options {
     id: String,
     given: Vec<(String, String)>,
@@ -111,7 +111,7 @@ impl Options {
         self.take(key, default, expected, |value| value.parse().ok().filter(|&x| allowed(x)))
     }
 
-    /// Fails if a key was given that has not been taken.
+    /// Fails if a given key was not taken.
     pub(crate) fn finish(self) -> Result<(), OptionsError> {
         match self.given.into_iter().next() {
             None => Ok(()),

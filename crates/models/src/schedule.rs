@@ -20,14 +20,14 @@ pub struct LearningRate {
     pub decay: Decay,
     /// Whether it is multiplied by the number of workers.
     pub scale: bool,
-    /// The part of the steps, from the first on, over which the rate climbs; in [0, 1].
+    /// Warm-up: the fraction of the steps, from the first on, over which the rate increases; in [0, 1].
     pub warmup: f64,
 }
 
 /// How a learning rate falls over a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decay {
-    /// It stays.
+    /// It is constant.
     Constant,
     /// It is multiplied by a factor at given moments.
     Step {
@@ -52,7 +52,7 @@ pub enum Decay {
     },
 }
 
-/// The error for the name of no schedule, or a number that is not positive.
+/// The error for an unknown schedule, or a number that is not positive.
 fn unknown(text: &str) -> OptionsError {
     OptionsError::Unknown(format!(
         "'{text}' is no learning rate; give a positive number, or constant:from=0.1, \
@@ -78,13 +78,13 @@ impl LearningRate {
         self.decayed(done) * self.climbed(step, steps, workers)
     }
 
-    /// The steps of a run with which the rate drops, ascending; a cosine has none.
+    /// The steps at which the rate drops, ascending; a cosine has none.
     pub fn drops(&self, steps: u64) -> Vec<u64> {
         let count = |step| self.drops_by(step as f64 / steps as f64);
         (1..steps).filter(|&step| count(step) > count(step - 1)).collect()
     }
 
-    /// How often the rate has been multiplied by its factor when the part `done` of the steps is done.
+    /// How often the rate has been multiplied by its factor after the fraction `done` of the steps.
     fn drops_by(&self, done: f64) -> i32 {
         match &self.decay {
             Decay::Constant | Decay::Cosine { .. } => 0,

@@ -10,18 +10,18 @@ use rand_distr::{Distribution, Gamma};
 
 use crate::options::{Options, OptionsError, Printer};
 
-/// The stream of random words that shards are drawn from.
+/// The random stream of shards.
 const STREAM: u32 = 0x7370_6c69;
 
-/// Which examples a worker learns from.
+/// How training examples are divided among workers.
 ///
 /// Strings: `shared`, `shards`, `shards:sizes=4+2+1+1`, `classes:per=2`, `dirichlet:alpha=0.5`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Split {
-    /// All workers share all examples: each step deals out the next ones of one common order.
+    /// All workers share all examples: each step distributes the next ones of a common order.
     #[default]
     Shared,
-    /// Each worker has a random part.
+    /// Each worker has a random subset.
     Shards {
         /// The parts' relative sizes, one for each worker; `None` for equal ones.
         sizes: Option<Vec<f64>>,
@@ -32,8 +32,8 @@ pub enum Split {
         /// Pieces for each worker.
         per: usize,
     },
-    /// Each worker has other proportions of the classes (Hsu, Qi and Brown 2019): the workers' parts of each class are
-    /// drawn from a symmetric Dirichlet distribution.
+    /// Each worker has different proportions of the classes (Hsu, Qi and Brown 2019): the workers' parts of each class
+    /// are drawn from a symmetric Dirichlet distribution.
     Dirichlet {
         /// Concentration α: the smaller, the more unequal.
         alpha: f64,
@@ -53,7 +53,7 @@ impl Split {
     /// A pure function of the seed.
     ///
     /// # Errors
-    /// The reason and the remedy, where there are not as many sizes as workers, or a shard is empty.
+    /// The reason and the remedy, if the number of sizes is not that of workers, or a shard is empty.
     pub fn shards(
         &self,
         labels: &[u16],
@@ -142,7 +142,7 @@ fn by_proportions(labels: &[u16], workers: usize, alpha: f64, rng: &mut Rng) -> 
     shards
 }
 
-/// The counter-based generator behind the interface that distributions need.
+/// An adapter from the counter-based generator to the trait that distributions need.
 struct Words<'a>(&'a mut Rng);
 
 impl TryRng for Words<'_> {

@@ -1,13 +1,13 @@
-//! The kinds of data there are, and what models learn from them.
+//! The kinds of tasks, by kind of data.
 
 use std::fmt;
 
-/// What a model can learn from, of which there are four kinds.
+/// The kind of data that a model learns from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskKind {
     /// Images, each of one class.
     Images,
-    /// Images with a mask each, which tells the class of every pixel.
+    /// Images, each with a mask that has the class of every pixel.
     Segmentation,
     /// Text, token after token.
     Text,
@@ -16,8 +16,7 @@ pub enum TaskKind {
 }
 
 impl TaskKind {
-    /// Whether it is learned from images: examples that can be taken in any order, with gradients known layer by
-    /// layer.
+    /// Whether it is learned from images: their order does not matter, and gradients become final layer by layer.
     pub fn is_of_images(self) -> bool {
         matches!(self, TaskKind::Images | TaskKind::Segmentation)
     }

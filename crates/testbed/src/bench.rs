@@ -1,8 +1,8 @@
-//! Speed of compressors, beside the copy bandwidth measured in the same run.
+//! Speed of compressors, relative to the copy bandwidth measured in the same run.
 //!
 //! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some steps old, and the best
-//! of several repetitions counts. Compressing, decoding and copying take turns, so that noise affects all three. Bits and
-//! entropy are those of the eighth message, for any length of the measurement.
+//! of several repetitions counts. Compressing, decoding and copying take turns, so that noise affects all three. Bits
+//! and entropy are those of the eighth message, so they do not depend on the length of the measurement.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,20 +14,19 @@ use serde::{Deserialize, Serialize};
 use crate::format::significant;
 use crate::table::Grid;
 
-/// Elements of the tensors measured unless told otherwise: one that stays in cache, one that may,
-/// and one that does not.
+/// Default numbers of elements: a tensor that stays in cache, one that may, and one that does not.
 pub const ELEMENTS: [usize; 3] = [64 << 10, 1 << 20, 20 << 20];
 
 /// Gradients that are compressed in turn, so that no message repeats the last.
 const GRADIENTS: usize = 2;
 
-/// Steps before anything is measured; the message of the last is looked at.
+/// Warm-up steps; the message of the last is evaluated.
 const WARM: usize = 8;
 
-/// The least time a measurement lasts; quicker operations are repeated until they do.
+/// The shortest time of a measurement; faster operations are repeated.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// The weight that decoded messages are added with, as in a mean over four workers.
+/// The weight of decoded messages, as in a mean over four workers.
 const WEIGHT: f32 = 0.25;
 
 /// How long to measure.
@@ -53,11 +52,11 @@ pub struct Measurement {
     pub compressor: String,
     /// Elements of the tensor.
     pub elements: usize,
-    /// Input compressed, in GB/s, with the spec's error feedback.
+    /// Compression speed, in GB/s of input, with the spec's error feedback.
     pub compress_gbps: f64,
-    /// Output decoded and added, in GB/s.
+    /// Decompression speed, in GB/s of output decoded and added.
     pub decompress_gbps: f64,
-    /// Floats copied from one buffer to another, in GB/s.
+    /// Copy bandwidth, in GB/s of floats copied from one buffer to another.
     pub copy_gbps: f64,
     /// Bits of message per element.
     pub bits_per_element: f64,
@@ -67,7 +66,7 @@ pub struct Measurement {
     pub entropy_bits: f64,
 }
 
-/// Every registered compressor with its defaults, and options that take another path.
+/// Every registered compressor with its defaults, and options that use other code paths.
 pub fn default_specs() -> Vec<Spec> {
     let variants = [
         "8bit:code=huffman",
@@ -94,7 +93,7 @@ pub fn default_specs() -> Vec<Spec> {
 
 /// Measures one compressor on a tensor of `elements` normal variates.
 ///
-/// Memory: five times the tensor. Time: [`Effort`], and the making of the tensor.
+/// Memory: five times the tensor. Time: [`Effort`], and the generation of the tensor.
 ///
 /// # Errors
 /// If the compressor refuses the tensor (a compressor may have a largest size).
@@ -128,7 +127,7 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
     })
 }
 
-/// Measurements as a table, each beside the fraction of copy bandwidth it reaches.
+/// Measurements as a table, each with the fraction of copy bandwidth it reaches.
 pub fn grid(measurements: &[Measurement]) -> Grid {
     let gbps = |x: f64| format!("{} GB/s", significant(x));
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
@@ -188,7 +187,7 @@ impl Bench {
         self.decoder.decode_add(&self.tensor, self.step, 0, message, WEIGHT, &mut self.out)
     }
 
-    /// The entropy of the last message an element; see [`Measurement::entropy_bits`].
+    /// The entropy of the last message per element; see [`Measurement::entropy_bits`].
     fn entropy(&mut self) -> Result<f64, Error> {
         self.out.fill(0.0);
         self.decode()?;

@@ -1,6 +1,5 @@
-//! Tables and charts of diagnoses: residuals beside gradients over a run, layer by layer, the distribution of
-//! residuals, and how much each kind of layer was compressed (figures 2, 5 and 6 of the AdaComp paper,
-//! Chen et al. 2018).
+//! Tables and charts of diagnoses: residuals and gradients over a run by layer, the distribution of residuals, and the
+//! compression rate of each kind of layer (figures 2, 5 and 6 of the AdaComp paper, Chen et al. 2018).
 
 use gradwire_train::{Diagnosis, Layer, LayerDiagnosis, RunRecord};
 
@@ -10,7 +9,7 @@ use crate::plot::{Chart, Point, Scale, Series};
 use crate::summary::by_compressor;
 use crate::table::{Grid, or_dash};
 
-/// The most layers that a chart shows: the largest.
+/// The number of layers that a chart shows, at most: the largest ones.
 const LAYERS: usize = 6;
 
 /// Charts of the first seed of each compressor that has diagnoses.
@@ -63,7 +62,7 @@ fn residuals(run: &RunRecord) -> Chart {
     Chart::new(title, STEPS, y, residuals.into_iter().chain(gradients))
 }
 
-/// How residuals were distributed at the end (Figure 6).
+/// The distribution of residuals at the end (Figure 6).
 fn histogram(run: &RunRecord) -> Chart {
     let lines = lines(run, |index, _| {
         let histogram = run.diagnoses.last()?.layers.get(index)?.histogram.as_ref()?;
@@ -77,7 +76,7 @@ fn histogram(run: &RunRecord) -> Chart {
     Chart::new(format!("{}: residuals at the end", run.compressor), x, y, lines)
 }
 
-/// How much each layer was compressed since the diagnosis before.
+/// The compression rate of each layer since the previous diagnosis.
 fn rates(run: &RunRecord) -> Chart {
     let lines = over_steps(run, |diagnosis, layer, look| {
         rate(layer.elements() as f64 * diagnosis.exchanges as f64, look.bytes as f64)
@@ -91,8 +90,8 @@ fn rate(elements: f64, bytes: f64) -> f64 {
     if bytes > 0.0 { 4.0 * elements / bytes } else { 0.0 }
 }
 
-/// How much the kernels of convolutions, all other tensors, and all together were compressed over runs,
-/// by the bytes of their messages; `None` for what a model does not have, or without diagnoses.
+/// The compression rates of convolution kernels, of other tensors, and of all tensors over runs, by the bytes of their
+/// messages; `None` if a model has no such tensors, or without diagnoses.
 pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
     let kinds: [fn(&Layer) -> bool; 3] =
         [Layer::is_convolution, |layer| !layer.is_convolution(), |_| true];

@@ -1,10 +1,10 @@
-//! Engines: where the ranks of a run are.
+//! Engines, which run ranks as threads or as processes.
 
 use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
 
-/// Makes runs, with ranks as threads or as processes.
+/// Executes runs, with ranks as threads or as processes.
 pub trait Engine: Sync {
-    /// Makes one run. Returns `None` in a process that does not keep the record of the run.
+    /// Executes one run. Returns `None` in a process that does not keep the record of the run.
     ///
     /// # Errors
     /// Those of the run.

@@ -1,4 +1,4 @@
-//! What can go wrong in an experiment.
+//! Errors of experiments.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gradwire_models::data::DataError;
 use gradwire_train::TrainError;
 
-/// An experiment that cannot be read, run or reported. Names the thing and the remedy.
+/// Why an experiment cannot be read, run or reported. Messages name the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
     /// A file cannot be read.
@@ -18,7 +18,7 @@ pub enum TestbedError {
     /// A measurement was stopped before its end.
     #[error("{0}")]
     Stopped(String),
-    /// A setting that cannot work, or a file that is no experiment or holds no runs.
+    /// An invalid setting, or a file that is not an experiment or has no runs.
     #[error("{0}")]
     Config(String),
     /// A run failed.
@@ -28,7 +28,7 @@ pub enum TestbedError {
         compressor: String,
         /// Its seed.
         seed: u64,
-        /// What happened.
+        /// The error.
         source: Box<TrainError>,
     },
     /// The data set cannot be loaded.

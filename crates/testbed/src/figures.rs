@@ -1,4 +1,4 @@
-//! The charts of a comparison, after the figures of the 3LC paper (arXiv:1802.07389, section 5).
+//! The charts of a comparison, modelled on the figures of the 3LC paper (arXiv:1802.07389, section 5).
 
 use gradwire_exchange::Link;
 use gradwire_train::{Metric, RunRecord, StepRecord};
@@ -14,7 +14,7 @@ const POINTS: usize = 60;
 /// The horizontal axis of charts over steps.
 pub(crate) const STEPS: (&str, Scale) = ("step", Scale::Linear);
 
-/// A line for each compressor, through the points that its runs give.
+/// A line for each compressor, through the points of its runs.
 pub(crate) fn lines(
     runs: &[RunRecord],
     points: impl Fn(&[&RunRecord]) -> Vec<Point>,
@@ -78,8 +78,8 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
     Chart::new("Quality and bytes sent", x, y, lines)
 }
 
-/// Final test error, or perplexity, over the compression rate: 32 bits a parameter and step over what a worker sent
-/// (Figure 4 of the AdaComp paper). Each method is a line, and each of its settings a point.
+/// Final test error, or perplexity, over the compression rate: 32 bits per parameter and step over the bits that a
+/// worker sent (Figure 4 of the AdaComp paper). Each method is a line, and each of its settings a point.
 pub fn by_rate(runs: &[RunRecord]) -> Chart {
     let metric = metric(runs);
     let x = ("times less than 32 bits a parameter", Scale::Log);
@@ -133,7 +133,7 @@ fn metric(runs: &[RunRecord]) -> Metric {
     runs.first().map_or_else(Metric::default, |run| run.metric)
 }
 
-/// A quality as charts show it: fractions in per cent.
+/// A quality in the unit of charts: fractions in per cent.
 pub(crate) fn shown(metric: Metric, quality: f64) -> f64 {
     if metric.is_fraction() { quality * 100.0 } else { quality }
 }
@@ -176,7 +176,7 @@ fn evaluations(group: &[&RunRecord]) -> Vec<Point> {
     group[0].evaluations.iter().filter_map(|evaluation| at_step(evaluation.step)).collect()
 }
 
-/// A figure of each step, averaged over windows of steps and over the seeds of one compressor.
+/// A value of each step, averaged over windows of steps and over the seeds of one compressor.
 fn over_steps(group: &[&RunRecord], figure: fn(&StepRecord) -> f64) -> Vec<Point> {
     let traces: Vec<Vec<StepRecord>> = group.iter().map(|run| thin(run, POINTS).trace).collect();
     let shortest = traces.iter().map(Vec::len).min().unwrap_or(0);

@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formatting of numbers for readers.
 
-/// `value` with three significant digits, and no more decimals than that takes.
+/// `value` with three significant digits.
 pub(crate) fn significant(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();

@@ -1,4 +1,4 @@
-//! A page of tables and charts that needs nothing but itself: no script, no font, no link outside.
+//! A self-contained HTML page of tables and charts, without scripts, fonts or external links.
 
 use std::fmt::Write;
 

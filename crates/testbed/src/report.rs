@@ -12,7 +12,7 @@ use crate::runner::Outcome;
 use crate::summary::{Row, Spread, Summary, summarize};
 use crate::{TestbedError, accounting, diagnosis, figures, table};
 
-/// The report of an experiment and its runs, which `command` made, as an HTML page that needs nothing but itself.
+/// The report of an experiment and its runs, which `command` executed, as a self-contained HTML page.
 ///
 /// # Errors
 /// As for [`summarize`].
@@ -93,7 +93,7 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// How much worse than the baseline a quality may be to count as kept: as a number and in words.
+/// The tolerance within which a quality counts as kept: as a number and in words.
 fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
     let Spread { mean, sd, .. } = none.quality;
     if metric.is_fraction() {
@@ -112,7 +112,7 @@ fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
     (allowed, within)
 }
 
-/// The least speed-up that is worth another compressor.
+/// The smallest speed-up for which a compressor is recommended.
 const WORTHWHILE: f64 = 1.05;
 
 /// How far below the baseline an accuracy may lie if its spread over seeds is smaller or unknown: half a percentage

@@ -1,4 +1,4 @@
-//! Result files: one run a line, as JSON.
+//! Result files: one run per line, as JSON.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,7 +8,7 @@ use gradwire_train::{RunRecord, StepRecord};
 use crate::TestbedError;
 use crate::files::write_atomic;
 
-/// Reads the runs in `path`; none where there is no such file.
+/// Reads the runs in `path`; none if there is no such file.
 pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -57,7 +57,7 @@ fn rounded(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
 }
 
-/// The measured values of a step, without what was `sent`, which is on record for the whole run.
+/// The measured values of a step, without `sent`, which is recorded for the whole run.
 fn values(step: &mut StepRecord) -> [&mut f64; 12] {
     macro_rules! all_but_step_and_sent {
         ($($field:ident)+) => {{
@@ -82,7 +82,7 @@ pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
 }
 
 /// A copy of `run` whose trace has at most `points` entries: each is the mean over its window of
-/// steps and bears the number of the window's last step, so that sums over the run are kept.
+/// steps and has the number of the window's last step, so that sums over the run do not change.
 pub fn thin(run: &RunRecord, points: usize) -> RunRecord {
     let window = run.trace.len().div_ceil(points.max(1)).max(1);
     let trace = run.trace.chunks(window).map(mean).collect();

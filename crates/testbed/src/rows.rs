@@ -1,4 +1,4 @@
-//! One flat row a run, for programs that read the results.
+//! One flat row per run, for programs that read the results.
 
 use gradwire_train::{Metric, RunRecord};
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub struct Row {
     pub seed: u64,
     /// Training steps.
     pub steps: u64,
-    /// What the quality is measured in: `accuracy` (0 to 1) or `perplexity`.
+    /// The metric of the quality, such as `accuracy` (0 to 1) or `perplexity`.
     pub metric: Metric,
     /// Final quality.
     pub quality: f64,
@@ -24,9 +24,9 @@ pub struct Row {
     /// Bytes of the baseline over those of this run, both directions. The baseline is `none` if it was run, else 32 bits
     /// a parameter.
     pub ratio: f64,
-    /// The same for what a worker sent.
+    /// The same for bytes that a worker sent.
     pub ratio_up: f64,
-    /// The same for what a worker received.
+    /// The same for bytes that a worker received.
     pub ratio_down: f64,
     /// Bytes a worker sent over the run, averaged over workers.
     pub bytes_up: f64,

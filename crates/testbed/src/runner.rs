@@ -1,4 +1,4 @@
-//! Makes runs one after another, and skips those that were made before.
+//! Executes runs one after another, and skips those that are already done.
 
 use gradwire_train::settings::SETTINGS;
 use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
@@ -7,7 +7,7 @@ use crate::TestbedError;
 use crate::engine::Engine;
 use crate::results::compact;
 
-/// Points of a run's trace that results keep.
+/// The number of trace points of a run in results.
 pub const TRACE_POINTS: usize = 100;
 
 /// Watches runs, their steps and evaluations, and may stop all of them.
@@ -18,7 +18,7 @@ pub trait Progress: Observer {
     /// A run is done.
     fn finished(&self, run: &RunRecord);
 
-    /// Shows what is being done now if it is not a run.
+    /// Shows the current activity if it is not a run.
     fn note(&self, text: &str);
 }
 
@@ -42,8 +42,8 @@ impl Outcome {
     }
 }
 
-/// Makes the runs of `configs` that are not in `done`, in order, one at a time. After each run, `keep` gets all finished
-/// runs, old and new, to write them where a later call finds them. New runs are made [`compact`], to [`TRACE_POINTS`].
+/// Executes the runs of `configs` that are not in `done`, in order, one at a time. After each run, `keep` receives all
+/// finished runs, old and new, to store them for a later call. New runs are [compacted](compact) to [`TRACE_POINTS`].
 ///
 /// # Errors
 /// If a run in `done` has other settings, or `keep` fails. A run that fails is an entry of
@@ -66,7 +66,7 @@ pub fn run_all(
             outcome.runs.extend(before.cloned());
             continue;
         }
-        // After a stop, runs that were made before are still added to the outcome.
+        // After a stop, runs that were done before are still added to the outcome.
         if decide(engine, outcome.interrupted || progress.stop())? {
             outcome.interrupted = true;
             continue;

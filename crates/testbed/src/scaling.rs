@@ -2,9 +2,10 @@
 //!
 //! Workers share the cores of one machine, so the wall-clock time of a step is longer than with one machine for each
 //! worker. The time of a step is therefore the sum of its parts: the recorded processor times of gradient, codec and
-//! update, and the measured time on the wire. To measure it, ranks that are connected by a throttled transport send each
-//! other as many bytes as in the run, and compress nothing. Without the time of the codec, the sum is the bound that the
-//! survey of compressed communication measures by skipping compression (Xu et al. 2020, section 5.6).
+//! update, and the measured time on the wire. To measure it, ranks that are connected by a throttled transport send
+//! each other the same number of bytes as in the run, and compress nothing. Without the time of the codec, the sum is
+//! the bound that the survey of compressed communication measures by skipping compression (Xu et al. 2020, section
+//! 5.6).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use gradwire_train::RunRecord;
 use crate::TestbedError;
 use crate::summary::compute_seconds;
 
-/// How many exchanges are timed. A first exchange, before them, is not timed.
+/// The number of timed exchanges. One exchange before them is not timed.
 const REPETITIONS: u64 = 3;
 
 /// The caption of tables and charts.
@@ -30,7 +31,7 @@ pub struct Scaled {
     pub compressor: String,
     /// Number of workers.
     pub workers: usize,
-    /// Examples that all workers take a step.
+    /// Examples of all workers per step.
     pub examples: usize,
     /// Forward and backward passes, and the optimizer.
     pub compute: f64,

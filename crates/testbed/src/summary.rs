@@ -58,8 +58,8 @@ pub struct Row {
     pub difference: Option<f64>,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
-    /// The same over the tensors that travel compressed; `None` with exchanges in which the cost of raw tensors is not
-    /// known.
+    /// The same over the tensors that are sent compressed; `None` with exchanges in which the cost of raw tensors is
+    /// not known.
     pub bits_per_compressed: Option<f64>,
     /// Bits per parameter and step that a worker sent.
     pub bits_up: f64,
@@ -97,18 +97,18 @@ pub struct Summary {
     pub compute: f64,
     /// The links modelled.
     pub links: Vec<Link>,
-    /// Whether step times lack those of servers, which are not on record for all runs.
+    /// Whether step times do not include servers, because not all runs have recorded their times.
     pub lacks_servers: bool,
 }
 
 impl Summary {
-    /// The row of the compressor that prints as `spec`.
+    /// The row of the compressor whose printed spec is `spec`.
     pub fn row(&self, spec: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.compressor == spec)
     }
 
     /// The row that ratios are relative to: that of `none`, by the bytes it moved, message headers included. Without
-    /// it, they are to 32 bits a parameter, step and direction.
+    /// it, they are relative to 32 bits per parameter, step and direction.
     pub fn baseline(&self) -> Option<&Row> {
         self.row("none")
     }
@@ -140,7 +140,7 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     })
 }
 
-/// What the modelled step times of one comparison share.
+/// The common values of the modelled step times of one comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
     /// Seconds of a forward and backward pass, which do not depend on the compressor.
@@ -150,7 +150,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// What these runs share.
+    /// The common values of these runs.
     pub fn of(runs: &[RunRecord]) -> Self {
         let known = |run: &RunRecord| run.exchange.servers() == 0 || run.server.is_some();
         Self { compute: compute_seconds(runs), servers: runs.iter().all(known) }
@@ -224,7 +224,7 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
     })
 }
 
-/// Fills in what is relative to the baseline.
+/// Computes the values of a row that are relative to the baseline.
 fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
     let steps = row.steps as f64;
     let (up, down) = match baseline {
@@ -245,7 +245,7 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
     }
 }
 
-/// Bits per parameter of the tensors that travel compressed: with a parameter server, raw tensors
+/// Bits per parameter of the tensors that are sent compressed: with a parameter server, raw tensors
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];

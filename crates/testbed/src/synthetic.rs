@@ -1,4 +1,4 @@
-//! Made-up runs for tests: round numbers that can be checked by hand.
+//! Synthetic runs for tests, with round numbers that can be checked by hand.
 
 use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{Evaluation, Metric, RunRecord, Sent, StepRecord};
@@ -68,7 +68,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
     }
 }
 
-/// The summary of runs over the links that tables show unless told otherwise.
+/// The summary of runs over the default links of tables.
 pub(crate) fn summary(runs: &[RunRecord]) -> Summary {
     summarize(runs, &Experiment::default().links()).unwrap()
 }

@@ -113,7 +113,7 @@ pub struct Columns<'a, T> {
 }
 
 impl<'a, T> Columns<'a, T> {
-    /// Adds a column: its head, and what its cell shows of an item.
+    /// Adds a column: its head, and the content of its cell for an item.
     pub fn column<S: ToString>(mut self, head: impl ToString, cell: impl Fn(&'a T) -> S) -> Self {
         self.grid.head.push(head.to_string());
         for (row, item) in self.grid.rows.iter_mut().zip(self.items) {
@@ -133,7 +133,7 @@ pub(crate) fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "–".to_owned())
 }
 
-/// `text` with what HTML would take for markup written out.
+/// `text` with HTML markup characters escaped.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -213,7 +213,7 @@ pub fn difference(metric: Metric, value: f64) -> String {
     }
 }
 
-/// What the figures of [`traffic`] and [`time`] are, in sentences for a caption.
+/// Explanations of the numbers in [`traffic`] and [`time`], for a caption.
 pub fn notes(summary: &Summary) -> Vec<String> {
     let ratio = if summary.baseline().is_some() {
         "Ratios are to the bytes that the runs of none moved."

@@ -11,7 +11,7 @@ use gradwire::Dtype;
 use crate::failure::Failure;
 pub(crate) use tensor::{Named, Values};
 
-/// The formats, told apart by the file's ending.
+/// The formats, distinguished by file extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Npy,
@@ -67,7 +67,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// The name of the tensor in a `.npy` file, which is that of the file without its ending.
+/// The name of the tensor in a `.npy` file: that of the file without its extension.
 fn stem(path: &Path) -> &str {
     path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("tensor")
 }

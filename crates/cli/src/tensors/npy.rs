@@ -1,5 +1,5 @@
 //! NumPy's `.npy`: a magic string, a version, and a Python dictionary that describes the bytes after
-//! it (NumPy Enhancement Proposal 1). Read here are little-endian floats of 32 and 16 bits.
+//! it (NumPy Enhancement Proposal 1). Only little-endian floats of 32 and 16 bits are supported.
 
 use gradwire::Dtype;
 

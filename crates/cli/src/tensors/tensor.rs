@@ -24,8 +24,8 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// Values of a type, rounded to nearest even from `f32` where it is a smaller one. What exceeds its range becomes
-    /// its largest finite value, as a message can decode to slightly more than was encoded.
+    /// Converts values to a type, rounding to nearest even. Values beyond its range become its largest finite value,
+    /// because a message can decode to slightly more than was encoded.
     pub(crate) fn from_f32(values: Vec<f32>, dtype: Dtype) -> Self {
         let within = |x: f32, max: f32| x.clamp(-max, max);
         let f16 = |x| f16::from_f32(within(x, f16::MAX.to_f32())).to_bits();
@@ -37,7 +37,7 @@ impl Values {
         }
     }
 
-    /// The values in the form that compressors take.
+    /// The values as the input of a compressor.
     pub(crate) fn floats(&self) -> Floats<'_> {
         match self {
             Values::F32(values) => Floats::F32(values),

@@ -1,4 +1,4 @@
-//! `gradwire compare`: the main job.
+//! `gradwire compare`: trains with several compressors and compares them.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ impl Compare {
     }
 }
 
-/// Writes the rows of what was run, if there is a place to write them to.
+/// Writes the rows of the runs to `path`, if given.
 pub(crate) fn write_json(path: Option<&Path>, runs: &[RunRecord]) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let text = output::json(&rows(runs)?) + "\n";
@@ -87,7 +87,7 @@ pub(crate) fn print_tables(summary: &Summary) -> Result<(), Failure> {
     output::line(table::time(summary).terminal())
 }
 
-/// Success if all runs are done; else what is missing, and why.
+/// Succeeds if all runs are done; otherwise fails with what is missing, and why.
 pub(crate) fn conclude(mut outcome: Outcome, wanted: usize) -> Result<(), Failure> {
     if outcome.interrupted {
         let done = outcome.runs.len();

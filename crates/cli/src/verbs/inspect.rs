@@ -46,7 +46,7 @@ impl Inspect {
 /// All frames of a file, their checksums verified.
 pub(crate) fn frames<'a>(path: &Path, bytes: &'a [u8]) -> Result<Vec<Frame<'a>>, Failure> {
     let (mut rest, mut frames) = (bytes, Vec::new());
-    // An empty file is no file of frames either: reading it says so.
+    // An empty file is not a file of frames either: reading a frame gives the error.
     while frames.is_empty() || !rest.is_empty() {
         let at = bytes.len() - rest.len();
         let frame = Frame::read(&mut rest).map_err(|error| {

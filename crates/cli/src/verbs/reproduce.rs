@@ -77,7 +77,7 @@ impl Reproduce {
         show(&results, &Bars::new(true))
     }
 
-    /// Makes the runs of a study that are not in its folder yet, and its page.
+    /// Executes the runs of a study that are not yet in its folder, and makes its page.
     fn train(
         &self,
         study: &Study,
@@ -120,7 +120,7 @@ impl Reproduce {
         conclude(outcome, runs.len())
     }
 
-    /// Refuses flags for what a study sets by itself.
+    /// Refuses flags of settings that the study fixes.
     fn refuse_fixed(&self, study: &Study) -> Result<(), Failure> {
         let given = |flag: &str| match flag {
             "seed" => !self.seeds.is_empty(),
@@ -132,7 +132,7 @@ impl Reproduce {
     }
 }
 
-/// Makes and writes the page of a study, and prints what is for the terminal.
+/// Makes and writes the page of a study, and prints its lines for the terminal.
 fn show(results: &Results<'_>, progress: &dyn Progress) -> Result<(), Failure> {
     let report = results.report(progress)?;
     for (name, text) in &report.files {

@@ -2,8 +2,8 @@
 
 use crate::{Compressor, Residual, StateError, Tensor};
 
-/// The names of the arrays in saved states: what messages left out so far, a running sum or mean of gradients, and what
-/// the compressor keeps for itself.
+/// The names of the arrays in saved states: the residual, a running sum or mean of gradients, and the compressor's own
+/// array.
 pub(super) const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
 
 /// The arrays of one tensor, in the order of [`KINDS`]; `None` until they are first needed.
@@ -18,7 +18,7 @@ pub(super) struct Arrays<'a> {
 }
 
 impl KeptArrays {
-    /// What messages left out so far.
+    /// The residual.
     pub(super) fn residual(&self) -> Option<&[f32]> {
         self.0[0].as_deref()
     }
@@ -66,7 +66,7 @@ impl KeptArrays {
     }
 }
 
-/// How many numbers a compressor keeps for itself for a tensor.
+/// The number of elements of a compressor's own array for a tensor.
 fn kept_len(compressor: &dyn Compressor, tensor: &Tensor) -> usize {
     match compressor.rounds() {
         Some(rounds) => rounds.kept_len(tensor.shape()),

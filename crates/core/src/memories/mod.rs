@@ -35,7 +35,8 @@ pub trait Memory: Debug + Send + Sync {
     /// unchanged; the caller removes a message that was already appended.
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite>;
 
-    /// Says when the rule replaces the plain residual. fn scope(&self) -> Scope {
+    /// Says when the rule replaces the plain residual.
+    fn scope(&self) -> Scope {
         Scope::ErrorFeedback
     }
 

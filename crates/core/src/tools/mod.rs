@@ -11,7 +11,7 @@
 //! | `ctx` | [`Context`](crate::Context): shape, seed, step and rank; anything else is in the message |
 //! | `memory_compensate` φ = β·m + γ·g | [`Source`](crate::Source), which shows the sum block by block; β and γ are in [`Residual`](crate::Residual). By itself: [`memory_compensate`] |
 //! | `memory_update` ψ = φ − decoded | what the closure of [`Source::take`](crate::Source::take) leaves in its block. By itself: [`memory_update`] |
-//! | φ and ψ of a method's own | [`Memory`](crate::Memory), by [`Compressor::memory`](crate::Compressor::memory) |
+//! | other φ and ψ | [`Memory`](crate::Memory), by [`Compressor::memory`](crate::Compressor::memory) |
 //! | `aggregate` Agg | the weighted mean; for votes then the function of [`Aggregation::Vote`](crate::Aggregation::Vote) |
 //! | communication strategy | [`Compressor::aggregation`](crate::Compressor::aggregation) |
 //! | `quantize`, `dequantize` | [`quantize`], [`dequantize`] to evenly spaced [`Grid`] numbers |

@@ -6,19 +6,19 @@ use std::path::Path;
 use super::files::{content, unreadable};
 use super::{DataError, zip};
 
-/// The most a single file may hold; a larger entry is taken for damage.
+/// The largest size of a file in an archive; a larger entry counts as damage.
 const MAX_FILE: u64 = 256 << 20;
 
-/// The most that all files of an archive may hold, unpacked; so that a small file cannot fill the memory.
+/// The largest total size of an archive's unpacked files, so that a small archive cannot fill the memory.
 pub(super) const MAX_ALL: u64 = 8 << 30;
 
-/// What a tar archive ends with: two blocks of zeros.
+/// The end of a tar archive: two blocks of zeros.
 const END_MARK: [u8; 1024] = [0; 1024];
 
 /// Endings of the names of archives.
 const ENDINGS: [&str; 4] = [".tar.gz", ".tgz", ".tar", ".zip"];
 
-/// Whether a file of this name is taken for an archive.
+/// Whether a file of this name is an archive.
 pub(super) fn is_archive(name: &str) -> bool {
     !name.starts_with('.') && stem(name) != name
 }
@@ -36,7 +36,7 @@ pub(super) struct Entry<'a> {
     pub(super) folder: bool,
     archive: &'a Path,
     reader: &'a mut dyn Read,
-    /// Bytes that may yet be unpacked.
+    /// The number of bytes that may still be unpacked.
     left: &'a mut u64,
 }
 
@@ -61,7 +61,7 @@ impl Entry<'_> {
     }
 }
 
-/// Shows `each` every folder and regular file of the archive at `path`, whose bytes are `bytes`.
+/// Calls `each` with every folder and regular file of the archive at `path`, whose content is `bytes`.
 pub(super) fn visit(
     path: &Path,
     bytes: &[u8],
@@ -78,7 +78,7 @@ fn visit_tar(
     bytes: &[u8],
     mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
-    // Gzip knows its own length; a bare archive cut off between two entries would look whole.
+    // Gzip detects truncation; a bare archive that is cut off between two entries looks complete.
     let bare = path.extension().is_some_and(|extension| extension == "tar");
     if bare && !bytes.ends_with(&END_MARK) {
         return Err(DataError::damaged(path, "it does not end with the mark of an archive's end"));

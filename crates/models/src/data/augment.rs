@@ -1,4 +1,4 @@
-//! From pixel bytes to the floats a model sees: normalisation, random crops, horizontal flips.
+//! Conversion of pixel bytes to the inputs of a model: normalisation, random crops and shifts, horizontal flips.
 
 /// Pixels of zeros added to each side before a random crop, as is usual for CIFAR-10 (He et al.,
 /// "Deep residual learning for image recognition", CVPR 2016, section 4.2).
@@ -20,15 +20,14 @@ pub fn normalise(image: &[u8], mean: &[f32], std: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Normalises `image`, of `shape` [channels, height, width], pads it by [`PADDING`] zeros on each
-/// side (zeros after normalisation, that is, of the mean colour), cuts a window of the image's own
-/// size out at random and mirrors it left to right with probability one half.
+/// Normalises `image`, of `shape` [channels, height, width], pads it by [`PADDING`] zeros on each side (after
+/// normalisation, so in the mean colour), crops a random window of the image's original size, and flips it horizontally
+/// with probability one half.
 ///
-/// `draws` are two uniform random words: the first gives the window's place, one of 9 × 9, the
-/// second the flip.
+/// `draws` are two uniform random words: the first selects one of 9 × 9 positions of the window, the second the flip.
 ///
 /// # Panics
-/// As [`normalise`], and if the image is not of the shape.
+/// As [`normalise`], and if the image does not have this shape.
 pub fn augment(
     image: &[u8],
     shape: [usize; 3],
@@ -64,14 +63,13 @@ pub fn augment(
     }
 }
 
-/// Pixels that a grey image is moved by at most.
+/// The largest shift of a grey image, in pixels.
 pub const SHIFT: usize = 2;
 
-/// Moves `image`, of `shape` [channels, height, width], by up to [`SHIFT`] pixels in each direction, and
-/// normalises it; what moves in is black. For grey images, digits foremost, whose mirror images
-/// are something else.
+/// Shifts `image`, of `shape` [channels, height, width], by up to [`SHIFT`] pixels in each direction, pads it with
+/// black, and normalises it. For grey images such as digits, which must not be flipped.
 ///
-/// `draw` is a uniform random word, which gives one of 5 × 5 places.
+/// `draw` is a uniform random word, which selects one of 5 × 5 shifts.
 ///
 /// # Panics
 /// As [`augment`].
@@ -107,7 +105,7 @@ fn offset(bits: u32) -> usize {
     place(bits, PADDING)
 }
 
-/// Maps 16 uniform bits to one of the 2 · room + 1 places of a window with `room` pixels on each side.
+/// Maps 16 uniform bits to one of the 2 · room + 1 positions of a window with `room` pixels on each side.
 fn place(bits: u32, room: usize) -> usize {
     ((bits as usize) * (2 * room + 1)) >> 16
 }

@@ -1,5 +1,4 @@
-//! The data sets known by name: what they are, where they are looked for, what their files should
-//! hold.
+//! The data sets known by name: descriptions, folders, and the checksums of their files.
 
 use std::env;
 use std::io::Read;
@@ -8,13 +7,13 @@ use std::path::{Path, PathBuf};
 use super::files::{content, sha256, unreadable};
 use super::{DataError, Dataset, digits, frames, load};
 
-/// Environment variable naming a folder with one subfolder a data set.
+/// Environment variable with the path of a folder that has one subfolder per data set.
 pub const ROOT_VARIABLE: &str = "GRADWIRE_DATA";
 
 /// A data set known by name.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
-    /// Its name, and that of the subfolder it is looked for in.
+    /// Its name, and that of its subfolder.
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
@@ -27,7 +26,7 @@ pub struct Known {
 pub struct KnownFile {
     /// Its name. A file of this name with `.gz` appended may stand in for it.
     pub name: &'static str,
-    /// The SHA-256 of its content, where known; of what is inside if `.gz` stands in.
+    /// The SHA-256 of its content, unpacked, if known.
     pub sha256: Option<&'static str>,
 }
 
@@ -36,11 +35,11 @@ pub struct KnownFile {
 pub enum Verdict {
     /// Its checksum is the known one.
     Matches,
-    /// Its checksum is another; the one found is given.
+    /// Its checksum is this one instead of the known one.
     Differs(String),
-    /// It is there, and no checksum is known; the one found is given.
+    /// It exists and has this checksum; none is known.
     Unknown(String),
-    /// It is not there.
+    /// The file is missing.
     Missing,
 }
 
@@ -169,11 +168,11 @@ pub(super) fn places_under(
     }
 }
 
-/// Loads data set `name` from the first of its [`places`] that exists. Any name of a folder there
-/// will do, not only those of the catalogue; `digits` and `frames` without a folder are generated from seed 0.
+/// Loads data set `name` from the first of its [`places`] that exists. The name need not be in the catalogue; `digits`
+/// and `frames` are generated from seed 0 if they have no folder.
 ///
 /// # Errors
-/// [`DataError::NotFound`] with the places looked at if none of them exists; else as [`load`].
+/// [`DataError::NotFound`] with these places if none of them exists; otherwise as [`load`].
 pub fn find(name: &str, explicit: Option<&Path>) -> Result<Dataset, DataError> {
     match (name, explicit) {
         (digits::NAME, None) => return Ok(digits::embedded(0)),

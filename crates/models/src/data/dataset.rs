@@ -1,4 +1,4 @@
-//! A data set, whatever it holds.
+//! Data sets: images, text or ratings.
 
 use sha2::{Digest, Sha256};
 
@@ -6,18 +6,18 @@ use super::files::hex;
 use super::{Images, Ratings, Text};
 use crate::TaskKind;
 
-/// A data set: what it holds, and where it comes from.
+/// A data set: its content, name and checksum.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    /// The name: that of the folder its files lie in, or `digits`.
+    /// The name: that of its folder or archive, or of a generated set.
     pub name: String,
     /// SHA-256, in hexadecimal, over the files read (see [`load`]) or the bytes generated.
     pub checksum: String,
-    /// The images or the text.
+    /// The images, the text or the ratings.
     pub content: Content,
 }
 
-/// What a data set holds.
+/// The content of a data set.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// Labelled images.
@@ -31,19 +31,18 @@ pub enum Content {
 /// Training and test images, of the same shape and classes.
 #[derive(Debug, Clone)]
 pub struct ImageSet {
-    /// The images to learn from.
+    /// The training images.
     pub train: Images,
-    /// The images to measure on.
+    /// The test images.
     pub test: Images,
-    /// Mean of each channel over the training images, pixels taken as 0 to 1.
+    /// Mean of each channel over the training images, with pixels from 0 to 1.
     pub mean: Vec<f32>,
-    /// Standard deviation of each channel over the training images, pixels taken as 0 to 1; 1 for a
-    /// channel that never varies.
+    /// Standard deviation of each channel over the training images, with pixels from 0 to 1; 1 for a constant channel.
     pub std: Vec<f32>,
 }
 
 impl ImageSet {
-    /// Images with the moments of the training ones.
+    /// An image set with the moments of the training images.
     pub fn new(train: Images, test: Images) -> Self {
         let (mean, std) = (0..train.channels).map(|channel| moments(&train, channel)).unzip();
         Self { train, test, mean, std }

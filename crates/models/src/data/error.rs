@@ -1,4 +1,4 @@
-//! What can be wrong with data files, each error naming the file and the remedy.
+//! Errors of data sets. Each names the file and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Why a data set cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// No place where the data set is looked for has it.
+    /// The data set is in none of the places where it is looked for.
     #[error(
         "data set '{name}' is not at {}; put its files there, or give their folder (known data sets: {known})",
         list(.places)
@@ -55,7 +55,7 @@ pub enum DataError {
         /// The file or folder that is absent.
         file: String,
     },
-    /// A file is not what its name says, or not all of it is there.
+    /// A file does not have the format of its name, or is incomplete.
     #[error("'{}' is damaged: {reason}; fetch the file again", .path.display())]
     Damaged {
         /// The file; for one inside an archive the archive's path comes first.
@@ -82,7 +82,7 @@ pub enum DataError {
         /// The file or folder.
         path: PathBuf,
     },
-    /// Too little text to learn from and to measure on.
+    /// Too little text for training and testing.
     #[error("'{}' holds too little text; put at least {least} characters there", .path.display())]
     NoText {
         /// The file, folder or archive.
@@ -133,7 +133,7 @@ pub enum DataError {
         /// The split that lacks it.
         absent: String,
     },
-    /// More classes than a label of sixteen bits can tell apart.
+    /// More classes than labels of sixteen bits can number.
     #[error("'{}' has {found} class folders; at most 65536 are supported, merge or remove some", .path.display())]
     TooManyClasses {
         /// The folder or archive.

@@ -18,7 +18,7 @@ pub(super) struct Checksums {
 }
 
 impl Checksums {
-    /// Reads `dir/name` whole and notes its digest.
+    /// Reads all of `dir/name` and records its digest.
     pub(super) fn read(&mut self, dir: &Path, name: &str) -> Result<Vec<u8>, DataError> {
         let path = dir.join(name);
         let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
@@ -60,7 +60,7 @@ pub(super) fn content<'a>(path: &Path, bytes: &'a [u8]) -> Box<dyn Read + 'a> {
     }
 }
 
-/// What an error of reading [`content`] means.
+/// Converts an error of reading [`content`].
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> DataError {
     let reason = match error.kind() {
         io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),
@@ -69,7 +69,7 @@ pub(super) fn unreadable(path: &Path, error: &io::Error) -> DataError {
     DataError::damaged(path, reason)
 }
 
-/// Names in a folder, sorted; those that are not UTF-8 are left out, no data set has such names.
+/// Names in a folder, sorted, without those that are not UTF-8.
 pub(super) fn names(dir: &Path) -> Result<Vec<String>, DataError> {
     let entries = fs::read_dir(dir).map_err(|e| DataError::read(dir, e))?;
     let mut names = Vec::new();

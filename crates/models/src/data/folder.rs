@@ -1,8 +1,8 @@
 //! Image folders: `train/<class>/*.jpg` and `test/<class>/*.jpg` (or `.jpeg`, `.png`), on disk or
 //! inside one archive that is read in memory.
 //!
-//! Classes are numbered in the order of their names. Images follow one another class by class in
-//! turn, each class's sorted by path, so that any first part of the data holds all classes alike.
+//! Classes are numbered in the order of their names. Images alternate between the classes, each class sorted by path,
+//! so that every prefix of the data has about the same number of images of each class.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -32,7 +32,7 @@ pub(super) fn load_folders(
 ) -> Result<(Images, Images), DataError> {
     let mut splits = Splits::new();
     for split in SPLITS.into_iter().filter(|split| dir.join(split).is_dir()) {
-        // As `test` comes before `val`, a validation set beside a test set is not even read.
+        // `test` comes before `val`, so if there is a test set, the validation set is not read.
         if split == "val" && splits.contains_key("test") {
             continue;
         }
@@ -50,12 +50,11 @@ pub(super) fn load_folders(
             }
         }
     }
-    // What is on disk is as large as it is; what a small archive unpacks to is bounded.
+    // Only archives have a limit, because a small one can unpack to any size.
     assemble(dir, splits, u64::MAX)
 }
 
-/// Loads such folders from the archive at `path`, at its top or inside a folder of it; `None` if it
-/// has none.
+/// Loads such folders from the archive at `path`, at its top level or inside a folder; `None` if it has none.
 pub(super) fn load_archive(
     path: &Path,
     bytes: &[u8],

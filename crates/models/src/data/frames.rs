@@ -1,12 +1,11 @@
-//! Frames of features in thousands of classes: a task of the shape that acoustic models of speech learn, which needs no
-//! files.
+//! Generated frames of features in thousands of classes: a task like that of acoustic models of speech.
 //!
 //! As in the BN50 corpus of AdaComp's paper (Chen et al. 2018) an example is 440 features, and one of 5999 classes. A
-//! class is a pair of parts, the first of 77 and the second of 78, as a state of a phone is; each part has a pattern of
-//! its own, and a frame is the sum of its two patterns under noise. So a class can be learned from few examples of it,
-//! through its parts, and a model whose hidden layers find the parts does better than one that compares frames.
+//! class is a pair of parts, one of 77 and one of 78, like a state of a phone. Each part has a pattern, and a frame is
+//! the sum of two patterns and noise. So a class can be learned from few examples, through its parts, and a model whose
+//! hidden layers represent the parts does better than one that compares frames.
 //!
-//! A frame is a pure function of seed, split and index, by whole numbers alone.
+//! A frame is a pure function of seed, split and index, computed with integers.
 
 use gradwire::Rng;
 
@@ -20,8 +19,8 @@ const CLASSES: usize = 5999;
 /// Second parts.
 const SECONDS: usize = 78;
 
-/// Generates the set: 60 000 training and 6000 test frames as grey images of one row, ten and one of each class but for
-/// the last few of a thousand. Takes a fraction of a second.
+/// Generates the set: 60 000 training and 6000 test frames as grey images of one row: ten and one of each class, and a
+/// few more of the first classes. Takes a fraction of a second.
 ///
 /// ```
 /// let data = gradwire_models::data::frames_sized(7, 20, 10);
@@ -56,14 +55,14 @@ fn split(seed: u64, split: u32, count: usize) -> Images {
     Images { channels: 1, height: 1, width: FEATURES, classes: CLASSES, pixels, labels }
 }
 
-/// What a part adds to each feature before it is scaled, between −128 and 127.
+/// The pattern of a part: its addend to each feature before scaling, between −128 and 127.
 fn pattern(seed: u64, part: u32, at: usize) -> Vec<i32> {
     let mut words = [0; FEATURES];
     Rng::new(seed, 1, part, at as u64, 0).fill(&mut words);
     words.iter().map(|&word| (word >> 24) as i32 - 128).collect()
 }
 
-/// The sum of a word's four bytes, about its mean, by eleven fourths: nearly normal, of a deviation of 54.
+/// Approximately normal noise with standard deviation 54: the sum of a word's four bytes, minus its mean, times 4/11.
 fn noise(word: u32) -> i32 {
     let sum: i32 = word.to_le_bytes().into_iter().map(i32::from).sum();
     (sum - 510) * 4 / 11

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::DataError;
 
-/// Images of one size, eight bits a channel, labelled as wholes or pixel by pixel.
+/// Images of one size with eight bits per channel, with one label per image or per pixel.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Images {
     /// Channels: 1 (grey) or 3 (red, green, blue).
@@ -19,7 +19,7 @@ pub struct Images {
     pub classes: usize,
     /// Image after image, each channels-first: `channels · height · width` bytes.
     pub pixels: Vec<u8>,
-    /// One label an image, or one for each of its pixels.
+    /// One label per image, or one per pixel.
     pub labels: Vec<u16>,
 }
 
@@ -29,7 +29,7 @@ impl Images {
         self.pixels.len() / (self.channels * self.height * self.width).max(1)
     }
 
-    /// Whether there is none.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

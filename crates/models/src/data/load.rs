@@ -1,4 +1,4 @@
-//! Recognising the format of the files of a folder, and loading them.
+//! Recognises the format of the files in a folder, and loads them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use super::archive::{is_archive, stem};
 use super::files::{Checksums, names};
 use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, ratings, text};
 
-/// Loads the data set whose files lie in `dir`, whatever their kind:
+/// Loads the data set whose files are in `dir`, in one of these formats:
 ///
 /// - MNIST idx: `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each gzipped (`.gz`) or not;
 /// - CIFAR-10 binary: `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`;
@@ -16,15 +16,15 @@ use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, ra
 /// - text: `ptb.train.txt` and `ptb.test.txt` of the Penn Treebank, by words; `train.txt` and
 ///   `test.txt`, or any other `.txt` files, whose last 2 % are for testing, by characters;
 /// - one `.tar`, `.tar.gz`, `.tgz` or `.zip` of such folders or texts, read in memory, or of images
-///   with masks, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, which are shrunk to 96×96;
+///   with masks, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, which are scaled down to 96×96;
 /// - ratings: MovieLens' `u.data`, `ratings.dat` or `ratings.csv`.
 ///
-/// `dir` may also be the archive, text or ratings themselves, or a folder with one subfolder that holds a data
-/// set. Text counts only where there is nothing else: most data sets come with a readme.
-/// The data set takes the folder's (or archive's) name. The checksum is that of the list of its
-/// files: `sha256sum FILES | sha256sum`, with paths relative to the folder and sorted.
+/// `dir` may also be the path of the archive, text or ratings, or a folder with one subfolder that contains a data set.
+/// Text files are ignored if there is anything else, because most data sets have a readme. The data set takes the
+/// folder's (or archive's) name. The checksum is that of the list of its files: `sha256sum FILES | sha256sum`, with
+/// paths relative to the folder and sorted.
 ///
-/// Memory: all files and all pixels are held at once. Images are decoded on all cores.
+/// Memory: all files and all pixels at once. Images are decoded on all cores.
 ///
 /// # Errors
 /// [`DataError`], naming the file and the remedy: nothing or several data sets found, a file
@@ -49,7 +49,7 @@ pub fn load(dir: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { name, checksum: sums.total(), content })
 }
 
-/// What the archive `dir/name` holds: images, images with masks, or else text.
+/// Loads the archive `dir/name`: images, images with masks, or otherwise text.
 fn archive(dir: &Path, name: &str, sums: &mut Checksums) -> Result<Content, DataError> {
     let path = dir.join(name);
     let bytes = sums.read(dir, name)?;
@@ -86,10 +86,10 @@ impl Layout {
     }
 }
 
-/// What the files directly in a folder are.
+/// Recognises the data sets whose files are directly in a folder.
 type Recognise = fn(&Path) -> Result<Vec<Layout>, DataError>;
 
-/// Where the one data set at `path` lies, and what it is.
+/// The folder and the layout of the only data set at `path`.
 fn recognise(path: &Path) -> Result<(PathBuf, Layout), DataError> {
     if path.is_file() {
         return file_itself(path);
@@ -102,7 +102,7 @@ fn recognise(path: &Path) -> Result<(PathBuf, Layout), DataError> {
     Err(DataError::Unrecognised { path: path.to_owned() })
 }
 
-/// The one data set in `path` or, if there is none, in a folder of it.
+/// The only data set in `path` or, if there is none, in a subfolder.
 fn search(path: &Path, kinds: Recognise) -> Result<Option<(PathBuf, Layout)>, DataError> {
     let mut here = kinds(path)?;
     if here.len() > 1 {

@@ -1,10 +1,9 @@
-//! Images with masks: in one archive, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, whose white
-//! pixels say which of the image's belong to the second class.
+//! Images with masks: in one archive, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, whose white pixels mark the
+//! pixels of the second class.
 //!
-//! Images may be of any size; they are made grey and shrunk to [`SIDE`] × [`SIDE`]. A pixel of the mask
-//! is of the second class where at least a quarter of what was shrunk into it is, so that thin cracks
-//! stay. Folders follow one another image by image in turn, each folder's sorted by name; of each, every
-//! fifth image is for testing.
+//! Images may have any size; they are converted to grey and scaled down to [`SIDE`] × [`SIDE`]. A pixel of the scaled
+//! mask is of the second class if at least a quarter of its area is, so that thin cracks stay. Images alternate between
+//! the folders, each folder sorted by name; every fifth image of a folder is for testing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,11 +13,11 @@ use image::{GrayImage, ImageFormat};
 
 use super::{DataError, Images, archive};
 
-/// Rows and columns that images are shrunk to.
+/// Rows and columns of the scaled images.
 pub(super) const SIDE: usize = 96;
-/// One image in this number of a folder, the last, is for testing.
+/// Of this number of images of a folder, the last is for testing.
 const TEST_EACH: usize = 5;
-/// The grey from which on a pixel of a shrunk mask counts.
+/// The smallest grey level of a scaled mask that marks a pixel.
 const QUARTER: u8 = 64;
 
 /// The two files of an image, as they lie in the archive.
@@ -81,7 +80,7 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Folders, DataError> {
     Ok(folders)
 }
 
-/// The first image of each folder, then the second of each, and so on, each with its turn.
+/// The first image of each folder, then the second of each, and so on, each with its index in its folder.
 fn in_turn(folders: Folders) -> Vec<(usize, String, Pair)> {
     let mut keyed: Vec<_> = folders
         .into_values()

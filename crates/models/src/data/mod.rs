@@ -4,8 +4,8 @@
 //! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's words and plain text
 //!   (folders and text also from one archive), images with masks, and MovieLens' ratings; [`find`] looks for a data set
 //!   by name; [`catalogue`] lists the names.
-//! - [`embedded`] draws distorted digits from a seed, [`frames`] features of thousands of classes.
-//! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the floats a model sees.
+//! - [`embedded`] generates distorted digits from a seed, [`frames`] feature vectors of thousands of classes.
+//! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the inputs of a model.
 
 mod archive;
 mod augment;

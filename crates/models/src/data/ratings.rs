@@ -1,4 +1,5 @@
-//! Ratings of items by users, read from MovieLens' files. Only the fact counts that a user has taken an item.
+//! Ratings of items by users, read from MovieLens' files. Their values are ignored: only the pairs of user and item
+//! count.
 //!
 //! | file | a line |
 //! |---|---|
@@ -7,9 +8,9 @@
 //! | `ratings.csv` | the same, separated by commas, below a line of names |
 //!
 //! Users and items are numbered from 0 in the order of their numbers in the file. As He, Liao, Zhang, Nie, Hu and Chua
-//! evaluate ("Neural collaborative filtering", WWW 2017, section 4.1), what a user took last is kept back for testing,
-//! and ranked among 99 items that the user has never taken; those are drawn once, from the user's number, so that every
-//! run is tested on the same. A user who has taken a single item is not tested.
+//! evaluate ("Neural collaborative filtering", WWW 2017, section 4.1), the last item that a user took is held out for
+//! testing, and ranked among 99 items that the user has never taken. They are drawn once, keyed by the user's number,
+//! so that every run is tested on the same items. A user who has taken a single item is not tested.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,9 +23,9 @@ use super::files::Checksums;
 
 /// Files that hold ratings, and the separator of their fields.
 const FORMS: [(&str, &str); 3] = [("u.data", "\t"), ("ratings.dat", "::"), ("ratings.csv", ",")];
-/// Items that the item kept back is ranked among.
+/// The number of items that the held-out item is ranked among.
 const OTHERS: usize = 99;
-/// The stream of random words that these items are drawn from.
+/// The random stream of these items.
 const STREAM: u32 = 0x7261_6e6b;
 
 /// Which users have taken which items.
@@ -34,27 +35,27 @@ pub struct Ratings {
     pub users: usize,
     /// Number of items.
     pub items: usize,
-    /// User and item of each rating to learn from.
+    /// User and item of each training rating.
     pub train: Vec<(u32, u32)>,
     /// The users and items to evaluate on.
     pub test: Vec<Question>,
-    /// For each user, all items taken but the one kept back, in order.
+    /// For each user, all items taken except the held-out one, in order.
     taken: Vec<Vec<u32>>,
 }
 
-/// One user's item kept back, among others.
+/// The held-out item of a user, and others to rank it among.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// The user.
     pub user: u32,
-    /// The item kept back, then 99 that the user has never taken, or as many as there are.
+    /// The held-out item, then up to 99 items that the user has never taken.
     pub items: Vec<u32>,
 }
 
 impl Ratings {
     /// Sorts ratings of user, item and time.
     ///
-    /// A user's last item is the one of the latest time; of several, the one that comes last.
+    /// A user's last item is the one with the latest time; of several, the last in the file.
     fn new(lines: &[(u32, u32, u64)]) -> Self {
         let ids = |of: fn(&(u32, u32, u64)) -> u32| -> Vec<u32> {
             lines.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect()
@@ -83,8 +84,8 @@ impl Ratings {
         Self { users: users.len(), items: items.len(), train, test, taken }
     }
 
-    /// An item that the user has not taken in the training set, drawn from `rng`. It may be the item kept back: if that
-    /// was never drawn, a model would learn it from its absence. Any item where all are taken.
+    /// An item that the user has not taken in the training set, drawn from `rng`. It may be the held-out item: if that
+    /// were never drawn, a model could learn it from its absence. If all items are taken, it is any item.
     pub fn untaken(&self, user: u32, rng: &mut Rng) -> u32 {
         let taken = &self.taken[user as usize];
         loop {

@@ -7,13 +7,12 @@
 //! | any other `.txt` | characters | all files, in the order of their names; the last 2 % are the test text |
 //!
 //! Characters are Unicode's; the vocabulary is that of the whole text, or of `train.txt` where the
-//! test text has a file of its own. Words are what white space separates, `<eos>` stands for the end
-//! of a line, and the vocabulary is the 10 000 most common words of the training text, with one more
-//! symbol, `<unk>`, for all others; a text that has `<unk>` among its common words needs no other.
-//! (The Penn Treebank's files as they are handed around have 9 999 words, `<unk>` one of them.)
+//! test text has a file of its own. Words are separated by white space, `<eos>` stands for the end of a line, and the
+//! vocabulary is the 10 000 most common words of the training text, with one more symbol, `<unk>`, for all others; a
+//! text that has `<unk>` among its common words needs no other. (The common distribution of the Penn Treebank has 9 999
+//! words, including `<unk>`.)
 //!
-//! The complete works of Shakespeare in 42 files come to 5 178 120 + 105 675 characters, 80
-//! different ones.
+//! The complete works of Shakespeare in 42 files have 5 178 120 + 105 675 characters, 80 of them distinct.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -23,16 +22,16 @@ use super::DataError;
 use super::archive::{self, Entry};
 use super::files::Checksums;
 
-/// Words with a symbol of their own.
+/// The number of words with separate symbols.
 const WORDS: usize = 10_000;
 /// The end of a line.
 const END: &str = "<eos>";
 /// Any other word.
 const UNKNOWN: &str = "<unk>";
-/// One token in this number is for testing, where the test text has no separate file.
+/// One token in this number is for testing, if there is no separate test file.
 const HELD_OUT: usize = 50;
 
-/// What a token stands for.
+/// The unit of text that a token stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// One character.
@@ -50,13 +49,13 @@ impl fmt::Display for Unit {
     }
 }
 
-/// A text to learn from and one to measure on, as tokens of one vocabulary.
+/// A training and a test text, as tokens of one vocabulary.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Text {
     /// What a token stands for.
     pub unit: Unit,
-    /// The symbols; a token is a position here. Characters in the order of their code points, words
-    /// by how common they are.
+    /// The symbols; a token is an index in this list. Characters are in the order of their code points, words in
+    /// decreasing order of frequency.
     pub vocabulary: Vec<String>,
     /// The training text.
     pub train: Vec<u32>,
@@ -72,7 +71,7 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Whether a file of this name is taken for text.
+/// Whether a file of this name is text.
 pub(super) fn is_text(name: &str) -> bool {
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
     !name.starts_with('.') && extension.eq_ignore_ascii_case("txt")
@@ -212,8 +211,8 @@ fn words(train: File<'_>, test: File<'_>) -> Result<Text, DataError> {
     Ok(Text { unit: Unit::Words, vocabulary, train, test })
 }
 
-/// The `most` most common words, the most common first and equally common ones in their own order;
-/// then [`UNKNOWN`], unless it is among them.
+/// The `most` most common words, the most common first, equally common ones in alphabetical order; then [`UNKNOWN`],
+/// unless it is among them.
 fn common(text: &str, most: usize) -> Vec<&str> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     tokenise(text).for_each(|word| *counts.entry(word).or_default() += 1);

@@ -8,13 +8,13 @@ use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::io::{self, Read};
 
-/// Bytes of the record at the end, its comment not counted.
+/// Bytes of the record at the end, without its comment.
 const END: usize = 22;
 const END_MARK: &[u8; 4] = b"PK\x05\x06";
-/// Bytes of an entry of the directory, its names not counted.
+/// Bytes of an entry of the directory, without its names.
 const ENTRY: usize = 46;
 const ENTRY_MARK: &[u8; 4] = b"PK\x01\x02";
-/// Bytes of a file's own header, its names not counted.
+/// Bytes of a file's own header, without its names.
 const HEADER: usize = 30;
 const HEADER_MARK: &[u8; 4] = b"PK\x03\x04";
 
@@ -78,7 +78,7 @@ impl<'a> ZipEntry<'a> {
         self.name.ends_with('/')
     }
 
-    /// Its content, which fails at its end if its checksum is wrong.
+    /// Its content. Reading fails at the end if the checksum is wrong.
     pub(super) fn reader(&self) -> impl Read + use<'a> {
         let inner: Box<dyn Read + 'a> = match self.deflated {
             true => Box::new(DeflateDecoder::new(self.packed)),

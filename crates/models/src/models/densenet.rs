@@ -2,9 +2,8 @@
 //! section 3) for CIFAR-10, in the size that the survey of Xu et al. 2020 measures.
 //!
 //! A 3×3 convolution to 16 channels, three blocks of twelve layers, a transition between blocks, batch
-//! norm, relu, global average pooling, a fully connected layer. A layer is batch norm, relu, conv 3×3
-//! to 12 channels, and its output is put beside its input. A transition is batch norm, relu, conv 1×1,
-//! mean of each 2×2.
+//! norm, relu, global average pooling, a fully connected layer. A layer is batch norm, relu, conv 3×3 to 12 channels;
+//! its output is concatenated with its input. A transition is batch norm, relu, conv 1×1, mean of each 2×2.
 //!
 //! In the paper a transition keeps all its channels, which makes 1.0 million parameters. The survey
 //! (its Table 3) counts 357 491 in 158 tensors, which is what this network has on 3-channel images and

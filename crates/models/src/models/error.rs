@@ -18,7 +18,7 @@ pub enum ModelError {
         /// The smallest height and width.
         least: usize,
     },
-    /// Images that cannot be halved as often as the model needs, or with other than two classes.
+    /// Images that cannot be halved as often as the model needs, or whose number of classes is not two.
     #[error(
         "{model} tells two classes of pixels apart in images whose sides are multiples of {sides}, these are {shape} with {} classes; give such images",
         shape.classes
@@ -28,7 +28,7 @@ pub enum ModelError {
         model: &'static str,
         /// The images.
         shape: ImageShape,
-        /// What the sides must be a multiple of.
+        /// The sides must be multiples of this number.
         sides: usize,
     },
     /// Images without pixels, or a task without classes.
@@ -42,15 +42,15 @@ pub enum ModelError {
     Task {
         /// The model.
         model: String,
-        /// What it learns.
+        /// The task that it can learn.
         learns: TaskKind,
-        /// What it should learn.
+        /// The task of the data.
         task: TaskKind,
     },
-    /// A text that is always the same symbol.
+    /// A text with fewer than two different symbols.
     #[error("a language model needs at least two different symbols, this text has {symbols}")]
     Vocabulary {
-        /// How many there are.
+        /// The number of different symbols.
         symbols: usize,
     },
 }

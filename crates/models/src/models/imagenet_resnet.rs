@@ -4,10 +4,10 @@
 //! A 7×7 convolution of stride 2 to 64 channels, batch norm, relu, max-pool 3 of stride 2, four stages
 //! of blocks, global average pooling, a fully connected layer. `resnet18` has two blocks a stage, each
 //! of two 3×3 convolutions of 64, 128, 256 or 512 channels; `resnet50` has 3, 4, 6 and 3 blocks, each a
-//! bottleneck: 1×1 to as many channels, 3×3, and 1×1 to four times as many. Behind each convolution is
-//! batch norm, and behind that relu, at the end of a block after its input is added. The first block of
-//! the second to fourth stage has stride 2, in its first convolution. Where a block changes channels,
-//! its input goes through a 1×1 convolution and batch norm (the paper's option B).
+//! bottleneck: 1×1 to that number of channels, 3×3, and 1×1 to four times that number. Each convolution is followed by
+//! batch norm and relu; at the end of a block the input is added before relu. The first block of the second to fourth
+//! stage has stride 2, in its first convolution. Where a block changes channels, its input goes through a 1×1
+//! convolution and batch norm (the paper's option B).
 //!
 //! | model | parameters | tensors |
 //! |---|---|---|
@@ -39,7 +39,7 @@ pub(super) const RESNET18: ResNetConfig =
 /// 50 layers.
 pub(super) const RESNET50: ResNetConfig =
     ResNetConfig { blocks: [3, 4, 6, 3], width: 64, bottleneck: true };
-/// How many times the channels of a bottleneck's inside its output has.
+/// The ratio of a bottleneck's output channels to its inner channels.
 const EXPANSION: usize = 4;
 
 /// Declares such a network.

@@ -11,22 +11,21 @@ use super::{ImageShape, ModelError, alexnet, resnet9, unet};
 use super::{cifar_cnn::cifar_cnn, densenet::densenet, lenet5::lenet5, resnet::resnet};
 use crate::TaskKind;
 
-/// Which model: `mlp` (other than rectified layers of 300 and 100 units as `mlp:392-50,tanh`), `lenet5`
+/// The models: `mlp` (layers of 300 and 100 units with relu; others as in `mlp:392-50,tanh`), `lenet5`
 /// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
 /// `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`, `resnet18`, `resnet50` or
-/// `vgg19` for those of ImageNet's; `unet`, with other than 16 channels in its narrowest layer as
-/// `unet:4`, for images with masks; `charlstm`, with other than 200 hidden units as `charlstm:64`, or
-/// `wordlstm` for text; `ncf` for ratings.
+/// `vgg19` for those of ImageNet's; `unet` (16 channels in its narrowest layer; others as in `unet:4`) for images with
+/// masks; `charlstm` (200 hidden units; others as in `charlstm:64`) or `wordlstm` for text; `ncf` for ratings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
     Mlp {
-        /// Its hidden ones.
+        /// The hidden layers.
         hidden: Hidden,
     },
     /// Caffe's LeNet-5.
     LeNet5 {
-        /// Whether rectifiers follow the convolutions.
+        /// Whether relu follows the convolutions.
         rectified: bool,
     },
     /// Three convolutions and a fully connected layer.
@@ -53,7 +52,7 @@ pub enum ModelKind {
     ResNet50,
     /// A small U-Net, for images with masks.
     UNet {
-        /// What the channels of all its layers are multiples of, those of the narrowest, at least 1.
+        /// The channels of the narrowest layer, at least 1; those of all layers are multiples of it.
         width: usize,
     },
     /// Two layers of long short-term memory, for characters.
@@ -67,7 +66,7 @@ pub enum ModelKind {
     Ncf,
 }
 
-/// The name of no model.
+/// The error for an unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
@@ -75,9 +74,9 @@ pub enum ModelKind {
 pub struct UnknownModel(pub String);
 
 impl ModelKind {
-    /// The deepest ResNet that a name may ask for, the paper's own deepest.
+    /// The depth of the deepest ResNet: that of the paper.
     const DEEPEST: usize = 1202;
-    /// What it learns from.
+    /// The kind of data that it learns from.
     pub fn task(self) -> TaskKind {
         match self {
             ModelKind::CharLstm { .. } | ModelKind::WordLstm => TaskKind::Text,
@@ -87,7 +86,7 @@ impl ModelKind {
         }
     }
 
-    /// The error where it should learn `task`.
+    /// The error for data of kind `task`.
     pub fn not_for(self, task: TaskKind) -> ModelError {
         ModelError::Task { model: self.to_string(), learns: self.task(), task }
     }
@@ -141,7 +140,7 @@ impl ModelKind {
     }
 }
 
-/// The models whose names say all.
+/// The models whose names have no parameters.
 const NAMES: [(&str, ModelKind); 14] = [
     ("lenet5", ModelKind::LeNet5 { rectified: false }),
     ("lenet5:relu", ModelKind::LeNet5 { rectified: true }),

@@ -1,8 +1,8 @@
-//! Layers as the networks declare and run them.
+//! Layers, which networks declare and run.
 //!
 //! A network declares its parameters once, in a [`Layout`], and each layer keeps the positions of
-//! its own. A [`Pass`] carries one batch through: it holds the parameters as tensors and collects
-//! what batch normalisation sees.
+//! its own. A [`Pass`] is one forward pass of a batch: it has the parameters as tensors, and updates the statistics of
+//! batch normalisation.
 
 use burn::tensor::Tensor;
 use burn::tensor::module::{
@@ -14,7 +14,7 @@ use gradwire::Rng;
 use super::conv::conv;
 use super::tap::Watch;
 
-/// The stream of random words that initial parameters are drawn from.
+/// The random stream of initial parameters.
 const STREAM: u32 = 0x696e_6974;
 /// Added to a variance before its square root is taken.
 const EPSILON: f64 = 1e-5;
@@ -64,7 +64,7 @@ impl Init {
 pub(crate) struct Layout {
     /// The name and shape of each parameter.
     pub(crate) tensors: Vec<gradwire::Tensor>,
-    /// How each is initialised.
+    /// The initialisation of each parameter.
     inits: Vec<Init>,
     /// The name and number of channels of each batch normalisation.
     pub(crate) norms: Vec<(String, usize)>,
@@ -89,7 +89,7 @@ impl Layout {
         self.parameter(layer, "bias", &[size], Init::Constant(0.0))
     }
 
-    /// The first parameters of a run, a pure function of the seed.
+    /// The initial parameters of a run, a pure function of the seed.
     pub(crate) fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.tensors.iter().zip(&self.inits).map(|(tensor, init)| init.draw(tensor, seed)).collect()
     }
@@ -101,17 +101,17 @@ pub(crate) struct Pass<'a> {
     pub(crate) parameters: &'a [Tensor<1>],
     /// Their shapes.
     pub(crate) layout: &'a Layout,
-    /// What batch normalisation does.
+    /// The statistics that batch normalisation uses.
     pub(crate) norm: Norm<'a>,
-    /// What it records.
+    /// What the pass records.
     pub(crate) watch: Watch,
 }
 
-/// Where batch normalisation takes its statistics from.
+/// The source of batch normalisation's statistics.
 pub(crate) enum Norm<'a> {
-    /// From the batch, which also moves the running statistics.
+    /// The batch; the running statistics are updated.
     Batch(&'a mut [Statistics]),
-    /// From the running statistics.
+    /// The running statistics.
     Running(&'a [Statistics]),
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn floats(data: &burn::tensor::TensorData) -> &[f32] {
 }
 
 impl Pass<'_> {
-    /// A parameter, for the operation that takes it.
+    /// A parameter as a tensor of `D` dimensions, recorded for [taps](Self::tap).
     pub(crate) fn take<const D: usize>(&self, at: usize) -> Tensor<D> {
         let shape: [usize; D] = self.layout.tensors[at]
             .shape()
@@ -159,7 +159,7 @@ impl Pass<'_> {
         self.take_as(at, shape)
     }
 
-    /// The same in another shape, where the operation takes it so.
+    /// A parameter in another shape.
     pub(crate) fn take_as<const D: usize>(&self, at: usize, shape: [usize; D]) -> Tensor<D> {
         let taken = self.parameters[at].clone().reshape(shape);
         self.watch.took(at, &taken);
@@ -177,7 +177,7 @@ impl Pass<'_> {
     }
 }
 
-/// What follows a layer, which decides how its weights are initialised.
+/// The operation after a layer, which determines the initialisation of its weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Next {
     /// A rectifier.
@@ -186,14 +186,14 @@ pub(crate) enum Next {
     Linear,
 }
 
-/// A square window that is moved over feature maps: a kernel, or what is pooled.
+/// A square window that is moved over feature maps: that of a convolution or of pooling.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     /// Its rows and columns.
     pub(crate) kernel: usize,
-    /// Rows and columns that it is moved by.
+    /// The stride, in rows and columns.
     pub(crate) stride: usize,
-    /// Rows and columns around the maps: zeros for a convolution, never the largest for pooling.
+    /// The padding, in rows and columns: zeros for a convolution, −∞ for max-pooling.
     pub(crate) padding: usize,
 }
 
@@ -218,7 +218,7 @@ impl Window {
         Self { stride, ..self }
     }
 
-    /// The places it takes along this length.
+    /// The number of its positions along this length.
     pub(crate) fn places(self, length: usize) -> usize {
         (length + 2 * self.padding - self.kernel) / self.stride + 1
     }

@@ -4,20 +4,20 @@
 //! conv 20@5×5 → max-pool 2 → conv 50@5×5 → max-pool 2 → fc 500 → relu → fc classes; convolutions
 //! without padding, pooling of odd sizes drops the last row and column. 431 080 parameters in 8
 //! tensors on 28×28×1 images and 10 classes: 520 + 25 050 + 400 500 + 5 010. Images must be at least
-//! 16×16. `lenet5:relu` has rectifiers behind the convolutions, too, as many who name Caffe's network
-//! have them; with them it is also what AdaComp's MNIST-CNN is said to be (Chen et al. 2018: two
-//! convolutions of 5×5 with rectifiers, two fully connected layers, 1.7 MB).
+//! 16×16. `lenet5:relu` also has relu after the convolutions, as in many descriptions of Caffe's network; it
+//! then also fits the description of AdaComp's MNIST-CNN (Chen et al. 2018: two convolutions of 5×5 with rectifiers,
+//! two fully connected layers, 1.7 MB).
 
 use super::layers::{Next, Window};
 use super::network::Builder;
 
-/// Declares the network, with or without rectifiers behind the convolutions.
+/// Declares the network, with or without relu after the convolutions.
 pub(super) fn lenet5(net: &mut Builder, rectified: bool) {
     let next = if rectified { Next::Relu } else { Next::Linear };
     for (name, channels) in [("conv1", 20), ("conv2", 50)] {
         net.conv(name, channels, Window::of(5), next).max_pool(Window::square(2));
         if rectified {
-            // Behind the pooling it is the same, on a quarter of the values.
+            // Relu commutes with max-pooling; after it there are a quarter of the values.
             net.relu();
         }
         net.tap();

@@ -1,6 +1,6 @@
 //! Matrix products on slices.
 
-/// A matrix as it lies in memory, row after row or column after column.
+/// A row-major or column-major matrix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Matrix<'a> {
     values: &'a [f32],
@@ -21,7 +21,7 @@ impl<'a> Matrix<'a> {
         Self { values, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
-    /// The same values, rows taken for columns.
+    /// The transposed matrix, of the same values.
     pub(super) fn transposed(self) -> Self {
         Self {
             values: self.values,

@@ -1,4 +1,4 @@
-//! Multi-layer perceptrons: fully connected layers with one activation behind each but the last.
+//! Multi-layer perceptrons: fully connected layers with an activation after each except the last.
 //!
 //! `mlp` has hidden layers of 300 and 100 units (LeCun et al. 1998, "Gradient-based learning applied to
 //! document recognition", LeNet-300-100), rectified: 266 610 parameters in 6 tensors on 28×28×1 images
@@ -16,13 +16,13 @@ use super::network::Builder;
 
 /// The most hidden layers.
 const MOST_LAYERS: usize = 8;
-/// The most units of one.
+/// The most units of a hidden layer.
 const MOST_UNITS: u32 = 1 << 16;
 
 /// The hidden layers of a perceptron. Strings: `300-100`, `392-50,tanh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hidden {
-    /// Units, layer by layer; 0 behind the last.
+    /// Units, layer by layer; 0 after the last.
     units: [u32; MOST_LAYERS],
     /// Whether the activation is the hyperbolic tangent, not the rectifier.
     tanh: bool,

@@ -1,4 +1,4 @@
-//! A model of images: initial parameters, gradients, evaluation.
+//! Models of images: initial parameters, gradients, evaluation.
 
 use std::sync::Arc;
 
@@ -54,20 +54,20 @@ impl Model {
         &self.layout.tensors
     }
 
-    /// The first parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
+    /// The initial parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
     /// weights uniform with variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.layout.initial_parameters(seed)
     }
 
     /// Adds the gradient of the batch's mean cross-entropy to `gradients` and returns that mean.
-    /// Moves the batch-norm statistics.
+    /// Updates the batch-norm statistics.
     ///
-    /// `images` are normalised values, image after image, each channel by channel; `labels` has one for
-    /// each, or one for each pixel where the model scores pixels.
+    /// `images` are normalised values, image after image, each channel by channel; `labels` has one label per image, or
+    /// one per pixel if the model scores pixels.
     ///
-    /// Hands each gradient to `sink` as soon as it is final, but for those that become known last. The bits are the same,
-    /// but for the sign of zeros, which `sink` gets as computed.
+    /// Passes each gradient to `sink` as soon as it is final, except those that are final only at the end. `sink` gets
+    /// the same bits, except possibly the sign of zeros.
     ///
     /// # Panics
     /// If lengths do not fit, or a label is not a class.
@@ -144,8 +144,8 @@ impl Model {
         Pass { parameters, layout: &self.layout, norm, watch: Watch::Nothing }
     }
 
-    /// Groups of parameters whose gradients become known together, in the order in which they do: from the loss to the
-    /// images. Costs as much as scoring one image.
+    /// Groups of parameters whose gradients become final together, in the order of back-propagation: from the loss to
+    /// the images. Costs as much as scoring one image.
     pub fn gradient_order(&self) -> Vec<Vec<usize>> {
         let zeros = |tensor: &gradwire::Tensor| vec![0.0; tensor.elements()];
         let flat = |values: Vec<f32>| Tensor::from_floats(values.as_slice(), &self.device);
@@ -157,7 +157,7 @@ impl Model {
         let Watch::Order(parts) = pass.watch else { return Vec::new() };
         let mut parts: Vec<Vec<usize>> = parts.into_inner();
         parts.reverse();
-        // The gradient of a parameter that is used twice is known with the use nearest to the images; that of an
+        // The gradient of a parameter that is used twice is final after the use nearest to the images; that of an
         // unused one, at the end.
         let mut seen = vec![false; self.tensors().len()];
         for part in parts.iter_mut().rev() {

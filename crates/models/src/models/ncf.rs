@@ -1,8 +1,8 @@
 //! Neural collaborative filtering: predicting which items a user takes.
 //!
 //! NeuMF of He, Liao, Zhang, Nie, Hu and Chua ("Neural collaborative filtering", WWW 2017, section 3.4) in the sizes of
-//! MLPerf's reference, which the survey of compressed communication trains. A user u and an item i have a row each; its
-//! first 64 values are for a factorisation, the other 128 for a perceptron:
+//! MLPerf's reference, which the survey of compressed communication trains. A user u and an item i each have an
+//! embedding row: 64 values for a factorisation, then 128 for a perceptron:
 //!
 //! ```text
 //! g = u[..64] ∘ i[..64]
@@ -13,8 +13,8 @@
 //! The loss is the mean over pairs of the cross-entropy of σ(score). Rows start uniform with a deviation of 0.01.
 //!
 //! Parameters: 192·(users + items) + 107 073, in ten tensors; with MovieLens' 138 493 users and 26 744 items of twenty
-//! million ratings these are 31 832 577. A step touches the rows of its pairs only; the gradient is as dense as the
-//! tables all the same.
+//! million ratings these are 31 832 577. A step uses only the rows of its pairs, but the gradient is stored densely, as
+//! large as the tables.
 
 use super::layers::{Init, Layout};
 use super::matmul::{Matrix, multiply};
@@ -24,7 +24,7 @@ use crate::TaskKind;
 #[cfg(test)]
 mod tests;
 
-/// First values of rows.
+/// The initialisation of rows.
 const INIT: Init = Init::Uniform { variance: 0.01 * 0.01 };
 
 /// Sizes of a model.
@@ -67,11 +67,11 @@ struct Dense {
     outputs: usize,
 }
 
-/// What the forward pass keeps for the backward pass.
+/// The values of a forward pass that the backward pass needs.
 struct Trace {
     /// The perceptron's inputs and the outputs of its layers, row by row.
     perceptron: Vec<Vec<f32>>,
-    /// The products of factors, and what the perceptron makes.
+    /// The products of factors, and the outputs of the perceptron.
     joint: Vec<f32>,
     scores: Vec<f32>,
 }
@@ -80,7 +80,7 @@ impl Recommender {
     /// A model for this number of users and items.
     ///
     /// # Errors
-    /// If `kind` is a model of something else.
+    /// If `kind` is not a model of ratings.
     pub fn new(kind: ModelKind, users: usize, items: usize) -> Result<Self, ModelError> {
         match kind {
             ModelKind::Ncf => Ok(Self::with_widths(WIDTHS, users, items)),
@@ -114,13 +114,13 @@ impl Recommender {
         &self.layout.tensors
     }
 
-    /// The first parameters of a run, a pure function of the seed.
+    /// The initial parameters of a run, a pure function of the seed.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.layout.initial_parameters(seed)
     }
 
-    /// Adds the gradient of the mean cross-entropy of these pairs to `gradients` and returns that mean. `taken`
-    /// tells for each pair whether the user has taken the item.
+    /// Adds the gradient of the mean cross-entropy of these pairs to `gradients` and returns that mean. `taken` says
+    /// for each pair whether the user has taken the item.
     ///
     /// # Panics
     /// If lengths do not fit, there are no pairs, or there is no such user or item.
@@ -146,7 +146,7 @@ impl Recommender {
         let (factors, mut gradient) = split(&joint, joint.len() / taken.len(), self.widths.factors);
         for (layer, ends) in layers.iter().zip(perceptron.windows(2)).rev() {
             for (gradient, output) in gradient.iter_mut().zip(&ends[1]) {
-                // Behind each layer is a rectifier.
+                // Relu follows each layer.
                 *gradient = if *output > 0.0 { *gradient } else { 0.0 };
             }
             gradient = layer.backward(parameters, &ends[0], &gradient, gradients);

@@ -1,7 +1,7 @@
 //! Networks of images: layers one after another, with residual and concatenated branches.
 //!
-//! A [`Builder`] declares the parameters of each layer as the layer is added, and follows the shape of the images, so
-//! that a network gives only what each layer puts out.
+//! A [`Builder`] declares the parameters of each layer as the layer is added, and tracks the shape of the feature maps,
+//! so that a network states only the output size of each layer.
 
 use std::fmt;
 
@@ -89,7 +89,7 @@ fn run(layers: &[Layer], pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
 pub(super) struct Builder {
     layout: Layout,
     layers: Vec<Layer>,
-    /// Channels, height and width behind the last layer.
+    /// Channels, height and width of the last layer's output.
     shape: [usize; 3],
     classes: usize,
 }
@@ -111,7 +111,7 @@ impl Builder {
         (self.layout, Sequential(self.layers))
     }
 
-    /// Channels behind the last layer.
+    /// Channels of the last layer's output.
     pub(super) fn channels(&self) -> usize {
         self.shape[0]
     }
@@ -121,7 +121,7 @@ impl Builder {
         self
     }
 
-    /// The shape behind a window moved over the last layer's maps.
+    /// The output shape of a window moved over the last layer's maps.
     fn moved(&self, to: usize, window: Window) -> [usize; 3] {
         let [_, height, width] = self.shape;
         [to, window.places(height), window.places(width)]
@@ -212,7 +212,7 @@ impl Builder {
         self.apply(|x| mean_pool(x, 2))
     }
 
-    /// A [tap](Pass::tap): all later layers depend on what is here.
+    /// A [tap](Pass::tap): all later layers depend on the tensor at this point.
     pub(super) fn tap(&mut self) -> &mut Self {
         self.add(Layer::Tap)
     }
@@ -224,7 +224,7 @@ impl Builder {
         std::mem::replace(&mut self.layers, before)
     }
 
-    /// The sum of what a body and a shortcut make of the last layer's output.
+    /// The sum of the outputs of a body and a shortcut, both applied to the last layer's output.
     pub(super) fn residual(
         &mut self,
         body: impl FnOnce(&mut Self),
@@ -238,8 +238,7 @@ impl Builder {
         self.add(Layer::Residual { body, shortcut })
     }
 
-    /// The last layer's output, and what a body makes of it, as channels; the body's output comes first, or `last` the
-    /// last layer's.
+    /// Concatenates the last layer's output and the output of a body as channels; the body's output first if `last`.
     pub(super) fn concat(&mut self, last: bool, body: impl FnOnce(&mut Self)) -> &mut Self {
         let channels = self.channels();
         let body = self.branch(body);

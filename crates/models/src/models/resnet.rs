@@ -17,7 +17,7 @@
 //! on 3-channel images and 10 classes, batch norm's scales and shifts included. Projection shortcuts
 //! (option B) would add 2 752 for each depth. The survey of Xu et al. 2020 (its Table 3) counts
 //! 269 467 parameters in 51 tensors for ResNet-20, which is the pre-activation order of layers: the
-//! same 19 convolutions (267 696), ten batch norms with scale and shift behind convolutions (2·352),
+//! same 19 convolutions (267 696), ten batch norms with scale and shift after convolutions (2·352),
 //! ten with a shift only in front of blocks and at the end (352), and a classifier of 11 classes, one
 //! of them "background" (715); against the original's 19 batch norms (1 376) and 10 classes (650) that
 //! is 320 fewer and 65 more.

@@ -3,8 +3,8 @@
 //!
 //! conv 64 → conv 128, max-pool 2 → residual of two convs 128 → conv 256, max-pool 2 → conv 512,
 //! max-pool 2 → residual of two convs 512 → largest of each channel → fc classes without bias, whose
-//! scores are divided by 8. Convolutions are 3×3, padded, without bias, each with batch norm and relu
-//! behind it; a residual adds its input to what comes out.
+//! scores are divided by 8. Convolutions are 3×3, padded, without bias, each followed by batch norm and relu; a
+//! residual adds its input to its output.
 //!
 //! 6 573 120 parameters in 25 tensors on 3-channel images and 10 classes, the numbers of the survey's
 //! Table 3: 6 563 520 in convolutions, 4 480 in batch norms, 5 120 in the classifier. Images must be at
@@ -13,10 +13,10 @@
 use super::layers::{Window, global_max};
 use super::network::Builder;
 
-/// Channels behind the first convolution.
+/// Channels of the first convolution.
 pub(super) const WIDTH: usize = 64;
 
-/// Declares a network with `width` channels behind the first convolution.
+/// Declares a network whose first convolution has `width` channels.
 pub(super) fn resnet9(net: &mut Builder, width: usize) {
     unit(net, "first", width).tap();
     unit(net, "layer1", 2 * width).max_pool(Window::square(2)).tap();
@@ -33,7 +33,7 @@ fn unit<'a>(net: &'a mut Builder, name: &str, to: usize) -> &'a mut Builder {
     net.conv_norm(names, to, Window::same(3)).relu()
 }
 
-/// The input plus what two units make of it.
+/// The input plus the output of two units.
 fn around<'a>(net: &'a mut Builder, name: &str) -> &'a mut Builder {
     let width = net.channels();
     let body = |net: &mut Builder| {

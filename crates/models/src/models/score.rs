@@ -2,24 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What an evaluation adds up.
+/// The sums of an evaluation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// Images or pixels whose class, or tokens that, had the highest score; a tie goes to the lowest. Users whose item
-    /// kept back was among the ten that scored highest; a tie goes to the others.
+    /// Images, pixels or tokens whose correct class had the highest score; on a tie, the lowest class counts. Users
+    /// whose held-out item was among the ten highest scores; on a tie, the other items rank higher.
     pub correct: usize,
-    /// Sum of the cross-entropies, in nats; of a user, the mean over the items ranked.
+    /// Sum of the cross-entropies, in nats; for a user, the mean over the items ranked.
     pub loss: f64,
-    /// Images, pixels, tokens or users looked at.
+    /// The number of images, pixels, tokens or users.
     pub examples: usize,
-    /// Images or pixels of the second class for which that had the highest score.
+    /// Intersection: images or pixels of the second class that were predicted as such.
     pub both: usize,
-    /// Images or pixels of the second class, or for which that had the highest score.
+    /// Union: images or pixels of the second class, or predicted as such.
     pub either: usize,
 }
 
 impl Score {
-    /// Adds another's sums.
+    /// Adds another score.
     pub fn add(&mut self, other: Score) {
         self.correct += other.correct;
         self.loss += other.loss;

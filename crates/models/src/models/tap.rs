@@ -2,7 +2,7 @@
 //!
 //! A tap is an identity operation between two parts of a network. The engine runs the backward pass from the loss to the
 //! images, and reaches a tap once it has finished all operations after it: the gradients of the parameters that were
-//! [taken](super::layers::Pass::take) after the tap are final then, and are handed to the sink. A network puts a tap
+//! [taken](super::layers::Pass::take) after the tap are final then, and are passed to the sink. A network puts a tap
 //! where everything that uses later parameters depends on it: between the layers of a chain, after a block and its
 //! shortcut.
 //!
@@ -46,7 +46,7 @@ impl Watch {
         Self::Order(RefCell::new(vec![Vec::new()]))
     }
 
-    /// Hands the gradients of `parameters` parameters to `sink` as they become final.
+    /// Passes the gradients of `parameters` parameters to `sink` as they become final.
     pub(crate) fn sink(sink: &Arc<dyn GradientSink>, parameters: usize) -> Self {
         let taken = Taken { uses: vec![0; parameters], tensors: Vec::new() };
         Self::Sink(Listener { sink: Arc::clone(sink), taken: Arc::new(Mutex::new(taken)) })
@@ -99,7 +99,7 @@ pub(crate) struct Listener {
 struct Taken {
     /// How often each parameter was taken.
     uses: Vec<u32>,
-    /// Tensors whose gradients have not been handed over, in the order of the forward pass.
+    /// Tensors whose gradients have not been passed on, in the order of the forward pass.
     tensors: Vec<(usize, Tracked)>,
 }
 
@@ -122,7 +122,7 @@ impl Listener {
 }
 
 impl Taken {
-    /// Hands over the gradients of all but the first `before` tensors taken.
+    /// Passes on the gradients of all but the first `before` tensors taken.
     fn hand_over(&mut self, sink: &dyn GradientSink, before: usize, gradients: &Gradients) {
         let Self { uses, tensors } = self;
         let known = tensors.split_off(before.min(tensors.len()));

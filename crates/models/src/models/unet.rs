@@ -1,16 +1,15 @@
 //! A U-Net (Ronneberger, Fischer and Brox 2015, "U-Net: convolutional networks for biomedical image
 //! segmentation") in the small size that the survey of Xu et al. 2020 segments industrial surfaces with.
 //!
-//! Down: four pairs of 3×3 convolutions with 32, 32, 64 and 128 channels, max-pool 2 behind each. Up:
-//! four times two 3×3 convolutions and a transposed one of 2×2 that doubles the sides, whose output the
-//! pair's of the same size on the way down is put beside: 256, 256 and 128 channels, then 128, 64 and 64,
-//! 64, 32 and 32, 32, 16 and 16. At last two 3×3 convolutions with 32 channels and a 1×1 to one. All have
-//! biases and, but the last, relu; 3×3 are padded, so that images come out in their own size, where the
-//! paper's shrink.
+//! Down: four pairs of 3×3 convolutions with 32, 32, 64 and 128 channels, max-pool 2 after each. Up:
+//! four times two 3×3 convolutions and a transposed one of 2×2 that doubles the sides; its output is concatenated with
+//! that of the pair of the same size on the way down: 256, 256 and 128 channels, then 128, 64 and 64, 64, 32 and 32,
+//! 32, 16 and 16. At last two 3×3 convolutions with 32 channels and a 1×1 to one. All have biases and, except the last,
+//! relu; 3×3 are padded, so that images keep their size, unlike in the paper.
 //!
-//! The one value of a pixel is the score of the second class, against 0 for the first: a row of the output is a pixel,
-//! and the cross-entropy is the logistic loss. 1 850 305 parameters in 46 tensors on grey images, the numbers of the
-//! survey's Table 3; `unet:4` has a quarter of all channels. Sides must be multiples of 16.
+//! The single value of a pixel is the score of the second class; that of the first is 0: a row of the output is a
+//! pixel, and the cross-entropy is the logistic loss. 1 850 305 parameters in 46 tensors on grey images, the numbers of
+//! the survey's Table 3; `unet:4` has a quarter of all channels. Sides must be multiples of 16.
 
 use burn::tensor::Tensor;
 
@@ -20,13 +19,13 @@ use super::network::Builder;
 #[cfg(test)]
 pub(super) mod tests;
 
-/// What all channels are multiples of.
+/// The unit of all channel counts.
 pub(super) const WIDTH: usize = 16;
 /// Channels of the pairs on the way down, in units of the width.
 const DOWN: [usize; 4] = [2, 2, 4, 8];
 /// Channels of the three convolutions of each level on the way up.
 const UP: [[usize; 3]; 4] = [[16, 16, 8], [8, 4, 4], [4, 2, 2], [2, 1, 1]];
-/// What the sides of images must be a multiple of.
+/// The sides of images must be multiples of this number.
 pub(super) const SIDES: usize = 16;
 
 /// Declares a network of that `width`.
@@ -36,8 +35,7 @@ pub(super) fn unet(net: &mut Builder, width: usize) {
     net.tap().conv("last", 1, Window::of(1), Next::Linear).apply(as_rows);
 }
 
-/// A pair of convolutions on the way down, the levels below it, and on the way up what joins them with the pair's
-/// output.
+/// A pair of convolutions on the way down, the levels below it, and the convolutions on the way up.
 fn level(net: &mut Builder, at: usize, width: usize) {
     pair(net, &format!("down{}", at + 1), [DOWN[at] * width; 2]);
     let below = |net: &mut Builder| {

@@ -1,10 +1,9 @@
 //! The plain deep networks of Simonyan and Zisserman 2015 ("Very deep convolutional networks for
 //! large-scale image recognition", Table 1, configurations D and E).
 //!
-//! Five stages of 3×3 convolutions with 64, 128, 256, 512 and 512 channels, each convolution padded,
-//! with bias and relu, each stage closed by max-pool 2; then fully connected layers with relu, the last
-//! without. There is no batch norm, and the paper's dropout between the fully connected layers is left
-//! out.
+//! Five stages of 3×3 convolutions with 64, 128, 256, 512 and 512 channels, each convolution padded, with bias and
+//! relu, and max-pool 2 at the end of each stage; then fully connected layers with relu, the last without. There is no
+//! batch norm, and the paper's dropout between the fully connected layers is left out.
 //!
 //! | model | convolutions | hidden units | images | classes | parameters | tensors |
 //! |---|---|---|---|---|---|---|
@@ -19,7 +18,7 @@
 use super::layers::{Next, Window};
 use super::network::Builder;
 
-/// Channels of the five stages, in those of the first.
+/// Channels of the five stages, as multiples of the first stage's.
 const WIDTHS: [usize; 5] = [1, 2, 4, 8, 8];
 
 /// The sizes of such a network.

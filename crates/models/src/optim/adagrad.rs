@@ -7,7 +7,7 @@
 
 use super::per_tensor::{Rule, Step};
 
-/// What keeps AdaGrad's steps finite.
+/// The settings of AdaGrad.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdaGradConfig {
     /// Keeps the denominator from 0, positive.

@@ -7,7 +7,7 @@
 
 use super::per_tensor::{Rule, Step};
 
-/// Decay rates of the two moments.
+/// The settings of Adam.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamConfig {
     /// Decay β₁ of the mean, in [0, 1).

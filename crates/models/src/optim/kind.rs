@@ -11,7 +11,7 @@ use super::per_tensor::{PerTensor, Rule};
 use super::{AdaGradConfig, AdamConfig, MomentumConfig, RmsPropConfig, sgd::Sgd};
 use crate::options::{Options, OptionsError, Printer};
 
-/// Which optimizer, with its settings. Prints back only what differs from the defaults.
+/// An optimizer with its settings. Prints only the settings that differ from the defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum OptimizerKind {
     /// Plain gradient descent.

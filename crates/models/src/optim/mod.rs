@@ -1,8 +1,8 @@
 //! Update rules on flat parameters, for workers and parameter servers alike.
 //!
-//! Each optimizer is a rule for one tensor, the same for all; every tensor has a state of its own. Weight decay is the
+//! Each optimizer applies one rule to all tensors; every tensor has separate state. Weight decay is the
 //! ℓ2 penalty of the papers reproduced here: `weight_decay · parameter` is added to the gradient of every tensor, biases
-//! and batch norm included, before the rule sees it.
+//! and batch norm included, before the rule is applied.
 
 mod adagrad;
 mod adam;

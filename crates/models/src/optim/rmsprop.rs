@@ -8,7 +8,7 @@
 
 use super::per_tensor::{Rule, Step};
 
-/// How far back the mean square and the step look.
+/// The settings of RMSProp.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RmsPropConfig {
     /// Decay ρ of the mean square, in [0, 1).

@@ -1,4 +1,4 @@
-//! Images, each of one class, or with a mask that tells the class of every pixel.
+//! Images, each of one class, or with a mask that has the class of every pixel.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::models::{ImageShape, Model, ModelError, Score, Statistics};
 /// Images evaluated at a time.
 const TEST_BATCH: usize = 100;
 
-/// The task of telling the class of an image.
+/// The task of classifying images.
 pub(super) struct Classification<'a>(pub(super) &'a ImageSet);
 
 impl<'a> Task<'a> for Classification<'a> {
@@ -58,7 +58,7 @@ pub(super) fn check_sizes(data: &ImageSet) -> Result<(), String> {
     }
 }
 
-/// A model of images, which classifies them as wholes or pixel by pixel.
+/// A model that classifies images or their pixels.
 pub(super) struct ImageReplica<'a> {
     model: Model,
     rank: usize,

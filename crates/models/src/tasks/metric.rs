@@ -14,11 +14,11 @@ pub enum Metric {
     /// e to the mean cross-entropy of a test token, from 1 on; less is better. A perplexity of N is that of a choice
     /// among N equally likely tokens.
     Perplexity,
-    /// Intersection over union: of all test pixels that are of the second class or taken for it, the
-    /// part that is both, 0 to 1; more is better.
+    /// Intersection over union of the second class: of all test pixels of this class or predicted as such, the fraction
+    /// that are both, 0 to 1; more is better.
     Iou,
-    /// The part of the users whose item kept back for testing is among the ten that score highest of it and 99 items
-    /// new to them, 0 to 1; more is better.
+    /// Hit rate at 10: the fraction of users whose held-out item is among the ten highest scores of it and 99 items new
+    /// to the user, 0 to 1; more is better.
     HitRate,
 }
 
@@ -33,7 +33,7 @@ impl Metric {
         }
     }
 
-    /// Whether a quality is a fraction, 0 to 1, of which more is better. A perplexity is none, and less of it is better.
+    /// Whether a quality is a fraction, 0 to 1, of which more is better. A perplexity is not: less is better.
     pub fn is_fraction(self) -> bool {
         self != Metric::Perplexity
     }

@@ -1,4 +1,5 @@
-//! What models learn from a data set: a [`Task`] for each kind of data, and the [`Replica`] that a worker trains.
+//! Tasks, which models learn from data sets: a [`Task`] for each kind of data, and the [`Replica`] that a worker
+//! trains.
 
 mod images;
 mod metric;
@@ -25,7 +26,7 @@ pub struct TaskConfig {
     pub model: ModelKind,
     /// Number of workers, at least 1.
     pub workers: usize,
-    /// Examples per worker and step; of text, streams that a worker reads side by side. At least 1.
+    /// Examples per worker and step; for text, streams that a worker reads in parallel. At least 1.
     pub batch: usize,
     /// Whether training images are randomly cropped, flipped or shifted.
     pub augment: bool,
@@ -45,7 +46,7 @@ pub fn task_of(data: &Dataset) -> Box<dyn Task<'_> + '_> {
     }
 }
 
-/// Refuses a model that is for other data, and what the [task](Task::check) refuses.
+/// Refuses a model for other data, and settings that the [task](Task::check) refuses.
 ///
 /// # Errors
 /// The reason, with what to change.

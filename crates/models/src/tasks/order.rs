@@ -1,24 +1,24 @@
-//! Which examples a worker sees at a step.
+//! The examples of a worker at a step.
 //!
 //! Unless the training set is split, all workers share one endless sequence of examples: epoch after epoch, each a
 //! fresh permutation of the training set. Step t takes the next n·b of it, and worker r the r-th slice of b. The
-//! sequence depends on the seed alone, so every compressor sees the same data at equal seed, and n workers with batches
-//! of b see together what one would with batches of n·b. A worker with a shard of its own has a sequence of its own:
-//! step t takes the t-th slice of b.
+//! sequence depends on the seed alone, so with equal seeds every compressor sees the same data, and n workers with
+//! batches of b together see the same examples as one worker with batches of n·b. A worker with its own shard has its
+//! own sequence: step t takes the t-th slice of b.
 
 use gradwire::Rng;
 
-/// The stream of random words that permutations are drawn from.
+/// The random stream of permutations.
 const STREAM: u32 = 0x6f72_6465;
-/// The stream of random words that crops and flips are drawn from.
+/// The random stream of crops and flips.
 const AUGMENTATION: u32 = 0x6372_6f70;
 
 /// One visit to a training example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Visit {
-    /// Which pass over the training set.
+    /// The index of the pass over the training set.
     pub(super) epoch: u64,
-    /// Which example.
+    /// The index of the example.
     pub(super) example: u32,
 }
 
@@ -31,7 +31,7 @@ impl Visit {
     }
 }
 
-/// The sequence of examples, with the permutation of the epoch looked at last.
+/// The sequence of examples, with the permutation of the last epoch used.
 #[derive(Debug)]
 pub(super) struct Order {
     seed: u64,

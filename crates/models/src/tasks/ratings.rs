@@ -1,4 +1,4 @@
-//! Ratings: which items a user takes, from which users have taken which items.
+//! Ratings: predicting which items a user takes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::{Metric, Replica, Task, TaskConfig};
 use crate::data::Ratings;
 use crate::models::{ModelError, Pairs, Recommender, Score, Statistics, cross_entropy};
 
-/// Pairs with items not taken, for each rating (He et al., "Neural collaborative filtering", section 4.1).
+/// Negative samples per rating: pairs with items not taken (He et al., "Neural collaborative filtering", section 4.1).
 const UNTAKEN: usize = 4;
 /// Pairs for each rating: the pair itself, and those of the same user with items not taken.
 const PAIRS: usize = 1 + UNTAKEN;
-/// The stream of random words that items not taken are drawn from.
+/// The random stream of items not taken.
 const STREAM: u32 = 0x6e65_6761;
 /// Users evaluated at a time.
 const TEST_BATCH: usize = 100;
@@ -125,7 +125,7 @@ impl Replica for RatingReplica<'_> {
         examples.div_ceil(TEST_BATCH)
     }
 
-    /// Counts the users whose item kept back is among the [`RECOMMENDED`] that score highest.
+    /// Counts the users whose held-out item is among the [`RECOMMENDED`] highest scores.
     fn score(
         &self,
         parameters: &[Vec<f32>],

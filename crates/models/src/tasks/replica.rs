@@ -1,4 +1,4 @@
-//! What training needs of a model and its data, whatever they are.
+//! The interface of training to a model and its data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub trait Replica: Send + Sync {
     /// The names and shapes of the model's parameters.
     fn tensors(&self) -> &[Tensor];
 
-    /// The parameters that a run begins with, a pure function of the seed.
+    /// The initial parameters of a run, a pure function of the seed.
     fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>>;
 
     /// Loads the batch of a step.
@@ -24,8 +24,8 @@ pub trait Replica: Send + Sync {
     fn parts(&self) -> usize;
 
     /// Adds the mean gradient of these parts of the batch loaded for `step`, as if there were no others, and returns
-    /// their mean loss. A model whose gradients become known layer by layer hands each to `sink` as soon as it is final;
-    /// others leave `sink` alone.
+    /// their mean loss. A model whose gradients become final layer by layer passes each to `sink` as soon as it is
+    /// final; others do not use `sink`.
     fn add_gradients(
         &mut self,
         step: u64,
@@ -35,14 +35,14 @@ pub trait Replica: Send + Sync {
         sink: Option<&Arc<dyn GradientSink>>,
     ) -> f64;
 
-    /// Groups of tensors whose gradients become known together, in the order in which they do.
+    /// Groups of tensors whose gradients become final together, in the order in which they do.
     fn gradient_order(&self) -> Vec<Vec<usize>> {
         vec![(0..self.tensors().len()).collect()]
     }
 
     /// Adds this worker's part of the gradient of the mean loss over the whole training set, without augmentation: the
-    /// mean over workers is the whole. `scratch` has the sizes of the parameters. Batch-norm statistics stay as they
-    /// are.
+    /// mean over workers is that gradient. `scratch` has the sizes of the parameters. Batch-norm statistics do not
+    /// change.
     ///
     /// # Panics
     /// If the task does not learn from [images](crate::TaskKind::is_of_images).
@@ -66,7 +66,7 @@ pub trait Replica: Send + Sync {
         let _ = statistics;
     }
 
-    /// Examples in the test set: images, tokens that can be predicted, or users with an item kept back.
+    /// Examples in the test set: images, tokens that can be predicted, or users with a held-out item.
     fn test_examples(&self) -> usize;
 
     /// The number of parts that workers divide an evaluation of `examples` test examples into.
@@ -87,8 +87,8 @@ pub trait Replica: Send + Sync {
         let _ = state;
     }
 
-    /// Restores what [`save`](Self::save) wrote in a run of `saved_by` workers, in a run of `workers`. Where the numbers
-    /// differ, it takes the batch-norm statistics of one of them, and a language model starts with an empty hidden
+    /// Restores what [`save`](Self::save) wrote in a run of `saved_by` workers, in a run of `workers`. If the numbers
+    /// differ, it uses the batch-norm statistics of one saved worker, and a language model starts with a zero hidden
     /// state.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Which examples of the training set are a worker's batch.
+//! The training examples of a worker's batches.
 
 use super::TaskConfig;
 use super::order::{Order, Visit};
@@ -43,7 +43,7 @@ impl Sampler {
         (start..start + self.batch as u64).map(|position| self.order.at(position))
     }
 
-    /// The examples of this worker where each example belongs to one: those of its shard, or every n-th of all, for n
+    /// The examples of this worker if each example belongs to one worker: its shard, or every n-th of all, for n
     /// workers.
     pub(super) fn own_examples(&self) -> Vec<u32> {
         let all = || (0..self.examples as u32).skip(self.rank).step_by(self.workers);

@@ -1,4 +1,4 @@
-//! The task of telling the class of every pixel.
+//! The task of classifying every pixel.
 
 use super::images::{ImageReplica, check_sizes};
 use super::task::refuse_augmentation;

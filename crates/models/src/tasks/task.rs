@@ -1,10 +1,10 @@
-//! What a kind of data is used for: the settings and splits that fit it, and its replicas.
+//! The interface of a task: which settings and splits it allows, and its replicas.
 
 use super::{Metric, Replica, TaskConfig};
 use crate::Split;
 use crate::models::ModelError;
 
-/// What models learn from one kind of data.
+/// A task: what models learn from one kind of data.
 pub trait Task<'a> {
     /// What the quality of its models is measured in.
     fn metric(&self) -> Metric;
@@ -12,7 +12,7 @@ pub trait Task<'a> {
     /// The number of training examples: images, tokens or ratings.
     fn examples(&self) -> usize;
 
-    /// Refuses settings that the task cannot be trained with, and data too few to train or to evaluate on.
+    /// Refuses settings that the task cannot be trained with, and data that is too small to train or to evaluate on.
     ///
     /// # Errors
     /// The reason, with what to change.

@@ -1,4 +1,4 @@
-//! Text, each of whose tokens is predicted from those before.
+//! Text: predicting each token from the previous ones.
 
 use std::ops::Range;
 use std::sync::Arc;

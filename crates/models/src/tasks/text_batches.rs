@@ -1,9 +1,8 @@
-//! Batches of text: which tokens a worker reads at a step, and which are for testing.
+//! Batches of text: the tokens that a worker reads at a step, and those for testing.
 //!
-//! The training text is cut into as many equal parts as there are workers, each part into as many
-//! equal streams as the batch has; what is left over at an end is not used. A step reads the next
-//! [`UNROLL`] tokens of each stream and predicts those one further on. When a stream has no whole
-//! chunk left, an epoch is over, and all streams start from their beginning.
+//! The training text is cut into as many equal parts as there are workers, and each part into as many equal streams as
+//! the batch has; remainders are not used. A step reads the next [`UNROLL`] tokens of each stream and predicts those
+//! one further on. When a stream has no whole chunk left, an epoch is over, and all streams start from their beginning.
 
 use std::ops::Range;
 
@@ -125,7 +124,7 @@ impl<'a> TestPart<'a> {
             counts.clear();
             for time in start..(start + UNROLL).min(UNROLL + longest) {
                 for piece in &self.pieces {
-                    // What lies outside the text is read as its first token, and never counts.
+                    // Positions outside the text are read as its first token, and are not scored.
                     let target = (piece.start + time).checked_sub(UNROLL);
                     let known = |at: Option<usize>| at.and_then(|at| self.text.get(at)).copied();
                     inputs.push(known(target.and_then(|at| at.checked_sub(1))).unwrap_or(0));

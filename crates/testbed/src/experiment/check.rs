@@ -4,7 +4,7 @@ use super::Experiment;
 use crate::TestbedError;
 
 impl Experiment {
-    /// Refuses what cannot run, with the reason.
+    /// Refuses invalid experiments, with the reason.
     pub fn check(&self) -> Result<(), TestbedError> {
         self.settings.check().map_err(TestbedError::Config)?;
         let counts = [
@@ -28,7 +28,7 @@ impl Experiment {
         Err(TestbedError::Config(refused))
     }
 
-    /// A compressor or seed given twice would be two runs of one name.
+    /// Refuses repeated compressors and seeds: their runs would have the same name.
     fn distinct(&self) -> Result<(), TestbedError> {
         let compressor = twice(&self.compressors).map(|spec| format!("compressor {spec}"));
         match compressor.or_else(|| twice(&self.seeds).map(|seed| format!("seed {seed}"))) {

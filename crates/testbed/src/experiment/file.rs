@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use super::Experiment;
 use crate::TestbedError;
 
-/// The keys beside those of the settings.
+/// The keys of an experiment that are not settings of training.
 const OWN: [&str; 8] = [
     "data",
     "compressors",
@@ -32,15 +32,14 @@ impl Experiment {
     /// Reads an experiment file.
     ///
     /// # Errors
-    /// If there is no such file, or it has an unknown key or a value that its key does not take; the error names the
-    /// line.
+    /// If there is no such file, or it has an unknown key or a value that is not allowed; the error names the line.
     pub fn read(path: &Path) -> Result<Self, TestbedError> {
         let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;
         let refused = |error| TestbedError::Config(format!("{}: {error}", path.display()));
         toml::from_str(&text).map_err(refused)
     }
 
-    /// The experiment as a file that [`read`](Self::read) takes, every setting written out.
+    /// The experiment as a file for [`read`](Self::read), with every setting written out.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("an experiment is a table of plain values")
     }

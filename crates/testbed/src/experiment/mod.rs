@@ -14,8 +14,8 @@ use gradwire_train::settings::TrainingSettings;
 use serde::{Serialize, Serializer};
 
 /// An experiment, as a TOML file or the command line describes it. A setting that is not given has the value of
-/// [`Experiment::default`], which `gradwire compare` runs without flags. The settings of training are fields of an
-/// experiment, too: `experiment.workers`.
+/// [`Experiment::default`], the experiment of `gradwire compare` without flags. The settings of training are fields of
+/// an experiment, too: `experiment.workers`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experiment {
     /// The settings of training; `steps` is used where `epochs` is not given.
@@ -31,11 +31,11 @@ pub struct Experiment {
     pub epochs: Option<f64>,
     /// One run for each compressor and seed.
     pub seeds: Vec<u64>,
-    /// Evaluations during a run, the last step's included.
+    /// Evaluations during a run, including the one after the last step.
     pub evaluations: u64,
-    /// Whether the first worker's gradients and residuals are looked at, some fifty times a run.
+    /// Whether the first worker's gradients and residuals are diagnosed, about fifty times per run.
     pub diagnose: bool,
-    /// Bandwidths that step times are modelled for, in Mbit/s.
+    /// Bandwidths of the links for modelled step times, in Mbit/s.
     pub links_mbit: Vec<f64>,
     /// Modelled latency of a message, in milliseconds.
     pub latency_ms: f64,
@@ -96,7 +96,7 @@ fn write_schedules<S: Serializer>(
     to.collect_seq(schedules.iter().map(CompressionSchedule::to_string))
 }
 
-/// The value of a text that is written in this crate.
+/// Parses a text from this crate's source, which must be valid.
 pub(crate) fn known<T: FromStr<Err: Display>>(text: &str) -> T {
     text.parse().unwrap_or_else(|error: T::Err| panic!("'{text}': {error}"))
 }

@@ -1,4 +1,4 @@
-//! The runs that an experiment consists of, and what they take: data, steps, links.
+//! The runs of an experiment, and their data, steps and links.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Experiment {
         }
     }
 
-    /// The links that times are modelled for.
+    /// The links for modelled times.
     pub fn links(&self) -> Vec<Link> {
         let latency = Duration::from_secs_f64(self.latency_ms / 1e3);
         self.links_mbit.iter().map(|&mbit| Link { latency, ..Link::mbit(mbit) }).collect()
@@ -66,7 +66,7 @@ impl Experiment {
     }
 }
 
-/// Looks at gradients and residuals in a run with diagnoses.
+/// The number of diagnoses in a run.
 const DIAGNOSES: u64 = 50;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The settings that suit a model.
+//! Default settings for each model.
 
 use gradwire_models::TaskKind;
 use gradwire_models::models::ModelKind;
@@ -7,9 +7,9 @@ use gradwire_models::schedule::LearningRate;
 use super::{Experiment, known};
 
 impl Experiment {
-    /// A schedule for a model. Models with batch normalisation take that of the 3LC paper, scaled by the number of
-    /// workers and with a warm-up; models without batch normalisation take a smaller one. The rate of language models
-    /// falls in steps, as in Sattler et al., Table III.
+    /// The default learning rate of a model. Models with batch normalisation use that of the 3LC paper, scaled by the
+    /// number of workers and with a warm-up; models without it use a lower one. The rate of language models falls in
+    /// steps, as in Sattler et al., Table III.
     pub fn learning_rate_for(model: ModelKind) -> LearningRate {
         match model {
             ModelKind::ResNet { .. }
@@ -32,11 +32,11 @@ impl Experiment {
         }
     }
 
-    /// The same experiment with another model and the settings that suit it. Language models are trained as in the
+    /// The same experiment with another model and its default settings. Language models are trained as in the
     /// paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table III): plain SGD at a learning rate
-    /// that begins with 1, five streams a worker, gradients clipped to a norm of 5, no weight decay. The model of ratings
-    /// is trained by Adam, as He et al. do ("Neural collaborative filtering", WWW 2017), on 64 ratings a worker and step,
-    /// each with four negative samples. Models of images keep all settings but the learning rate.
+    /// that begins with 1, five streams a worker, gradients clipped to a norm of 5, no weight decay. The model of
+    /// ratings is trained with Adam, as He et al. do ("Neural collaborative filtering", WWW 2017), on 64 ratings a
+    /// worker and step, each with four negative samples. Models of images keep all settings but the learning rate.
     pub fn suiting(mut self, model: ModelKind) -> Self {
         self.model = model;
         self.learning_rate = Self::learning_rate_for(model);

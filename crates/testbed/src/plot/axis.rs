@@ -7,7 +7,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 /// The largest magnitude on an axis.
 const MOST: f64 = 1e12;
 
-/// How values are laid out along an axis.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Equal distances are equal differences.
@@ -16,7 +16,7 @@ pub enum Scale {
     Log,
 }
 
-/// An axis over the values it has to show, a little wider than these.
+/// An axis, slightly wider than the range of its values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
     scale: Scale,
@@ -97,7 +97,7 @@ impl Ranged for Axis {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        // Plotters also asks for the places of light lines, with a larger number. These axes have none.
+        // Plotters also requests light grid lines, with a larger number. These axes have none.
         self.ticks(hint.bold_points().min(8))
     }
 

@@ -1,4 +1,4 @@
-//! Box plots as SVG: how the runs of each setting are spread.
+//! Box plots as SVG: the distribution of the runs of each setting.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

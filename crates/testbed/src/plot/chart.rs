@@ -158,7 +158,7 @@ impl Chart {
         Ok(())
     }
 
-    /// The names of the lines, below one another, beside the plot.
+    /// The legend: the names of the lines, one per row, to the right of the plot.
     fn legend(&self, area: &Area<'_>) -> Drawn {
         let text =
             ("sans-serif", 13, &INK).into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
@@ -176,7 +176,7 @@ impl Chart {
     }
 }
 
-/// A label that fits beside the plot.
+/// A label that fits into the legend.
 fn shortened(label: &str) -> String {
     if label.chars().count() <= LABEL {
         return label.to_owned();

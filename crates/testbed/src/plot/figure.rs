@@ -1,4 +1,4 @@
-//! What all kinds of figures have in common: they are SVG, in the same colours.
+//! The common part of all kinds of figures: SVG, and the colours.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

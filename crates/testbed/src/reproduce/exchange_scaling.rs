@@ -72,7 +72,7 @@ fn variants(experiment: &Experiment, workers: Option<usize>) -> Vec<Experiment> 
     all.iter().flat_map(with).collect()
 }
 
-/// The page; it also shows the runs of other jobs, which had more or fewer processes.
+/// The page. It also shows the runs of other jobs, with more or fewer processes.
 fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let first = &results.runs[0];
     let mut all = results::read(&results.out.join("runs.jsonl"))?;
@@ -134,7 +134,7 @@ fn seconds(run: &RunRecord, link: Link) -> f64 {
     step_seconds(&idle, Common { compute: 0.0, servers: false }, link)
 }
 
-/// Every run: bytes beside the formula, and time over each link.
+/// Every run: its bytes, those of the formula, and its time over each link.
 fn grid(runs: &[RunRecord], links: &[Link]) -> Grid {
     let expected = |run: &RunRecord| formula(run, message(runs, &run.compressor)?);
     let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));

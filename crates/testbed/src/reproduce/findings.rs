@@ -9,15 +9,15 @@ use crate::summary::Summary;
 use crate::table::{self, Grid};
 use crate::{diagnosis, figures};
 
-/// What a study of a paper's runs has to show.
+/// The content of the page of a study of a paper.
 pub(super) struct Findings {
     /// Tables with their headings; the first is also printed.
     pub(super) tables: Vec<(&'static str, Grid)>,
     /// The charts.
     pub(super) charts: Charts,
-    /// The paper's set-up beside the one of the runs.
+    /// The paper's set-up and that of the runs.
     pub(super) setup: Grid,
-    /// What the figures are, in sentences.
+    /// Explanations of the numbers, in sentences.
     pub(super) notes: Vec<String>,
 }
 

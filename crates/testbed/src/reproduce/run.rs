@@ -1,4 +1,4 @@
-//! The runs of a study: planned, made, and kept in its folder.
+//! The runs of a study: planned, executed, and stored in its folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Study {
     }
 }
 
-/// Makes the runs of `parts` that are not in `kept`, a result file, and adds each to it as it ends.
+/// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it ends.
 ///
 /// # Errors
 /// As for [`run_all`], and if the file cannot be read or written.

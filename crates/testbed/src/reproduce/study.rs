@@ -1,4 +1,4 @@
-//! What a study is, and what its page is made of.
+//! The definition of a study, and the input of its page.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub struct Study {
     pub id: &'static str,
     /// What it shows, in a line.
     pub summary: &'static str,
-    /// The paper it is from, in a line; empty where it is from none.
+    /// The paper, in a line; empty if there is none.
     pub citation: &'static str,
     /// The rows of the paper's table. One row is run at a time; the first is the default. Empty if there is no choice.
     /// Functions take a row as its index in this list, or 0 if the list is empty.
@@ -39,12 +39,12 @@ pub struct Study {
     /// Makes the experiments of a study that compares several set-ups from the experiment of a row. `workers` is the
     /// number of workers that the user asked for, if any.
     pub(super) variants: fn(row: usize, &Experiment, workers: Option<usize>) -> Vec<Experiment>,
-    /// Makes its page of the runs. A study that trains nothing measures or collects here.
+    /// Makes its page from the runs. A study that trains nothing measures or collects here.
     pub(super) report: fn(&Results<'_>, &dyn Progress) -> Result<Report, TestbedError>,
 }
 
 impl Study {
-    /// A study without rows, in one process, of one set-up, for all steps, that sets no flags by itself.
+    /// Defaults: no rows, one process, one set-up, all steps, and no fixed flags.
     pub(super) const PLAIN: Self = Self {
         id: "",
         summary: "",
@@ -84,13 +84,13 @@ impl Study {
         })
     }
 
-    /// Where its files go unless a folder is given: `results/ID`, and a folder in it for each row.
+    /// The default folder of its files: `results/ID`, and a folder in it for each row.
     pub fn default_folder(&self, row: usize) -> PathBuf {
         ["results", self.id].into_iter().chain(self.rows.get(row).copied()).collect()
     }
 }
 
-/// What a study's page is made of.
+/// The input of a study's page.
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'a> {
     /// The study.
@@ -132,7 +132,7 @@ impl Results<'_> {
 /// A study's page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Names and contents of the files in the study's folder: a `README.md`, and what it shows.
+    /// Names and contents of the files in the study's folder: a `README.md`, and the files it refers to.
     pub files: Vec<(String, String)>,
     /// Lines for a terminal.
     pub printed: Vec<String>,
@@ -149,7 +149,7 @@ pub(super) fn chart(
     (name.into(), Box::new(figure))
 }
 
-/// What experiments of several papers have in common: a model with its data, an optimizer with its learning rate, and
+/// The common part of experiments of several papers: a model with its data, an optimizer with its learning rate, and
 /// messages of all tensors, which every worker gets from every other.
 pub(super) fn all_gathered(
     [model, data]: [&str; 2],

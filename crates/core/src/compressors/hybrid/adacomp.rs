@@ -110,7 +110,7 @@ mod tests {
             (sender.encoder.positions().to_vec(), sender.residual().to_vec())
         };
         assert_eq!(step(0, [8.0, 3.0, 3.5, 1.0]), (vec![0], vec![0.0, 3.0, 3.5, 1.0]));
-        // G = 0, 4, 3.5, 3; H = 0, 5, 3.5, 5 against 4: what grows goes, what lies still stays.
+        // G = 0, 4, 3.5, 3; H = 0, 5, 3.5, 5 against 4: elements 1 and 3, which grow, are sent.
         assert_eq!(step(1, [0.0, 1.0, 0.0, 2.0]), (vec![1, 3], vec![0.0, 0.0, 3.5, -1.0]));
     }
 

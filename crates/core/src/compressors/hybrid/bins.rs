@@ -15,7 +15,9 @@ const MOST: u64 = 1 << 24;
 
 /// Elements of a bin in tensors of three or more dimensions.
 pub(super) const CONV: Kind = whole(50, 1..=MOST);
-/// Elements of a bin in other tensors. pub(super) const FC: Kind = whole(500, 1..=MOST); The codes of positions.
+/// Elements of a bin in other tensors.
+pub(super) const FC: Kind = whole(500, 1..=MOST);
+/// The codes of positions.
 pub(super) const CODE: Kind = either(&["gaps", "records"]);
 
 /// A compressor that selects elements by bin and sends their signs and one scale.

@@ -6,7 +6,8 @@
 //!   elements of each sign, the largest. A sign with non-zero elements in the sample sends at least one.
 //! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless
 //!   that is 0, the mean absolute value of the positive and of the negative elements sent as f32, one bit per sign, and
-//!   the positions. An empty tensor has an empty message. //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
+//!   the positions. An empty tensor has an empty message.
+//! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
 //! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select.

@@ -178,7 +178,7 @@ impl Compressor for TernGrad {
         let len = message_len.saturating_sub(HEADER);
         match self.coded() {
             None => len.saturating_mul(5),
-            // Behind the number of bytes.
+            // The code follows the number of bytes.
             Some(alphabet) => alphabet.max_elements(len.saturating_sub(1)),
         }
     }

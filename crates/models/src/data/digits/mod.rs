@@ -1,12 +1,12 @@
 //! Distorted digits drawn from strokes: a data set that needs no files.
 //!
-//! Each image is one digit in one of the ways it is written, its strokes jittered, bent by a smooth
-//! random field, then rotated, sheared, scaled and moved, drawn with a pen of random width and
-//! darkness over stray strokes and noise. A linear classifier gets about 76 % of the test images
-//! right, a small convolutional network after 1000 steps of 128 images about 97 %.
+//! Each image shows one digit in one of its variants. Its strokes are jittered, bent by a smooth random field, rotated,
+//! sheared, scaled and moved, and drawn with a pen of random width and darkness over stray strokes and noise. A linear
+//! classifier gets about 76 % of the test images right, a small convolutional network after 1000 steps of 128 images
+//! about 97 %.
 //!
-//! An image is a pure function of seed, split and index. Only `+ − × ÷ √` of IEEE 754 touch it, so
-//! that every machine draws the same bytes.
+//! An image is a pure function of seed, split and index. It is computed only by `+ − × ÷ √` of IEEE 754, so that every
+//! machine draws the same bytes.
 
 mod pen;
 mod strokes;
@@ -78,7 +78,7 @@ fn draw(label: u16, draws: &mut Draws, points: &mut Vec<Point>, pixels: &mut Vec
     }
 }
 
-/// A short stroke that belongs to no digit, paler than the digit's may be.
+/// Draws a short stroke that belongs to no digit, and is paler than those of digits.
 fn stray(canvas: &mut Canvas, draws: &mut Draws) {
     let middle = [0, 1].map(|_| draws.between(0.0, (SIDE - 1) as f32));
     let half = [0, 1].map(|_| draws.between(-4.0, 4.0));

@@ -1,6 +1,6 @@
 //! The digits as pen strokes.
 //!
-//! Points lie in a box from −1 to 1, x to the right and y downwards; a digit fills its height and
+//! Points are in a box from −1 to 1, x to the right and y downwards; a digit fills its height and
 //! about half its width. Each variant is one way people write the digit.
 
 /// A stroke through points, each `[x, y]`.

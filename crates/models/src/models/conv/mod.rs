@@ -1,8 +1,8 @@
-//! Convolution as an operation of the engine: image by image, patches are laid out in a scratch
-//! matrix that stays in cache and multiplied with the kernels.
+//! Convolution as an operation of the engine: image by image, patches are copied to a scratch matrix that stays in
+//! cache (im2col), and multiplied by the kernels.
 //!
-//! On networks with the few channels of CIFAR's ResNets this trains about twice as fast as the
-//! engine's own convolution, which spends its time on laying out.
+//! Networks with few channels, like CIFAR's ResNets, train about twice as fast as with the engine's convolution, which
+//! spends most of its time on copying patches.
 
 mod patches;
 
@@ -117,7 +117,7 @@ impl Shapes {
         self.from * self.patches.height * self.patches.width
     }
 
-    /// Values that one value of the output is a sum over.
+    /// The number of terms in each value of the output.
     fn inner(&self) -> usize {
         self.from * self.patches.kernel * self.patches.kernel
     }
@@ -141,7 +141,7 @@ impl Shapes {
         tensor(maps, [self.batch, self.to, rows, columns])
     }
 
-    /// ∂patches = Wᵀ · ∂maps, added back to the image it was laid out from.
+    /// ∂patches = Wᵀ · ∂maps, added back to the image (col2im).
     fn images_gradient(&self, gradient: FlexTensor, weight: FlexTensor) -> FlexTensor {
         let (gradient, weight) = (gradient.to_contiguous(), weight.to_contiguous());
         let kernels = Matrix::new(slice(&weight), self.inner()).transposed();

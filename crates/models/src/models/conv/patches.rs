@@ -5,7 +5,7 @@
 pub(super) struct Patches {
     /// Rows and columns of the kernel.
     pub(super) kernel: usize,
-    /// Places the kernel moves on by.
+    /// The stride of the kernel.
     pub(super) stride: usize,
     /// Zeros around the image.
     pub(super) padding: usize,
@@ -15,8 +15,8 @@ pub(super) struct Patches {
     pub(super) width: usize,
 }
 
-/// A row of a plane under one element of the kernel, at all places of a row of places: the places
-/// `from..to` lie on the plane, the first of them at `start`.
+/// The pixels of a plane under one element of the kernel, at one row of its positions: positions `from..to` are inside
+/// the plane, the first of them at pixel `start`.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     from: usize,
@@ -25,15 +25,14 @@ struct Run {
 }
 
 impl Patches {
-    /// The rows and columns of places that the kernel takes.
+    /// The rows and columns of the kernel's positions.
     pub(super) fn places(&self) -> [usize; 2] {
         [self.height, self.width]
             .map(|length| (length + 2 * self.padding - self.kernel) / self.stride + 1)
     }
 
-    /// Writes for each plane, kernel row and kernel column what lies under it at each place:
-    /// `[planes · kernel · kernel, rows · columns]`, the matrix that turns convolution into
-    /// multiplication.
+    /// Writes for each plane, kernel row and kernel column the pixel at each position of the kernel: `[planes · kernel
+    /// · kernel, rows · columns]`, the im2col matrix.
     pub(super) fn lay_out(&self, planes: &[f32], out: &mut [f32]) {
         self.for_each(planes.len(), out.len(), |plane, offset, place| {
             self.copy(&planes[plane], offset, &mut out[place]);
@@ -67,7 +66,7 @@ impl Patches {
         }
     }
 
-    /// The plane moved by an offset within the kernel; what lies outside is zero.
+    /// The plane shifted by an offset within the kernel; pixels outside are zero.
     fn copy(&self, plane: &[f32], offset: [usize; 2], out: &mut [f32]) {
         let [_, columns] = self.places();
         if self.stride == 1 && columns == self.width {
@@ -90,8 +89,8 @@ impl Patches {
         }
     }
 
-    /// As [`copy`](Self::copy) where each pixel is a place: all rows in one go, after which zeros
-    /// replace what came from the end of a neighbouring row.
+    /// As [`copy`](Self::copy) for stride 1 with equal input and output sizes: copies all rows at once, then sets
+    /// pixels from a neighbouring row to zero.
     fn copy_whole(&self, plane: &[f32], [dy, dx]: [usize; 2], out: &mut [f32]) {
         let (ahead, behind) = (dy * self.width + dx, self.padding * (self.width + 1));
         let head = behind.saturating_sub(ahead).min(out.len());
@@ -124,7 +123,7 @@ impl Patches {
         }
     }
 
-    /// What row `y` of places sees through the element at `[dy, dx]` of the kernel, if anything.
+    /// The pixels under element `[dy, dx]` of the kernel at row `y` of its positions, if any.
     fn run(&self, y: usize, [dy, dx]: [usize; 2]) -> Option<Run> {
         let row = (y * self.stride + dy).checked_sub(self.padding)?;
         // Places x with 0 <= x·stride + dx − padding < width.

@@ -8,10 +8,9 @@
 //! h = σ(o)·tanh(c)
 //! ```
 //!
-//! (Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000, no peepholes.) The rows
-//! of W for x come first. Sequences lie time by time: row t·streams + s is stream s at time t. What x
-//! contributes is one product for all times, what h contributes one for each time; the gradient of W
-//! is one product over all times.
+//! (Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000, no peepholes.) The rows of W for x come
+//! first. Sequences are stored time by time: row t·streams + s is stream s at time t. The contribution of x is one
+//! product for all times, that of h one per time; the gradient of W is one product over all times.
 
 use super::super::layers::{Init, Layout};
 use super::super::matmul::{Matrix, multiply};
@@ -37,7 +36,7 @@ pub(crate) struct LayerState {
     pub(crate) cell: Vec<f32>,
 }
 
-/// What a pass over a sequence leaves for the way back.
+/// The values of a forward pass that the backward pass needs.
 #[derive(Debug)]
 pub(super) struct Trace {
     /// σ(i), tanh(j), σ(f), σ(o).
@@ -57,7 +56,7 @@ impl Layer {
         Self { weight, bias, inputs, hidden }
     }
 
-    /// Passes a sequence through; `state` is what is carried in, and out.
+    /// Computes the outputs of a sequence; `state` is the initial state, and becomes the final one.
     pub(super) fn forward(
         &self,
         parameters: &[Vec<f32>],
@@ -97,8 +96,8 @@ impl Layer {
         Trace { gates, cells, outputs, streams }
     }
 
-    /// Takes the gradient of the outputs back: adds the parameters' gradients, returns the inputs'.
-    /// Nothing goes back beyond the first time.
+    /// Back-propagates the gradient of the outputs: adds the parameters' gradients and returns the inputs'. It is
+    /// truncated at the first time.
     pub(super) fn backward(
         &self,
         parameters: &[Vec<f32>],
@@ -188,8 +187,8 @@ fn activate(gates: &mut [f32], before: &[f32], cells: &mut [f32], outputs: &mut 
 }
 
 /// Turns one stream's activations at one time into the gradients before activation. `carried` is the
-/// gradient of the outputs; `cell_carried` that of the cells from the time after, replaced by what
-/// goes on to the time before.
+/// gradient of the outputs; `cell_carried` that of the cells from the next time, replaced by that for the previous
+/// time.
 fn deactivate(
     gates: &mut [f32],
     before: &[f32],

@@ -3,18 +3,17 @@
 //! They are those of the paper on sparse binary compression (Sattler et al., arXiv:1805.08768,
 //! section IV.A and supplement C): `wordlstm` with 650 hidden units for words, `charlstm` with 200 for
 //! characters. Both follow TensorFlow's tutorial on the Penn Treebank in its "medium" configuration
-//! (after Zaremba, Sutskever and Vinyals, arXiv:1409.2329), of which this takes
+//! (after Zaremba, Sutskever and Vinyals, arXiv:1409.2329), of which this uses
 //!
 //! - an embedding as wide as the hidden layers, and gates in the order i, j, f, o without a constant
 //!   added to the forget gate;
-//! - dropout that keeps half of the embedding's, the first and the second layer's outputs, and never
-//!   touches what goes from time to time;
+//! - dropout with probability one half on the outputs of the embedding, the first and the second layer, but not on the
+//!   recurrent connections;
 //! - back-propagation through [`UNROLL`] = 35 steps, with outputs and cells carried on from one such
 //!   chunk to the next;
-//! - first parameters uniform in ±0.05, the gates' biases 0;
-//! - as the loss whose gradient is followed, the *sum* over the 35 steps of the mean over the streams
-//!   of a batch. Learning rate 1 and a bound of 5 on the gradient's norm go with that sum. What is
-//!   reported is the mean over all tokens.
+//! - initial parameters uniform in ±0.05, the gates' biases 0;
+//! - as the training loss, the *sum* over the 35 steps of the mean over the streams of a batch. The learning rate of 1
+//!   and the clipping norm of 5 are for this sum. The reported loss is the mean over all tokens.
 //!
 //! Parameters: V·H + 2·(2H·4H + 4H) + H·V + V. With V = 80 characters and H = 200 these are
 //! 673 680; with V = 10 000 words and H = 650 they are 19 775 200.
@@ -34,15 +33,15 @@ use crate::TaskKind;
 
 use layer::{INIT, Layer, LayerState, add};
 
-/// Steps through time that a gradient goes back.
+/// Steps of truncated back-propagation through time.
 pub const UNROLL: usize = 35;
 
-/// The part of the outputs that dropout keeps.
+/// The fraction of the outputs that dropout keeps.
 const KEEP: f32 = 0.5;
-/// The stream of random words that dropout is drawn from.
+/// The random stream of dropout.
 const STREAM: u32 = 0x6472_6f70;
 
-/// A language model. It predicts each token of a sequence from those before.
+/// A language model. It predicts each token of a sequence from the previous ones.
 #[derive(Debug)]
 pub struct LanguageModel {
     vocabulary: usize,
@@ -82,11 +81,11 @@ pub struct Dropout {
     pub step: u64,
 }
 
-/// What the forward pass keeps for the backward pass.
+/// The values of a forward pass that the backward pass needs.
 struct Pass {
     /// The inputs of each layer, after dropout, and last those of the softmax.
     inputs: Vec<Vec<f32>>,
-    /// What dropout multiplied them by; empty without dropout.
+    /// The dropout factors of the inputs; empty without dropout.
     masks: Vec<Vec<f32>>,
     traces: Vec<layer::Trace>,
     /// `[positions, vocabulary]`
@@ -97,7 +96,7 @@ impl LanguageModel {
     /// A model for a vocabulary of this size.
     ///
     /// # Errors
-    /// If `kind` is no language model, or there are fewer than two symbols.
+    /// If `kind` is not a language model, or there are fewer than two symbols.
     pub fn new(kind: ModelKind, vocabulary: usize) -> Result<Self, ModelError> {
         let hidden = match kind {
             ModelKind::CharLstm { hidden } => hidden,
@@ -123,7 +122,7 @@ impl LanguageModel {
         &self.layout.tensors
     }
 
-    /// The first parameters of a run, a pure function of the seed.
+    /// The initial parameters of a run, a pure function of the seed.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.layout.initial_parameters(seed)
     }
@@ -134,9 +133,8 @@ impl LanguageModel {
         Memory { layers: self.layers.iter().map(zeros).collect() }
     }
 
-    /// Reads a chunk on from `memory`, adds the gradient of its loss to `gradients` and returns the
-    /// mean cross-entropy over all its tokens, in nats. The loss followed is the sum over time of the
-    /// mean over streams.
+    /// Reads a chunk, starting from `memory`, adds the gradient of its loss to `gradients` and returns the mean
+    /// cross-entropy over all its tokens, in nats. The loss is the sum over time of the mean over streams.
     ///
     /// # Panics
     /// If lengths do not fit, or a token is no symbol of the vocabulary.
@@ -179,8 +177,8 @@ impl LanguageModel {
         loss / chunk.targets.len() as f64
     }
 
-    /// Reads a chunk on from `memory`, without dropout, and scores how it predicts those of its tokens
-    /// that `counts`, of as many entries, selects.
+    /// Reads a chunk, starting from `memory`, without dropout, and scores the predictions of the tokens whose entry in
+    /// `counts` is true.
     ///
     /// # Panics
     /// If lengths do not fit, or a token is no symbol of the vocabulary.
@@ -260,7 +258,7 @@ impl Memory {
     /// Restores what [`save`](Self::save) wrote under the same prefix.
     ///
     /// # Errors
-    /// If it is not there, or of other streams or another model.
+    /// If an entry is missing, or is from another model or number of streams.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         for (at, layer) in self.layers.iter_mut().enumerate() {
             let size = layer.hidden.len();
@@ -272,7 +270,7 @@ impl Memory {
 }
 
 impl Dropout {
-    /// What the outputs at a place of the model are multiplied by: 0, or 1 over the part kept.
+    /// The factors of the outputs at a place of the model: 0, or 1 / [`KEEP`].
     fn mask(self, place: usize, size: usize) -> Vec<f32> {
         let mut words = vec![0; size];
         Rng::new(self.seed, place as u64, self.rank, self.step, STREAM).fill(&mut words);

@@ -46,7 +46,7 @@ pub(crate) const FIGURE_7: Study = Study {
     ..Study::PLAIN
 };
 
-/// Learners, and the batch of each: learners that share a mini-batch of 128, and eight learners with mini-batches of 32
+/// Learners, and batch per learner: learners that share a mini-batch of 128, and eight learners with mini-batches of 32
 /// and 512.
 const SHAPES: [(usize, usize); 7] =
     [(1, 128), (8, 16), (16, 8), (64, 2), (128, 1), (8, 4), (8, 64)];
@@ -66,7 +66,7 @@ fn table(runs: &[RunRecord]) -> Grid {
         .grid()
 }
 
-/// How much messages were compressed, by what `shape` says of a run: a line for each compressor.
+/// The compression rate of messages over the value of `shape` for a run: a line for each compressor.
 fn rates_by(what: &str, runs: &[RunRecord], shape: impl Fn(&RunRecord) -> Option<usize>) -> Chart {
     let lines = figures::lines(runs, |group| {
         // Seeds together.

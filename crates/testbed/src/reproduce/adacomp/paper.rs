@@ -1,4 +1,4 @@
-//! What the AdaComp paper reports, and its experiments.
+//! The results that the AdaComp paper reports, and its experiments.
 
 use gradwire_train::RunRecord;
 
@@ -25,7 +25,7 @@ pub(super) struct Row {
     optimizer: [&'static str; 2],
 }
 
-/// The rows of Table 2 whose data can be had.
+/// The rows of Table 2 whose data are available.
 pub(super) const ROWS: [Row; 4] = [
     Row {
         errors: [Some(0.0088), Some(0.0085)],
@@ -58,7 +58,7 @@ pub(super) const ROWS: [Row; 4] = [
 /// Their names on the command line.
 pub(super) const NAMES: [&str; 4] = ["mnist-cnn", "cifar-cnn", "bn50-dnn", "lstm"];
 
-/// The row that the figures are of.
+/// The row of the figures.
 pub(super) const CIFAR_CNN: Row = Row {
     errors: [Some(0.18), Some(0.184)],
     paper: ["3 convolutions, 1 fully connected, 0.3 MB", "CIFAR-10", "128", "140", "128"],
@@ -79,8 +79,8 @@ impl Row {
         })
     }
 
-    /// The paper's set-up beside the one of the runs, whose number of learners and mini-batches `varies` or is that of
-    /// `run`.
+    /// The paper's set-up and that of the runs. The number of learners and the mini-batch are those of `run`, unless
+    /// `varies`.
     pub(super) fn setup(&self, run: &RunRecord, seeds: usize, varies: bool) -> Grid {
         let [model, data, batch, epochs, learners] = self.paper;
         let mut setup = Grid::setup("paper");

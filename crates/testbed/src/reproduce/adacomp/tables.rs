@@ -80,8 +80,8 @@ pub(crate) const FIGURE_5: Study = Study {
     ..Study::PLAIN
 };
 
-/// The page of a study of one set-up: the table, charts of its own, and those that most studies show. `setup` is the
-/// paper's set-up; the errors of `paper` stand beside ours.
+/// The page of a study of one set-up: the table, its own charts, and those that most studies show. `setup` is the
+/// paper's set-up; the table also shows the errors of `paper`.
 fn report(
     results: &Results<'_>,
     setup: &Row,
@@ -97,7 +97,7 @@ fn report(
     Ok(findings.report(results))
 }
 
-/// Error and compression of each compressor; the paper's errors beside ours where a row of Table 2 is given.
+/// Error and compression of each compressor, with the paper's errors if a row of Table 2 is given.
 fn table(
     results: &Results<'_>,
     paper: Option<&Row>,

@@ -66,7 +66,7 @@ fn codes() -> Settings {
     )
 }
 
-/// Settings from labels and parameters, the baseline first; specs as they print, with a delay of one epoch.
+/// Settings from labels and parameters, the baseline first, with printed specs and a delay of one epoch.
 fn settings(parameters: impl IntoIterator<Item = (String, String)>) -> Settings {
     let specs = parameters.into_iter().map(|(label, text)| (label, format!("entropy-bits:{text}")));
     let all = [("baseline".to_owned(), "none".to_owned())].into_iter().chain(specs);
@@ -79,7 +79,7 @@ fn experiment(settings: Settings) -> Experiment {
         .with(|e| e.compressors = schedules(settings.into_iter().map(|(_, spec)| spec)))
 }
 
-/// The page of a figure whose settings are settings of `axis`.
+/// The page of a figure; `axis` names what its settings vary.
 fn report(results: &Results<'_>, axis: &str, settings: Settings) -> Result<Report, TestbedError> {
     let (full, summary) = results.summarized()?;
     let setup = paper::setup(&full[0], results.experiment.seeds.len());
@@ -109,7 +109,7 @@ fn boxes(axis: &str, settings: &Settings, runs: &[RunRecord]) -> Charts {
     vec![chart("accuracy.svg", accuracy), chart("convergence.svg", convergence)]
 }
 
-/// A figure of each run of a compressor.
+/// A value of each run of a compressor.
 fn values(runs: &[RunRecord], compressor: &str, value: fn(&RunRecord) -> f64) -> Vec<f64> {
     runs.iter().filter(|run| run.compressor == compressor).map(value).collect()
 }
@@ -147,7 +147,7 @@ fn peak(run: &RunRecord) -> f64 {
     first.map_or(0.0, |evaluation| evaluation.step as f64)
 }
 
-/// Bits a worker sent to each other for a parameter in an exchange, on average.
+/// Average bits per parameter that a worker sent to each other worker in an exchange.
 fn bits(run: &RunRecord) -> f64 {
     let messages = run.workers.saturating_sub(1).max(1) as f64 * run.rounds.max(1) as f64;
     run.bytes_up * 8.0 / (run.parameters as f64 * messages)

@@ -1,4 +1,4 @@
-//! What the paper reports, and its experiment.
+//! The results that the paper reports, and its experiment.
 
 use gradwire_models::Split;
 use gradwire_train::{Payload, RunRecord};
@@ -17,8 +17,8 @@ pub(super) const EPOCH: u64 = 600;
 /// Bits of each parameter in an exchange, by the compressor's c: raw, and in Huffman's code.
 pub(super) const BITS: [(u64, &str, &str); 2] = [(5, "6.8", "3.55"), (6, "not said", "3.78")];
 
-/// The paper's experiment: five workers with parts of MNIST of their own average their weights after each
-/// epoch. It gives neither batch nor learning rate, and trains on squared errors.
+/// The paper's experiment: five workers with separate parts of MNIST average their weights after each epoch. It gives
+/// neither batch nor learning rate, and trains on squared errors.
 pub(super) fn experiment() -> Experiment {
     let rate = "step:from=0.1,factor=0.95,after=0.01,every=0.01";
     all_gathered(["mlp:392-50,tanh", "mnist"], ["sgd", rate]).with(|e| {
@@ -33,7 +33,7 @@ pub(super) fn experiment() -> Experiment {
     })
 }
 
-/// The paper's set-up beside the one of the runs.
+/// The paper's set-up and that of the runs.
 pub(super) fn setup(run: &RunRecord, seeds: usize) -> Grid {
     let exchanges = format!("{} rounds of {}", run.rounds, run.send);
     let length = format!("{} steps, {EPOCH} between exchanges", run.steps);

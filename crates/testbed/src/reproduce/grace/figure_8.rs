@@ -1,5 +1,4 @@
-//! Figures 8 and 10 of the survey: throughput by the number of workers, beside what it would be if compression took no
-//! time.
+//! Figures 8 and 10 of the survey: throughput by the number of workers, and its bound if compression took no time.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +45,7 @@ const SCALED: [&str; 8] =
 /// Numbers of workers.
 const WORKERS: [usize; 3] = [2, 4, 8];
 
-/// A throughput needs few steps.
+/// The experiment of a row with few steps, which suffice for a throughput.
 fn experiment(row: usize) -> Experiment {
     BENCHMARKS[row].experiment().with(|e| {
         e.compressors = schedules(SCALED);

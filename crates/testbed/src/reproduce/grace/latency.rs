@@ -30,7 +30,7 @@ pub(crate) const FIGURE_9: Study = Study {
 const ELEMENTS: [usize; 4] = [25_000, 250_000, 2_500_000, 25_000_000];
 /// Repetitions, as in the survey.
 const REPETITIONS: usize = 30;
-/// After this many seconds a method that was repeated [`LEAST`] times or more is not repeated again.
+/// After this number of seconds a method that was repeated at least [`LEAST`] times is not repeated again.
 const ENOUGH: f64 = 10.0;
 /// The fewest repetitions.
 const LEAST: usize = 3;
@@ -59,7 +59,7 @@ fn report(results: &Results<'_>, progress: &dyn Progress) -> Result<Report, Test
     Ok(page(results, &text, &charts, vec![grid.terminal()]))
 }
 
-/// What one compressor took on one size.
+/// The times of one compressor on one size.
 #[derive(Debug, Clone, PartialEq)]
 struct Latency {
     /// The spec.

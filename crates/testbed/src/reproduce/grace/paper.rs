@@ -1,4 +1,4 @@
-//! What the survey reports, and its experiments.
+//! The results that the survey reports, and its experiments.
 
 use gradwire_exchange::Exchange;
 use gradwire_train::CompressionSchedule;
@@ -71,7 +71,7 @@ pub(super) const BENCHMARKS: [Benchmark; 7] = [
 pub(super) const NAMES: [&str; 7] =
     ["resnet20", "densenet40", "resnet9", "vgg16", "ncf", "lstm", "unet"];
 
-/// The names of those that are of image classification.
+/// The names of the image classification benchmarks.
 pub(super) const CLASSIFICATION: &[&str] = NAMES.split_at(4).0;
 
 const fn benchmark(
@@ -103,7 +103,7 @@ impl Benchmark {
         })
     }
 
-    /// The survey's set-up beside the one of the runs. They train with 8 workers, unless the number of workers `varies`
+    /// The survey's set-up and that of the runs. They train with 8 workers, unless the number of workers `varies`
     /// over runs of a few steps. With plain SGD, methods that send signs have their own learning rate: the survey's, and
     /// ours.
     pub(super) fn setup(

@@ -53,8 +53,8 @@ fn compressors(steps: u64) -> Vec<CompressionSchedule> {
     SPARSITIES.into_iter().flat_map(|p| delays().map(move |every| cell(p, every))).collect()
 }
 
-/// The error, or perplexity, after training over temporal and gradient sparsity, as a heat map. On a
-/// diagonal the total sparsity is the same.
+/// The error, or perplexity, after training over temporal and gradient sparsity, as a heat map. The total sparsity is
+/// constant on diagonals.
 fn heat_map(summary: &Summary) -> HeatMap {
     let is_fraction = summary.metric.is_fraction();
     let value = |p: f64, every: u64| {

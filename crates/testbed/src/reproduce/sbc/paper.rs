@@ -1,4 +1,4 @@
-//! What the SBC paper reports, and its experiments with the paper's own hyperparameters.
+//! The results that the SBC paper reports, and its experiments with the paper's hyperparameters.
 
 use gradwire_models::{Split, TaskKind};
 use gradwire_train::{Payload, RunRecord};
@@ -93,8 +93,8 @@ impl Row {
     }
 
     /// The paper's experiment: 4 clients with equal shares of the training set, Table III's
-    /// hyperparameters, all methods by Algorithm 1 with local optimizers. All tensors travel
-    /// compressed, and every client gets every message.
+    /// hyperparameters, all methods by Algorithm 1 with local optimizers. All tensors are sent compressed, and every
+    /// client receives every message.
     pub(super) fn experiment(&self) -> Experiment {
         all_gathered(self.trains, self.optimizer).with(|e| {
             e.compressors = schedules(self.compressors());
@@ -110,7 +110,7 @@ impl Row {
         })
     }
 
-    /// The paper's set-up beside the one of the runs.
+    /// The paper's set-up and that of the runs.
     pub(super) fn setup(&self, experiment: &Experiment, run: &RunRecord) -> Grid {
         let [model, data] = self.trains;
         let [optimizer, learning_rate] = self.optimizer;

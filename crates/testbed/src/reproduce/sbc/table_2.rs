@@ -30,7 +30,7 @@ pub(crate) const TABLE_2: Study = Study {
     ..Study::PLAIN
 };
 
-/// The paper's figures, then ours. The ratio is that of the baseline's bytes upstream.
+/// The paper's figures, then ours. The ratio is that of the bytes sent, relative to the baseline.
 fn table(paper: &Row, summary: &Summary) -> Grid {
     let metric = summary.metric;
     let specs = paper.compressors();

@@ -1,4 +1,4 @@
-//! Step times over real links, beside what the link model predicts and beside Table 1 of the 3LC paper.
+//! Step times over real links, compared with the link model and with Table 1 of the 3LC paper.
 //!
 //! `benchmarks/mpi-links` makes the runs: MPI jobs whose ranks are connected by throttled links. The runs over one link
 //! are in a folder whose name is the link's Mbit/s. This study compares their records. Times and bytes of a step are
@@ -79,14 +79,14 @@ fn links_in(out: &Path) -> Result<Vec<(f64, PathBuf)>, TestbedError> {
     Ok(links)
 }
 
-/// The part of a throttled link's rate that is payload: `tc` counts whole Ethernet frames, of 1514 bytes, of which TCP
-/// takes 1448 for what it carries.
+/// The fraction of a throttled link's rate that is payload: `tc` counts whole Ethernet frames of 1514 bytes, with 1448
+/// bytes of TCP payload.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
-/// The link is the bottleneck of a step if it takes this part of the modelled time, or more.
+/// The link is the bottleneck of a step if it takes at least this fraction of the modelled time.
 const BOTTLENECK: f64 = 0.5;
 
-/// What a step of one run took, and what the link model predicts.
+/// The measured and the modelled step time of one run.
 #[derive(Debug, Clone, PartialEq)]
 struct Measured {
     /// The compressor's spec.
@@ -170,7 +170,7 @@ fn grid(steps: &[Measured]) -> Grid {
         .grid()
 }
 
-/// What the paper measured.
+/// The speed-up that the paper measured.
 fn paper(one: &Measured) -> Option<f64> {
     let at = LINKS_MBIT.iter().position(|mbit| *mbit == one.mbit)?;
     let design = TABLE_1.iter().find(|(_, spec, ..)| *spec == one.compressor);

@@ -30,7 +30,7 @@ pub(crate) const TABLE_1: Study = Study {
     ..Study::PLAIN
 };
 
-/// Accuracy, and speed-up by link; the paper's figure, then ours. Rows that were not run show the paper's alone.
+/// Accuracy, and speed-up by link; the paper's figure, then ours. Rows that were not run show only the paper's.
 fn table_1(summary: &Summary) -> Grid {
     let measured = |spec: &str, cell: &dyn Fn(&Row) -> Option<String>| {
         or_dash(summary.row(spec).and_then(cell))
@@ -78,7 +78,7 @@ pub(crate) const TABLE_2: Study = Study {
     ..Study::PLAIN
 };
 
-/// Compression ratio and bits per state change, over all traffic and over the tensors that travel compressed.
+/// Compression ratio and bits per state change, over all traffic and over the tensors that are sent compressed.
 fn table_2(summary: &Summary) -> Grid {
     let bits = |spec: &str, value: fn(&Row) -> Option<f64>| {
         or_dash(summary.row(spec).and_then(value).map(significant))

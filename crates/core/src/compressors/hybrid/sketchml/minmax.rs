@@ -25,7 +25,7 @@ pub(super) struct MinMax {
     pub(super) rows: usize,
     /// Keys for each bin of a row, at least 1.
     pub(super) load: usize,
-    /// Whether bins travel in Huffman code.
+    /// Whether bins are sent in Huffman code.
     pub(super) huffman: bool,
 }
 
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn two_keys_in_two_bins_worked_by_hand() {
-        // Key 0 hashes to 0 in every row with seed 0, key 1 to 23827 of 65536: bin 0 of 2 as well. The
-        // second bin is met by none, and holds the largest number.
+        // Key 0 hashes to 0 in every row with seed 0, key 1 to 23827 of 65536: bin 0 of 2 as well. The second bin has
+        // no keys, and stores the largest number.
         let mut numbers = [2, 1];
         let message = write(sketch(1, 1), &[0, 1], &mut numbers, 3);
         assert_eq!((message, numbers), (vec![0b11_01], [1, 1]));

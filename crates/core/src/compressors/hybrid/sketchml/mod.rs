@@ -114,7 +114,7 @@ impl SketchMl {
         MinMax { rows: self.rows, load: self.load, huffman: self.huffman }
     }
 
-    /// Makes room for a group of all elements, so that later groups allocate nothing.
+    /// Reserves memory for a group of all elements, so that later groups allocate nothing.
     fn reserve(&self, elements: usize, places: &mut Vec<u8>, bins: &mut Vec<u16>) {
         places.clear();
         places.reserve(elements);
