@@ -33,6 +33,7 @@ use crate::config::RunConfig;
 use crate::diagnosis::Diagnosis;
 use crate::record::{Evaluation, StepRecord};
 use crate::rotation;
+use crate::settings::MOST_WORKERS;
 use gradwire_models::tasks::Replica;
 
 /// The prefix of the entries of a worker.
@@ -94,8 +95,12 @@ impl Checkpoint {
         }
         let record = serde_json::from_str(state.setting("record")?)
             .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
+        let step = state.number("step")?;
+        if step > config.steps {
+            return Err(damaged(&format!("it is of step {step} of {}", config.steps)));
+        }
         Ok(Self {
-            step: state.number("step")?,
+            step,
             record,
             saved_by: saved_by(&state)?,
             state,
@@ -144,7 +149,7 @@ pub(crate) fn saved_at(rank: usize) -> String {
 fn saved_by(state: &State) -> Result<usize, StateError> {
     let workers = state.setting("config/workers").ok().and_then(|workers| workers.parse().ok());
     workers
-        .filter(|workers| *workers > 0)
+        .filter(|workers| (1..=MOST_WORKERS).contains(workers))
         .ok_or_else(|| damaged("it does not say how many workers wrote it"))
 }
 
