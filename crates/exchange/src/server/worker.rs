@@ -43,7 +43,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Joins the other ranks, all of which make their ends at the same time.
+    /// Joins the other ranks. All ranks call this at the same time.
     ///
     /// # Errors
     /// `Config` if the configuration cannot work or is not that of the other ranks.

@@ -10,7 +10,7 @@ use super::payload::Payload;
 use super::straggler::Straggler;
 use super::value::{FromFile, ToFile, Value, known};
 
-/// One setting, for programs that treat all of them alike.
+/// One setting, for programs that iterate over all of them.
 #[derive(Debug)]
 pub struct Setting {
     /// Its key in experiment files and result files, such as `raw_below`.
