@@ -13,20 +13,20 @@ use crate::transport::or_abort;
 use crate::{ExchangeError, GroupConfig, Operation, Phase, Result, Traffic, Transport, digest};
 
 /// Work on a rank's transport.
-pub(crate) type Task = Box<dyn FnOnce(&mut dyn Transport) -> Result<()> + Send>;
+pub(crate) type TransportJob = Box<dyn FnOnce(&mut dyn Transport) -> Result<()> + Send>;
 
 /// The owner of a rank's transport, in the caller's thread or in another.
-pub(crate) trait Channel {
+pub(crate) trait TransportOwner {
     /// Runs a task after all work submitted before, and waits for it. If the task fails, it aborts the run on all
     /// ranks.
-    fn run(&mut self, task: Task) -> Result<()>;
+    fn run(&mut self, task: TransportJob) -> Result<()>;
 }
 
 /// Messages to the other ranks apart from the exchange of tensors.
 ///
 /// All ranks call the same methods between the same two steps.
 pub struct Control<'a> {
-    channel: &'a mut dyn Channel,
+    owner: &'a mut dyn TransportOwner,
     workers: usize,
     replicas_are_identical: bool,
 }
@@ -34,11 +34,11 @@ pub struct Control<'a> {
 impl<'a> Control<'a> {
     /// A channel between the first `workers` ranks.
     pub(crate) fn new(
-        channel: &'a mut dyn Channel,
+        owner: &'a mut dyn TransportOwner,
         workers: usize,
         replicas_are_identical: bool,
     ) -> Self {
-        Self { channel, workers, replicas_are_identical }
+        Self { owner, workers, replicas_are_identical }
     }
 
     fn ask<R: Send + 'static>(
@@ -46,7 +46,7 @@ impl<'a> Control<'a> {
         task: impl FnOnce(&mut dyn Transport) -> Result<R> + Send + 'static,
     ) -> Result<R> {
         let (answer, answered) = mpsc::sync_channel(1);
-        self.channel.run(Box::new(move |transport| {
+        self.owner.run(Box::new(move |transport| {
             // The caller waits for it.
             let _ = answer.send(task(transport)?);
             Ok(())

@@ -57,7 +57,7 @@
 //! | floor | what |
 //! |---|---|
 //! | [`Role`], [`launch`] | one rank of a run, or all ranks in one process |
-//! | [`DistributedOptimizer`] | what a trainer calls: [`ReplicatedOptimizer`], or a [`server`]'s [`Worker`] |
+//! | [`DistributedOptimizer`] | what a trainer calls: [`ReplicatedOptimizer`], or [`ServerWorker`] |
 //! | [`Reducer`] | groups of tensors in, means out |
 //! | [`Control`] | handshake, gather, broadcast and check: everything that is not a gradient |
 //! | [`collectives`] | how a group is averaged; they own buffers and have no other state |
@@ -127,6 +127,6 @@ pub use report::StepReport;
 pub use role::Role;
 pub use rule::{Rule, RuleError};
 pub use schedule::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
-pub use server::{Server, ServerReport, Worker, assign};
+pub use server::{Server, ServerReport, ServerWorker, assign};
 pub use state_keys::{reshard, upgrade};
 pub use transport::{Endpoint, HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

@@ -20,7 +20,7 @@ use gradwire::{State, Tensor};
 
 use crate::codecs::Carried;
 use crate::collectives::scatter_reduce::Cut;
-use crate::control::{self, Channel, Control};
+use crate::control::{self, Control, TransportOwner};
 use crate::error::refuse;
 use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
 use crate::report::{timed, worked};
@@ -241,11 +241,11 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     }
 
     fn control(&mut self) -> Control<'_> {
-        let channel: &mut dyn Channel = match &mut self.host {
+        let owner: &mut dyn TransportOwner = match &mut self.host {
             Host::Inline { reducer, .. } => &mut **reducer,
             Host::Overlapped { pipeline, .. } => pipeline,
         };
-        Control::new(channel, self.workers, true)
+        Control::new(owner, self.workers, true)
     }
 }
 

@@ -30,7 +30,7 @@ pub use thread::ReducerThread;
 use crate::codecs::{Carried, Codecs};
 use crate::collectives::scatter_reduce::Cut;
 use crate::collectives::{self, Collective, Group, Reduction};
-use crate::control::{self, Channel, Control, Task};
+use crate::control::{self, Control, TransportJob, TransportOwner};
 use crate::error::refuse;
 use crate::transport::or_abort;
 use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport};
@@ -375,8 +375,8 @@ impl Reducer {
     }
 }
 
-impl Channel for Reducer {
-    fn run(&mut self, task: Task) -> Result<()> {
+impl TransportOwner for Reducer {
+    fn run(&mut self, task: TransportJob) -> Result<()> {
         self.alive()?;
         let done = task(&mut *self.transport);
         self.settle(done)

@@ -20,7 +20,7 @@ use super::thread::{Job, Jobs};
 use super::{GradientSink, Reducer, ReducerThread};
 use crate::codecs::Carried;
 use crate::collectives::Group;
-use crate::control::{Channel, Task};
+use crate::control::{TransportJob, TransportOwner};
 use crate::error::refuse;
 use crate::{ExchangeError, Result, StepReport};
 
@@ -156,8 +156,8 @@ impl Pipeline {
     }
 }
 
-impl Channel for Pipeline {
-    fn run(&mut self, task: Task) -> Result<()> {
+impl TransportOwner for Pipeline {
+    fn run(&mut self, task: TransportJob) -> Result<()> {
         self.ask(|reducer| reducer.run(task))?
     }
 }

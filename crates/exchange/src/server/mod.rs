@@ -30,7 +30,7 @@ mod worker;
 use gradwire::Tensor;
 
 pub use service::{Server, ServerReport};
-pub use worker::Worker;
+pub use worker::ServerWorker;
 
 use crate::error::refuse;
 use crate::{Exchange, Result, Synchronization};
