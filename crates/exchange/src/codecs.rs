@@ -1,14 +1,14 @@
-//! The compressors of one end: which spec each tensor has at a step, and what this rank's messages carried.
+//! The compressors of one rank: the spec of each tensor at a step, and the elements that the rank's messages carried.
 //!
-//! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They stay with their tensor whatever
-//! group it is averaged in and whichever rule chose its compressor.
+//! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend on the group that
+//! the tensor is averaged in, or on the rule that chose its compressor.
 
 use gradwire::{Decoder, Element, Encoder, Error, Input, Sent, Spec, State, Tensor};
 
 use crate::state_keys::REDUCE;
 use crate::{GroupConfig, Result, Schedule};
 
-/// Encoder and decoder of one end for all tensors of the model.
+/// The encoders and the decoder of one rank, for all tensors of the model.
 pub(crate) struct Codecs {
     tensors: Vec<Entry>,
     encoder: Encoder,
@@ -20,26 +20,26 @@ pub(crate) struct Codecs {
 /// One tensor of the model.
 struct Entry {
     schedule: Schedule,
-    /// The stage of the schedule that encoders and decoder have been told of.
+    /// The stage of the schedule that encoders and decoder are set to.
     stage: Option<usize>,
-    /// The names under which it is encoded: its own, or those of its slices.
+    /// The names under which it is encoded: the tensor's, or those of its slices.
     names: Vec<String>,
     carried: Carried,
 }
 
-/// What the messages of one step carried of a tensor.
+/// The elements of a tensor that the messages of one step carried.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Carried {
     /// Whether a message carried all elements.
     all: bool,
-    /// Increasing flat positions, unless all were carried.
+    /// The flat positions, increasing; unused if `all` is true.
     positions: Vec<u32>,
-    /// Length of the messages.
+    /// Total length of the messages.
     pub(crate) bytes: usize,
 }
 
 impl Carried {
-    /// The positions; `None` where all elements were carried.
+    /// The positions; `None` if all elements were carried.
     pub(crate) fn positions(&self) -> Option<&[u32]> {
         (!self.all).then_some(self.positions.as_slice())
     }
@@ -52,13 +52,13 @@ impl Carried {
 }
 
 impl Codecs {
-    /// Those of what workers push.
+    /// The codecs of gradients, which workers send to each other or push to servers.
     pub(crate) fn of_pushes(config: &GroupConfig<'_>, rank: usize) -> Self {
         let schedules = config.tensors.iter().map(|tensor| config.policy.push_of(tensor));
         Self::new(config, schedules, encoder(config, rank))
     }
 
-    /// Those of what workers pull from servers. Momentum has been applied to it already.
+    /// The codecs of model deltas, which workers pull from servers. They contain the momentum already.
     pub(crate) fn of_pulls(config: &GroupConfig<'_>, rank: usize) -> Self {
         let schedules = config.tensors.iter().map(|tensor| config.policy.pull_of(tensor));
         Self::new(config, schedules, encoder(config, rank).with_plain_memory())
@@ -83,16 +83,16 @@ impl Codecs {
         }
     }
 
-    /// Encodes each tensor in slices, whose names these are, and gives owners of slices an encoder for their averages.
+    /// Encodes each tensor in slices with these names, and adds an encoder for the averages of this rank's own slices.
     pub(crate) fn cut(&mut self, slices: Vec<Vec<String>>, config: &GroupConfig<'_>, rank: usize) {
         for (entry, names) in self.tensors.iter_mut().zip(slices) {
             entry.names = names;
         }
-        // Another rank in the draws: both stages of an owner see the same tensor and step.
+        // Random draws with another rank number: both encodings of an owner have the same tensor and step.
         self.second = Some(encoder(config, config.workers + rank).with_plain_memory());
     }
 
-    /// Begins a step of a tensor: gives it the step's compressor; nothing has been carried yet.
+    /// Begins a step of a tensor: selects the step's compressor and clears the elements carried.
     pub(crate) fn begin(&mut self, index: usize, step: u64) {
         let stage = self.tensors[index].schedule.stage_at(step);
         self.enter(index, stage);
@@ -113,8 +113,8 @@ impl Codecs {
         }
     }
 
-    /// Replaces `message` by the message for a tensor, or for its slice from element `offset` on, and notes what it
-    /// carries.
+    /// Replaces `message` by the message for a tensor, or for its slice from element `offset` on, and records the
+    /// elements that it carries.
     pub(crate) fn encode(
         &mut self,
         (index, offset): (usize, usize),
@@ -129,7 +129,7 @@ impl Codecs {
         Ok(())
     }
 
-    /// Notes that a message of `bytes` bytes carried what the encoder sent last.
+    /// Records a message of `bytes` bytes with the elements that the encoder sent last.
     fn note(&mut self, (index, offset): (usize, usize), sent: Sent, bytes: usize) {
         let carried = &mut self.tensors[index].carried;
         carried.bytes += bytes;
@@ -142,12 +142,12 @@ impl Codecs {
         }
     }
 
-    /// Notes a message with all elements of a tensor that no encoder here has made.
+    /// Records a message with all elements of a tensor that another encoder made.
     pub(crate) fn note_raw(&mut self, index: usize, bytes: usize) {
         self.note((index, 0), Sent::All, bytes);
     }
 
-    /// Replaces `message` by the message for a slice's average at its owner.
+    /// Replaces `message` by the owner's message for the average of a slice.
     pub(crate) fn encode_average(
         &mut self,
         slice: &Tensor,
@@ -172,13 +172,13 @@ impl Codecs {
         self.decoder.decode_add(tensor, step, rank as u32, message, weight, out)
     }
 
-    /// Makes what the optimizer takes of the weighted mean of all messages for a tensor, in place: the mean itself, or
-    /// the result of a vote.
+    /// Turns the weighted mean of all messages for a tensor into the input of the optimizer, in place: the mean itself,
+    /// or the result of a vote.
     pub(crate) fn aggregate(&self, tensor: &Tensor, mean: &mut [f32]) {
         self.decoder.compressor_of(tensor.name()).aggregate(mean);
     }
 
-    /// What messages for a tensor consist of, for linear compressors.
+    /// The element type of messages for a tensor; `None` unless its compressor is linear.
     pub(crate) fn linear(&self, tensor: &Tensor) -> Option<Element> {
         self.encoder.compressor_of(tensor.name()).linear()
     }
@@ -188,7 +188,7 @@ impl Codecs {
         self.encoder.has_rounds(tensor.name())
     }
 
-    /// Replaces `addend` by this rank's of a round of a tensor; false after the last round. See
+    /// Replaces `addend` by this rank's addend in a round of a tensor; false after the last round. See
     /// [`Encoder::contribute`].
     pub(crate) fn contribute(
         &mut self,
@@ -201,7 +201,7 @@ impl Codecs {
         self.encoder.contribute(tensor, at, input, means, addend)
     }
 
-    /// Adds what the means of all rounds decode to to `out`.
+    /// Decodes the means of all rounds and adds the result to `out`.
     pub(crate) fn conclude(
         &mut self,
         index: usize,
@@ -215,17 +215,17 @@ impl Codecs {
         Ok(())
     }
 
-    /// What the messages of the last step carried of a tensor.
+    /// The elements of a tensor that the messages of the last step carried.
     pub(crate) fn carried(&self, index: usize) -> &Carried {
         &self.tensors[index].carried
     }
 
-    /// Swaps what the messages of the last step carried for another's buffers.
+    /// Swaps the elements that the messages of the last step carried with `carried`.
     pub(crate) fn swap_carried(&mut self, index: usize, carried: &mut Carried) {
         std::mem::swap(&mut self.tensors[index].carried, carried);
     }
 
-    /// Shows what the messages for a tensor have left out so far, slice by slice.
+    /// Calls `show` with the residual of a tensor, slice by slice.
     pub(crate) fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
         let names = self.tensors[index].names.iter();
         names.filter_map(|name| self.encoder.residual(name)).for_each(show);
@@ -247,25 +247,25 @@ impl Codecs {
         self.tensors.iter().flat_map(|entry| &entry.names).map(String::as_str)
     }
 
-    /// Copies what is kept, for [`rollback`](Self::rollback).
+    /// Copies the state of the encoders, for [`rollback`](Self::rollback).
     pub(crate) fn checkpoint(&mut self) {
         self.encoder.checkpoint();
         self.second.iter_mut().for_each(Encoder::checkpoint);
     }
 
-    /// Takes back everything encoded since [`checkpoint`](Self::checkpoint).
+    /// Restores the state that [`checkpoint`](Self::checkpoint) copied.
     pub(crate) fn rollback(&mut self) {
         self.encoder.rollback();
         self.second.iter_mut().for_each(Encoder::rollback);
     }
 
-    /// Adds what is kept to `state`, under `prefix`; what is kept for averages, under `reduce/`.
+    /// Adds the state of the encoder to `state`, under `prefix`; that of the encoder of averages, under `reduce/`.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.encoder.save(prefix, state);
         self.second.iter().for_each(|second| second.save(REDUCE, state));
     }
 
-    /// Takes back what [`save`](Self::save) wrote, at any stage of the schedules.
+    /// Restores what [`save`](Self::save) wrote, at any stage of the schedules.
     ///
     /// # Errors
     /// `State` for a tensor whose state was saved with a compressor that it does not have at any stage.

@@ -1,8 +1,8 @@
 //! Messages between ranks apart from the exchange of tensors: comparisons of configurations and parameters, and small
-//! messages between worker 0 and the others.
+//! messages between worker 0 and the other workers.
 //!
-//! The owner of a rank's transport lends a [`Control`]. All ranks call the same methods of it between the same two steps.
-//! In a comparison, every rank sends its value to rank 0, and rank 0 sends a verdict to all: empty if the values are
+//! The owner of a rank's transport lends a [`Control`]. All ranks call the same methods between the same two steps. In
+//! a comparison, every rank sends its value to rank 0, and rank 0 sends a verdict to all: empty if the values are
 //! equal, else the reason, with which all ranks fail.
 
 use std::sync::mpsc;
@@ -13,32 +13,32 @@ use crate::transport::or_abort;
 use crate::{ExchangeError, GroupConfig, Operation, Phase, Result, Traffic, Transport, digest};
 
 /// Work on a rank's transport.
-pub(crate) type Task = Box<dyn FnOnce(&mut dyn Transport) -> Result<()> + Send>;
+pub(crate) type TransportJob = Box<dyn FnOnce(&mut dyn Transport) -> Result<()> + Send>;
 
 /// The owner of a rank's transport, in the caller's thread or in another.
-pub(crate) trait Channel {
-    /// Runs a task after all work submitted before, and waits for it. If the task fails, the other ranks are told to
-    /// stop.
-    fn run(&mut self, task: Task) -> Result<()>;
+pub(crate) trait TransportOwner {
+    /// Runs a task after all work submitted before, and waits for it. If the task fails, it aborts the run on all
+    /// ranks.
+    fn run(&mut self, task: TransportJob) -> Result<()>;
 }
 
 /// Messages to the other ranks apart from the exchange of tensors.
 ///
 /// All ranks call the same methods between the same two steps.
 pub struct Control<'a> {
-    channel: &'a mut dyn Channel,
+    owner: &'a mut dyn TransportOwner,
     workers: usize,
     replicas_are_identical: bool,
 }
 
 impl<'a> Control<'a> {
-    /// Reaches the first `workers` ranks.
+    /// A channel between the first `workers` ranks.
     pub(crate) fn new(
-        channel: &'a mut dyn Channel,
+        owner: &'a mut dyn TransportOwner,
         workers: usize,
         replicas_are_identical: bool,
     ) -> Self {
-        Self { channel, workers, replicas_are_identical }
+        Self { owner, workers, replicas_are_identical }
     }
 
     fn ask<R: Send + 'static>(
@@ -46,7 +46,7 @@ impl<'a> Control<'a> {
         task: impl FnOnce(&mut dyn Transport) -> Result<R> + Send + 'static,
     ) -> Result<R> {
         let (answer, answered) = mpsc::sync_channel(1);
-        self.channel.run(Box::new(move |transport| {
+        self.owner.run(Box::new(move |transport| {
             // The caller waits for it.
             let _ = answer.send(task(transport)?);
             Ok(())
@@ -54,7 +54,7 @@ impl<'a> Control<'a> {
         answered.recv().map_err(|_| ExchangeError::ended())
     }
 
-    /// Gives worker 0 the bytes of every worker, in rank order; the others get `None`.
+    /// Collects the bytes of every worker at worker 0, in rank order; returns `None` on the other workers.
     ///
     /// # Errors
     /// Those of the transport.
@@ -76,9 +76,9 @@ impl<'a> Control<'a> {
         Ok(())
     }
 
-    /// Compares a [digest](crate::digest()) of the workers' parameters. If they differ, it fails on every worker and names
-    /// the ranks that differ. In an asynchronous parameter server, whose workers hold different parameters by design, it
-    /// compares nothing.
+    /// Compares a [digest](crate::digest()) of the workers' parameters. If they differ, it fails on every worker and
+    /// names the ranks that differ. In an asynchronous parameter server, whose workers hold different parameters by
+    /// design, it compares nothing.
     ///
     /// # Errors
     /// `Config` where parameters differ; those of the transport.
@@ -92,11 +92,12 @@ impl<'a> Control<'a> {
         accept(verdict)
     }
 
-    /// Replaces `values`, one flat buffer a tensor, by their exact mean over all ranks, by an uncompressed all-reduce.
-    /// Returns the bytes it took.
+    /// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks, with an uncompressed
+    /// all-reduce. Returns its traffic.
     ///
     /// # Errors
-    /// `Config` where there are servers among the ranks; `Codec` for a value that is not finite; those of the transport.
+    /// `Config` where there are servers among the ranks; `Codec` for a value that is not finite; those of the
+    /// transport.
     pub fn exact_mean(&mut self, step: u64, values: &mut Vec<Vec<f32>>) -> Result<Traffic> {
         let (workers, mut own) = (self.workers, std::mem::take(values));
         let (mean, traffic) = self.ask(move |transport| {
@@ -115,7 +116,8 @@ impl<'a> Control<'a> {
     }
 }
 
-/// Validates `config` and compares it with the configurations of all other ranks. `facts` are compared too, one per line.
+/// Validates `config` and compares it with the configurations of all other ranks. `facts` are compared too, one per
+/// line.
 pub(crate) fn join(
     config: &GroupConfig<'_>,
     transport: &mut dyn Transport,
@@ -170,7 +172,7 @@ fn compare_parameters(
     })
 }
 
-/// Fails with the reason in a verdict. Every rank receives the verdict, so that no rank must be told to stop.
+/// Fails with the reason in a verdict. Every rank receives the verdict and fails by itself, so that no abort is needed.
 fn accept(verdict: Vec<u8>) -> Result<()> {
     if verdict.is_empty() {
         return Ok(());
@@ -178,7 +180,7 @@ fn accept(verdict: Vec<u8>) -> Result<()> {
     refuse(String::from_utf8_lossy(&verdict))
 }
 
-/// The operation of messages whose meaning is the caller's.
+/// The operation of messages whose content the caller defines.
 const REPORT: Operation<'static> = Operation { phase: Phase::Report, tensor: None, step: 0 };
 
 fn gather(

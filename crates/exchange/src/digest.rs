@@ -1,9 +1,9 @@
 //! A digest of parameters, to see whether ranks hold the same bits.
 
-/// A 64-bit digest of every bit of some tensors, and of where one ends and the next begins.
+/// A 64-bit digest of every bit of some tensors, and of their lengths.
 ///
-/// Multiply-and-rotate on words: it finds differences that chance makes, not forgeries. Equal on
-/// all machines. One pass over memory.
+/// Multiply-and-rotate on words: it detects accidental differences, not forgeries. Equal on all machines. One pass over
+/// memory.
 pub fn digest(parameters: &[Vec<f32>]) -> u64 {
     let mut hash = 0x243f_6a88_85a3_08d3;
     for tensor in parameters {

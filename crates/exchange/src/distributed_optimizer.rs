@@ -1,4 +1,4 @@
-//! What a trainer needs of an exchange.
+//! The interface between a trainer and an exchange.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use crate::control::Control;
 use crate::group_config::check_lengths;
 use crate::{GradientSink, Result, StepReport};
 
-/// What one step brings.
+/// The input of one step.
 #[derive(Debug, Clone, Copy)]
 pub struct StepInput<'a> {
     /// The training step. Steps increase, and are the same on every rank.
     pub step: u64,
     /// The learning rate.
     pub learning_rate: f32,
-    /// This rank's gradients, one flat buffer a tensor.
+    /// This rank's gradients, one flat buffer per tensor.
     pub gradients: &'a [Vec<f32>],
-    /// Where each gradient is a sum of parts: elementwise, the sums of the squares of the parts. `None` counts every
-    /// gradient as a single part. Needed where [`needs_squares`](DistributedOptimizer::needs_squares).
+    /// If each gradient is a sum of parts, such as micro-batches: the elementwise sums of the squares of the parts.
+    /// `None`: every gradient is a single part. Required if [`needs_squares`](DistributedOptimizer::needs_squares).
     pub squares: Option<&'a [Vec<f32>]>,
-    /// Added to the mean gradient before the optimizer, the same on every rank: for gradients that are sent as
-    /// differences from it. An exchange with servers refuses it.
+    /// Added to the mean gradient before the optimizer runs; the same on every rank. For variance-reduced gradients,
+    /// which are sent as differences from it. An exchange with servers refuses it.
     pub shift: Option<&'a [Vec<f32>]>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> StepInput<'a> {
         Self { step, learning_rate, gradients, squares: None, shift: None }
     }
 
-    /// Refuses buffers that are not those of the tensors.
+    /// Refuses buffers whose number or lengths do not match the tensors.
     pub(crate) fn check(&self, tensors: &[Tensor], parameters: &[Vec<f32>]) -> Result<()> {
         let given = [Some(self.gradients), Some(parameters), self.squares, self.shift];
         given.into_iter().flatten().try_for_each(|buffers| check_lengths(tensors, buffers))
@@ -40,15 +40,15 @@ impl<'a> StepInput<'a> {
 
 /// One rank's end of an exchange: gradients in, the same new parameters on every rank out.
 ///
-/// Every rank calls the same operations in the same order with the same, increasing steps. An error
-/// ends the exchange: it names the rank and the operation, and the others stop as well. Dropping an
-/// end tells the others that this rank has left; those that still need it fail.
+/// Every rank calls the same operations in the same order with the same, increasing steps. An error ends the exchange:
+/// it names the rank and the operation, and the other ranks stop as well. Dropping an end announces that this rank has
+/// left; ranks that still need it fail.
 pub trait DistributedOptimizer: Send {
     /// The tensors of the model, in the order of gradients and parameters.
     fn tensors(&self) -> &[Tensor];
 
-    /// Takes gradients of this step as soon as they are known, where they can be sent before all are: the next
-    /// call is [`step`](Self::step) for it, with all gradients. `None` where nothing can be sent early.
+    /// A sink that takes gradients of this step one by one, before all are known. The next call must be
+    /// [`step`](Self::step) for the same step, with all gradients. `None` if the exchange cannot send gradients early.
     fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let _ = step;
         None
@@ -66,30 +66,29 @@ pub trait DistributedOptimizer: Send {
         false
     }
 
-    /// Which elements of a tensor this rank's messages of the last step carried: increasing flat
-    /// positions, none where the rank was absent; `None` where all elements were sent. Momentum
-    /// masking needs it.
+    /// Which elements of a tensor this rank's messages of the last step carried: increasing flat positions, an empty
+    /// slice if the rank did not take part; `None` if all elements were sent. Momentum masking needs it.
     fn sent(&self, index: usize) -> Option<&[u32]> {
         let _ = index;
         None
     }
 
-    /// The length of this rank's messages for a tensor in the last step, in bytes, counted once whoever
-    /// they went to.
+    /// The length of this rank's messages for a tensor in the last step, in bytes; a message to several ranks counts
+    /// once.
     fn message_bytes(&self, index: usize) -> usize {
         let _ = index;
         0
     }
 
-    /// Shows what this rank's messages for a tensor have left out so far: nothing before the first, or
-    /// without error feedback; in several pieces where it is sent in slices.
+    /// Calls `show` with this rank's residual of a tensor: once per slice if the tensor is sent in slices; not at all
+    /// before the first message, or without error feedback.
     fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
         let _ = (index, show);
     }
 
-    /// The global model, where it differs from the ranks' parameters (a parameter server keeps the
-    /// full-precision one); `None` where it does not. Called by rank 0 only. With backup workers
-    /// it is the model of the moment, which the others may have taken further.
+    /// The global model, where it differs from the ranks' parameters (a parameter server keeps the full-precision one);
+    /// `None` where it does not. Called by rank 0 only. With backup workers it is the current model, which may include
+    /// later steps of other workers.
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>>;
 
     /// Adds all state that a resumed run needs to `state`: residuals, optimizer, servers. Every
@@ -100,7 +99,6 @@ pub trait DistributedOptimizer: Send {
     /// its next step. Parameters are not in the state: the trainer keeps them.
     fn restore(&mut self, state: &State) -> Result<()>;
 
-    /// A channel to the other workers beside the exchange of tensors. All of them use it alike between the same two
-    /// steps.
+    /// The control channel to the other workers. All workers make the same calls between the same two steps.
     fn control(&mut self) -> Control<'_>;
 }

@@ -1,4 +1,4 @@
-//! Messages of linear compressors as numbers.
+//! Conversion of messages of linear compressors to and from `f32`.
 
 use gradwire::Element;
 use gradwire_bits::kernels;

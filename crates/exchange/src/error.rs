@@ -1,11 +1,11 @@
-//! What can go wrong between ranks.
+//! The errors of an exchange.
 
 use std::time::Duration;
 
 /// The result of an operation of an exchange.
 pub type Result<T, E = ExchangeError> = std::result::Result<T, E>;
 
-/// An exchange that cannot go on. Names the rank and the operation.
+/// Why an exchange cannot continue. Names the rank and the operation.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// A peer is gone: its thread or process ended.
@@ -18,7 +18,7 @@ pub enum ExchangeError {
         /// What this rank was doing.
         operation: String,
     },
-    /// A peer said nothing within the deadline.
+    /// A peer sent nothing within the deadline.
     #[error(
         "no answer from rank {peer} within {deadline:?} (during {operation}); it is stuck or too slow: raise the deadline or look at that rank"
     )]
@@ -40,7 +40,7 @@ pub enum ExchangeError {
         peer: usize,
         /// What this rank was doing.
         operation: String,
-        /// What came.
+        /// What it sent.
         what: String,
     },
     /// A configuration that cannot work.
@@ -82,7 +82,7 @@ impl ExchangeError {
         )
     }
 
-    /// The rank to blame: the one named, or `own` where the fault is this rank's.
+    /// The rank to blame: the peer that the error names, or `own`.
     pub(crate) fn culprit(&self, own: usize) -> usize {
         match self {
             ExchangeError::PeerLost { peer, .. }

@@ -23,7 +23,7 @@ pub enum Exchange {
     ParameterServer {
         /// Servers the tensors are spread over, at least 1.
         servers: usize,
-        /// Backup workers: a step does not wait for the last pushes, this number of them.
+        /// Backup workers: the number of pushes that a step does not wait for.
         backups: usize,
         /// Whether workers wait for each other.
         synchronization: Synchronization,
@@ -43,8 +43,8 @@ pub enum Synchronization {
 }
 
 impl Synchronization {
-    /// For an asynchronous server, the number of steps that a worker may be ahead of the slowest, with `Some(None)` for any
-    /// number; `None` for a bulk-synchronous server.
+    /// For an asynchronous server, the number of steps that a worker may be ahead of the slowest, with `Some(None)` for
+    /// any number; `None` for a bulk-synchronous server.
     pub(crate) fn bound(self) -> Option<Option<u64>> {
         match self {
             Synchronization::Synchronous => None,
@@ -97,7 +97,7 @@ impl Exchange {
     /// The names and parameters of all exchanges, in one line.
     pub const KNOWN: &'static str = KNOWN;
 
-    /// Whether some ranks send for others.
+    /// Whether some ranks (leaders) send on behalf of other ranks.
     pub fn leads(&self) -> bool {
         matches!(self, Self::Hierarchical { node: 2.. })
     }
@@ -110,7 +110,8 @@ impl Exchange {
         }
     }
 
-    /// Whether all workers hold the same parameters after the same step: not those of an asynchronous server.
+    /// Whether all workers hold the same parameters after the same step: false for asynchronous servers, unless
+    /// `stale=0`.
     pub fn keeps_replicas_identical(&self) -> bool {
         let Exchange::ParameterServer { synchronization, .. } = self else { return true };
         matches!(
@@ -119,9 +120,8 @@ impl Exchange {
         )
     }
 
-    /// How many times a worker sends what it compresses, in messages of the whole model: the
-    /// receivers, K in equation 1 of the SBC paper. Sums in a sparse all-reduce grow, so that this is the least; in
-    /// a hierarchy it is what a leader sends to others.
+    /// The number of receivers, K in equation 1 of the SBC paper: how many times a worker sends its messages of one
+    /// step. A lower bound for sparse all-reduce, whose sums grow; in a hierarchical exchange, the number for a leader.
     pub fn receivers(&self, workers: usize) -> f64 {
         let others = workers.saturating_sub(1) as f64;
         match self {

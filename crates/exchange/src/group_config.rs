@@ -1,4 +1,4 @@
-//! What every rank of a run must agree on.
+//! The configuration that all ranks of a run must agree on.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchr
 pub struct GroupConfig<'a> {
     /// How the ranks exchange.
     pub exchange: Exchange,
-    /// Ranks that compute gradients; servers come on top.
+    /// Ranks that compute gradients; servers are additional ranks.
     pub workers: usize,
     /// Which compressor each tensor is sent with.
     pub policy: &'a Policy,
@@ -28,7 +28,7 @@ pub struct GroupConfig<'a> {
 }
 
 impl GroupConfig<'_> {
-    /// Finds what cannot work before any rank starts.
+    /// Refuses a configuration that cannot work, before any rank starts.
     ///
     /// # Errors
     /// `Config`, with the reason and the remedy.
@@ -47,7 +47,7 @@ impl GroupConfig<'_> {
         self.validate_group()
     }
 
-    /// The same without the number of workers and the parameters.
+    /// As [`validate`](Self::validate), without the number of workers and the initial parameters.
     pub(crate) fn validate_group(&self) -> Result<()> {
         self.validate_names()?;
         self.validate_schedule()?;
@@ -79,7 +79,7 @@ impl GroupConfig<'_> {
     fn validate_initial(&self) -> Result<()> {
         if self.initial.len() != self.tensors.len() {
             return refuse(format!(
-                "there are {} tensors and initial parameters for {}; give one flat buffer a tensor",
+                "there are {} tensors and initial parameters for {}; give one flat buffer per tensor",
                 self.tensors.len(),
                 self.initial.len()
             ));
@@ -87,12 +87,12 @@ impl GroupConfig<'_> {
         check_lengths(self.tensors, self.initial)
     }
 
-    /// A rule has one compressor for all steps. A later compressor of the schedule is the same with other parameters, so
-    /// that it can use the residuals, or it follows a compressor that kept no state.
+    /// Rules have no local steps. Each later compressor of the schedule is the previous one with other parameters, so
+    /// that it can use the residuals, or follows a compressor without state.
     fn validate_schedule(&self) -> Result<()> {
         if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
             return refuse(format!(
-                "rule '{rule}': local steps are of a whole model; leave every off in rules"
+                "rule '{rule}': local steps apply to the whole model; leave every off in rules"
             ));
         }
         let (mut before, mut begun) = (&self.policy.push.first, 0);
@@ -171,7 +171,7 @@ impl GroupConfig<'_> {
         if servers == 0 {
             return refuse("there are no servers; give servers=1 or more");
         }
-        // Pulls without a compressor of their own use that of the pushes.
+        // If pulls have no compressor, they use those of the pushes.
         let follow = self.policy.pushes().filter(|_| self.policy.pull.is_none());
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.compressor().votes()) {
@@ -258,12 +258,12 @@ impl GroupConfig<'_> {
 /// Whether all-reduce can average a compressor's messages: they can be added, or are made in rounds of all-reduce.
 pub(crate) fn adds(spec: &Spec) -> bool {
     let compressor = spec.compressor();
-    // A memory of a method's own knows nothing of rounds.
+    // A compressor's own memory does not support rounds.
     let own = compressor.own_memory(spec.memory().is_some(), false);
     compressor.linear().is_some() || compressor.rounds().is_some() && own.is_none()
 }
 
-/// Refuses buffers whose number or lengths are not those of the tensors.
+/// Refuses buffers whose number or lengths do not match the tensors.
 pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<()> {
     if tensors.len() != buffers.len() {
         return refuse(format!("{} buffers came for {} tensors", buffers.len(), tensors.len()));

@@ -10,13 +10,13 @@ use crate::{
 
 /// The ends of a run whose ranks are threads.
 pub struct Launched {
-    /// The workers' ends in rank order; each may move to a thread of its own.
+    /// The workers' ends in rank order; each may move to another thread.
     pub workers: Vec<Box<dyn DistributedOptimizer>>,
     /// The servers, already running.
     pub servers: Servers,
 }
 
-/// Servers running in threads of their own, until the workers' ends are dropped.
+/// Servers, each running in its own thread until the workers' ends are dropped.
 pub struct Servers {
     threads: Vec<JoinHandle<Result<ServerReport>>>,
 }
@@ -25,16 +25,16 @@ impl Servers {
     /// Waits for the servers to end. Drop the workers' ends first.
     ///
     /// # Errors
-    /// The servers' first error that is not merely the loss of another rank, else their first. A
-    /// server's panic goes on in the caller.
+    /// The servers' first error that is not merely the loss of another rank, else their first. A server's panic is
+    /// resumed in the caller.
     pub fn join(self) -> Result<Vec<ServerReport>> {
         let joined = self.threads.into_iter().map(|thread| thread.join());
         root_cause(joined.map(|result| result.unwrap_or_else(|panic| panic::resume_unwind(panic))))
     }
 }
 
-/// Makes every rank of a run in this process and starts its servers. `join` makes each rank's end of its transport; most
-/// runs use [`Role::join`].
+/// Creates all ranks of a run in this process and starts the servers. `join` creates one rank over its transport; most
+/// callers pass [`Role::join`].
 ///
 /// # Errors
 /// `Config` if the setup cannot work; those of `join`.
@@ -45,7 +45,7 @@ pub fn launch(
 ) -> Result<Launched> {
     setup.validate()?;
     let transports = in_process::connect(setup.exchange.ranks(setup.workers), options);
-    // The ranks compare their configurations while they are made, so they are made at the same time.
+    // The ranks compare their configurations in `join`, so all calls run at the same time.
     let ends = thread::scope(|scope| {
         let makers: Vec<_> = transports
             .into_iter()

@@ -1,9 +1,9 @@
 //! Exchange of compressed tensors between the ranks of a training run.
 //!
-//! A [`Transport`] moves bytes between ranks and counts them. A [`DistributedOptimizer`] is one rank's end of an exchange
-//! written over it: it takes this rank's gradients and leaves the same updated parameters
-//! on every rank, bit for bit. [`launch`] makes all ranks of a run inside one process;
-//! [`Role::join`] makes one of them over a transport that the caller brings.
+//! A [`Transport`] moves bytes between ranks and counts them. A [`DistributedOptimizer`] is one rank's end of an
+//! exchange over a transport: it takes this rank's gradients and leaves the same updated parameters on every rank, bit
+//! for bit. [`launch`] makes all ranks of a run inside one process; [`Role::join`] makes one of them over a transport
+//! that the caller brings.
 //!
 //! ```
 //! use gradwire::{Spec, Tensor};
@@ -52,33 +52,35 @@
 //!
 //! # Floors
 //!
-//! Each floor uses those below it only.
+//! Each floor uses only the floors below it.
 //!
 //! | floor | what |
 //! |---|---|
-//! | [`DistributedOptimizer`], [`Role`], [`launch`] | what a trainer calls: [`ReplicatedOptimizer`] and [`Worker`] |
-//! | [`Reducer`], [`server`] | groups of tensors in, means out; the parameter server |
+//! | [`Role`], [`launch`] | one rank of a run, or all ranks in one process |
+//! | [`DistributedOptimizer`] | what a trainer calls: [`ReplicatedOptimizer`], or [`ServerWorker`] |
+//! | [`Reducer`] | groups of tensors in, means out |
 //! | [`Control`] | handshake, gather, broadcast and check: everything that is not a gradient |
 //! | [`collectives`] | how a group is averaged; they own buffers and have no other state |
 //! | codecs | compressor, residual and momenta of each tensor, by its name |
-//! | [`Exchange`], [`Participation`], [`Rule`], [`Policy`], [`CompressionSchedule`] | configuration |
-//! | [`Transport`], [`Traffic`], [`Link`] | bytes between ranks, counted |
+//! | [`Transport`], [`Link`], [`Policy`] | bytes between ranks, counted; the compressor of each tensor |
+//! | [`Exchange`], [`Participation`], [`Rule`], [`CompressionSchedule`], [`Traffic`] | configuration, byte counts |
 //!
-//! # A gradient's way
+//! # The path of a gradient
 //!
-//! The trainer hands gradients to [`DistributedOptimizer::step`], or early to a [`GradientSink`]. They are
-//! concatenated in the buffer of their group, which the [`Reducer`] passes to the collective. The collective
-//! encodes each tensor with the codec of its name, sends the messages through the [`Transport`], and adds the decoded
-//! messages to the same buffer, in the order of ranks. The optimizer then reads the means from this buffer.
+//! The trainer passes gradients to [`DistributedOptimizer::step`], or early to a [`GradientSink`]. They are
+//! concatenated in the buffer of their group, which the [`Reducer`] passes to the collective. The collective encodes
+//! each tensor with the codec of its name, sends the messages through the [`Transport`], and adds the decoded messages
+//! to the same buffer, in the order of ranks. The optimizer then reads the means from this buffer.
 //!
 //! # Local steps
 //!
-//! Local steps (`every` in a spec) are the trainer's. It calls [`DistributedOptimizer::step`] with the sum of the gradients
-//! of several steps; or, where ranks optimize on their own, with the change of the parameters over
-//! those steps and with [`AddUpdate`] for the optimizer, which adds the mean change; or with the parameters
-//! themselves and [`ReplaceParameters`], which takes their mean.
+//! The trainer takes local steps (`every` in a spec). It calls [`DistributedOptimizer::step`] with the sum of the
+//! gradients of several steps; or, where ranks optimize on their own, with the change of the parameters over those
+//! steps and the optimizer [`AddUpdate`], which adds the mean change; or with the parameters themselves and
+//! [`ReplaceParameters`], which replaces them by their mean.
 //!
-//! A caller that has its own optimizer averages gradients with a [`Reducer`], or with a [`ReducerThread`] while it computes.
+//! A caller that has its own optimizer averages gradients with a [`Reducer`], or with a [`ReducerThread`] while it
+//! computes.
 
 mod codecs;
 pub mod collectives;
@@ -125,6 +127,6 @@ pub use report::StepReport;
 pub use role::Role;
 pub use rule::{Rule, RuleError};
 pub use schedule::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
-pub use server::{Server, ServerReport, Worker, assign};
+pub use server::{Server, ServerReport, ServerWorker, assign};
 pub use state_keys::{reshard, upgrade};
 pub use transport::{Endpoint, HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

@@ -1,8 +1,8 @@
 //! The link model: how long measured bytes would take on a network.
 //!
-//! Every rank is connected to the network by one full-duplex link; the network between the links is never the bottleneck.
-//! A phase takes as long as the busiest direction of the busiest link, and a phase that waits for the result of another
-//! adds one latency.
+//! Every rank is connected to the network by one full-duplex link; the network between the links is never the
+//! bottleneck. A phase takes as long as the busiest direction of the busiest link, and a phase that waits for the
+//! result of another adds one latency.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ pub struct Link {
     pub latency: Duration,
 }
 
-/// The bytes that one step moves over the links, as a ledger measured them.
+/// The bytes that one step moves over the links, as a transport counted them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
     /// Bytes a worker sends, headers included.
     pub up: f64,
     /// Bytes a worker receives, headers included.
     pub down: f64,
-    /// The share of the largest tensor in these bytes, 0 to 1. Only a parameter server's time
-    /// depends on it; the share in the elements serves where bytes per tensor are not known.
+    /// The share of the largest tensor in these bytes, 0 to 1. Only a parameter server's time depends on it. If the
+    /// bytes per tensor are not known, give its share of the elements.
     pub largest_share: f64,
 }
 
@@ -44,15 +44,15 @@ impl Link {
     ///
     /// - all-gather: one phase.
     /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
-    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two; the bytes
-    ///   are to be the mean over all workers, of messages of one length.
-    /// - hierarchical: three phases, two within one node. The bytes are to be a leader's, which has the most.
-    /// - parameter server: the servers' links carry what all `workers` send and receive, and push
-    ///   and pull run in opposite directions at the same time, but a tensor is pulled only after it
-    ///   was pushed. That is a flow shop of two machines, whose jobs (the tensors) take a fixed
-    ///   ratio of times on the two: the longer direction plus the largest tensor's share of the
-    ///   shorter one bounds it, and one tensor that is the whole model reaches the bound. With
-    ///   several servers the one that holds the most (the mean, or the largest tensor) decides.
+    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two; give the
+    ///   mean bytes over all workers; all messages are assumed to have the same length.
+    /// - hierarchical: three phases; two if there is one node, one if nodes have one rank. Give a leader's bytes, which
+    ///   are the most.
+    /// - parameter server: the servers' links carry what all `workers` send and receive, and push and pull run in
+    ///   opposite directions at the same time, but a tensor is pulled only after it was pushed. With tensors as jobs
+    ///   this is a flow shop of two machines. It takes at most the longer direction plus the largest tensor's share of
+    ///   the shorter one, and exactly that for a model of one tensor. With several servers the one that holds the most
+    ///   (the mean, or the largest tensor) decides.
     ///
     /// One worker alone needs no network in exchanges without servers: the time is zero.
     pub fn step_time(&self, exchange: Exchange, workers: usize, bytes: StepBytes) -> Duration {
@@ -68,7 +68,8 @@ impl Link {
                 let doublings = workers.ilog2();
                 let folded = workers - (1 << doublings);
                 let phases = doublings + if folded == 0 { 0 } else { 2 };
-                // The folds are on few links, the doublings on those of a power of two; the bytes are a mean over all.
+                // First and last phase use few links, doublings a power of two of them; the bytes are a mean over all
+                // links.
                 let messages = (workers - folded) * doublings as usize + 2 * folded;
                 let uneven = (workers * phases as usize) as f64 / messages as f64;
                 self.seconds(busiest * uneven) + phases * self.latency
@@ -130,7 +131,7 @@ mod tests {
     fn the_servers_link_is_the_bottleneck() {
         let link = Link::mbit(8.0);
         let seconds = Duration::from_secs_f64;
-        // Ten workers, 1 MB up and 0.5 MB down: 10 s of pushes, 5 s of pulls beside them.
+        // Ten workers, 1 MB up and 0.5 MB down: 10 s of pushes, 5 s of pulls meanwhile.
         assert_eq!(link.step_time(Exchange::default(), 10, bytes(1e6, 5e5, 0.0)), seconds(10.0));
         // A model of one tensor: nothing overlaps.
         assert_eq!(link.step_time(Exchange::default(), 10, bytes(1e6, 5e5, 1.0)), seconds(15.0));

@@ -13,14 +13,14 @@ pub trait Optimizer: Send {
         parameters: &mut [f32],
     );
 
-    /// Sets the momentum of some elements of a tensor (increasing positions) to zero. They have just been sent, and their
-    /// momentum would apply the same update again. Does nothing for an optimizer without momentum.
+    /// Sets the momentum of some elements of a tensor (increasing positions) to zero. They have just been sent, and
+    /// their momentum would apply the same update again. Does nothing for an optimizer without momentum.
     fn mask(&mut self, index: usize, positions: &[u32]) {
         let _ = (index, positions);
     }
 
-    /// Adds the state of every tensor to `state`, under keys that consist of `prefix` and the tensor's name. An optimizer
-    /// without state adds nothing.
+    /// Adds the state of every tensor to `state`, under keys that consist of `prefix` and the tensor's name. An
+    /// optimizer without state adds nothing.
     fn save(&self, prefix: &str, state: &mut State) {
         let _ = (prefix, state);
     }

@@ -7,9 +7,9 @@ const STREAM: u32 = 0x726f_756e;
 
 /// The weights of the workers' messages, round by round.
 ///
-/// Every rank computes them for itself: they depend on the configuration, the seed and the step
-/// alone. In a round the weights of those who take part are divided by their sum; the others send
-/// nothing, and receive what everyone receives.
+/// Every rank computes them for itself: they depend on the configuration, the seed and the step alone. In a round the
+/// weights of the workers that take part are divided by their sum. Absent workers send nothing, and receive the same
+/// result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Participation {
     weights: Vec<f64>,
@@ -24,7 +24,7 @@ impl Participation {
         Self::weighted(vec![1.0; workers])
     }
 
-    /// All workers in every round, each by its weight: the size of its shard, say.
+    /// All workers in every round, each with a weight, such as the size of its shard.
     ///
     /// # Panics
     /// If a weight is not positive and finite, or less than a billionth of their sum.
@@ -35,9 +35,8 @@ impl Participation {
         Self { participants: weights.len(), weights, dropout: 0.0, seed: 0 }
     }
 
-    /// Only `participants` workers a step, drawn without replacement from the seed and the step, each of
-    /// which then fails to deliver with probability `dropout`. A round in which all would fail has
-    /// the first of those drawn.
+    /// Only `participants` workers a step, drawn without replacement from the seed and the step, each of which then
+    /// fails to deliver with probability `dropout`. If all of them fail, the first one drawn takes part.
     ///
     /// # Panics
     /// If `participants` is 0 or more than the number of workers, or `dropout` is not in \[0, 1).
@@ -61,13 +60,13 @@ impl Participation {
         self.participants == self.weights.len() && self.dropout == 0.0
     }
 
-    /// Whether the mean is the plain one, over all workers.
+    /// Whether the mean is over all workers, with equal weights.
     pub fn plain(&self) -> bool {
         self.everyone() && self.weights.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// Each worker's part in the mean of the round that ends with `step`; 0 for those who are absent.
-    /// The parts add up to 1, to rounding.
+    /// Each worker's weight in the mean of the round that ends with `step`; 0 for absent workers. The weights add up to
+    /// 1, up to rounding.
     pub fn of_round(&self, step: u64, parts: &mut Vec<f32>) {
         parts.clear();
         if self.plain() {
@@ -86,7 +85,7 @@ impl Participation {
         self.everyone() || self.present(step)[worker]
     }
 
-    /// Who takes part: the first of a shuffle, less those who drop out.
+    /// Which workers take part: the first of a shuffle, except workers that drop out.
     fn present(&self, step: u64) -> Vec<bool> {
         let workers = self.weights.len();
         let mut present = vec![true; workers];

@@ -12,8 +12,8 @@ use crate::{Rule, Schedule};
 pub struct Policy {
     /// Compresses gradients.
     pub push: Schedule,
-    /// Compresses the model deltas of a parameter server; `None`: what compresses gradients. Votes cannot carry model
-    /// deltas.
+    /// Compresses the model deltas of a parameter server; `None`: the compressors of gradients. Votes cannot carry
+    /// model deltas.
     pub pull: Option<Spec>,
     /// Compressors of certain tensors. The first rule that matches a tensor decides, before all other fields.
     pub rules: Vec<Rule>,
@@ -29,8 +29,8 @@ impl Policy {
     /// Elements below which a tensor is sent uncompressed, unless a policy says otherwise.
     pub const RAW_BELOW: usize = 256;
 
-    /// Compresses all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more. Where `push` begins with a
-    /// vote, pulls are compressed with `efsignsgd`: it too takes a bit an element, and it has error feedback.
+    /// Compresses all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more. Where `push` begins with
+    /// a vote, pulls are compressed with `efsignsgd`: it, too, takes one bit per element, and it has error feedback.
     pub fn new(push: impl Into<Schedule>) -> Self {
         let push = push.into();
         let votes = push.first.compressor().votes();

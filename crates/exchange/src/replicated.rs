@@ -1,17 +1,18 @@
 //! The exchanges without servers: gradients are averaged, and every rank runs the optimizer on its replica.
 //!
 //! With overlap, the tensors are in groups, in the order in which back-propagation computes their gradients. A trainer
-//! hands gradients over as they become ready ([`DistributedOptimizer::gradient_sink`]). When a group is complete and the
+//! passes gradients as they become ready ([`DistributedOptimizer::gradient_sink`]). When a group is complete and the
 //! groups before it have been sent, the reducer's thread averages it while the trainer computes the rest.
-//! [`DistributedOptimizer::step`] takes the remaining gradients, waits for the means, and runs the optimizer on each mean
-//! as it arrives. All messages are sent by that thread, those of the control channel too.
+//! [`DistributedOptimizer::step`] takes the remaining gradients, waits for the means, and runs the optimizer on each
+//! mean as it arrives. That thread sends all messages, including those of the control channel.
 //!
-//! Every rank averages the same groups in the same order, whether it hands gradients over early or not. The results have
-//! the same bits as without overlap, except for scatter-reduce, which then cuts each tensor by itself. The bytes are the
-//! same except for headers, because every group has its own.
+//! Every rank averages the same groups in the same order, whether or not it passes gradients early. The results have
+//! the same bits as without overlap, except for scatter-reduce, which then cuts each tensor separately. The bytes are
+//! the same except for headers, because every group has its own.
 //!
-//! After an error, some groups' parameters may have been updated and others not. The thread takes a core: where all cores
-//! are busy with other ranks, overlap hides only the time of the link. It holds gradients and means a second time.
+//! After an error, some groups' parameters may have been updated and others not. The thread needs a core: if all cores
+//! are busy with other ranks, overlap hides only the time of the link. The buckets are a second copy of gradients and
+//! means.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use gradwire::{State, Tensor};
 
 use crate::codecs::Carried;
 use crate::collectives::scatter_reduce::Cut;
-use crate::control::{self, Channel, Control};
+use crate::control::{self, Control, TransportOwner};
 use crate::error::refuse;
 use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
 use crate::report::{timed, worked};
@@ -29,7 +30,7 @@ use crate::{
 };
 
 /// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
-/// replica of the model. With overlap, groups of tensors are averaged while others are still being computed.
+/// replica of the model. With overlap, one group of tensors is averaged while the next is being computed.
 pub struct ReplicatedOptimizer {
     host: Host,
     optimizer: Box<dyn Optimizer>,
@@ -42,7 +43,7 @@ pub struct ReplicatedOptimizer {
 enum Host {
     /// In the caller's thread, the whole model at once.
     Inline { reducer: Box<Reducer>, values: Vec<f32> },
-    /// In a thread of its own, group by group.
+    /// In a background thread, group by group.
     Overlapped { pipeline: Pipeline, groups: usize, carried: Vec<Carried> },
 }
 
@@ -64,11 +65,12 @@ impl ReplicatedOptimizer {
         Ok(Self::of(host, config, optimizer, saved_as))
     }
 
-    /// The same with overlap. `groups` contains each tensor once, by its index.
+    /// As [`new`](Self::new), with overlap. `groups` contains each tensor once, by its index.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); `Config` also for exchanges other than all-reduce, all-gather and scatter-reduce, where
-    /// only some ranks take part in a step, and for compressors that [need squares](DistributedOptimizer::needs_squares).
+    /// As for [`new`](Self::new); `Config` also for exchanges other than all-reduce, all-gather and scatter-reduce,
+    /// where only some ranks take part in a step, and for compressors that [need
+    /// squares](DistributedOptimizer::needs_squares).
     pub fn overlapped(
         mut transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
@@ -98,8 +100,8 @@ impl ReplicatedOptimizer {
         Self { host, optimizer, tensors, workers: config.workers, saved_as }
     }
 
-    /// The name of the exchange in states saved with overlap. It is the name without overlap, because the states are the
-    /// same, except for scatter-reduce.
+    /// The name of the exchange in states saved with overlap. It is the name without overlap, because the states are
+    /// the same, except for scatter-reduce.
     pub fn saved_as(exchange: Exchange, workers: usize) -> String {
         let by_tensor = if exchange == Exchange::ScatterReduce { " of each tensor" } else { "" };
         format!("{exchange}{by_tensor} with {workers} workers")
@@ -239,11 +241,11 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     }
 
     fn control(&mut self) -> Control<'_> {
-        let channel: &mut dyn Channel = match &mut self.host {
+        let owner: &mut dyn TransportOwner = match &mut self.host {
             Host::Inline { reducer, .. } => &mut **reducer,
             Host::Overlapped { pipeline, .. } => pipeline,
         };
-        Control::new(channel, self.workers, true)
+        Control::new(owner, self.workers, true)
     }
 }
 

@@ -19,18 +19,17 @@ pub struct StepReport {
     pub update: Duration,
     /// Time in which this rank's reducer thread encoded, sent, waited for others and decoded; 0 without such a thread.
     pub background: Duration,
-    /// The part of it that the caller waited for in [`step`](crate::DistributedOptimizer::step); the rest was hidden
-    /// behind the caller's own work.
+    /// The part of `background` that the caller waited for in [`step`](crate::DistributedOptimizer::step); the rest was
+    /// hidden behind the caller's own work.
     pub waited: Duration,
     /// Bytes this rank sent and received, as counted by the transport.
     pub traffic: Traffic,
-    /// Steps after this one that are in the parameters already, done without this late rank, which skips them.
-    /// Always 0 without backup workers.
+    /// The number of later steps that are already in the parameters: other ranks did them without this late rank, which
+    /// skips them. Always 0 without backup workers.
     pub skipped: u64,
 }
 
-/// Runs `work` and adds the processor time it took to `total`: how long it would have taken on a core
-/// of its own, whatever else the machine does.
+/// Runs `work` and adds the processor time it took to `total`: its duration on an otherwise idle core.
 pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     let start = ThreadTime::now();
     let result = work();

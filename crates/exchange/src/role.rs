@@ -2,7 +2,7 @@
 
 use crate::{
     DistributedOptimizer, Exchange, GroupConfig, Optimizer, ReplicatedOptimizer, Result, Server,
-    Transport, Worker,
+    ServerWorker, Transport,
 };
 
 /// What a rank is in a run: one of the workers, or one of the servers, whose ranks come after the workers'.
@@ -31,7 +31,7 @@ impl Role {
                 Self::Server(Box::new(Server::new(transport, config, optimizer())?))
             }
             Exchange::ParameterServer { .. } => {
-                Self::Worker(Box::new(Worker::new(transport, config)?))
+                Self::Worker(Box::new(ServerWorker::new(transport, config)?))
             }
             _ => Self::Worker(Box::new(ReplicatedOptimizer::new(transport, config, optimizer())?)),
         })

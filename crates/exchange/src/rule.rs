@@ -10,20 +10,20 @@ use gradwire::{Spec, SpecError, Tensor};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     tensors: Tensors,
-    /// Compresses them.
+    /// The compressor of these tensors.
     pub spec: Spec,
 }
 
 /// Which tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Tensors {
-    /// Those whose name is this, `*` for any run of characters.
+    /// Tensors whose name matches this pattern, in which `*` is any run of characters.
     Named(String),
-    /// Those with fewer elements.
+    /// Tensors with fewer elements.
     Below(usize),
-    /// Those with as many elements or more.
+    /// Tensors with at least as many elements.
     AtLeast(usize),
-    /// Those with a number of dimensions.
+    /// Tensors with a number of dimensions.
     Dimensions(Layers),
 }
 
@@ -44,16 +44,16 @@ const LAYERS: [(&str, Layers); 3] = [
     ("convolutions", Layers::Convolutions),
 ];
 
-/// Why a text is no rule.
+/// Why a text is not a rule.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RuleError {
-    /// Its form.
+    /// The text does not have the form of a rule.
     #[error(
         "'{0}' is no rule; give TENSORS -> SPEC, with a name such as fc.* for TENSORS, <1000 or >=1000 elements, or \
          vectors, matrices or convolutions"
     )]
     Form(String),
-    /// Its compressor.
+    /// The compressor of the rule is invalid.
     #[error(transparent)]
     Spec(#[from] SpecError),
 }
@@ -74,7 +74,7 @@ impl Rule {
     }
 }
 
-/// Whether a name is what a pattern says. Each run of characters between stars is looked for behind the one before.
+/// Whether a name matches a pattern. Each run of characters between stars is searched after the previous match.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };

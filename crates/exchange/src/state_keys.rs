@@ -1,21 +1,21 @@
-//! The names under which states are saved: how they are cut into slices and put together, handed on to
-//! another number of ranks, and upgraded from version 1.
+//! The keys of saved states: cutting entries into slices, joining slices, redistribution to another number of ranks,
+//! and the upgrade from version 1.
 //!
-//! An exchange saves, for every tensor, its compressor as the setting `push/spec/fc.weight`, and the arrays that it keeps:
-//! `push/residual/fc.weight`, and `velocity` and `kept` in place of `residual`. Scatter-reduce has entries of slices,
-//! `fc.weight[0..512]`, and those of the owners' averages under `reduce/`.
+//! An exchange saves, for every tensor, its compressor as the setting `push/spec/fc.weight`, and the arrays that it
+//! keeps: `push/residual/fc.weight`, and `velocity` and `kept` in place of `residual`. Scatter-reduce has entries of
+//! slices, `fc.weight[0..512]`, and entries of the owners' averages under `reduce/`.
 //!
-//! In version 1 a compressor belonged to a part of the policy: `push/spec` to all tensors but those of rules, whose
-//! entries were under `push/rule0/`, in the order of the rules.
+//! In version 1 a compressor belonged to a part of the policy: `push/spec` was that of all tensors without a rule; the
+//! entries of rules were under `push/rule0/` and so on, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use gradwire::State;
 
-/// Under which keys a rank keeps the state of what it pushes.
+/// The prefix of the state of a rank's gradients.
 pub(crate) const PUSH: &str = "push/";
-/// Under which keys owners of slices keep the state of their averages.
+/// The prefix of the state of an owner's averages.
 pub(crate) const REDUCE: &str = "reduce/";
 
 /// The kinds of arrays.
@@ -47,7 +47,7 @@ fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
 }
 
 impl<'a> Entry<'a> {
-    /// Reads an array's key; `None` for what an exchange does not keep.
+    /// Reads an array's key; `None` for other keys.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         let owner = [PUSH, REDUCE].into_iter().find(|owner| text.starts_with(owner))?;
         let (kind, name) = text[owner.len()..].split_once('/')?;
@@ -59,7 +59,7 @@ impl<'a> Entry<'a> {
         Some(Self { owner, kind, name, range })
     }
 
-    /// Whether it is what a method keeps for a whole tensor that is pushed.
+    /// Whether it is a `kept` array of a whole tensor under [`PUSH`].
     fn is_kept_of_pushes(&self) -> bool {
         self.kind == "kept" && self.range.is_none() && self.owner == PUSH
     }
@@ -70,8 +70,8 @@ fn spec_key(owner: &str, name: &str) -> String {
     format!("{owner}spec/{name}")
 }
 
-/// Gives the slices named what the state has for the whole of their tensors; for other tensors and slices,
-/// what it has.
+/// Cuts the entries of whole tensors into entries of `slices`, except `kept` arrays, which are dropped. Other entries
+/// stay.
 pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) -> State {
     let (mut split, mut replaced) = (state.clone(), BTreeSet::new());
     for slice in slices {
@@ -94,18 +94,18 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
     split
 }
 
-/// What rank `rank` of a run with `workers` ranks starts from, given what all ranks of an earlier run
-/// saved, in rank order.
+/// The state that rank `rank` of `workers` ranks starts from, given the states of all ranks of an earlier run, in rank
+/// order.
 ///
-/// The rule loses nothing that is still to be sent: the mean of the residuals over the ranks stays what it
-/// was. Rank j takes over the residuals and velocities of the old ranks j, j + `workers`, j + 2·`workers` …,
-/// added up and multiplied by `workers` / `states.len()`; where there are more ranks than before, the new
-/// ones start with none. Slices of scatter-reduce are put together, and an owner's second residual, which
-/// stands for all ranks, is weighted by the old number of ranks. All else (statistics and factors that methods start from,
-/// an optimizer's state, settings) is that of the old rank j modulo `states.len()`.
+/// The mean of the residuals over the ranks stays the same, so nothing that is still to be sent is lost. Rank j takes
+/// over the residuals and velocities of the old ranks j, j + `workers`, j + 2·`workers` …, added up and multiplied by
+/// `workers` / `states.len()`; where there are more ranks than before, the new ones start with none. Slices of
+/// scatter-reduce are put together, and an owner's second residual, which stands for all ranks, is weighted by the old
+/// number of ranks. All else (statistics and factors that methods start from, an optimizer's state, settings) is that
+/// of the old rank j modulo `states.len()`.
 ///
-/// Holds for equal weights, and where every rank sends for itself: not in a hierarchy. With as many ranks and the same
-/// exchange as before a rank's own state serves better: it is exact.
+/// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks and the same
+/// exchange, use each rank's own state, which is exact.
 ///
 /// # Panics
 /// If there are no states.
@@ -130,7 +130,7 @@ pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
     own
 }
 
-/// The compressors in a state, those of slices as those of their tensors.
+/// The compressors in a state, by tensor: the compressor of a slice is that of its tensor.
 fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     let of = |owner: &str| -> Vec<_> {
         let whole = |name| read_slice(name).map_or(name, |(whole, _)| whole);
@@ -140,8 +140,8 @@ fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     [of(&spec_key(PUSH, "")), of(&spec_key(REDUCE, ""))].concat()
 }
 
-/// Takes what is kept for these tensors from one state: what methods in rounds start from must be the same on all
-/// ranks, and under other exchanges each rank has its own.
+/// Replaces the `kept` arrays of the wanted tensors by those of `from`: multi-round methods start from the same values
+/// on all ranks, but under other exchanges each rank has its own.
 pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
     for (key, values) in from.floats_under("") {
         let is_wanted = |entry: Entry<'_>| entry.is_kept_of_pushes() && wanted(entry.name);
@@ -167,9 +167,9 @@ fn add_whole(state: &State, workers: f32, sums: &mut BTreeMap<String, Vec<f32>>)
     }
 }
 
-/// Renames what version 1 of states names by parts of a policy: compressors, residuals, velocities and what methods keep
-/// belong to tensors now. Works under any prefix, such as `worker0/` or `server0/pull/`. States of the latest version
-/// stay as they are.
+/// Upgrades a state of version 1, which names compressors and arrays by parts of a policy, to version 2, which names
+/// them by tensor. Works under any prefix, such as `worker0/` or `server0/pull/`. States of the latest version stay as
+/// they are.
 pub fn upgrade(mut state: State) -> State {
     if state.version() != 1 {
         return state;
@@ -205,7 +205,7 @@ pub fn upgrade(mut state: State) -> State {
     state
 }
 
-/// `push/` of `push/rule0/`.
+/// Removes the rule: `push/` for `push/rule0/`.
 fn without_rule(part: &str) -> &str {
     let rule = part.trim_end_matches('/').rsplit_once("rule");
     match rule {

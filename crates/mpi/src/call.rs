@@ -1,7 +1,7 @@
 //! The calls of MPI that the transport needs, with buffers that live as long as MPI uses them.
 //!
-//! All `unsafe` of this crate is here. The safe layer of the `mpi` crate ignores the codes that calls return, because with
-//! MPI's default handler an error ends the process. Here errors are returned, and name a rank.
+//! All `unsafe` of this crate is here. The safe layer of the `mpi` crate ignores the codes that calls return, because
+//! with MPI's default handler an error ends the process. Here errors are returned, and name a rank.
 
 #![allow(unsafe_code, reason = "MPI is a C library")]
 
@@ -60,7 +60,7 @@ pub(crate) fn return_errors() -> Result<(), Fault> {
     })
 }
 
-/// Ends this process with a status, without its exit handlers: those of MPI may wait for ever.
+/// Ends this process with a status, without exit handlers: MPI's may wait for ever.
 pub(crate) fn exit_at_once(status: c_int) -> ! {
     unsafe extern "C" {
         fn _exit(status: c_int) -> !;
@@ -74,7 +74,7 @@ pub(crate) struct Transfer {
     /// The request; `None` when it is complete.
     request: Option<ffi::MPI_Request>,
     bytes: Vec<u8>,
-    /// Who is at the other end.
+    /// The rank at the other end.
     peer: usize,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Links {
     culprit: Option<usize>,
     /// When this rank learned that the run is stopped.
     stopped: Option<Instant>,
-    /// For each rank, including this one, the rank for which it has said it waits.
+    /// For each rank, including this one, the rank that it last announced to wait for.
     waits: Vec<Option<usize>>,
     /// Whether this rank has left.
     ended: bool,
@@ -136,9 +136,9 @@ impl Links {
         self.stopped.get_or_insert_with(Instant::now);
     }
 
-    /// Tells the others to stop because of a rank, unless the run is stopped already.
+    /// Stops the run on all ranks because of rank `culprit`, unless it is stopped already.
     pub(crate) fn abort(&mut self, culprit: usize) {
-        // An error changes nothing now.
+        // An error can be ignored: the run ends in any case.
         let _ = self.hear();
         if self.culprit.is_none() {
             self.stop(culprit);
@@ -146,13 +146,13 @@ impl Links {
         }
     }
 
-    /// Tells the others that this rank leaves.
+    /// Announces that this rank leaves.
     pub(crate) fn leave(&mut self) {
         self.ended = true;
         self.tell(|links, to| Notice::Left(links.sent[to]));
     }
 
-    /// Tells the others for which rank this rank waits, if that has changed.
+    /// Announces the rank that this rank waits for, if it has changed.
     pub(crate) fn wait_for(&mut self, peer: Option<usize>) {
         if self.waits[self.rank] != peer {
             self.waits[self.rank] = peer;
@@ -160,8 +160,8 @@ impl Links {
         }
     }
 
-    /// The rank to blame when this rank waits for `peer`: by the notices received, the end of the chain of waiting ranks, or
-    /// a rank of a circle.
+    /// The rank to blame when this rank waits for `peer`: by the notices received, the end of the chain of waiting
+    /// ranks, or a rank of a cycle.
     pub(crate) fn at_fault(&self, peer: usize) -> usize {
         at_fault(&self.waits, peer)
     }
@@ -169,7 +169,7 @@ impl Links {
     fn tell(&mut self, notice: impl Fn(&Self, usize) -> Notice) {
         for to in (0..self.size).filter(|&to| to != self.rank) {
             let bytes = notice(self, to).to_bytes();
-            // A rank that cannot be reached need not be told.
+            // A rank that cannot be reached needs no notice.
             if let Ok(transfer) = Transfer::send(to, Tag::Notice(self.session), bytes) {
                 self.outgoing.push_back(transfer);
             }
@@ -196,13 +196,13 @@ impl Links {
         self.left[rank].is_some_and(|sent| self.received[rank] >= sent)
     }
 
-    /// The first of the others that has not left.
+    /// The first other rank that has not left.
     pub(crate) fn still_there(&self) -> Option<usize> {
         (0..self.size).find(|&rank| rank != self.rank && !self.has_left(rank))
     }
 
-    /// Waits until all sent messages are out and `done` is true, but not after `until` or when `give_up` is true. Returns
-    /// whether it succeeded.
+    /// Waits until all messages have been sent and `done` is true, but not after `until` or when `give_up` is true.
+    /// Returns whether it succeeded.
     pub(crate) fn settle(
         &mut self,
         until: Instant,
@@ -271,7 +271,7 @@ mod tests {
         for peer in [0, 1, 2, 3] {
             assert_eq!(at_fault(&waits, peer), 1);
         }
-        // A circle ends somewhere in it.
+        // Of a cycle, any rank is blamed.
         assert!([0, 1].contains(&at_fault(&[Some(1), Some(0)], 0)));
     }
 }

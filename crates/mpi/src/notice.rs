@@ -14,7 +14,7 @@ pub(crate) enum Notice {
     Waits(u64),
 }
 
-/// Instead of a rank.
+/// Stands for no rank.
 pub(crate) const NOBODY: u64 = u64::MAX;
 
 impl Notice {

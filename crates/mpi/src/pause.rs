@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-/// Polls that only let other processes run.
+/// The number of first polls, which only yield the processor.
 const EAGER: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(1);
@@ -15,7 +15,7 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Pauses.
+    /// Waits before the next poll.
     pub(crate) fn wait(&mut self) {
         self.polls += 1;
         match self.polls.checked_sub(EAGER) {

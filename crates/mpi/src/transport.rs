@@ -1,4 +1,4 @@
-//! The transport.
+//! A [`Transport`] over MPI.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ impl Mpi {
         *into = transfer.into_bytes();
         self.endpoint.count_received(length.saturating_sub(HEADER_BYTES));
         let header = take_header(into).ok_or_else(|| {
-            let what = format!("{length} bytes that do not end in a header of theirs");
+            let what = format!("{length} bytes that do not end in their header");
             ExchangeError::protocol(from, during, what)
         })?;
         Ok((from, header))
@@ -79,7 +79,7 @@ impl Mpi {
         links.culprit().or(silent).map(|peer| ExchangeError::lost(peer, during))
     }
 
-    /// Fails when the time is over. When three quarters are over, tells the others for which rank this rank waits.
+    /// Fails after `until`. After three quarters of the time, announces the rank that this rank waits for.
     fn check_time(
         &mut self,
         from: &[usize],
@@ -147,8 +147,8 @@ impl Transport for Mpi {
         }
     }
 
-    /// MPI sends only while it is called: without this, the rest of a long message, and its receiver, would wait for the
-    /// next step.
+    /// MPI sends only while it is called: without this, the rest of a long message, and its receiver, would wait for
+    /// the next step.
     fn flush(&mut self) -> Result<()> {
         let deadline = self.endpoint.deadline;
         let until = Instant::now() + deadline;

@@ -1,8 +1,8 @@
 //! Ends a process that is stuck inside MPI.
 //!
-//! A rank looks at the clock between calls of MPI, and no call should wait. But a call may spin for ever on a process that
-//! died, as `MPI_Init` and `MPI_Finalize` do. So a thread of its own, started before MPI, watches how long the rank stays
-//! in each section of the code that calls MPI.
+//! A rank looks at the clock between calls of MPI, and no call should wait. But a call may spin for ever on a process
+//! that died, as `MPI_Init` and `MPI_Finalize` do. So a separate thread, started before MPI, watches how long the rank
+//! stays in each section of the code that calls MPI.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use crate::call;
 
-/// The exit status of a process that the watchdog ends, as that of `timeout`.
+/// The exit status of a process that the watchdog ends; the command `timeout` uses it, too.
 pub const STUCK_STATUS: i32 = 124;
 
 /// How long after its deadline a rank may still end by itself.
 const LATE: Duration = Duration::from_secs(1);
-/// Time between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the last message may take, because nobody may be reading it.
+/// The time limit of the last message, which may have no reader.
 const LAST_WORD: Duration = Duration::from_millis(200);
 
 /// Watches one rank.
@@ -78,7 +78,7 @@ impl Watch {
         Busy(Arc::clone(self))
     }
 
-    /// The message about a rank that is past its deadline at a time.
+    /// The message about this rank, if it is past its deadline at `now`.
     fn stuck(&self, now: Instant) -> Option<String> {
         let Watched { rank, section } = *self.lock();
         let Section { name, since, deadline } = section?;
@@ -106,7 +106,7 @@ impl Drop for Busy {
     }
 }
 
-/// The rank that the launchers of Open MPI, MPICH and their kin gave this process.
+/// The rank of this process in the environment variables of Open MPI, MPICH and PMIx.
 fn launched_as() -> Option<usize> {
     let names = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
     names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())

@@ -15,7 +15,7 @@ use crate::links::Links;
 use crate::transport::{Home, Mpi};
 use crate::watchdog::Watch;
 
-/// The job of this process, started by `mpirun`, or of this process alone.
+/// The job of this process: all processes that `mpirun` started, or this process alone.
 pub struct World {
     /// `Some` until MPI has ended, or is given up.
     universe: Option<Universe>,
@@ -27,9 +27,9 @@ pub struct World {
 }
 
 impl World {
-    /// Starts MPI, once in a process. Ranks wait for each other until the `deadline`, also in this function. If a process is
-    /// stuck inside MPI a second after its deadline, a thread ends it with [`STUCK_STATUS`](crate::STUCK_STATUS) and a
-    /// line on standard error.
+    /// Starts MPI, once in a process. Ranks wait for each other until the `deadline`, also in this function. If a
+    /// process is stuck inside MPI a second after its deadline, a thread ends it with
+    /// [`STUCK_STATUS`](crate::STUCK_STATUS) and a line on standard error.
     ///
     /// # Errors
     /// `Config` if MPI was started before, or cannot be called from any thread, or if no thread can be started.
@@ -69,8 +69,8 @@ impl World {
         self.size
     }
 
-    /// A transport for one run. For another run, all ranks drop it and connect again. Dropping it waits, no longer than the
-    /// deadline, until all sent messages are out, and tells the others that this rank has left.
+    /// A transport for one run. For another run, all ranks drop it and connect again. Dropping it waits, no longer than
+    /// the deadline, until all messages have been sent, and announces that this rank has left.
     ///
     /// # Errors
     /// `Config` while there is another transport.
@@ -87,8 +87,8 @@ impl World {
     /// transport leaves the first run now. After a run that was stopped, it waits for one second at most.
     ///
     /// # Errors
-    /// `Deadline`, with the first rank that has not left by then. MPI is then not ended, because that would wait for this
-    /// rank; let the process exit with a status other than 0.
+    /// `Deadline`, with the first rank that has not left by then. MPI is then not ended, because that would wait for
+    /// this rank; let the process exit with a status other than 0.
     pub fn finish(mut self) -> Result<()> {
         self.end()
     }
@@ -118,8 +118,8 @@ impl World {
         Err(ExchangeError::late(peer, "end of the run", links.patience(deadline)))
     }
 
-    /// Ends all processes of the job at once, this one with `status`. The others cannot report errors any more; if they
-    /// should, return the error and [finish](Self::finish).
+    /// Ends all processes of the job at once, this one with `status`. The others cannot report errors any more; to let
+    /// them, return the error and [finish](Self::finish).
     pub fn abort(self, status: i32) -> ! {
         SimpleCommunicator::world().abort(status);
     }

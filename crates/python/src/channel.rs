@@ -1,8 +1,9 @@
-//! A [`Transport`] over a PyTorch process group. The Python package's `Channel` posts sends and receives of byte tensors.
+//! A [`Transport`] over a PyTorch process group. The Python package's `Channel` posts sends and receives of byte
+//! tensors.
 //!
 //! A message is a header of twelve bytes and the payload. A receiver does not know the length beforehand. It posts a
-//! buffer of [`PART`] bytes, into which most messages fit; the rest of a longer message follows in parts of this length,
-//! whose number it knows from the header. A header whose first byte is 0 is the notice that a rank has given up.
+//! buffer of [`PART`] bytes, into which most messages fit; the rest of a longer message follows in parts of this
+//! length, whose number it knows from the header. A header whose first byte is 0 is the notice that a rank has aborted.
 
 use std::time::{Duration, Instant};
 
@@ -158,8 +159,8 @@ impl Transport for Channel {
         })
     }
 
-    /// Sends the notice to all ranks that have not left. A rank that waits for this one gets it at once; other ranks find it
-    /// later, or a closed connection.
+    /// Sends the notice to all ranks that have not left. A rank that waits for this one gets it at once; other ranks
+    /// find it later, or a closed connection.
     fn abort(&mut self, culprit: usize) {
         if std::mem::replace(&mut self.aborted, true) {
             return;

@@ -102,7 +102,7 @@ impl Frame {
     }
 }
 
-/// A part of `bytes` as an object of its own.
+/// A part of `bytes` as a separate object.
 fn slice(bytes: Bound<'_, PyBytes>, from: usize, to: usize) -> Py<PyBytes> {
     if (from, to) == (0, bytes.as_bytes().len()) {
         return bytes.unbind();

@@ -1,7 +1,7 @@
 //! The Python module `gradwire._core`: compressors, and averages over a PyTorch process group.
 //!
-//! The Python package checks tensors and passes their addresses. This crate turns the addresses into slices, in one place;
-//! releases the interpreter's lock while it works; and converts errors to exceptions, in one place.
+//! The Python package checks tensors and passes their addresses. This crate turns the addresses into slices, in one
+//! place; releases the interpreter's lock while it works; and converts errors to exceptions, in one place.
 
 mod buffer;
 mod channel;

@@ -14,7 +14,7 @@ pub(crate) fn read(text: &str, steps: Option<u64>) -> Result<Policy, Failure> {
         )));
     }
     if schedule.has_budget() {
-        let reason = "budgets are the Rust trainer's; leave 'within' out";
+        let reason = "only the Rust trainer supports budgets; leave 'within' out";
         return Err(Failure::config(format!("'{schedule}': {reason}")));
     }
     let run = RunDescription::of_steps(steps.unwrap_or(u64::MAX));

@@ -1,4 +1,4 @@
-//! One rank's reducer, in a thread of its own.
+//! One rank's reducer, in a background thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,7 +52,7 @@ struct Progress {
     pending: usize,
     failure: Option<Failure>,
     step: Step,
-    /// The steps before it.
+    /// The totals of earlier steps.
     earlier: Total,
 }
 
@@ -178,7 +178,8 @@ impl Reducer {
         self.groups.len() - 1
     }
 
-    /// Averages a group's values in place, in the background thread, which calls `ready()` before and `done()` after it.
+    /// Averages a group's values in place, in the background thread, which calls `ready()` before and `done()` after
+    /// it.
     ///
     /// The values are divided by `scale` before, and their mean is multiplied by it.
     #[pyo3(signature = (group, step, tensor, done, *, scale = 1.0, ready = None))]
@@ -211,7 +212,7 @@ impl Reducer {
         Ok(())
     }
 
-    /// Waits until all averages are done, and the other ranks have what they need of this one.
+    /// Waits until all averages are done, and the other ranks have received all messages of this one.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         self.flush();
         loop {
@@ -231,7 +232,7 @@ impl Reducer {
         }
     }
 
-    /// What the last step cost, and all steps together.
+    /// The cost of the last step, and of all steps together.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (step, total) = {
             let progress = self.shared.lock();
@@ -273,7 +274,8 @@ impl Reducer {
         Ok(states.iter().map(|state| PyBytes::new(py, state)).collect())
     }
 
-    /// Restores this rank's state, given it, or the states of all ranks of a run with any number of ranks.
+    /// Restores this rank's state from its own saved state, or from those of all ranks of a run with any number of
+    /// ranks.
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
         self.ask(py, move |averages| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
@@ -281,7 +283,7 @@ impl Reducer {
         })
     }
 
-    /// Gives every rank the bytes of all, in rank order.
+    /// Returns the bytes of all ranks, in rank order, on every rank.
     fn gather<'py>(
         &self,
         py: Python<'py>,
@@ -302,7 +304,7 @@ impl Reducer {
         Ok(positions.map(|bytes: Vec<u8>| PyBytes::new(py, &bytes)))
     }
 
-    /// Tells the other ranks that this one stops.
+    /// Aborts the exchange on all ranks.
     fn abort(&self) {
         self.background.submit(Averages::abort);
     }

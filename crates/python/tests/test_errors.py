@@ -114,7 +114,7 @@ def refused(rank, size):
 def test_invalid_arguments_are_refused_by_register():
     expected = [
         "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'", "total_steps",
-        "LocalSteps", "every 10 steps", "every 7 steps", "every", "mean nothing to another", "no method compress",
+        "LocalSteps", "every 10 steps", "every 7 steps", "every", "cannot use the residuals", "no method compress",
     ]
     for result in outcomes(2, refused):
         assert result[0] == "ok", result

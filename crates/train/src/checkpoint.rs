@@ -9,19 +9,19 @@
 //! | `parameters/<tensor>` | the workers' parameters, equal on all |
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | the hidden state of worker r's language model |
-//! | `worker<r>/…` | residuals and optimizer of worker r; the first has the servers' too; its parameters, where workers go at their own pace |
+//! | `worker<r>/…` | residuals and optimizer of worker r; for worker 0, those of the servers; its parameters, if workers are asynchronous |
 //! | `worker<r>/step` | steps done when worker r saved its state: `step` |
-//! | `worker<r>/snapshot/…`, `shift` | of variance-reduced gradients, the snapshot and the mean gradient there |
+//! | `worker<r>/snapshot/…`, `shift` | with variance-reduced gradients, the snapshot and its mean gradient |
 //! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since the last diagnosis |
-//! | `worker0/diagnosis exchanges`, `overdue` | the number of exchanges since then, and whether a diagnosis is due |
+//! | `worker0/diagnosis exchanges`, `overdue` | exchanges since the last diagnosis; whether one is overdue |
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
 //! A checkpoint is complete if it has the state of each of its workers, all after the same step. An incomplete one is
 //! never written, and counts as damaged when read.
 //!
-//! The latest ones of a run are [kept](crate::rotation). A run with another number of workers can resume from it: residuals
-//! are redistributed by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the order of
-//! the data continues as if the new number of workers had taken all steps.
+//! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of workers can resume from
+//! it: residuals are redistributed by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by
+//! rank, and the order of the data continues as if the new number of workers had taken all steps.
 
 use std::path::Path;
 
@@ -33,6 +33,7 @@ use crate::config::RunConfig;
 use crate::diagnosis::Diagnosis;
 use crate::record::{Evaluation, StepRecord};
 use crate::rotation;
+use crate::settings::MOST_WORKERS;
 use gradwire_models::tasks::Replica;
 
 /// The prefix of the entries of a worker.
@@ -40,7 +41,7 @@ pub(crate) fn worker_prefix(rank: usize) -> String {
     format!("worker{rank}/")
 }
 
-/// What was on record when a run was saved.
+/// The record of a run when it was saved.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// Wall-clock seconds.
@@ -54,12 +55,12 @@ pub(crate) struct Record {
     pub(crate) diagnoses: Vec<Diagnosis>,
 }
 
-/// A checkpoint that has been read, of the configuration it is resumed with.
+/// A checkpoint that has been read, and that fits the configuration of the resumed run.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     /// Steps done.
     pub(crate) step: u64,
-    /// What was on record.
+    /// The record so far.
     pub(crate) record: Record,
     state: State,
     /// Workers of the run that wrote it.
@@ -81,11 +82,11 @@ impl Checkpoint {
         Self::of(state, config)
     }
 
-    /// Takes a state as a checkpoint of this configuration, one of version 1 too.
+    /// Interprets a state, of any version, as a checkpoint of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
         let state = upgrade(state);
         check_complete(&state)?;
-        // Residuals are redistributed among ranks, and in a hierarchy only leaders have any.
+        // In a hierarchical exchange only leaders have residuals, so they cannot be redistributed.
         let fixed = config.exchange.leads();
         for (key, value) in
             config.facts_of_result().into_iter().filter(|(key, _)| fixed || key != "workers")
@@ -94,8 +95,12 @@ impl Checkpoint {
         }
         let record = serde_json::from_str(state.setting("record")?)
             .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
+        let step = state.number("step")?;
+        if step > config.steps {
+            return Err(damaged(&format!("it is of step {step} of {}", config.steps)));
+        }
         Ok(Self {
-            step: state.number("step")?,
+            step,
             record,
             saved_by: saved_by(&state)?,
             state,
@@ -104,12 +109,12 @@ impl Checkpoint {
         })
     }
 
-    /// The state, as a file has it.
+    /// The state as the bytes of a file.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
         self.state.to_bytes()
     }
 
-    /// Restores what each replica keeps. Returns the parameters that all share.
+    /// Restores the state of each replica. Returns the common parameters.
     pub(crate) fn restore(
         &self,
         replicas: &mut [Box<dyn Replica + '_>],
@@ -120,8 +125,8 @@ impl Checkpoint {
         values_of(PARAMETERS, replicas[0].tensors(), &self.state)
     }
 
-    /// The state of a worker. Where another number of workers wrote the checkpoint, their residuals are redistributed so
-    /// that their mean stays the same.
+    /// The state of a worker. Where another number of workers wrote the checkpoint, their residuals are redistributed
+    /// so that their mean stays the same.
     pub(crate) fn worker(&self, rank: usize) -> State {
         let saved = |rank| self.state.extract(&worker_prefix(rank));
         if self.saved_by == self.workers {
@@ -134,8 +139,7 @@ impl Checkpoint {
     }
 }
 
-/// The entry with the number of steps after which a worker's state was saved, by which a checkpoint is known to be
-/// complete.
+/// The key of the number of steps after which a worker's state was saved. It shows whether a checkpoint is complete.
 pub(crate) fn saved_at(rank: usize) -> String {
     format!("{}step", worker_prefix(rank))
 }
@@ -144,7 +148,7 @@ pub(crate) fn saved_at(rank: usize) -> String {
 fn saved_by(state: &State) -> Result<usize, StateError> {
     let workers = state.setting("config/workers").ok().and_then(|workers| workers.parse().ok());
     workers
-        .filter(|workers| *workers > 0)
+        .filter(|workers| (1..=MOST_WORKERS).contains(workers))
         .ok_or_else(|| damaged("it does not say how many workers wrote it"))
 }
 
@@ -153,7 +157,7 @@ fn check_complete(state: &State) -> Result<(), StateError> {
     let workers = saved_by(state)?;
     let step = state.number("step").map_err(|_| damaged("it does not say its step"))?;
     state.setting("record").map_err(|_| damaged("it has no record"))?;
-    // Checkpoints of earlier versions have no steps of workers.
+    // Checkpoints of earlier versions have no step per worker.
     let marked = (0..workers).any(|rank| state.number(&saved_at(rank)).is_ok());
     for rank in 0..workers {
         let at = state.number(&saved_at(rank)).ok();
@@ -210,11 +214,11 @@ pub(crate) fn save_values(
     }
 }
 
-/// Where the parameters are.
+/// The prefix of the parameters.
 pub(crate) const PARAMETERS: &str = "parameters";
 
-/// Completes the workers' merged states and writes them, beside the `keep` − 1 latest before. Where one is missing,
-/// nothing is written.
+/// Adds configuration, step and record to the workers' merged states, writes them, and keeps the latest `keep` − 1
+/// earlier checkpoints. Writes nothing if a worker's state is missing.
 pub(crate) fn write(
     (path, keep): (&Path, usize),
     mut state: State,

@@ -17,8 +17,8 @@ impl Clip {
         Self { norm, own }
     }
 
-    /// Calls `add` to add a gradient to `sum`, scaled down where its norm is above the bound. Returns what `add` returned,
-    /// and the factor.
+    /// Calls `add` to add a gradient to `sum`, scaled down where its norm is above the bound. Returns what `add`
+    /// returned, and the factor.
     pub(crate) fn bounded<R>(
         &mut self,
         sum: &mut [Vec<f32>],
@@ -28,7 +28,7 @@ impl Clip {
         self.own.iter_mut().for_each(|values| values.fill(0.0));
         let result = add(&mut self.own);
         let norm = self.own.iter().map(|values| squares(values)).sum::<f64>().sqrt();
-        // A norm that is not finite leaves the gradient as it is, so that checking it finds the culprit.
+        // A norm that is not finite leaves the gradient as it is, so that the check of gradients names the tensor.
         let factor = if norm > f64::from(bound) && norm.is_finite() {
             (f64::from(bound) / norm) as f32
         } else {

@@ -1,4 +1,4 @@
-//! What defines a training run.
+//! The configuration of a training run.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use gradwire_models::data::Dataset;
 
 use crate::settings::{SETTINGS, TrainingSettings};
 
-/// Everything that defines a run; the same configuration gives the same bits (backup workers
-/// excepted, whose steps depend on who arrives first). Its settings are its fields, too: `config.workers`.
+/// Everything that defines a run; the same configuration gives the same bits (except with backup workers, whose steps
+/// depend on which pushes arrive first). Dereferences to its settings: `config.workers`.
 #[derive(Debug, Clone)]
 pub struct RunConfig {
     /// The settings.
     pub settings: TrainingSettings,
-    /// The data it learns.
+    /// The data set.
     pub data: Arc<Dataset>,
-    /// Compressor, memory and local steps, over the run.
+    /// Compressor, memory and local steps, for each step of the run.
     pub compressor: CompressionSchedule,
     /// Seeds initial parameters, data order, augmentation, dropout and every random draw of compressors.
     pub seed: u64,
-    /// Steps between evaluations on the test set; the last step is always evaluated. 0: no other.
+    /// Steps between evaluations on the test set; the last step is always evaluated. 0: only the last.
     pub evaluate_every: u64,
     /// Steps between comparisons of a digest of the parameters across ranks; 0: none.
     pub check_every: u64,
-    /// Steps between looks at the first worker's gradients and residuals; 0: none.
+    /// Steps between diagnoses of the first worker's gradients and residuals; 0: none.
     pub diagnose_every: u64,
 }
 
@@ -47,19 +47,19 @@ impl RunConfig {
         self
     }
 
-    /// The settings, with what depends on the data decided.
+    /// The settings, with the defaults that depend on the data.
     pub fn resolved(&self) -> TrainingSettings {
         TrainingSettings { augment: Some(self.augments()), ..self.settings.clone() }
     }
 
-    /// Whether training images are cropped, flipped or shifted: unless said otherwise, those in colour are.
+    /// Whether training images are cropped, flipped or shifted; by default, colour images are.
     pub(crate) fn augments(&self) -> bool {
         let in_colour = || self.data.images().is_some_and(|images| images.train.channels == 3);
         self.settings.augment.unwrap_or_else(in_colour)
     }
 
-    /// How long a rank waits for another. Servers wait out evaluations, so those must fit in; a rank
-    /// that dies is noticed at once, whatever the deadline.
+    /// How long a rank waits for another. It must be longer than an evaluation, for which servers wait. A rank that
+    /// dies is noticed at once.
     pub(crate) fn deadline(&self) -> Duration {
         Duration::from_secs_f64(self.settings.deadline_s)
     }
@@ -69,7 +69,7 @@ impl RunConfig {
         ((self.participation * self.workers as f64).round() as usize).clamp(1, self.workers)
     }
 
-    /// Backup workers, without whose gradients a step may go on.
+    /// The number of backup workers.
     pub(crate) fn backups(&self) -> usize {
         match self.exchange {
             Exchange::ParameterServer { backups, .. } => backups,
@@ -77,7 +77,7 @@ impl RunConfig {
         }
     }
 
-    /// What must be equal for a resumed run to be the same run: names and values.
+    /// The names and values that a resumed run must repeat.
     pub(crate) fn facts_of_result(&self) -> Vec<(String, String)> {
         let mut facts = self.facts_beside_settings();
         let settings = self.resolved();
@@ -86,7 +86,7 @@ impl RunConfig {
         facts
     }
 
-    /// What must be equal on all ranks of a run: names and values.
+    /// The names and values that must be equal on all ranks.
     pub(crate) fn facts_of_ranks(&self) -> Vec<(String, String)> {
         let mut facts = self.facts_beside_settings();
         let settings = self.resolved();

@@ -29,7 +29,7 @@ impl Layer {
         self.shape.iter().product()
     }
 
-    /// Whether it is the kernels of a convolution, which have more dimensions than outputs and inputs.
+    /// Whether it holds the kernels of a convolution, which have more than two dimensions.
     pub fn is_convolution(&self) -> bool {
         self.shape.len() > 2
     }
@@ -54,7 +54,7 @@ pub struct LayerDiagnosis {
     pub gradient: f32,
     /// The 95th percentile of the residual's absolute values; 0 where there is none.
     pub residual: f32,
-    /// Bytes of the messages since the last diagnosis, without headers and without copies to further receivers.
+    /// Bytes of the messages since the last diagnosis, without headers; a message to several ranks counts once.
     pub bytes: u64,
     /// The residual's distribution; `None` where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Of values that are not all zero.
+    /// The histogram of some values; `None` if all are zero.
     fn of(values: &[f32]) -> Option<Self> {
         let largest = values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
         if largest == 0.0 {
@@ -91,7 +91,7 @@ pub(crate) struct Diagnoser {
     names: Vec<String>,
     /// Bytes of each layer's messages since the last diagnosis.
     bytes: Vec<u64>,
-    /// Exchanges since then in which the worker sent something.
+    /// Exchanges since the last diagnosis in which the worker sent something.
     exchanges: u64,
     /// Whether a diagnosis is overdue: the worker had no part in the round that it was due in.
     overdue: bool,
@@ -159,7 +159,7 @@ impl Diagnoser {
         }
     }
 
-    /// Restores what [`save`](Self::save) wrote; a run without diagnoses before starts counting.
+    /// Restores what [`save`](Self::save) wrote; a state without diagnoses changes nothing.
     pub(crate) fn restore(&mut self, state: &State) -> Result<(), StateError> {
         self.exchanges = match state.number("diagnosis exchanges") {
             Err(StateError::Missing(_)) => return Ok(()),
@@ -198,7 +198,7 @@ impl Growth {
     const DIAGNOSES: usize = 8;
     /// Diagnoses in a row in which the residual has risen.
     const RISING: usize = 4;
-    /// By what factor it must exceed the largest of the first quarter of the diagnoses.
+    /// The factor by which it must exceed the largest residual of the first quarter of the diagnoses.
     const TIMES: f32 = 10.0;
 
     /// Continues from the diagnoses on record.

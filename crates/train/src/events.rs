@@ -1,4 +1,4 @@
-//! What workers tell the thread that keeps the record.
+//! Messages from workers to the thread that keeps the record.
 
 use std::sync::mpsc::Sender;
 
@@ -10,22 +10,22 @@ use crate::record::Sample;
 
 /// Something that happened at a worker.
 pub(crate) enum Event {
-    /// It has done a step, and takes this one next.
+    /// The worker has done a step; the number is its next step.
     Step(Sample, u64),
     /// The evaluation after this number of steps is complete.
     Evaluated(u64, Score),
     /// The first worker has diagnosed its gradients and residuals.
     Diagnosed(Box<Diagnosis>),
-    /// Its state after this number of steps.
+    /// The worker's state after this number of steps.
     Saved(u64, Box<State>),
 }
 
-/// A worker's line to the thread that keeps the record.
+/// A worker's channel to the thread that keeps the record.
 #[derive(Clone)]
 pub(crate) struct Events(pub(crate) Sender<(usize, Event)>);
 
 impl Events {
-    /// Tells an event of worker `rank`.
+    /// Sends an event of worker `rank`.
     pub(crate) fn tell(&self, rank: usize, event: Event) {
         // The receiver is gone only when the run has failed already.
         let _ = self.0.send((rank, event));

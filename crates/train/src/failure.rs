@@ -23,7 +23,7 @@ impl From<TrainError> for Failure {
     }
 }
 
-/// The failure that explains why the run ended: the first of those with the highest [`rank`].
+/// The failure that explains why the run ended: the first one with the highest [`rank`].
 #[derive(Default)]
 pub(crate) struct FirstFailure(Mutex<Option<Failure>>);
 
@@ -42,8 +42,8 @@ impl FirstFailure {
     }
 }
 
-/// How much a failure explains. An error ranks above a stop that was asked for, since writing the checkpoint of the stop
-/// may have failed; the loss of another rank, which always has a cause elsewhere, ranks lowest.
+/// How much a failure explains. An error ranks above a stop that was asked for, since writing the checkpoint of the
+/// stop may have failed; the loss of another rank, which always has a cause elsewhere, ranks lowest.
 fn rank(failure: &Failure) -> u32 {
     match failure {
         Failure::Cancelled => 0,

@@ -18,12 +18,12 @@ mod tests;
 
 /// Trains, and evaluates at the end.
 ///
-/// Deterministic: the same configuration gives the same bits (backup workers excepted), whatever the
-/// number of cores; a run resumed from a checkpoint gives the bits of one never stopped.
+/// Deterministic: the same configuration gives the same bits on any number of cores, except with backup workers. A run
+/// resumed from a checkpoint gives the bits of an uninterrupted run.
 ///
 /// # Errors
-/// See [`TrainError`]. All threads have ended when this returns; where several fail, the error is
-/// that of the first.
+/// See [`TrainError`]. All threads have ended when this returns. If several fail, it returns the error that explains
+/// the others.
 pub fn run(
     config: &RunConfig,
     observer: &dyn Observer,

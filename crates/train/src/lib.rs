@@ -1,8 +1,8 @@
 //! Data-parallel training through compressed exchanges.
 //!
-//! [`run()`] takes a [`RunConfig`] and returns a [`RunRecord`], with workers as threads; [`run_rank()`] is one rank that
-//! is a process of its own. Each worker has a replica of the model and a shard of the data; an [`Observer`] watches the
-//! run and can stop it. What is trained is in [`gradwire_models`].
+//! [`run()`] takes a [`RunConfig`] and returns a [`RunRecord`], with workers as threads; [`run_rank()`] runs one rank
+//! as a separate process. Each worker has a replica of the model and a shard of the data; an [`Observer`] watches the
+//! run and can stop it. Models, data sets and optimizers are in [`gradwire_models`].
 
 mod checkpoint;
 mod clip;

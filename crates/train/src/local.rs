@@ -1,4 +1,4 @@
-//! Local steps: between two exchanges a worker updates its own parameters with an optimizer of its own.
+//! Local steps: between two exchanges a worker updates its own parameters with its own optimizer.
 
 use gradwire::{State, StateError};
 use gradwire_exchange::{DistributedOptimizer, Optimizer};
@@ -26,7 +26,7 @@ impl LocalSteps {
         }
     }
 
-    /// Writes what is sent: the parameters, or their change from the common ones.
+    /// Writes the values to send: the parameters, or their change from the common ones.
     pub(crate) fn write(&self, common: &[Vec<f32>], out: &mut [Vec<f32>]) {
         for ((out, own), common) in out.iter_mut().zip(&self.parameters).zip(common) {
             if self.send == Payload::Weights {

@@ -1,10 +1,10 @@
-//! The gradient of a batch as the sum of those of its parts, with the sums of their squares, for compressors that need
-//! to know how much the parts agree.
+//! The gradient of a batch as the sum of the gradients of its parts, and the sum of their squares, for compressors that
+//! use how much the parts agree.
 
 use gradwire::Tensor;
 use gradwire_models::tasks::Replica;
 
-/// Parts of a batch, where it has as many examples.
+/// The number of parts of a batch that has at least this many examples.
 const PARTS: usize = 4;
 
 /// Buffers for the gradients of parts of a batch.
@@ -13,7 +13,7 @@ pub(crate) struct MicroBatches {
     part: Vec<Vec<f32>>,
     /// Elementwise, the sum of the squares of what the parts of the last batch added.
     squares: Vec<Vec<f32>>,
-    /// The same of all batches of the round.
+    /// The sum of `squares` over all batches of the round.
     pub(crate) round: Vec<Vec<f32>>,
 }
 

@@ -4,7 +4,7 @@ use crate::record::{Evaluation, StepRecord};
 
 /// Watches a run. All calls but [`stop`](Self::stop) come from the thread that called [`run`](crate::run()).
 pub trait Observer: Send + Sync {
-    /// A step of `total` is complete at all workers.
+    /// All workers have completed a step; the run has `total` steps.
     fn step(&self, record: &StepRecord, total: u64) {
         let _ = (record, total);
     }

@@ -1,4 +1,4 @@
-//! The surroundings of a run: link and checkpoints.
+//! Options of a run: link and checkpoints.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,11 @@ use crate::TrainError;
 /// Settings that do not change the result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
-    /// Throttles each rank to this link for real; `None` leaves memory speed.
+    /// Throttles each rank to this link; `None` leaves memory speed.
     pub link: Option<Link>,
     /// Writes checkpoints.
     pub save: Option<Save>,
-    /// Resumes from this checkpoint, of the same configuration; where it is damaged, from the newest good one before
-    /// it.
+    /// Resumes from this checkpoint, of the same configuration; if it is damaged, from the newest good one before it.
     pub resume: Option<PathBuf>,
 }
 
@@ -33,7 +32,7 @@ pub struct Save {
 }
 
 impl RunOptions {
-    /// Tries whether checkpoints can be written, before a run has cost time.
+    /// Checks that checkpoints can be written, before a run starts.
     pub(crate) fn check_save(&self) -> Result<(), TrainError> {
         let Some(Save { path, .. }) = &self.save else { return Ok(()) };
         files::check_writable(path).map_err(|source| TrainError::Save {

@@ -1,5 +1,5 @@
-//! Exchanging gradients while others are still being computed: settings it works with, and the groups of tensors that
-//! are exchanged together.
+//! Overlap of the exchange with back-propagation: the settings that it needs, and the groups of tensors that are
+//! exchanged together.
 
 use gradwire_exchange::{Exchange, Policy, fuse};
 use gradwire_models::tasks::Replica;
@@ -9,11 +9,11 @@ use crate::error::TrainError;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
 
-/// The fewest bytes of a group, as `f32`: the fixed cost of a message is about that of sending as many on a fast
-/// network.
+/// The fewest bytes of a group, as `f32`. On a fast network, sending them takes about as long as the fixed cost of a
+/// message.
 const LEAST_BYTES: usize = 64 << 10;
 
-/// Refuses settings that need all gradients at once, or other than those of each step's backward pass.
+/// Refuses settings that need all gradients at once, or gradients of more than one backward pass.
 pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
     if !config.overlap {
         return Ok(());
@@ -94,7 +94,7 @@ fn refuse<R>(what: &str) -> Result<R, TrainError> {
     Err(TrainError::Config(format!("{begins}, and {what}, or leave overlap off")))
 }
 
-/// The groups in which tensors are exchanged; `None` where all are exchanged together.
+/// The groups in which tensors are exchanged; `None` without overlap.
 pub(crate) fn groups(config: &RunConfig, replica: &dyn Replica) -> Option<Vec<Vec<usize>>> {
     config.overlap.then(|| fuse(&replica.gradient_order(), replica.tensors(), LEAST_BYTES))
 }

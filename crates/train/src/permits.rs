@@ -40,7 +40,7 @@ impl Permits {
         queue.free -= 1;
         queue.first += 1;
         drop(queue);
-        // The next in line may have a permit waiting, too.
+        // Another permit may be free for the next in line.
         self.changed.notify_all();
         Permit(self)
     }

@@ -27,7 +27,7 @@ pub struct StepRecord {
     /// What a worker sent, in elements.
     #[serde(default, skip_serializing_if = "Sent::is_nothing")]
     pub sent: Sent,
-    /// Forward and backward passes, on a core of its own.
+    /// Forward and backward passes, in processor time.
     pub compute: f64,
     /// Encoding.
     pub compress: f64,
@@ -37,20 +37,20 @@ pub struct StepRecord {
     pub update: f64,
     /// Sending and waiting.
     pub wire: f64,
-    /// From the beginning of the step to its end, on a wall clock; 0 in records that do not say. Where workers wait for
-    /// each other at every step, all of them measure the same.
+    /// Wall-clock time of the step; 0 in records of earlier versions. If workers wait for each other at every step, it
+    /// is the same for all.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub wall: f64,
-    /// Time in which a worker's own thread did all that, from encoding to decoding; 0 without overlap.
+    /// Time in which the reducer's thread encoded, sent, waited and decoded; 0 without overlap.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub background: f64,
-    /// Of it, what the worker waited for behind its backward pass; the rest was hidden.
+    /// The part of `background` that the worker waited for after its backward pass; the rest was hidden.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub waited: f64,
 }
 
 impl StepRecord {
-    /// Counts what an exchange took.
+    /// Counts the cost of an exchange.
     pub(crate) fn count(&mut self, report: &StepReport) {
         self.bytes_up += report.traffic.bytes_up as f64;
         self.bytes_down += report.traffic.bytes_down as f64;
@@ -63,7 +63,7 @@ impl StepRecord {
     }
 }
 
-/// What one worker measured in one step.
+/// The measurements of one worker in one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) record: StepRecord,
@@ -76,7 +76,7 @@ pub(crate) struct Sample {
 pub struct Sent {
     /// Elements with their positions.
     pub sparse: f64,
-    /// Elements without: all of a tensor, or those both ends know of.
+    /// Elements without positions: all of a tensor.
     pub dense: f64,
     /// Elements of tensors that travel uncompressed.
     #[serde(default)]
@@ -91,7 +91,7 @@ impl Sent {
     }
 
     /// Counts the elements of a tensor that were sent, and the bits of their positions by equation 5 of the SBC paper.
-    /// Where all were sent, or both ends know which, there are no positions.
+    /// Where all were sent, there are no positions.
     pub(crate) fn count(&mut self, sent: Option<&[u32]>, elements: usize, raw: bool) {
         match sent {
             Some([]) => {}
@@ -135,7 +135,7 @@ pub struct Evaluation {
     pub quality: f64,
     /// Mean cross-entropy.
     pub loss: f64,
-    /// Images or tokens looked at.
+    /// Images or tokens evaluated.
     pub examples: usize,
 }
 
@@ -160,17 +160,17 @@ pub struct RunRecord {
     pub compressor: String,
     /// The seed.
     pub seed: u64,
-    /// The settings, which are the record's fields, too: `record.workers`.
+    /// The settings; the record dereferences to them: `record.workers`.
     #[serde(
         flatten,
         serialize_with = "TrainingSettings::write",
         deserialize_with = "recorded_settings"
     )]
     pub settings: TrainingSettings,
-    /// Settings that a record of an earlier version does not say; the record has their defaults.
+    /// Settings that are missing in a record of an earlier version; `settings` has their defaults.
     #[serde(flatten, skip_serializing, deserialize_with = "unsaid_settings")]
     pub unsaid: Vec<&'static str>,
-    /// Exchanges; 0 in records that do not say.
+    /// Exchanges; 0 in records of earlier versions.
     #[serde(default)]
     pub rounds: u64,
     /// What the quality is measured in.
@@ -189,25 +189,25 @@ pub struct RunRecord {
     pub digest: String,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Processor seconds that the busiest server took for a step, decoding, in the optimizer and encoding; since the
-    /// last resumption, where there was one. `None` without servers, and where they are processes of their own.
+    /// Processor seconds per step of the busiest server, for decoding, the optimizer and encoding; since the last
+    /// resumption, if there was one. `None` without servers, and if they are separate processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
     /// Every step.
     pub trace: Vec<StepRecord>,
     /// Every evaluation.
     pub evaluations: Vec<Evaluation>,
-    /// The layers that diagnoses are of; none in runs without.
+    /// The layers of the diagnoses; empty without diagnoses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<Layer>,
-    /// Every look at the first worker's gradients and residuals.
+    /// Every diagnosis of the first worker's gradients and residuals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnoses: Vec<Diagnosis>,
 }
 
 /// An estimate of the bytes that a worker sent, by equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary
-/// compression", 2018), from the factors as a run had them: iterations × frequency × non-zeros × (position bits + value
-/// bits) × receivers. It leaves out means, lengths and headers.
+/// compression", 2018), from the factors of a run: iterations × frequency × non-zeros × (position bits + value bits) ×
+/// receivers. It leaves out means, lengths and headers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrafficEstimate {
     /// Training steps.
@@ -216,11 +216,11 @@ pub struct TrafficEstimate {
     pub frequency: f64,
     /// Elements a worker sent in an exchange.
     pub nonzeros: f64,
-    /// Bits of position that travelled with each, by equation 5.
+    /// Position bits per element, by equation 5.
     pub position_bits: f64,
-    /// Bits of value that travelled with each.
+    /// Value bits per element.
     pub value_bits: f64,
-    /// Messages a worker sent for each it compressed: the number of receivers.
+    /// Times a worker sent each compressed message: the number of receivers.
     pub receivers: f64,
 }
 
@@ -267,8 +267,8 @@ impl DerefMut for RunRecord {
 
 impl RunRecord {
     /// The traffic by equation 1 of the SBC paper; `None` for a compressor whose elements take different numbers of
-    /// bits, for records that do not count elements, and where the number of receivers depends on
-    /// who takes part: owners in a scatter-reduce pass means on also in rounds without a part of theirs.
+    /// bits, for records that do not count elements, with rules or several compressors, and where the number of
+    /// receivers varies: absent owners in a scatter-reduce still send means.
     pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {
         let schedule: CompressionSchedule = self.compressor.parse().ok()?;
         if !schedule.is_of_one() || !self.rules.is_empty() {
@@ -300,7 +300,7 @@ impl RunRecord {
         })
     }
 
-    /// The part of the time that exchanging took in which workers computed on, 0 to 1; `None` without overlap.
+    /// The fraction of the exchange time during which workers computed, 0 to 1; `None` without overlap.
     pub fn hidden(&self) -> Option<f64> {
         let sum = |time: fn(&StepRecord) -> f64| self.trace.iter().map(time).sum::<f64>();
         let (background, waited) = (sum(|step| step.background), sum(|step| step.waited));

@@ -1,4 +1,4 @@
-//! From what each worker measured to the record of the run.
+//! Combines the workers' measurements into the record of the run.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::checkpoint::Record;
 use crate::diagnosis::Diagnosis;
 use crate::record::{Evaluation, Sample, Sent, StepRecord};
 
-/// Collects samples until a step is complete, in whatever order they arrive.
+/// Collects samples, in any order of arrival, until a step is complete.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     /// Steps on record, in order.
@@ -19,7 +19,7 @@ pub(crate) struct Recorder {
     pub(crate) evaluations: Vec<Evaluation>,
     /// Diagnoses on record, in order.
     pub(crate) diagnoses: Vec<Diagnosis>,
-    /// The processor time of the busiest server in a step, if servers are of this process.
+    /// The processor time of the busiest server in a step, if servers run in this process.
     pub(crate) server: Option<f64>,
     /// Steps on record from before a resumption.
     past: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for `workers` workers that continues what is on record already.
+    /// A recorder for `workers` workers that continues `past`.
     pub(crate) fn new(workers: usize, past: Record) -> Self {
         let Record { trace, evaluations, diagnoses, .. } = past;
         let (past, pending, next) = (trace.len(), BTreeMap::new(), vec![0; workers]);
@@ -77,8 +77,7 @@ impl Recorder {
 }
 
 /// The loss is the mean over the workers that took part in the round; the time of each kind of work, over the workers
-/// that did such work, as a worker without part in the round still decodes; bytes, over all workers, so that they add
-/// up.
+/// that did such work, because an absent worker still decodes; bytes, over all workers, so that they add up.
 fn average(samples: &[Option<Sample>]) -> StepRecord {
     // Every round has a participant.
     let taken: Vec<&StepRecord> = samples.iter().flatten().map(|sample| &sample.record).collect();

@@ -19,7 +19,7 @@ use crate::rounds::Rounds;
 use crate::settings::Payload;
 use crate::validation::task_config;
 
-/// The longest that a rank waits in rounds of many steps. One that dies is noticed at once.
+/// The longest that a rank waits in rounds of many steps. A rank that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// What a configuration means for the workers of this process.
@@ -32,7 +32,7 @@ pub(crate) struct Resolution<'a> {
     pub(crate) participation: Participation,
     pub(crate) policy: Policy,
     pub(crate) rounds: Rounds,
-    /// Tensors that are exchanged together; `None` where all are.
+    /// The groups of tensors; `None` without overlap.
     groups: Option<Vec<Vec<usize>>>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Resolution<'a> {
         Ok(())
     }
 
-    /// What all ranks agree on.
+    /// The configuration that all ranks agree on.
     pub(crate) fn group_config<'b>(&'b self, config: &RunConfig) -> GroupConfig<'b> {
         GroupConfig {
             exchange: config.exchange,
@@ -85,7 +85,7 @@ impl<'a> Resolution<'a> {
         }
     }
 
-    /// The local steps of a worker, where it sends updates or weights.
+    /// The local steps of a worker; `None` if it sends gradients.
     pub(crate) fn local_steps(&self, config: &RunConfig) -> Option<LocalSteps> {
         config.send.is_local().then(|| {
             let optimizer = config.optimizer.build(&self.tensors, config.weight_decay);
@@ -94,7 +94,7 @@ impl<'a> Resolution<'a> {
         })
     }
 
-    /// How long a rank waits for another: one without part in a round waits as long as the round lasts.
+    /// How long a rank waits for another: an absent rank waits as long as the round lasts.
     pub(crate) fn deadline(&self, config: &RunConfig) -> Duration {
         let longest = u32::try_from(self.rounds.longest()).unwrap_or(u32::MAX);
         config.deadline().saturating_mul(longest).min(LONGEST_DEADLINE.max(config.deadline()))
@@ -187,7 +187,7 @@ fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
     }
 }
 
-/// A compressor that carries the mean of such messages without loss.
+/// A lossless compressor for means of messages of `push`.
 fn lossless(push: &Spec) -> Spec {
     if push.entry().sparse { Spec::nonzero() } else { Spec::none() }
 }

@@ -1,9 +1,10 @@
-//! Checkpoint rotation: `run.state` is the newest checkpoint, `run.state.1` the one before, `run.state.2` the one before
-//! that, and so on.
+//! Checkpoint rotation: `run.state` is the newest checkpoint, `run.state.1` the one before, `run.state.2` the one
+//! before that, and so on.
 //!
-//! A new checkpoint is written completely, under another name and synced to disk, before any other is touched; then each
-//! is renamed to the next place and the new one to the first. An interruption at any moment, a full disk included, leaves
-//! every good checkpoint where [`newest_good`] finds it. The caller says which states are complete checkpoints.
+//! A new checkpoint is written completely, under another name and synced to disk, before any other is changed. Then
+//! each is renamed to the next place, and the new one to the first. An interruption at any moment, a full disk
+//! included, leaves every good checkpoint where [`newest_good`] finds it. The caller says which states are complete
+//! checkpoints.
 
 use std::fs::{self, File};
 use std::io;
@@ -70,8 +71,8 @@ fn sync(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The newest checkpoint at `path` that can be read and passes `check`. If a newer one does not, `skipped` is called with
-/// the path and what is wrong with the newest.
+/// The newest checkpoint at `path` that can be read and passes `check`. If a newer one does not, `skipped` is called
+/// with the path and what is wrong with the newest.
 ///
 /// # Errors
 /// What is wrong with the newest, if none can be used.
@@ -98,8 +99,8 @@ pub(crate) fn newest_good(
     Err(first.unwrap_or_else(|| StateError::Missing("checkpoint".to_owned())))
 }
 
-/// Where checkpoints may lie, the newest first. An interrupted rotation leaves one place empty: if that is the first, the
-/// new checkpoint is complete already.
+/// Where checkpoints may lie, the newest first. An interrupted rotation leaves one place empty: if that is the first,
+/// the new checkpoint is complete already.
 fn candidates(path: &Path) -> impl Iterator<Item = PathBuf> + use<'_> {
     let last = (1..)
         .find(|&before| !earlier(path, before).exists() && !earlier(path, before + 1).exists());

@@ -2,9 +2,8 @@
 
 use gradwire_exchange::Schedule;
 
-/// The rounds of a run. Each compressor of the schedule sets the number of steps of its rounds; a round also ends where the next compressor
-/// begins,
-/// and with the run.
+/// The rounds of a run. Each compressor of the schedule sets the number of steps of its rounds. A round also ends where
+/// the next compressor begins, and at the end of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rounds {
     /// First step and steps per round of each stage.
@@ -19,13 +18,13 @@ impl Rounds {
         Self { stages, steps }
     }
 
-    /// Steps done when the round that step `step` belongs to is over.
+    /// Steps done when the round of step `step` ends.
     pub(crate) fn end(&self, step: u64) -> u64 {
         let (start, every, end) = self.stage(step);
         (start + ((step - start) / every + 1) * every).min(end)
     }
 
-    /// Steps done when the round began that step `step` belongs to.
+    /// Steps done when the round of step `step` begins.
     pub(crate) fn start(&self, step: u64) -> u64 {
         let (start, every, _) = self.stage(step);
         start + (step - start) / every * every

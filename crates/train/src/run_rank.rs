@@ -27,11 +27,11 @@ pub fn deadline(config: &RunConfig) -> Result<Duration, TrainError> {
 /// Trains as one of the ranks that `transport` connects: first the workers, then the servers. Every rank calls it with
 /// the same configuration; together they do what [`run`](crate::run()) does, with the same bits.
 ///
-/// The first worker reads and writes checkpoints, keeps the record and returns it; the observers of others are only asked
-/// whether to stop.
+/// The first worker reads and writes checkpoints, keeps the record and returns it; the other workers only ask their
+/// observers whether to stop.
 ///
 /// # Errors
-/// As [`run`](crate::run()); the others' errors name this rank where it was the first to fail. Ranks of different
+/// As [`run`](crate::run()); if this rank fails first, the errors of the other ranks name it. Ranks of different
 /// versions, configurations or data fail with the first difference.
 pub fn run_rank(
     config: &RunConfig,

@@ -1,4 +1,4 @@
-//! The workers of a process at work: their threads, and the record kept of what they tell.
+//! Runs the workers of a process: their threads, and the record of their events.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,8 +74,8 @@ impl<'a> Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs the workers of this process to their end: those of a group of threads, or one that is a process. Returns
-    /// the measurements of all workers, if the first is among them, and the final parameters.
+    /// Runs the workers of this process to their end: all workers, as threads of `group`, or one worker without
+    /// `group`. Returns the record, which is complete if worker 0 is among them, and the final parameters.
     pub(crate) fn train(
         &self,
         workers: Vec<WorkerParts<'_>>,
@@ -108,7 +108,7 @@ impl Session<'_> {
         let failure = FirstFailure::default();
         let abandon = |reason: TrainError| {
             failure.record(reason.into());
-            // Processes notice by themselves that this one is gone.
+            // Other processes notice through the transport that this one has left.
             group.iter().for_each(|group| group.abandon());
         };
         let first = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.step);
@@ -289,7 +289,7 @@ fn work(
             Failure::Error(TrainError::Panicked { rank: worker.rank, message })
         }
     };
-    // Before the exchange is dropped, which makes others fail in turn.
+    // Before the exchange is dropped, which makes other workers fail.
     first_failure.record(failure);
     worker.abandon();
     Vec::new()

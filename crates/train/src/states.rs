@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gradwire::State;
 
-/// Collects states until those of all workers after a step are there, in whatever order they arrive.
+/// Collects states, in any order of arrival, until the states of all workers after a step are there.
 #[derive(Debug)]
 pub(crate) struct States {
     workers: usize,
@@ -18,8 +18,8 @@ impl States {
         Self { workers, pending: BTreeMap::new() }
     }
 
-    /// Takes a worker's state after a step; a later one of the same step replaces an earlier one. Returns the merged states
-    /// of all workers once the last is there.
+    /// Takes a worker's state after a step; a later one of the same step replaces an earlier one. Returns the merged
+    /// states of all workers once the last is there.
     pub(crate) fn add(&mut self, step: u64, rank: usize, state: State) -> Option<State> {
         let of_step = self.pending.entry(step).or_default();
         of_step.insert(rank, state);

@@ -1,5 +1,5 @@
-//! Variance-reduced gradients: a worker sends the difference between the gradient of a batch and the gradient of the same
-//! batch at a snapshot of the parameters.
+//! Variance-reduced gradients: a worker sends the difference between the gradient of a batch and the gradient of the
+//! same batch at a snapshot of the parameters.
 //!
 //! Every `svrg` steps all workers take a snapshot x̃ of the common parameters, compute the gradient of the whole
 //! training set there together, and share its exact mean μ. In between a worker sends, compressed,
@@ -23,8 +23,8 @@ use gradwire_models::tasks::Replica;
 pub(crate) struct Svrg {
     every: u64,
     snapshot: Vec<Vec<f32>>,
-    /// The mean gradient of the whole training set there, over all workers; added to the mean of the differences before
-    /// the optimizer.
+    /// The mean gradient of the whole training set at the snapshot, over all workers; added to the mean of the
+    /// differences before the optimizer.
     pub(crate) mean: Vec<Vec<f32>>,
     scratch: Vec<Vec<f32>>,
 }
@@ -74,7 +74,7 @@ impl Svrg {
         replica.add_gradients(step, 0..replica.parts(), parameters, sum, None)
     }
 
-    /// Adds the snapshot and the mean gradient there to `state`.
+    /// Adds the snapshot and its mean gradient to `state`.
     pub(crate) fn save(&self, tensors: &[Tensor], state: &mut State) {
         save_values("snapshot", tensors, &self.snapshot, state);
         state.set_floats("shift", self.mean.concat());

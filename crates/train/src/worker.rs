@@ -39,15 +39,15 @@ pub(crate) struct Worker<'a> {
     replica: Box<dyn Replica + 'a>,
     clip: Clip,
     pub(crate) parameters: Vec<Vec<f32>>,
-    /// The gradients of a step, or summed over a round; at its end, what is exchanged.
+    /// The gradients of a step, or their sum over a round; at the end of the round, the values to exchange.
     gradients: Vec<Vec<f32>>,
-    /// Where the worker sends updates or weights.
+    /// `Some` if the worker sends updates or weights.
     local: Option<LocalSteps>,
-    /// Where gradients are variance-reduced.
+    /// `Some` if gradients are variance-reduced.
     svrg: Option<Svrg>,
-    /// Where the compressor needs the gradients of parts of a batch.
+    /// `Some` if the compressor needs the gradients of parts of a batch.
     micro_batches: Option<MicroBatches>,
-    /// Where this worker's gradients and residuals are diagnosed.
+    /// `Some` if this worker's gradients and residuals are diagnosed.
     diagnoser: Option<Diagnoser>,
     exchange: Box<dyn DistributedOptimizer>,
     coordinator: Box<dyn Coordinator + 'a>,
@@ -89,7 +89,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Restores what [`save`](Self::save) wrote, but for parameters and replica.
+    /// Restores what [`save`](Self::save) wrote, except parameters and replica.
     pub(crate) fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
         self.exchange.restore(state)?;
         if let Some(diagnoser) = &mut self.diagnoser {
@@ -148,21 +148,21 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Ends the worker where all agree to stop.
+    /// Ends the worker if all workers agree to stop.
     fn follow_stop(&mut self, step: u64) -> Result<(), Failure> {
         let (config, rounds) = (self.shared.config, &self.shared.resolution.rounds);
         let round = rounds.start(step)..rounds.end(step);
         if !self.coordinator.stops(step, round, &mut *self.exchange)? {
             return Ok(());
         }
-        // With backup workers the others may be elsewhere, and their states do not fit together.
+        // With backup workers, workers may be at different steps, and their states make no checkpoint.
         if self.shared.save_every.is_some() && config.backups() == 0 {
             self.save(step)?;
         }
         Err(Failure::Stopped(step))
     }
 
-    /// Adds the gradients of the worker's batch; with local steps, the worker takes one.
+    /// Adds the gradients of the worker's batch; if it trains locally, takes a local step.
     fn compute(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
         if self.svrg.is_some() {
             self.renew_snapshot(sample)?;
@@ -216,7 +216,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes a snapshot with all others, if one is due.
+    /// Takes a snapshot together with all other workers, if one is due.
     fn renew_snapshot(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
         let Self { svrg, replica, parameters, exchange, .. } = self;
         let Some(svrg) = svrg else { return Ok(()) };
@@ -243,7 +243,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Ends a round: exchanges the sum of its gradients, or what its local steps have changed.
+    /// Ends a round: exchanges the sum of its gradients, or the result of its local steps.
     fn exchange(&mut self, sample: &mut Sample) -> Result<StepReport, TrainError> {
         if let Some(local) = &self.local {
             local.write(&self.parameters, &mut self.gradients);
@@ -324,8 +324,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Saves everything a resumed worker needs; once per step, though a stop may ask again. All workers save after the
-    /// same steps, so that all of them skip the second time.
+    /// Saves everything a resumed worker needs; at most once per step. A stop may ask again; all workers then skip it,
+    /// because all save after the same steps.
     fn save(&mut self, done: u64) -> Result<(), Failure> {
         if self.saved.replace(done) == Some(done) {
             return Ok(());
@@ -360,7 +360,7 @@ impl<'a> Worker<'a> {
         TrainError::Exchange { rank: self.rank, source }
     }
 
-    /// Cancels what other workers wait for this one for.
+    /// Releases the workers that wait for this one.
     pub(crate) fn abandon(&self) {
         self.coordinator.abandon();
     }

@@ -21,7 +21,7 @@ pub(crate) struct AllReduce {
     /// All messages and addends of a step, round by round: first this rank's, then their means.
     buffer: Vec<u8>,
     segments: Vec<Segment>,
-    /// Where the part of each owner starts in the buffer, and the end, of the round in progress.
+    /// The start of each owner's part in the buffer, and the end of the last part, in the round in progress.
     cuts: Vec<usize>,
     /// Each rank's version of the part that this rank owns.
     parts: Vec<Vec<u8>>,
@@ -71,7 +71,7 @@ impl Collective for AllReduce {
     }
 }
 
-/// Replaces `values`, one flat buffer a tensor, by their exact mean over all ranks: the same bits on every rank.
+/// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks: the same bits on every rank.
 ///
 /// # Errors
 /// `Codec` for a value that is not finite; those of the transport.
@@ -161,7 +161,8 @@ impl AllReduce {
         }
     }
 
-    /// Replaces the segments from `first` on by their means over all ranks; without `weights`, all ranks weigh the same.
+    /// Replaces the segments from `first` on by their means over all ranks; without `weights`, all ranks weigh the
+    /// same.
     fn average(
         &mut self,
         transport: &mut dyn Transport,
@@ -210,7 +211,7 @@ impl AllReduce {
         }
     }
 
-    /// Sends the mean of this rank's own part to all, and receives the others'.
+    /// Sends the mean of this rank's part to all, and receives the means of the other parts.
     fn gather(&mut self, transport: &mut dyn Transport, step: u64) -> Result<()> {
         let operation = Operation::whole(Phase::Gather, step);
         let rank = transport.rank();
@@ -306,7 +307,7 @@ mod tests {
         // Targets 6, 13 and 19: element borders of the last segment are 6, 10, 14, 18, 22.
         cut(&segments, 4, &mut cuts);
         assert_eq!(cuts, [0, 6, 10, 18, 26]);
-        // A later round, of which the first element border behind a third of it is 10.
+        // A later round with targets 12 and 19; the element borders before them are 10 and 18.
         cut(&segments[2..], 3, &mut cuts);
         assert_eq!(cuts, [6, 10, 18, 26]);
         cut(&[], 3, &mut cuts);

@@ -1,7 +1,7 @@
 //! The collectives: how a group of tensors is averaged over all ranks.
 //!
 //! A collective owns buffers and nothing else. Compressors and their state are in the rank's codecs, by tensor name. So
-//! one collective averages any group of tensors, and new groups need no change of state.
+//! one collective averages any group of tensors, and new groups change no state.
 
 pub mod all_gather;
 pub mod all_reduce;
@@ -26,8 +26,8 @@ use crate::{
 pub(crate) trait Collective: Send {
     /// Averages one group of tensors.
     ///
-    /// In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values` holds their mean over
-    /// all ranks, with the same bits on every rank. After an error the content is unspecified.
+    /// In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values` holds their mean
+    /// over all ranks, with the same bits on every rank. After an error the content is unspecified.
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()>;
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Reduction<'a> {
     pub(crate) codecs: &'a mut Codecs,
     pub(crate) group: &'a Group,
     pub(crate) step: u64,
-    /// The weight of each rank in the mean; 0 for those that do not take part.
+    /// The weight of each rank in the mean; 0 for ranks that do not take part.
     pub(crate) weights: &'a [f32],
     /// Whether all ranks take part with equal weights.
     pub(crate) equal: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Reduction<'a> {
 }
 
 impl Reduction<'_> {
-    /// Runs `work` and reports its time as that of encoding.
+    /// Runs `work` and counts its processor time as encoding.
     fn compress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let mut spent = Duration::ZERO;
         let result = worked(&mut spent, || work(self));
@@ -105,7 +105,7 @@ impl Reduction<'_> {
         result
     }
 
-    /// Runs `work` and reports its time as that of decoding.
+    /// Runs `work` and counts its processor time as decoding.
     fn decompress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let mut spent = Duration::ZERO;
         let result = worked(&mut spent, || work(self));
@@ -113,7 +113,7 @@ impl Reduction<'_> {
         result
     }
 
-    /// Runs `work` and reports its time as that of sending and waiting.
+    /// Runs `work` and counts its time as sending and waiting.
     fn wire<R>(&mut self, work: impl FnOnce(&mut dyn Transport) -> R) -> R {
         timed(&mut self.report.wire, || work(self.transport))
     }
@@ -139,7 +139,7 @@ impl Reduction<'_> {
         packed: &mut Vec<u8>,
         message: &mut Vec<u8>,
     ) -> Result<()> {
-        // A large message is made in the larger buffer and stays there.
+        // A large message is encoded in the larger buffer and stays there.
         if packed.capacity() > message.capacity() {
             std::mem::swap(packed, message);
         }
@@ -180,7 +180,7 @@ impl Reduction<'_> {
     }
 }
 
-/// Refuses a message whose length is not that of the expected floats.
+/// Refuses a message that does not have `expected` bytes.
 fn expect_length(
     from: usize,
     operation: Operation<'_>,

@@ -1,5 +1,5 @@
-//! One step's messages for one peer, packed into a single transport message: for each tensor in order, the length of its
-//! message as a varint, then the message.
+//! One step's messages for one peer, packed into a single transport message: for each tensor in order, the length of
+//! its message as a varint, then the message.
 
 use gradwire_bits::varint;
 

@@ -1,11 +1,11 @@
 //! Scatter-reduce: every rank averages one slice of the model, and compresses the average for all.
 //!
-//! The tensors are concatenated and cut into `n` runs of equal length. Where the model is averaged in groups, each tensor
-//! is cut by itself. A slice of a tensor is a tensor of its own, called `name[a..b]`, with its own residuals and random
-//! draws. Every rank compresses each slice for the owner of the slice. The owner decodes and averages them, compresses the
-//! average again, with a second residual, and sends it to all. Two phases; with messages of `b` bytes in all, a rank sends
-//! and receives about `2·b·(n − 1)/n` bytes. The owner, too, continues with the compressed average, not with its exact
-//! mean. A rank that does not take part in a round sends its averages, but no gradients.
+//! The tensors are concatenated and cut into `n` runs of equal length. Where the model is averaged in groups, each
+//! tensor is cut separately. A slice is encoded as a tensor called `name[a..b]`, with its own residuals and random
+//! draws. Every rank compresses each slice for the owner of the slice. The owner decodes and averages them, compresses
+//! the average again, with a second residual, and sends it to all. Two phases; with messages of `b` bytes in all, a
+//! rank sends and receives about `2·b·(n − 1)/n` bytes. The owner, too, continues with the compressed average, not with
+//! its exact mean. A rank that does not take part in a round sends no gradients, but still averages its slices.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use crate::{ExchangeError, GroupConfig, Operation, Phase, Result, Transport, sta
 pub(crate) enum Cut {
     /// The whole model, its tensors concatenated, into runs of equal length.
     WholeModel,
-    /// Each tensor by itself, so that its slices do not depend on the group that it is averaged with.
+    /// Each tensor separately, so that its slices do not depend on its group.
     EachTensor,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct ScatterReduce {
     inbox: Vec<Vec<u8>>,
     /// The averages of each owner.
     gathered: Vec<Vec<u8>>,
-    /// How far the messages of each rank have been read.
+    /// For each rank, the number of bytes of its messages that have been read.
     cursors: Vec<usize>,
     message: Vec<u8>,
     mean: Vec<f32>,
@@ -150,7 +150,7 @@ impl ScatterReduce {
         Ok(())
     }
 
-    /// Puts every tensor together from the owners' averages.
+    /// Assembles every tensor from the owners' averages.
     fn decode(&mut self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<()> {
         let Self { slices, gathered, cursors, .. } = self;
         let n = gathered.len();
@@ -196,7 +196,7 @@ fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
     tensors.iter().map(&mut cut).collect()
 }
 
-/// Elements that a slice of a tensor has at least, where tensors are cut by themselves.
+/// The fewest elements of a slice, where each tensor is cut separately.
 const SLICE: usize = 4096;
 
 /// Cuts a tensor into `parts` slices of equal length, one for each owner. A small tensor stays whole, and its name

@@ -26,8 +26,8 @@ pub struct ReducerConfig {
 pub enum OnNonFinite {
     /// Fail with an error that names the tensor.
     Refuse,
-    /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then scales its losses down.
-    /// Costs, for each group, a message of one byte between any two ranks, and a second copy of the residuals.
+    /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then scales its losses
+    /// down. Costs, for each group, a message of one byte between any two ranks, and a second copy of the residuals.
     Skip,
 }
 

@@ -1,9 +1,8 @@
 //! The reducer: averages groups of tensors over all ranks.
 //!
-//! A group is a list of tensors; the whole model is the case of one group. A trainer that computes gradients from the last
-//! layer to the first need not wait for all of them: it averages one group while it computes the next. Compressors and
-//! residuals belong to tensor names. When groups change, residuals stay with their tensors, and the averages are the same
-//! as in the old groups.
+//! A group is a list of tensors; the whole model is the case of one group. A trainer that computes gradients from the
+//! last layer to the first averages one group while it computes the next. Compressors and residuals belong to tensor
+//! names. When groups change, residuals stay with their tensors, and the averages are the same as in the old groups.
 //!
 //! A reducer works in its caller's thread or in a [`ReducerThread`]. A [`Pipeline`] feeds that thread with gradients as
 //! they become ready.
@@ -31,16 +30,16 @@ pub use thread::ReducerThread;
 use crate::codecs::{Carried, Codecs};
 use crate::collectives::scatter_reduce::Cut;
 use crate::collectives::{self, Collective, Group, Reduction};
-use crate::control::{self, Channel, Control, Task};
+use crate::control::{self, Control, TransportJob, TransportOwner};
 use crate::error::refuse;
 use crate::transport::or_abort;
 use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport};
 
 /// Averages groups of tensors over all ranks, with compressed messages.
 ///
-/// In: one rank's gradients of a group of tensors, concatenated in one buffer of `f32`. Out: in the same buffer, their mean
-/// over all ranks, with the same bits on every rank. Every rank has one reducer over its transport, and all ranks call the
-/// same methods in the same order.
+/// In: one rank's gradients of a group of tensors, concatenated in one buffer of `f32`. Out: in the same buffer, their
+/// mean over all ranks, with the same bits on every rank. Every rank has one reducer over its transport, and all ranks
+/// call the same methods in the same order.
 ///
 /// Tensors have names. The reducer keeps the residual and the other state of each compressor by tensor name, so that a
 /// tensor may move to another group. [`save`](Self::save) and [`load`](Self::load) store and restore this state.
@@ -131,8 +130,8 @@ impl Reducer {
         Control::new(self, workers, true)
     }
 
-    /// Forms a group of tensors and returns its number. `names` is the order of the tensors in the group's buffer. All ranks
-    /// form the same groups in the same order, and compare their configurations here.
+    /// Forms a group of tensors and returns its number. `names` is the order of the tensors in the group's buffer. All
+    /// ranks form the same groups in the same order, and compare their configurations here.
     ///
     /// # Errors
     /// `Config` for a tensor that the model does not have, or where another rank was started with another
@@ -180,9 +179,9 @@ impl Reducer {
         }
     }
 
-    /// Averages a group. In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values` holds
-    /// their mean over all ranks, with the same bits on every rank. All ranks average the same groups in the same order,
-    /// with increasing steps.
+    /// Averages a group. In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values`
+    /// holds their mean over all ranks, with the same bits on every rank. All ranks average the same groups in the same
+    /// order, with increasing steps.
     ///
     /// # Errors
     /// Any; the exchange has then ended, here and on the other ranks.
@@ -190,8 +189,8 @@ impl Reducer {
         self.average_with(group, step, values, None)
     }
 
-    /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`, and `write` receives the
-    /// buffer with the means. The buffer is reused from call to call.
+    /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`, and `write` receives
+    /// the buffer with the means. The buffer is reused from call to call.
     ///
     /// # Errors
     /// As for [`average`](Self::average); `write` is called also after an error.
@@ -210,7 +209,8 @@ impl Reducer {
         outcome
     }
 
-    /// The same with the sums of squares of the gradients' parts, a flat buffer for each tensor of the model.
+    /// As [`average`](Self::average), with the sums of squares of the gradients' parts, a flat buffer for each tensor
+    /// of the model.
     pub(crate) fn average_with(
         &mut self,
         group: usize,
@@ -278,8 +278,8 @@ impl Reducer {
         Ok(Outcome::Averaged)
     }
 
-    /// Whether the step is skipped, because of these values or of earlier ones. If so, the averages of this step are rolled
-    /// back.
+    /// Whether the step is skipped, because of these values or of earlier ones. If so, the averages of this step are
+    /// rolled back.
     fn skips(&mut self, step: u64, values: &[f32]) -> Result<bool> {
         if self.skipping {
             return Ok(true);
@@ -315,7 +315,7 @@ impl Reducer {
         self.codecs.carried(index)
     }
 
-    /// Swaps them for other buffers.
+    /// Swaps the elements that this rank's last messages carried with `carried`.
     pub(crate) fn swap_carried(&mut self, index: usize, carried: &mut Carried) {
         self.codecs.swap_carried(index, carried);
     }
@@ -329,7 +329,7 @@ impl Reducer {
         self.codecs.needs_squares()
     }
 
-    /// Gives every rank the bytes of all, in rank order. All ranks call it at the same time.
+    /// Returns the bytes of all ranks, in rank order, on every rank. All ranks call it at the same time.
     ///
     /// # Errors
     /// As for [`average`](Self::average).
@@ -354,11 +354,11 @@ impl Reducer {
         self.settle(flushed)
     }
 
-    /// Tells the other ranks that this one stops.
+    /// Aborts the exchange on all ranks.
     pub fn abort(&mut self) {
         let rank = self.transport.rank();
         self.transport.abort(rank);
-        self.broken.get_or_insert_with(|| "it was told to stop".to_owned());
+        self.broken.get_or_insert_with(|| "it was aborted".to_owned());
     }
 
     fn alive(&self) -> Result<()> {
@@ -366,7 +366,7 @@ impl Reducer {
         broken.map_or(Ok(()), |why| refuse(format!("the exchange has ended: {why}")))
     }
 
-    /// Passes a result on; after an error the exchange has ended on all ranks.
+    /// Returns `result`. An error ends the exchange on all ranks.
     fn settle<R>(&mut self, result: Result<R>) -> Result<R> {
         if let Err(error) = &result {
             self.broken = Some(error.to_string());
@@ -375,8 +375,8 @@ impl Reducer {
     }
 }
 
-impl Channel for Reducer {
-    fn run(&mut self, task: Task) -> Result<()> {
+impl TransportOwner for Reducer {
+    fn run(&mut self, task: TransportJob) -> Result<()> {
         self.alive()?;
         let done = task(&mut *self.transport);
         self.settle(done)

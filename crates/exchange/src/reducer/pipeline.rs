@@ -1,8 +1,8 @@
-//! Averages gradients in a thread while others are still being computed.
+//! Averages gradients in a thread while the next ones are being computed.
 //!
-//! Gradients become ready one by one and fill buckets, one bucket per group. A bucket is sent to the reducer's thread when
-//! it is complete and all buckets before it have been sent, and comes back with the mean. Buckets and queues are reused: a
-//! steady state allocates nothing.
+//! Gradients become ready one by one and fill buckets, one bucket per group. A bucket is sent to the reducer's thread
+//! when it is complete and all buckets before it have been sent, and comes back with the mean. Buckets and queues are
+//! reused: a steady state allocates nothing.
 
 use std::any::Any;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::thread::{Job, Jobs};
 use super::{GradientSink, Reducer, ReducerThread};
 use crate::codecs::Carried;
 use crate::collectives::Group;
-use crate::control::{Channel, Task};
+use crate::control::{TransportJob, TransportOwner};
 use crate::error::refuse;
 use crate::{ExchangeError, Result, StepReport};
 
@@ -43,12 +43,12 @@ pub(crate) struct Bucket {
     pub(crate) values: Vec<f32>,
     /// For each tensor, the elements that the messages carried.
     pub(crate) carried: Vec<Carried>,
-    /// Time the thread took.
+    /// The time that the thread spent on this bucket.
     pub(crate) busy: Duration,
     /// The cost of the step so far.
     pub(crate) report: StepReport,
     step: u64,
-    /// Whether it is the last of its step.
+    /// Whether it is the last bucket of its step.
     last: bool,
     /// The number of tensors whose gradients are not in it yet.
     missing: usize,
@@ -128,7 +128,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Waits for the next bucket with its mean. A panic of the thread goes on in the caller.
+    /// Waits for the next bucket with its mean. A panic of the thread is resumed in the caller.
     ///
     /// # Errors
     /// Those of the reducer.
@@ -146,7 +146,7 @@ impl Pipeline {
         self.feed.lock().buckets[group] = Some(bucket);
     }
 
-    /// Asks the thread, after all that was submitted.
+    /// Runs `question` in the thread after all submitted jobs, and waits for its answer.
     pub(crate) fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
@@ -156,14 +156,14 @@ impl Pipeline {
     }
 }
 
-impl Channel for Pipeline {
-    fn run(&mut self, task: Task) -> Result<()> {
+impl TransportOwner for Pipeline {
+    fn run(&mut self, task: TransportJob) -> Result<()> {
         self.ask(|reducer| reducer.run(task))?
     }
 }
 
-/// Waits until the thread has dropped the transport, because its owner may need it back. Buckets that the thread has not
-/// begun are not averaged. A rank that panics stops the others.
+/// Waits until the thread has dropped the transport, because its owner may need it back. Buckets that the thread has
+/// not begun are not averaged. A rank that panics stops the other ranks.
 impl Drop for Pipeline {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
@@ -224,7 +224,7 @@ impl Feed {
         }
         while let Some(bucket) = buckets.next_complete() {
             if self.jobs.push(bucket).is_err() {
-                // The thread has ended; nobody may wait for the bucket.
+                // The thread has ended, so no caller may wait for the bucket.
                 self.done.close();
             }
         }
@@ -256,7 +256,7 @@ impl Buckets {
         }
         place.ready = true;
         for (value, gradient) in bucket.values[place.range.clone()].iter_mut().zip(gradient) {
-            // As in a sum that begins with 0: no negative zero.
+            // Adding to 0 turns −0 into 0, as in a sum that begins with 0.
             *value = 0.0 + gradient;
         }
         bucket.missing -= 1;

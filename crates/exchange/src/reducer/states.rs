@@ -17,14 +17,14 @@ impl Reducer {
     /// # Errors
     /// `State` for the state of another configuration.
     pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
-        // In states of whole tensors, slices find their parts.
+        // A state of whole tensors is cut into this exchange's slices.
         let split = state_keys::split(state, self.codecs.names());
         self.codecs.restore(state_keys::PUSH, &split)?;
         self.step = None;
         Ok(())
     }
 
-    /// Everything a resumed run needs of this rank.
+    /// The state of this rank, for a resumed run.
     pub fn save(&self) -> State {
         let mut state = State::new();
         self.save_into(&mut state);
@@ -44,9 +44,9 @@ impl Reducer {
         all.iter().map(|bytes| Ok(State::from_bytes(bytes)?)).collect()
     }
 
-    /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another number of
-    /// ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the result. States of
-    /// version 1 are [upgraded](crate::upgrade).
+    /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
+    /// number of ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the
+    /// result. States of version 1 are [upgraded](crate::upgrade).
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.

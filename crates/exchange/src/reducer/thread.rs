@@ -21,10 +21,10 @@ impl<F: FnOnce(&mut Reducer) + Send> Job for F {
 /// The jobs of a reducer's thread.
 pub(super) type Jobs = Queue<Box<dyn Job>>;
 
-/// Runs a [`Reducer`] in a thread of its own, one job at a time, in the order of submission.
+/// Runs a [`Reducer`] in a background thread, one job at a time, in the order of submission.
 ///
-/// Every rank submits the same averages in the same order, so that the ranks match even if their callers are not equally
-/// far. Dropping it finishes the submitted jobs in the background; [`join`](Self::join) waits for them.
+/// Every rank submits the same averages in the same order, so that the ranks match even if one caller is ahead of
+/// another. Dropping it finishes the submitted jobs in the background; [`join`](Self::join) waits for them.
 pub struct ReducerThread {
     jobs: Arc<Jobs>,
     thread: Option<JoinHandle<()>>,
@@ -59,7 +59,8 @@ impl ReducerThread {
         Ok(Self { jobs, thread: Some(thread) })
     }
 
-    /// Submits a job and returns at once; the job sends its result itself. False if the thread has ended, after a panic.
+    /// Submits a job and returns at once; the job sends its result itself. Returns false if a panic has ended the
+    /// thread.
     pub fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
         self.jobs.push(Box::new(job)).is_ok()
     }
@@ -85,7 +86,7 @@ impl ReducerThread {
     /// Waits until all jobs are done and the transport is dropped.
     pub fn join(mut self) {
         self.jobs.close();
-        // The submitter of a job that panicked has seen that.
+        // The submitter of a job that panicked has noticed: its answer is missing.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -77,7 +77,7 @@ fn longest_positions(kept: f64, elements: f64) -> f64 {
 }
 
 /// Equation 5: the expected bits of a position at sparsity p, Golomb-coded with the best parameter:
-/// b* + 1 / (1 − (1 − p)^(2^b*)). None are needed where nothing is sent, or all.
+/// b* + 1 / (1 − (1 − p)^(2^b*)). 0 if nothing is sent, 1 if all is.
 pub fn position_bits(p: f64) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     if p <= 0.0 {
@@ -92,8 +92,8 @@ pub fn position_bits(p: f64) -> f64 {
     f64::from(parameter) - 1.0 / logarithm.exp_m1()
 }
 
-/// The largest p of a range that fits, found by bisection; `None` if none fits. It has three digits, so that it prints
-/// short.
+/// The largest p of a range that fits, found by bisection; `None` if none fits. It is rounded down to three digits, to
+/// print short.
 fn largest(fits: impl Fn(f64) -> bool, [least, most]: [f64; 2]) -> Option<f64> {
     if fits(most) {
         return Some(most);

@@ -1,4 +1,4 @@
-//! Compression schedules: which compressor serves at which step of a run.
+//! Compression schedules: which compressor is used at which step of a run.
 //!
 //! | text | meaning |
 //! |---|---|
@@ -21,8 +21,9 @@
 //! that communication delay serves better while the learning rate is high, and gradient sparsity after it has dropped.
 //! Until the first drop, the sparsity of the spec is kept, and the delay is chosen such that these steps take their
 //! share of the budget. From the drop on, every step is a round if possible, and the sparsity uses what is left. Each
-//! message is counted with the longest code that its positions can take and with its headers. So a compressor that sends
-//! exactly its ratio stays within the budget. Where only some workers take part in a round, this holds on average.
+//! message is counted with the longest code that its positions can take and with its headers. So a compressor that
+//! sends exactly its ratio stays within the budget. Where only some workers take part in a round, this holds on
+//! average.
 
 mod budget;
 mod stages;
@@ -48,7 +49,7 @@ struct Stage {
     until: Until,
 }
 
-/// A parameter on its way to the value it has in the spec.
+/// A parameter that moves to its value in the spec.
 #[derive(Debug, Clone, PartialEq)]
 struct Ramp {
     key: String,
@@ -74,7 +75,7 @@ impl Length {
     }
 }
 
-/// The number of values before the last one, in equal ratios.
+/// The number of values of a ramp before the last one; their ratios are equal.
 const RAMP: u64 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -184,7 +185,7 @@ impl CompressionSchedule {
         }
     }
 
-    /// The compressors in order, each with its first step; that of the first is 0.
+    /// The compressors in order, each with its first step. The first one starts at step 0.
     fn in_order(&self, run: RunDescription<'_>) -> Result<Vec<(u64, Spec)>, ScheduleError> {
         let mut drops = run.drops.iter().copied();
         let mut stages = Vec::new();
@@ -231,7 +232,7 @@ impl CompressionSchedule {
         let to = stage.spec.number(key).unwrap_or(*from);
         let on_the_way = (0..RAMP).map(|at| {
             let value = from * (to / from).powf(at as f64 / RAMP as f64);
-            // In four digits, which print short, but not beyond the ends.
+            // Rounded to four digits, to print short, but not beyond the ends.
             let value: f64 = format!("{value:.3e}").parse().unwrap_or(value);
             let value = if at == 0 { *from } else { value.clamp(from.min(to), from.max(to)) };
             Ok((start + span * at / RAMP, stage.spec.clone().with_number(key, value)?))
@@ -311,7 +312,7 @@ mod tests {
         }
         assert!("sketched-sgd:rows=5 from rows=3 over 0.1".parse::<CompressionSchedule>().is_ok());
         let (size, other, ramp) =
-            ("as large as it says", "mean nothing to another", "from takes a parameter");
+            ("size of the state", "cannot use the residuals", "from takes a parameter");
         for (text, says) in [
             ("powersgd:rank=1 from rank=4 over 0.1", size),
             ("powersgd:rank=4 until 9 then powersgd:rank=1", other),

@@ -4,7 +4,7 @@ use gradwire::Spec;
 
 /// The compressor of every step: one at first, others from later steps on.
 ///
-/// A single spec is a schedule. [`CompressionSchedule::resolve`](super::CompressionSchedule::resolve) makes one of a
+/// A single spec is a schedule. [`CompressionSchedule::resolve`](super::CompressionSchedule::resolve) makes one from a
 /// user's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
@@ -27,7 +27,7 @@ impl From<&Spec> for Schedule {
 }
 
 impl Schedule {
-    /// The schedule of these compressors, each with its first step; that of the first is 0.
+    /// The schedule of these compressors, each with its first step. The first one starts at step 0.
     pub(super) fn from_stages(mut stages: Vec<(u64, Spec)>) -> Self {
         let (_, first) = stages.remove(0);
         Self { first, later: stages }

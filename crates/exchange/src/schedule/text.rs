@@ -41,7 +41,7 @@ impl FromStr for CompressionSchedule {
                     let first = spec.clone().with_number(&ramp.key, ramp.from)?;
                     if !spec.can_follow(&first) {
                         return Err(form(
-                            "what the compressor keeps from step to step is as large as it says; give it from the start",
+                            "this parameter sets the size of the state; give its last value from the start",
                         ));
                     }
                     (spec, Some(ramp))
@@ -53,7 +53,7 @@ impl FromStr for CompressionSchedule {
         let follows = |pair: &[Stage]| pair[1].spec.can_follow(&pair[0].spec);
         if !stages.windows(2).all(follows) {
             return Err(form(
-                "residuals, factors and sums that one compressor keeps mean nothing to another, or to the same of another rank",
+                "a compressor cannot use the residuals, factors and sums of another, or of the same with another rank",
             ));
         }
         if budget.is_some() && (stages.len() > 1 || stages[0].ramp.is_some()) {
@@ -176,7 +176,7 @@ mod tests {
             ("topk then topk", "until when"),
             ("topk until 0.5", "until when"),
             ("topk until 1.5 then topk", "part of the steps"),
-            ("topk until 0.5 then 3lc", "mean nothing to another"),
+            ("topk until 0.5 then 3lc", "cannot use the residuals"),
             ("topk within 3 sheep", "not like 500kB"),
             ("topk until 0.5 then topk within 2MB", "one stage"),
             ("5lc until 0.5 then 5lc", "unknown compressor"),

@@ -2,21 +2,21 @@
 //!
 //! Ranks `0..n` are workers, ranks `n..n + k` are servers. The tensors are spread over the servers by size. A worker
 //! compresses each gradient with its own residual and pushes it, from the last tensor to the first, the order in which
-//! back-propagation computes them. A server processes each tensor by itself. When all pushes of the tensor have arrived,
-//! it averages them in rank order and runs the optimizer on its full-precision parameters. It compresses the *change*
-//! once, with the server's residual, and sends the same bytes to every worker, which adds them to its own copy. There is
-//! no barrier for the whole model.
+//! back-propagation computes them. A server processes each tensor separately. When all pushes of the tensor have
+//! arrived, it averages them in rank order and runs the optimizer on its full-precision parameters. It compresses the
+//! *change* once, with the server's residual, and sends the same bytes to every worker, which adds them to its own
+//! copy. There is no barrier for the whole model.
 //!
 //! All workers add the same bytes to the same parameters, so they hold the same bits. Their copies differ from the
 //! server's by the server's residual, and by rounding, which nothing corrects. With a pull compressor without error
-//! feedback (`terngrad`, `fp16`) they drift apart.
+//! feedback (`terngrad`, `fp16`) they drift away from the server's.
 //!
-//! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and counts later pushes; the
-//! content of their messages is lost. Pulls go to all workers, and a late worker applies them in order.
+//! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and counts later pushes;
+//! the content of their messages is lost. Pulls go to all workers, and a late worker applies them in order.
 //!
 //! A server may also be asynchronous (`mode=async`), or bound the staleness of its workers (`stale=S`). It then applies
-//! each push as it arrives, and each worker has its own pulls: the change since its last pull. A server holds a pull back
-//! while its worker is more than S steps ahead of the slowest.
+//! each push as it arrives, and each worker has its own pulls: the change since its last pull. A server holds a pull
+//! back while its worker is more than S steps ahead of the slowest.
 //!
 //! This is the system of 3LC (Lim, Andersen, Kaminsky, 2019, section 2), in which the same scheme
 //! compresses pushes and pulls.
@@ -30,7 +30,7 @@ mod worker;
 use gradwire::Tensor;
 
 pub use service::{Server, ServerReport};
-pub use worker::Worker;
+pub use worker::ServerWorker;
 
 use crate::error::refuse;
 use crate::{Exchange, Result, Synchronization};

@@ -33,14 +33,14 @@ pub struct Server {
     /// Pushes that complete the step in progress.
     needed: usize,
     participation: Participation,
-    /// The weight of each worker in the mean of the step in progress; 0 for those that do not take part.
+    /// The weight of each worker in the mean of the step in progress; 0 for workers that do not take part.
     parts: Vec<f32>,
     /// Workers that have not left.
     present: Vec<usize>,
     /// The latest step that a worker has begun, and its learning rate.
     begun: Option<(u64, f32)>,
     barrier: Option<Barrier>,
-    /// In an asynchronous server.
+    /// `Some` in an asynchronous server.
     staleness: Option<Staleness>,
     pushes: Codecs,
     pulls: Codecs,
@@ -68,8 +68,8 @@ pub struct ServerReport {
 }
 
 impl Server {
-    /// Joins the other ranks, all of which make their ends at the same time. The optimizer will
-    /// see only the tensors that this server holds.
+    /// Joins the other ranks. All ranks call this at the same time. The optimizer will see only the tensors that this
+    /// server holds.
     ///
     /// # Errors
     /// `Config` if the configuration cannot work or is not that of the other ranks.
@@ -118,8 +118,8 @@ impl Server {
     /// Serves until every worker has left.
     ///
     /// # Errors
-    /// `PeerLost` if a worker leaves that is still needed, `Deadline` naming the worker whose push
-    /// is missing; malformed messages and state. The other ranks are told to stop.
+    /// `PeerLost` if a worker leaves that is still needed, `Deadline` naming the worker whose push is missing;
+    /// malformed messages and state. An error stops all ranks.
     pub fn run(mut self) -> Result<ServerReport> {
         let served = self.serve();
         or_abort(&mut *self.transport, served)?;

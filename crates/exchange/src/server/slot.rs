@@ -44,8 +44,8 @@ impl Slot {
         Self { index, tensor, parameters, done: None, since: None, pushes }
     }
 
-    /// Keeps a worker's push for `step` if it is still needed, and swaps `message` for a used buffer. The step is complete
-    /// with `needed` pushes.
+    /// Keeps a worker's push for `step` if it is still needed, and swaps `message` for a used buffer. The step is
+    /// complete with `needed` pushes.
     pub(super) fn push(
         &mut self,
         worker: usize,

@@ -1,14 +1,14 @@
 //! Asynchronous workers: without a bound on their staleness, or with one.
 //!
 //! Each push is applied when it arrives, by itself. The optimizer takes the worker's gradient times its weight in the
-//! mean, so that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull for this worker only:
-//! the change of the tensor since its last pull, compressed with a residual of its own.
+//! mean, so that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull for this worker
+//! only: the change of the tensor since its last pull, compressed with the worker's own residual on the server.
 //!
 //! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than S times more often
 //! than the slowest worker; without a bound it never is. With S = 0, all answers of a step are sent together, when its
-//! last push has arrived and before the next message is read. All workers then hold the same bits. They differ from those
-//! of the bulk-synchronous server in the order of summation, which is that of arrival, and with optimizers with state,
-//! which see n small gradients instead of their mean.
+//! last push has arrived and before the next message is read. All workers then hold the same bits. They differ from the
+//! bits of the bulk-synchronous server, because pushes are added in order of arrival, and because an optimizer with
+//! state sees n small gradients instead of their mean.
 //!
 //! Memory: for each worker a residual and a copy of the parameters as of its last pull. Compression: one encoding for
 //! each worker and tensor instead of one for each tensor.
@@ -21,7 +21,7 @@ use super::slot::Slot;
 use crate::codecs::Codecs;
 use crate::{GroupConfig, Result};
 
-/// What an asynchronous server keeps for each worker, and how far ahead of each other they are.
+/// What an asynchronous server keeps for each worker, and the number of pushes of each worker.
 pub(super) struct Staleness {
     /// Steps that a worker may be ahead of the slowest; `None` for any number.
     bound: Option<u64>,
@@ -134,7 +134,7 @@ impl Staleness {
         let saved = first
             .map_or(0, |slot| (0..).take_while(|&w| state.floats(&key(w, slot)).is_ok()).count());
         for (worker, pulls) in self.pulls.iter_mut().enumerate() {
-            // Where there are more workers than before, each starts from one of theirs.
+            // If there are more workers than before, the additional ones start from copies.
             let of = worker % saved.max(1);
             pulls.restore(&format!("pull{of}/"), state)?;
             for (slot, clocks) in slots.iter().zip(&mut self.clocks) {

@@ -8,7 +8,7 @@ use super::pulls::Pulls;
 use super::service::encode_begin;
 use super::{assign, parameters};
 use crate::codecs::Codecs;
-use crate::control::{self, Channel, Control, Task};
+use crate::control::{self, Control, TransportJob, TransportOwner};
 use crate::error::refuse;
 use crate::group_config::check_lengths;
 use crate::report::{timed, worked};
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A worker of the parameter server.
-pub struct Worker {
+pub struct ServerWorker {
     transport: Box<dyn Transport>,
     tensors: Vec<Tensor>,
     /// For each tensor, the rank of its server.
@@ -42,8 +42,8 @@ pub struct Worker {
     participation: Participation,
 }
 
-impl Worker {
-    /// Joins the other ranks, all of which make their ends at the same time.
+impl ServerWorker {
+    /// Joins the other ranks. All ranks call this at the same time.
     ///
     /// # Errors
     /// `Config` if the configuration cannot work or is not that of the other ranks.
@@ -288,7 +288,7 @@ impl Worker {
     }
 }
 
-impl DistributedOptimizer for Worker {
+impl DistributedOptimizer for ServerWorker {
     fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -346,8 +346,8 @@ impl DistributedOptimizer for Worker {
     }
 }
 
-impl Channel for Worker {
-    fn run(&mut self, task: Task) -> Result<()> {
+impl TransportOwner for ServerWorker {
+    fn run(&mut self, task: TransportJob) -> Result<()> {
         let done = task(&mut *self.transport);
         or_abort(&mut *self.transport, done)
     }

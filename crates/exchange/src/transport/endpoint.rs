@@ -1,4 +1,4 @@
-//! What all transports have in common: the numbers of the rank, and the count of its bytes.
+//! What all transports have in common: the rank, the number of ranks, the deadline and the byte counts.
 
 use std::time::Duration;
 

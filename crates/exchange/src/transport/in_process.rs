@@ -1,12 +1,13 @@
 //! Ranks as threads of one process.
 //!
-//! Every rank has a mailbox. Buffers circulate: a send copies its payload into a buffer of a shared pool; a receive takes
-//! that buffer and returns the receiver's old one, so that a steady state allocates no buffers. A payload for all ranks is
-//! copied once and shared until each has read it: when `n` ranks send to one another, they hold `n` payloads, not `n²`.
+//! Every rank has a mailbox. Buffers circulate: a send copies its payload into a buffer of a shared pool; a receive
+//! takes that buffer and returns the receiver's old one, so that a steady state allocates no buffers. A payload for all
+//! ranks is copied once and shared until each has read it: when `n` ranks send to one another, they hold `n` payloads,
+//! not `n²`.
 //!
-//! With a [`Link`] the transport is throttled. Each rank has an egress and an ingress, each of the link's bandwidth, and a
-//! letter arrives when it has passed both, one latency apart. The sender does not wait, as with a network card that has
-//! its own queue; the receiver sleeps until the letter's last bit has arrived.
+//! With a [`Link`] the transport is throttled. Each rank has an egress and an ingress, each of the link's bandwidth,
+//! and a letter arrives when it has passed both, one latency apart. The sender does not wait, as with a network card
+//! that has its own queue; the receiver sleeps until the letter's last bit has arrived.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -10,9 +10,9 @@ use super::HEADER_BYTES;
 pub(super) struct Letter {
     pub(super) from: usize,
     pub(super) header: [u8; HEADER_BYTES],
-    /// Shared by the letters that say the same to several ranks.
+    /// Shared by the letters that carry it to several ranks.
     pub(super) payload: Arc<Vec<u8>>,
-    /// When its last bit is here.
+    /// When its last bit arrives.
     pub(super) arrives: Instant,
 }
 
@@ -50,7 +50,7 @@ impl Pacer {
 
 /// The receiving direction of a throttled link. Letters are announced before they arrive, in the order in which the
 /// senders' threads run. Each takes the first gap in which the link is free for long enough, but none overtakes an
-/// earlier letter of its own sender.
+/// earlier letter of the same sender.
 #[derive(Default)]
 pub(super) struct Ingress {
     /// The intervals in which the link is taken, in order, without overlap.

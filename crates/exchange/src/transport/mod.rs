@@ -12,10 +12,10 @@ pub use operation::{HEADER_BYTES, Header, Operation, Phase};
 
 use crate::{ExchangeError, Result, Traffic};
 
-/// One rank's access to the others.
+/// One rank's connection to the other ranks.
 ///
 /// Messages between two ranks arrive in the order in which they were sent. A send does not wait for the receiver.
-/// Dropping a transport tells the other ranks that this rank has left.
+/// Dropping a transport announces to the other ranks that this rank has left.
 pub trait Transport: Send {
     /// This rank's number, the number of ranks, the deadline and the counted bytes.
     fn endpoint(&self) -> &Endpoint;
@@ -87,8 +87,8 @@ pub trait Transport: Send {
         self.recv_within(from, operation, self.deadline(), into)
     }
 
-    /// The same with another deadline. A rank that waits for a waiting rank uses a longer deadline, so that the other
-    /// rank fails first and names the rank that is missing.
+    /// As [`recv`](Self::recv), with another deadline. A rank that waits for a waiting rank uses a longer deadline, so
+    /// that the other rank fails first and names the rank that is missing.
     fn recv_within(
         &mut self,
         from: usize,
@@ -105,8 +105,8 @@ pub trait Transport: Send {
         Err(ExchangeError::protocol(from, operation, what))
     }
 
-    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with the messages of the others. One
-    /// phase; with messages of `b` bytes, `(n − 1)·b` bytes each way.
+    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with theirs. One phase; with
+    /// messages of `b` bytes, `(n − 1)·b` bytes each way.
     fn all_gather_v(&mut self, operation: Operation<'_>, messages: &mut [Vec<u8>]) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
         self.send_to_others(operation, &messages[rank])?;
@@ -144,7 +144,7 @@ pub trait Transport: Send {
     }
 }
 
-/// Passes a result on; on an error the other ranks are told to stop.
+/// Returns `result`; an error aborts the run on all ranks.
 pub(crate) fn or_abort<R>(transport: &mut dyn Transport, result: Result<R>) -> Result<R> {
     if let Err(error) = &result {
         let own = transport.rank();

@@ -1,4 +1,4 @@
-//! A barrier that a failure opens.
+//! A barrier that a failure cancels.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! One worker's end of what all workers do together.
+//! The operations that all workers of a run perform together.
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use gradwire_models::tasks::Replica;
 use crate::failure::Failure;
 use crate::record::Sample;
 
-/// A worker, as far as others need it.
+/// The parts of a worker that an evaluation uses.
 pub(crate) struct Participant<'a> {
     pub(crate) replica: &'a dyn Replica,
     pub(crate) parameters: &'a [Vec<f32>],
     pub(crate) exchange: &'a mut dyn DistributedOptimizer,
 }
 
-/// Acts together with the other workers. All workers make the same calls in the same order, but for
+/// One worker's access to these operations. All workers make the same calls in the same order, except
 /// [`report`](Self::report) and [`abandon`](Self::abandon).
 pub(crate) trait Coordinator: Send {
-    /// Whether the worker ends before `step`, of the round that these steps belong to.
+    /// Whether the worker ends before `step`, which belongs to `round`.
     fn stops(
         &mut self,
         step: u64,
@@ -28,11 +28,11 @@ pub(crate) trait Coordinator: Send {
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<bool, Failure>;
 
-    /// Reports what a step took, and which step the worker takes next.
+    /// Reports the measurements of a step, and which step the worker takes next.
     fn report(&mut self, sample: Sample, next: u64);
 
     /// Evaluates the global model on the first `examples` of the test set, with the batch-norm statistics of worker
-    /// `statistics_of`. The first worker gets the score.
+    /// `statistics_of`. Returns the score on the first worker.
     fn evaluate(
         &mut self,
         examples: usize,
@@ -40,7 +40,7 @@ pub(crate) trait Coordinator: Send {
         worker: Participant<'_>,
     ) -> Result<Option<Score>, Failure>;
 
-    /// Hands the worker's state after `step` steps to the thread that writes checkpoints.
+    /// Sends the worker's state after `step` steps to the thread that writes checkpoints.
     fn save(
         &mut self,
         step: u64,
@@ -48,6 +48,6 @@ pub(crate) trait Coordinator: Send {
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure>;
 
-    /// Cancels what other workers wait for this one for: it has failed.
+    /// Releases the workers that wait for this one: it has failed.
     fn abandon(&self);
 }

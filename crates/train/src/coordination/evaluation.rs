@@ -8,7 +8,7 @@ use gradwire_models::tasks::Replica;
 
 use crate::permits::Permits;
 
-/// What is evaluated: the parameters and batch-norm statistics of a model, on how many test examples.
+/// What is evaluated: parameters and batch-norm statistics, and the number of test examples.
 #[derive(Debug, Default)]
 pub(super) struct Subject {
     pub(super) parameters: Vec<Vec<f32>>,
@@ -16,7 +16,8 @@ pub(super) struct Subject {
     pub(super) examples: usize,
 }
 
-/// The evaluation in progress. Workers set its subject, all work on it, one collects the result.
+/// The evaluation in progress. Worker 0 and the source of statistics set its subject, all workers score parts, worker 0
+/// reads the result.
 #[derive(Debug, Default)]
 pub(super) struct SharedEvaluation {
     subject: RwLock<Subject>,
@@ -25,13 +26,13 @@ pub(super) struct SharedEvaluation {
 }
 
 impl SharedEvaluation {
-    /// Begins an evaluation in this number of parts. No worker may be at [`work`](Self::work).
+    /// Begins an evaluation in this number of parts. No worker may be in [`work`](Self::work).
     pub(super) fn begin(&self, parts: usize) {
         *self.scores() = vec![Score::default(); parts];
         self.next.store(0, Ordering::SeqCst);
     }
 
-    /// What is evaluated, to be changed. No worker may be at [`work`](Self::work).
+    /// The subject, for writing. No worker may be in [`work`](Self::work).
     pub(super) fn subject(&self) -> RwLockWriteGuard<'_, Subject> {
         self.subject.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
-//! Coordination of workers that are processes: by messages beside those of the exchange.
+//! Coordination of workers that are processes: by messages on the control channel.
 //!
-//! The first worker keeps the record of all. The others tell it of their steps whenever all evaluate or save.
+//! The first worker keeps the record. The other workers send it their steps whenever all evaluate or save.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(crate) struct ProcessCoordinator<'a> {
     observer: &'a dyn Observer,
     permits: &'a Permits,
     events: Events,
-    /// Steps that the first worker has not been told of.
+    /// Steps that have not been sent to the first worker.
     unsent: Vec<(Sample, u64)>,
     /// Rounds begun in this process.
     rounds_begun: u64,
@@ -46,7 +46,7 @@ impl<'a> ProcessCoordinator<'a> {
         Self { rank, config, observer, permits, events, unsent: Vec::new(), rounds_begun: 0 }
     }
 
-    /// Tells the first worker of the steps since the last time.
+    /// Sends the unsent steps to the first worker.
     fn send_steps(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), TrainError> {
         let unsent = std::mem::take(&mut self.unsent);
         let Some(all) = self.collect(exchange, write(&unsent)?)? else { return Ok(()) };
@@ -104,7 +104,7 @@ impl<'a> ProcessCoordinator<'a> {
         Ok(own.iter().map(|own| values.by_ref().take(own.len()).collect()).collect())
     }
 
-    /// Sends a message to the first worker, which gets those of all.
+    /// Sends a message to the first worker, which returns the messages of all workers.
     fn collect(
         &self,
         exchange: &mut dyn DistributedOptimizer,
@@ -128,7 +128,7 @@ impl<'a> ProcessCoordinator<'a> {
 }
 
 impl Coordinator for ProcessCoordinator<'_> {
-    /// Every few rounds all workers are asked whether any of their observers wants to stop.
+    /// Every few rounds all workers agree to stop if the observer of any worker asks for it.
     fn stops(
         &mut self,
         step: u64,
@@ -201,11 +201,11 @@ impl Coordinator for ProcessCoordinator<'_> {
         Ok(())
     }
 
-    /// Other processes notice by themselves that this one is gone.
+    /// Other processes notice through the transport that this one has left.
     fn abandon(&self) {}
 }
 
-/// Writes what workers tell each other, as JSON.
+/// Writes a message between workers, as JSON.
 fn write<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, TrainError> {
     serde_json::to_vec(value).map_err(|error| TrainError::Config(error.to_string()))
 }

@@ -29,8 +29,8 @@ pub(crate) struct ThreadGroup {
 struct Stop {
     /// Workers end before this step; [`NEVER`] until a stop is asked for, or [`ABANDONED`].
     at: u64,
-    /// The end of the furthest round that a worker has begun: where only some workers take part in a round, others may
-    /// be ahead of the first.
+    /// The end of the furthest round that a worker has begun: where only some workers take part in a round, some may be
+    /// ahead of the first.
     furthest: u64,
 }
 
@@ -49,7 +49,7 @@ impl ThreadGroup {
         }
     }
 
-    /// Ends every worker, also those that wait for others at the barrier.
+    /// Ends every worker, including workers that wait at the barrier.
     pub(crate) fn abandon(&self) {
         self.lock().at = ABANDONED;
         self.barrier.cancel();
@@ -70,7 +70,7 @@ pub(crate) struct ThreadCoordinator<'a> {
 }
 
 impl Coordinator for ThreadCoordinator<'_> {
-    /// The first worker asks the observer; all end when the furthest round that anyone has begun is over.
+    /// The first worker asks the observer; all end when the furthest round that any worker has begun is over.
     fn stops(
         &mut self,
         step: u64,

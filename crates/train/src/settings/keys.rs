@@ -8,10 +8,10 @@ use serde::ser::{SerializeMap, Serializer};
 
 use super::training::{SETTINGS, TrainingSettings};
 
-/// Reads a key of a table that has the settings and the keys given; refuses others, naming those there are.
+/// Reads a key of a table; refuses a key that is not in `known`, and lists the known ones.
 ///
-/// A derived `Deserialize` with `flatten` could not: it takes no notice of unknown keys, and its errors do not say in
-/// which line of the file a value is.
+/// A derived `Deserialize` with `flatten` could not: it ignores unknown keys, and its errors do not say in which line
+/// of the file a value is.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// All keys of the table.
@@ -43,7 +43,7 @@ impl TrainingSettings {
     /// Reads the value of the key `name` from a file's table if it is a setting; else the caller reads it.
     ///
     /// # Errors
-    /// If it is no value of this setting.
+    /// If the value is not one of this setting.
     pub fn read<'de, A: MapAccess<'de>>(
         &mut self,
         name: &str,
@@ -52,7 +52,7 @@ impl TrainingSettings {
         self.read_value(name, map)
     }
 
-    /// Reads the settings that a table has, and takes no notice of other keys. Returns the names of those it has.
+    /// Reads the settings in a table, and ignores other keys. Returns the names of the settings found.
     pub(crate) fn read_all<'de, D: Deserializer<'de>>(
         &mut self,
         from: D,
@@ -71,7 +71,7 @@ impl TrainingSettings {
     }
 }
 
-/// What records of earlier versions call the exchange.
+/// The key of the exchange in records of earlier versions.
 const OLD_NAME_OF_EXCHANGE: &str = "strategy";
 
 /// Reads all settings in a table.

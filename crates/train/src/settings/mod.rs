@@ -14,6 +14,7 @@ mod value;
 pub use keys::Key;
 pub use payload::Payload;
 pub use straggler::Straggler;
+pub(crate) use training::MOST_WORKERS;
 pub use training::{SETTINGS, Setting, TrainingSettings};
 
 #[cfg(test)]

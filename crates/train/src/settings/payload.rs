@@ -13,13 +13,12 @@ pub enum Payload {
     /// mean change is added to the common parameters (McMahan et al. 2017; Sattler et al. 2018,
     /// Algorithm 1).
     Updates,
-    /// The parameters themselves, from the same local steps; their mean becomes the common ones (Øland
-    /// and Raj 2015).
+    /// The parameters themselves, from the same local steps; their mean replaces the common ones (Øland and Raj 2015).
     Weights,
 }
 
 impl Payload {
-    /// Whether each worker has an optimizer of its own.
+    /// Whether each worker has its own optimizer.
     pub(crate) fn is_local(self) -> bool {
         self != Payload::Gradients
     }

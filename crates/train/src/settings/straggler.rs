@@ -1,4 +1,4 @@
-//! A worker that is held up, to see what that does to the others.
+//! A worker that is delayed, to measure the effect on the others.
 
 use std::fmt;
 use std::str::FromStr;

@@ -10,7 +10,7 @@ use super::payload::Payload;
 use super::straggler::Straggler;
 use super::value::{FromFile, ToFile, Value, known};
 
-/// One setting, for programs that treat all of them alike.
+/// One setting, for programs that iterate over all of them.
 #[derive(Debug)]
 pub struct Setting {
     /// Its key in experiment files and result files, such as `raw_below`.
@@ -209,6 +209,9 @@ settings! {
     deadline_s: f64 = 300.0, "deadline" "SECONDS";
 }
 
+/// The most workers of a run.
+pub(crate) const MOST_WORKERS: usize = 4096;
+
 /// A day, in seconds.
 const LONGEST_DEADLINE: f64 = 86_400.0;
 
@@ -219,17 +222,24 @@ impl TrainingSettings {
     /// The setting, its range, and the value.
     pub fn check(&self) -> Result<(), String> {
         let check = |holds: bool, message: String| if holds { Ok(()) } else { Err(message) };
-        for (name, count, why) in [
-            ("workers", self.workers as u64, "a run needs at least one worker"),
-            ("steps", self.steps, "a run needs at least one step"),
-            ("batch", self.batch as u64, "a worker needs at least one example in a step"),
+        for (name, count, most, why) in [
+            (
+                "workers",
+                self.workers as u64,
+                MOST_WORKERS as u64,
+                "a run needs at least one worker",
+            ),
+            ("steps", self.steps, 1 << 48, "a run needs at least one step"),
+            ("batch", self.batch as u64, 1 << 20, "a worker needs at least one example in a step"),
             (
                 "evaluate_at_most",
                 self.evaluate_at_most as u64,
+                u64::MAX,
                 "an evaluation needs at least one image or token",
             ),
         ] {
             check(count > 0, format!("{name} must be at least 1: {why}"))?;
+            check(count <= most, format!("{name} must be at most {most}, not {count}"))?;
         }
         for (name, value) in [("weight decay", self.weight_decay), ("l1", self.l1)] {
             let message = format!("{name} must be a number from 0, not {value}");

@@ -20,7 +20,7 @@ pub(super) trait Value: Sized {
     const REPEATS: bool = false;
     /// Whether its flag's values are `on` and `off`.
     const SWITCH: bool = false;
-    /// What stands between the texts of several in a list.
+    /// The separator between the texts of a list.
     const SEPARATOR: &'static str = ", ";
 
     /// The value that flags with these texts mean: one text, or one for each time the flag is repeated.
@@ -171,7 +171,7 @@ impl<T: Value> Value for Vec<T> {
     }
 }
 
-/// A value that this crate itself writes as text.
+/// Parses a constant of this crate, which must be valid.
 pub(super) fn known<T: FromStr<Err: Display>>(text: &str) -> T {
     text.parse().unwrap_or_else(|error: T::Err| panic!("'{text}': {error}"))
 }

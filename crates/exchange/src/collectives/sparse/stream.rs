@@ -20,14 +20,15 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Empties it.
+    /// Removes all elements.
     pub(super) fn clear(&mut self) {
         self.dense = false;
         self.positions.clear();
         self.values.clear();
     }
 
-    /// Replaces it by `low` plus `high`. It becomes dense if all elements take no more bytes than elements with positions.
+    /// Replaces this part by `low` plus `high`. It becomes dense if all elements take no more bytes than elements with
+    /// positions.
     pub(super) fn add(&mut self, low: &Part, high: &Part, elements: usize) {
         self.clear();
         match (low.dense, high.dense) {
@@ -73,7 +74,7 @@ impl Part {
         if self.dense || self.sparse_len(elements) < dense_len(elements) {
             return;
         }
-        // No value lies after its position, so each can move to its place, from the last one on.
+        // The index of a value is at most its position, so values move to their positions in place, the last one first.
         self.values.resize(elements, 0.0);
         for from in (0..self.positions.len()).rev() {
             let value = std::mem::take(&mut self.values[from]);
@@ -107,7 +108,7 @@ impl Part {
         1 + varint::len(count as u64) + places + 4 * count
     }
 
-    /// Appends its bytes on the wire.
+    /// Appends this part in its wire format.
     pub(super) fn write(&self, elements: usize, out: &mut Vec<u8>) {
         if self.dense {
             out.push(DENSE);
@@ -120,7 +121,7 @@ impl Part {
         elements::narrow_onto(&self.values, out);
     }
 
-    /// Reads the bytes that [`write`](Self::write) wrote off the front, for a tensor of `elements` elements.
+    /// Reads a part that [`write`](Self::write) wrote, of a tensor of `elements` elements, from the front of `bytes`.
     pub(super) fn read(&mut self, bytes: &mut &[u8], elements: usize) -> Result<(), DecodeError> {
         self.clear();
         let count = match take(bytes, 1)?[0] {

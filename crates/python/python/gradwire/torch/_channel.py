@@ -35,7 +35,7 @@ class _Outgoing:
 class Channel:
     """Sends and receives bytes for the Rust side, which determines the order of calls.
 
-    A message longer than ``part`` is sent in parts of this length; the first part tells the receiver the total length.
+    A message longer than ``part`` is sent in parts of this length; the first part contains the total length.
     Tensors are reused from message to message.
     """
 

@@ -168,7 +168,7 @@ class LocalSteps:
             yield prefix + name, float(value), self._step
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
-        """The state that a resumed run needs beside those of the model and the optimizer, as in ``Hook.state_dict``."""
+        """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""
         states: List[bytes] = self._exchange.save_all() if all_ranks else [self._exchange.save()]
         return {
             "gradwire": "local",
@@ -183,7 +183,7 @@ class LocalSteps:
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``, as ``Hook.load_state_dict`` does.
 
-        Restore the model and the optimizer, too; each rank its own, if the state was saved between two rounds.
+        Restore the model and the optimizer, too: each rank its own, if they were saved between two rounds.
         """
         first, parts = _setup.merged(states, "local")
         if first["common"].shape != self._common.shape:

@@ -126,4 +126,8 @@ fn an_incomplete_checkpoint_counts_as_damaged() {
     old.retain(|name| !name.starts_with("worker2/"));
     old.write_atomic(&path).unwrap();
     assert_eq!(step().0, 10);
+    // A forged number of workers is neither counted to nor allocated for.
+    old.set_setting("config/workers", usize::MAX.to_string());
+    old.write_atomic(&path).unwrap();
+    assert_eq!(step().0, 10);
 }
