@@ -39,7 +39,7 @@ def without_a_hook(rank, size, specs):
         torch.manual_seed(1)
         net = Net()
         names = [name for name, _ in net.named_parameters()]
-        exchange = _setup.exchange(net.named_parameters(), spec, None, exchange="all-gather")
+        exchange = _setup.reducer(net.named_parameters(), spec, None, exchange="all-gather")
         group = exchange.group(names)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
         losses = []

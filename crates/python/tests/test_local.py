@@ -148,7 +148,7 @@ class Interrupted:
     """Simulates Ctrl-C before the averaging thread starts."""
 
     def __init__(self, exchange):
-        self._exchange = exchange
+        self._reducer = exchange
 
     def average(self, group, step, tensor, done, **options):
         self.done = done
@@ -159,7 +159,7 @@ class Interrupted:
 
 def interrupted(rank, size):
     layer, steps = one_layer("topk", every=1)
-    steps._exchange = exchange = Interrupted(steps._exchange)
+    steps._reducer = exchange = Interrupted(steps._reducer)
     find, found = steps._change, []
 
     def change():

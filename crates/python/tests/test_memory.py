@@ -16,7 +16,7 @@ def peak():
 
 
 def average(rank, size, compressor):
-    exchange = _setup.exchange([("w", torch.empty(5000, 5000))], compressor, None)
+    exchange = _setup.reducer([("w", torch.empty(5000, 5000))], compressor, None)
     tensor = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(rank))
     group = exchange.group(["w"])
     before = peak()

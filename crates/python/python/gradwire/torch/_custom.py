@@ -19,7 +19,7 @@ _FOREIGN: Dict[str, Any] = {
     "scaler": None,
     **{
         name: option.default
-        for name, option in signature(_setup.exchange).parameters.items()
+        for name, option in signature(_setup.reducer).parameters.items()
         if option.kind is option.KEYWORD_ONLY and name != "deadline"
     },
 }
@@ -33,7 +33,7 @@ class Custom:
     not in the background. ``options`` are those of the hook.
     """
 
-    def __init__(self, compressor: Any, exchange: _core.Reducer, options: Dict[str, Any]) -> None:
+    def __init__(self, compressor: Any, reducer: _core.Reducer, options: Dict[str, Any]) -> None:
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
                 raise _core.ConfigError(
@@ -49,7 +49,7 @@ class Custom:
             )
         self._compressor = compressor
         self._feedback = getattr(compressor, "error_feedback", True)
-        self._exchange = exchange
+        self._reducer = reducer
         self._residuals: Dict[str, torch.Tensor] = {}
         self._stats: Dict[str, Any] = {"step": None, "elements": 0, "message_bytes": 0}
         self._before: Dict[str, Any] = {}
@@ -63,7 +63,7 @@ class Custom:
         start = time.perf_counter()
         messages = [self._message(name, gradient) for name, gradient in zip(names, gradients)]
         own = b"".join(struct.pack("<I", len(message)) + message for message in messages)
-        everyone = self._exchange.gather(step, own)
+        everyone = self._reducer.gather(step, own)
         for gradient in gradients:
             gradient.zero_()
         for rank, fused in enumerate(everyone):
@@ -77,7 +77,7 @@ class Custom:
 
     def _message(self, name: str, gradient: torch.Tensor) -> bytes:
         if not torch.isfinite(gradient).all():
-            self._exchange.abort()
+            self._reducer.abort()
             raise _core.NonFiniteError(
                 f"the gradient of '{name}' is not finite; lower the learning rate or clip gradients"
             )
@@ -97,7 +97,7 @@ class Custom:
             message = fused[at + 4 : at + 4 + length]
             at += 4 + length
             decoded = self._compressor.decompress(message, gradient.shape).to(gradient.device)
-            gradient.add_(decoded.to(gradient.dtype), alpha=1.0 / self._exchange.size)
+            gradient.add_(decoded.to(gradient.dtype), alpha=1.0 / self._reducer.size)
         if at != len(fused):
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 
@@ -110,17 +110,17 @@ class Custom:
     def save(self) -> bytes:
         """The residuals."""
         file = io.BytesIO()
-        torch.save({"rank": self._exchange.rank, "residuals": self._residuals}, file)
+        torch.save({"rank": self._reducer.rank, "residuals": self._residuals}, file)
         return file.getvalue()
 
     def save_all(self) -> List[bytes]:
         """The residuals of all ranks."""
-        return self._exchange.gather(self._stats["step"] or 0, self.save())
+        return self._reducer.gather(self._stats["step"] or 0, self.save())
 
     def load(self, states: Sequence[bytes]) -> None:
         """Restores residuals, by the rule of ``Hook.load_state_dict``."""
         loaded = [torch.load(io.BytesIO(state), weights_only=True) for state in states]
-        rank, size = self._exchange.rank, self._exchange.size
+        rank, size = self._reducer.rank, self._reducer.size
         own = [state["residuals"] for state in loaded if state["rank"] == rank]
         if len(loaded) == 1 or len(loaded) == size:
             if not own:

@@ -98,8 +98,8 @@ class Hook:
         self._names = {id(parameter): name for name, parameter in named}
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
-        self._exchange = _setup.exchange(named, spec, process_group, **options)
-        every = max(self._exchange.every)
+        self._reducer = _setup.reducer(named, spec, process_group, **options)
+        every = max(self._reducer.every)
         if every > 1:
             raise _core.ConfigError(
                 f"'{compressor}' exchanges every {every} steps, but DistributedDataParallel exchanges every step; "
@@ -107,7 +107,7 @@ class Hook:
             )
         self._custom = None
         if not isinstance(compressor, str):
-            self._custom = Custom(compressor, self._exchange, {"scaler": scaler, **options})
+            self._custom = Custom(compressor, self._reducer, {"scaler": scaler, **options})
         self._scaler = scaler
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}
@@ -137,7 +137,7 @@ class Hook:
         else:
             future, values, ready = Future(), tensor, None
             done = partial(future.set_result, tensor)
-        self._exchange.average(
+        self._reducer.average(
             group, self._step - 1, buffer(values, "a bucket"), done, scale=self._scale, ready=ready
         )
         return future
@@ -150,7 +150,7 @@ class Hook:
 
     def _finish(self) -> None:
         start = time.perf_counter()
-        self._exchange.wait()
+        self._reducer.wait()
         self._wait_seconds = time.perf_counter() - start
 
     def _group(self, bucket: Any, tensor: torch.Tensor) -> int:
@@ -170,7 +170,7 @@ class Hook:
                     name = self._names[id(parameter)]
                     raise _core.ConfigError(f"the gradient of '{name}' is not at the expected offset of its bucket")
                 expected += gradient.numel() * gradient.element_size()
-            group = self._exchange.group([self._names[id(p)] for p in parameters])
+            group = self._reducer.group([self._names[id(p)] for p in parameters])
             self._groups[key] = group
         return group
 
@@ -181,7 +181,7 @@ class Hook:
         and waiting for other ranks; seconds that backward() waited for the background thread; bytes of all steps so far.
         ``ratio`` is the size of the gradients in float32 divided by the size of this rank's messages.
         """
-        stats = self._custom.stats() if self._custom is not None else self._exchange.stats()
+        stats = self._custom.stats() if self._custom is not None else self._reducer.stats()
         stats["wait_seconds"] = self._wait_seconds
         return stats
 
@@ -198,12 +198,12 @@ class Hook:
         Every rank saves its own state. With ``all_ranks=True``, which all ranks must call at the same time, each rank
         returns the states of all ranks, which are sent over the network. Call it between two steps.
         """
-        own = self._custom if self._custom is not None else self._exchange
+        own = self._custom if self._custom is not None else self._reducer
         states = own.save_all() if all_ranks else [own.save()]
         return {
             "gradwire": "hook",
             "step": self._step,
-            "world_size": self._exchange.size,
+            "world_size": self._reducer.size,
             "exchange": [_setup.pack(state) for state in states],
         }
 
@@ -215,5 +215,5 @@ class Hook:
         still to be sent stays the same.
         """
         first, parts = _setup.merged(states, "hook")
-        (self._custom if self._custom is not None else self._exchange).load(parts)
+        (self._custom if self._custom is not None else self._reducer).load(parts)
         self._step = first["step"]

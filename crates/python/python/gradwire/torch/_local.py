@@ -71,12 +71,12 @@ class LocalSteps:
                 "are not finite; skip the local step that overflows"
             )
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self._exchange = _setup.exchange(named, compressor, process_group, **options)
+        self._reducer = _setup.reducer(named, compressor, process_group, **options)
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
-        self._group = self._exchange.group(self._names)
+        self._group = self._reducer.group(self._names)
         self._optimizer, self._outer, self._mask = optimizer, outer, mask
-        own = list(dict.fromkeys(self._exchange.every))
+        own = list(dict.fromkeys(self._reducer.every))
         if every is None and len(own) > 1:
             raise _core.ConfigError(
                 f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, but all rounds must "
@@ -115,8 +115,8 @@ class LocalSteps:
         # The number of a round is that of its last step, which determines the stage of a schedule. Two rounds without a step
         # between them must not share a number, because it is also part of the key of random draws.
         number = max(self._step - 1, self._round)
-        self._exchange.average(self._group, number, buffer(change), partial(_hold, change))
-        self._exchange.wait()
+        self._reducer.average(self._group, number, buffer(change), partial(_hold, change))
+        self._reducer.wait()
         self._round = number + 1
         if self._outer is not None and self._velocity is not None:
             self._velocity.mul_(self._outer.momentum).add_(change)
@@ -148,7 +148,7 @@ class LocalSteps:
         for name, parameter in zip(self._names, self._parameters):
             state = self._optimizer.state.get(parameter, {})
             momenta = [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
-            sent = self._exchange.sent(name) if momenta else None
+            sent = self._reducer.sent(name) if momenta else None
             if sent:
                 # Positions are row-major; the momentum may have another order in memory.
                 mask = torch.zeros(parameter.shape, dtype=torch.bool)
@@ -158,7 +158,7 @@ class LocalSteps:
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last round, as in ``Hook.stats``."""
-        return self._exchange.stats()
+        return self._reducer.stats()
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
         """The statistics of the last round as arguments of ``SummaryWriter.add_scalar``."""
@@ -169,12 +169,12 @@ class LocalSteps:
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""
-        states: List[bytes] = self._exchange.save_all() if all_ranks else [self._exchange.save()]
+        states: List[bytes] = self._reducer.save_all() if all_ranks else [self._reducer.save()]
         return {
             "gradwire": "local",
             "step": self._step,
             "round": self._round,
-            "world_size": self._exchange.size,
+            "world_size": self._reducer.size,
             "common": self._common.clone(),
             "velocity": None if self._velocity is None else self._velocity.clone(),
             "exchange": [_setup.pack(state) for state in states],
@@ -193,7 +193,7 @@ class LocalSteps:
             )
         if (first["velocity"] is None) != (self._velocity is None):
             raise _core.StateError("the state was saved with another outer optimizer; use the same one")
-        self._exchange.load(parts)
+        self._reducer.load(parts)
         self._step, self._round = first["step"], first["round"]
         self._common.copy_(first["common"])
         if self._velocity is not None:

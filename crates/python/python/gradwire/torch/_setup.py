@@ -13,7 +13,7 @@ State = Dict[str, Any]
 Rules = Union[Mapping[str, str], Sequence[str], None]
 
 
-def exchange(
+def reducer(
     named: Iterable[Tuple[str, torch.Tensor]],
     compressor: str,
     process_group: Optional[Any],
@@ -28,7 +28,7 @@ def exchange(
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
 ) -> _core.Reducer:
-    """Creates an exchange for some parameters over a private group of the process group's ranks."""
+    """Creates a reducer for some parameters over a private group of the process group's ranks."""
     if on_nonfinite not in ("error", "skip"):
         raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r} is unknown; use 'error' or 'skip'")
     tensors = [(name, tuple(parameter.shape)) for name, parameter in named]
