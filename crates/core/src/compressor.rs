@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use gradwire_bits::DecodeError;
 
 use crate::memories::{Memory, Scope};
-use crate::rounds::Rounds;
+use crate::multi_round::MultiRound;
 use crate::{Context, Element, Sent, Source, Workspace};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
@@ -94,7 +94,7 @@ pub enum Aggregation<'a> {
     Linear(Element),
     /// All ranks compute the result together, in rounds of all-reduce. Exchanges without all-reduce gather messages,
     /// which are transcripts of a [single rank](crate::SingleRank).
-    Rounds(&'a dyn Rounds),
+    MultiRound(&'a dyn MultiRound),
     /// Messages are gathered and decoded one by one, then averaged.
     Gather,
     /// Messages are votes: the function turns their weighted mean into the gradient of the step, in place. A server, or
@@ -107,7 +107,7 @@ impl Aggregation<'_> {
     pub fn name(self) -> &'static str {
         match self {
             Aggregation::Linear(_) => "linear",
-            Aggregation::Rounds(_) => "rounds",
+            Aggregation::MultiRound(_) => "rounds",
             Aggregation::Gather => "gather",
             Aggregation::Vote(_) => "vote",
         }
@@ -123,18 +123,18 @@ impl dyn Compressor + '_ {
         }
     }
 
-    /// The [rounds](Aggregation::Rounds) of all-reduce; `None` for other compressors.
-    pub fn rounds(&self) -> Option<&dyn Rounds> {
+    /// The [rounds](Aggregation::MultiRound) of all-reduce; `None` for other compressors.
+    pub fn rounds(&self) -> Option<&dyn MultiRound> {
         match self.aggregation() {
-            Aggregation::Rounds(rounds) => Some(rounds),
+            Aggregation::MultiRound(rounds) => Some(rounds),
             _ => None,
         }
     }
 
     /// Whether all-reduce can be used: messages are [linear](Aggregation::Linear), or there are
-    /// [rounds](Aggregation::Rounds).
+    /// [rounds](Aggregation::MultiRound).
     pub fn adds(&self) -> bool {
-        matches!(self.aggregation(), Aggregation::Linear(_) | Aggregation::Rounds(_))
+        matches!(self.aggregation(), Aggregation::Linear(_) | Aggregation::MultiRound(_))
     }
 
     /// Whether messages are [votes](Aggregation::Vote).

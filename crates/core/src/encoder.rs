@@ -1,7 +1,7 @@
 //! The sending end: compressors, and the state of each tensor, by the tensor's name.
 
 mod kept;
-mod rounds;
+mod multi_round;
 mod state;
 
 use std::collections::HashMap;

@@ -4,15 +4,15 @@ use gradwire_train::{RunRecord, TrafficEstimate};
 
 use crate::format::{bytes, significant};
 use crate::summary::by_compressor;
-use crate::table::Grid;
+use crate::table::Table;
 
 /// The factors of equation 1 for each compressor's first seed, their product, and the bytes counted.
 /// Compressors whose elements have different numbers of bits are left out.
-pub fn table(runs: &[RunRecord]) -> Grid {
+pub fn table(runs: &[RunRecord]) -> Table {
     let firsts = by_compressor(runs).into_iter().map(|group| group[0]);
     let estimated: Vec<(&RunRecord, TrafficEstimate)> =
         firsts.filter_map(|run| Some((run, run.traffic_estimate()?))).collect();
-    Grid::of(&estimated)
+    Table::of(&estimated)
         .column("compressor", |(run, _)| &run.compressor)
         .column("iterations", |(_, factors)| factors.iterations)
         .column("frequency", |(_, factors)| significant(factors.frequency))
@@ -25,7 +25,7 @@ pub fn table(runs: &[RunRecord]) -> Grid {
         .column("framing", |(run, factors)| {
             format!("{:+.1} %", (run.bytes_up / factors.bytes() - 1.0) * 100.0)
         })
-        .grid()
+        .table()
 }
 
 /// The table's heading.
@@ -50,10 +50,10 @@ mod tests {
         // Ten exchanges of 20 positions of 5 bits with 32 bits each: 92.5 bytes; 100 were counted.
         let mut run = synthetic::run("topk", 1);
         run.sent = Sent { sparse: 200.0, position_bits: 1000.0, ..Sent::default() };
-        let grid = table(&[run, synthetic::run("none", 1)]);
-        assert_eq!(grid.rows.len(), 1, "none has counted nothing");
+        let table = table(&[run, synthetic::run("none", 1)]);
+        assert_eq!(table.rows.len(), 1, "none has counted nothing");
         let expected =
             ["topk", "10", "1.00", "20", "5.00", "32.0", "1.00", "925 B", "1.00 kB", "+8.1 %"];
-        assert_eq!(grid.rows[0], expected);
+        assert_eq!(table.rows[0], expected);
     }
 }

@@ -12,7 +12,7 @@ use gradwire::{Decoder, Encoder, Error, Floats, Rng, Sent, Spec, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::format::significant;
-use crate::table::Grid;
+use crate::table::Table;
 
 /// Default numbers of elements: a tensor that stays in cache, one that may, and one that does not.
 pub const ELEMENTS: [usize; 3] = [64 << 10, 1 << 20, 20 << 20];
@@ -128,10 +128,10 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
 }
 
 /// Measurements as a table, each with the fraction of copy bandwidth it reaches.
-pub fn grid(measurements: &[Measurement]) -> Grid {
+pub fn table(measurements: &[Measurement]) -> Table {
     let gbps = |x: f64| format!("{} GB/s", significant(x));
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
-    Grid::of(measurements)
+    Table::of(measurements)
         .column("compressor", |m| &m.compressor)
         .column("elements", |m| m.elements)
         .column("compress", |m| gbps(m.compress_gbps))
@@ -141,7 +141,7 @@ pub fn grid(measurements: &[Measurement]) -> Grid {
         .column("copy", |m| gbps(m.copy_gbps))
         .column("bits", |m| significant(m.bits_per_element))
         .column("entropy", |m| significant(m.entropy_bits))
-        .grid()
+        .table()
 }
 
 /// The state of one measurement.

@@ -7,7 +7,7 @@ use crate::figures::STEPS;
 use crate::format::times;
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::summary::by_compressor;
-use crate::table::{Grid, or_dash};
+use crate::table::{Table, or_dash};
 
 /// The number of layers that a chart shows, at most: the largest ones.
 const LAYERS: usize = 6;
@@ -111,17 +111,17 @@ pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
 }
 
 /// The compression of each kind of layer, by compressor; without rows if no run has diagnoses.
-pub fn table(runs: &[RunRecord]) -> Grid {
+pub fn table(runs: &[RunRecord]) -> Table {
     let groups = by_compressor(runs).into_iter();
     let all = groups.map(|group| (&group[0].compressor, rates_by_kind(&group)));
     let diagnosed: Vec<_> = all.filter(|(_, rates)| rates[2].is_some()).collect();
     let cell = |rate: Option<f64>| or_dash(rate.map(times));
-    Grid::of(&diagnosed)
+    Table::of(&diagnosed)
         .column("compressor", |(compressor, _)| compressor)
         .column("convolutions", |(_, rates)| cell(rates[0]))
         .column("other layers", |(_, rates)| cell(rates[1]))
         .column("all", |(_, rates)| cell(rates[2]))
-        .grid()
+        .table()
 }
 
 /// The table's caption.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::table::{Grid, escape};
+use crate::table::{Table, escape};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -40,8 +40,8 @@ impl Page {
     }
 
     /// Adds a table.
-    pub fn grid(&mut self, grid: &Grid) -> &mut Self {
-        self.push(format_args!("{}", grid.html()))
+    pub fn table(&mut self, table: &Table) -> &mut Self {
+        self.push(format_args!("{}", table.html()))
     }
 
     /// Adds charts, which are `<svg>` elements, side by side where the window is wide enough.

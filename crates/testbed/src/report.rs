@@ -32,8 +32,8 @@ pub fn html(
     if let [what, lines @ ..] = verdict(&summary).as_slice() {
         page.paragraph(what).list(lines);
     }
-    page.section("Quality and traffic").grid(&table::traffic(&summary));
-    page.section("Time a step").grid(&table::time(&summary)).notes(&table::notes(&summary));
+    page.section("Quality and traffic").table(&table::traffic(&summary));
+    page.section("Time a step").table(&table::time(&summary)).notes(&table::notes(&summary));
 
     let over_time = summary.links.iter().map(|&link| figures::quality_over_time(runs, link));
     page.section(&format!("Training time against {}", first.metric.name()))
@@ -44,12 +44,12 @@ pub fn html(
     page.section("Over the steps of training").charts(over_steps.map(svg));
     let accounting = accounting::table(runs);
     if !accounting.is_empty() {
-        page.section(accounting::HEADING).grid(&accounting).notes(&[accounting::NOTE.to_owned()]);
+        page.section(accounting::HEADING).table(&accounting).notes(&[accounting::NOTE.to_owned()]);
     }
     let rates = diagnosis::table(runs);
     if !rates.is_empty() {
         page.section("Layer by layer")
-            .grid(&rates)
+            .table(&rates)
             .notes(&[diagnosis::NOTE.to_owned()])
             .charts(diagnosis::charts(runs).into_iter().map(svg));
     }

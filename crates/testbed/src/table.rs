@@ -1,15 +1,15 @@
-//! Tables for terminals, for Markdown and for HTML, from one grid of cells.
+//! Tables for terminals, for Markdown and for HTML, from the same cells.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as ComfyTable, TableStyle};
 use gradwire_train::Metric;
 
 use crate::format::{bandwidth, bytes, points, seconds, significant, times};
 use crate::summary::{Row, Spread, Summary};
 
-/// A table's cells. The first column is text; the others are numbers, to the right, unless the grid
+/// A table. The first column is text; the others are numbers, to the right, unless the table
 /// is [`left_aligned`](Self::left_aligned).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grid {
+pub struct Table {
     /// Column heads.
     pub head: Vec<String>,
     /// Cells, row by row; each row as long as the head.
@@ -17,20 +17,20 @@ pub struct Grid {
     numbers: bool,
 }
 
-impl Grid {
-    /// A grid without rows yet.
+impl Table {
+    /// A table without rows yet.
     pub fn new<S: ToString>(head: impl IntoIterator<Item = S>) -> Self {
         let head = head.into_iter().map(|head| head.to_string()).collect();
         Self { head, rows: Vec::new(), numbers: true }
     }
 
-    /// A grid with a row for each item, made column by column.
+    /// A table with a row for each item, made column by column.
     pub fn of<T>(items: &[T]) -> Columns<'_, T> {
         let rows = vec![Vec::new(); items.len()];
-        Columns { items, grid: Self { head: Vec::new(), rows, numbers: true } }
+        Columns { items, table: Self { head: Vec::new(), rows, numbers: true } }
     }
 
-    /// The same grid without its second column, if that column has this head. In tables of a paper's designs the second
+    /// The same table without its second column, if that column has this head. In tables of a paper's designs the second
     /// column has their specs, which are too wide for a terminal.
     pub fn without_second(mut self, head: &str) -> Self {
         if self.head.get(1).is_some_and(|second| second == head) {
@@ -40,7 +40,7 @@ impl Grid {
         self
     }
 
-    /// The same grid with text in all columns.
+    /// The same table with text in all columns.
     pub fn left_aligned(self) -> Self {
         Self { numbers: false, ..self }
     }
@@ -57,7 +57,7 @@ impl Grid {
 
     /// For a terminal.
     pub fn terminal(&self) -> String {
-        let mut table = Table::new();
+        let mut table = ComfyTable::new();
         table
             .load_style(
                 TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
@@ -105,26 +105,26 @@ impl Grid {
     }
 }
 
-/// A grid to which columns are added.
+/// A table to which columns are added.
 #[derive(Debug)]
 pub struct Columns<'a, T> {
     items: &'a [T],
-    grid: Grid,
+    table: Table,
 }
 
 impl<'a, T> Columns<'a, T> {
     /// Adds a column: its head, and the content of its cell for an item.
     pub fn column<S: ToString>(mut self, head: impl ToString, cell: impl Fn(&'a T) -> S) -> Self {
-        self.grid.head.push(head.to_string());
-        for (row, item) in self.grid.rows.iter_mut().zip(self.items) {
+        self.table.head.push(head.to_string());
+        for (row, item) in self.table.rows.iter_mut().zip(self.items) {
             row.push(cell(item).to_string());
         }
         self
     }
 
-    /// The grid with all columns that were added.
-    pub fn grid(self) -> Grid {
-        self.grid
+    /// The table with all columns that were added.
+    pub fn table(self) -> Table {
+        self.table
     }
 }
 
@@ -139,10 +139,10 @@ pub fn escape(text: &str) -> String {
 }
 
 /// Quality and traffic of each compressor: all measured.
-pub fn traffic(summary: &Summary) -> Grid {
+pub fn traffic(summary: &Summary) -> Table {
     let metric = summary.metric;
     let ratio = if summary.baseline().is_some() { "ratio" } else { "ratio to 32 bits" };
-    Grid::of(&summary.rows)
+    Table::of(&summary.rows)
         .column("compressor", |row| &row.compressor)
         .column(metric.name(), |row| quality(metric, &row.quality))
         .column("against none", |row| or_dash(row.difference.map(|by| difference(metric, by))))
@@ -152,12 +152,12 @@ pub fn traffic(summary: &Summary) -> Grid {
         .column("down", |row| times(row.ratio_down))
         .column("sent", |row| bytes(row.bytes_up))
         .column("received", |row| bytes(row.bytes_down))
-        .grid()
+        .table()
 }
 
 /// Time a step of each compressor: measured parts, then modelled step time and speed-up by link.
-pub fn time(summary: &Summary) -> Grid {
-    let mut columns = Grid::of(&summary.rows)
+pub fn time(summary: &Summary) -> Table {
+    let mut columns = Table::of(&summary.rows)
         .column("compressor", |row| &row.compressor)
         .column("compute", |_| seconds(summary.compute))
         .column("compress", |row| seconds(row.compress))
@@ -170,7 +170,7 @@ pub fn time(summary: &Summary) -> Grid {
         let head = format!("{}, modelled", bandwidth(link.bits_per_second));
         columns = columns.column(head, |row| on_link(row, at));
     }
-    columns.grid()
+    columns.table()
 }
 
 /// The head of the column of the fraction of communication that overlap hid.
@@ -259,33 +259,33 @@ mod tests {
     use super::*;
     use crate::synthetic;
 
-    fn grid() -> Grid {
-        let mut grid = Grid::new(["a", "b"]);
-        grid.push(["x<y", "1"]);
-        grid
+    fn table() -> Table {
+        let mut table = Table::new(["a", "b"]);
+        table.push(["x<y", "1"]);
+        table
     }
 
     #[test]
     fn markdown_by_hand() {
-        assert_eq!(grid().markdown(), "| a | b |\n|---|---:|\n| x<y | 1 |\n");
+        assert_eq!(table().markdown(), "| a | b |\n|---|---:|\n| x<y | 1 |\n");
     }
 
     #[test]
     fn a_second_column_is_left_out_by_its_head() {
-        assert_eq!(grid().without_second("b").markdown(), "| a |\n|---|\n| x<y |\n");
-        assert_eq!(grid().without_second("a"), grid());
+        assert_eq!(table().without_second("b").markdown(), "| a |\n|---|\n| x<y |\n");
+        assert_eq!(table().without_second("a"), table());
     }
 
     #[test]
     fn html_is_escaped() {
-        assert!(grid().html().contains("<tr><td>x&lt;y</td><td>1</td></tr>"));
+        assert!(table().html().contains("<tr><td>x&lt;y</td><td>1</td></tr>"));
     }
 
     #[test]
     fn terminal_tables_align_numbers_to_the_right() {
-        let mut grid = grid();
-        grid.push(["z", "100"]);
-        let text = grid.terminal();
+        let mut table = table();
+        table.push(["z", "100"]);
+        let text = table.terminal();
         let ends: Vec<usize> = text
             .lines()
             .filter(|line| line.contains('1'))

@@ -37,7 +37,7 @@ impl Bench {
         }
         let effort = if self.quick { Effort::QUICK } else { Effort::USUAL };
         let rows = self.measure(effort)?;
-        output::line(if self.json { output::json(&rows) } else { bench::grid(&rows).terminal() })?;
+        output::line(if self.json { output::json(&rows) } else { bench::table(&rows).terminal() })?;
         if interrupt::asked() {
             return Err(Failure::Interrupted(format!("{} measurements are done", rows.len())));
         }

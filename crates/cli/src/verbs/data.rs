@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use gradwire_models::data::{self, Content, Known, ROOT_VARIABLE, Verdict};
-use gradwire_testbed::table::Grid;
+use gradwire_testbed::table::Table;
 
 use crate::failure::Failure;
 use crate::output;
@@ -37,12 +37,12 @@ impl Data {
 }
 
 fn list() -> Result<(), Failure> {
-    let grid = Grid::of(data::catalogue())
+    let table = Table::of(data::catalogue())
         .column("name", |known| known.name)
         .column("what it is", |known| known.summary)
         .column("where it is", place)
-        .grid();
-    output::line(grid.left_aligned().terminal())?;
+        .table();
+    output::line(table.left_aligned().terminal())?;
     output::line(format!(
         "\nLooked for in ${ROOT_VARIABLE}/<name>, then in data/<name>; --data takes a name, or any \
          folder with such files:\n"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gradwire::Dtype;
 use gradwire::frame::Frame;
-use gradwire_testbed::table::Grid;
+use gradwire_testbed::table::Table;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ impl Inspect {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let bytes = tensors::read_bytes(&self.input)?;
         let rows: Vec<Row> = frames(&self.input, &bytes)?.iter().map(Row::of).collect();
-        output::line(if self.json { output::json(&rows) } else { grid(&rows).terminal() })
+        output::line(if self.json { output::json(&rows) } else { table(&rows).terminal() })
     }
 }
 
@@ -82,8 +82,8 @@ impl Row {
     }
 }
 
-fn grid(rows: &[Row]) -> Grid {
-    Grid::of(rows)
+fn table(rows: &[Row]) -> Table {
+    Table::of(rows)
         .column("tensor", |row| &row.tensor)
         .column("shape", |row| format!("{:?}", row.shape))
         .column("type", |row| row.dtype)
@@ -95,5 +95,5 @@ fn grid(rows: &[Row]) -> Grid {
         .column("bytes", |row| row.message_bytes)
         .column("bits/element", |row| format!("{:.3}", row.bits_per_element))
         .column("checksum", |_| "right")
-        .grid()
+        .table()
 }

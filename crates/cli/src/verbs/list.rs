@@ -5,7 +5,7 @@ use gradwire::Spec;
 use gradwire::parameters::Param;
 use gradwire::registry::{PRESETS, REGISTRY};
 use gradwire::{Entry, Family};
-use gradwire_testbed::table::Grid;
+use gradwire_testbed::table::Table;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -114,30 +114,30 @@ impl Parameter {
     }
 }
 
-fn overview(rows: &[Row]) -> Grid {
-    Grid::of(rows)
+fn overview(rows: &[Row]) -> Table {
+    Table::of(rows)
         .column("compressor", |row| row.id)
         .column("family", |row| row.family)
         .column("messages", |row| row.aggregation)
         .column("error feedback", |row| if row.error_feedback { "on" } else { "off" })
         .column("payload", |row| row.payload)
         .column("what it does", |row| row.summary)
-        .grid()
+        .table()
         .left_aligned()
 }
 
-fn parameters(rows: &[Row]) -> Grid {
+fn parameters(rows: &[Row]) -> Table {
     let common: Vec<Parameter> = Spec::common_parameters().iter().map(Parameter::of).collect();
     let of_all = common.iter().map(|parameter| ("all", parameter));
     let own = rows.iter().flat_map(|row| row.parameters.iter().map(|one| (row.id, one)));
     let all: Vec<_> = own.chain(of_all).collect();
-    Grid::of(&all)
+    Table::of(&all)
         .column("compressor", |(id, _)| id)
         .column("parameter", |(_, one)| one.key)
         // The default of error feedback is the compressor's own.
         .column("default", |(_, one)| if one.key == "ef" { "see above" } else { &one.default })
         .column("values", |(_, one)| &one.values)
         .column("what it does", |(_, one)| one.help)
-        .grid()
+        .table()
         .left_aligned()
 }

@@ -7,7 +7,7 @@ use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::write_atomic;
 use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
 use gradwire_testbed::runner::Progress;
-use gradwire_testbed::table::Grid;
+use gradwire_testbed::table::Table;
 use gradwire_train::RunConfig;
 
 use crate::failure::Failure;
@@ -142,7 +142,7 @@ fn show(results: &Results<'_>, progress: &dyn Progress) -> Result<(), Failure> {
 }
 
 fn list() -> Result<(), Failure> {
-    let studies = Grid::of(&STUDIES).column("name", |study| study.id);
-    let grid = studies.column("what it is", |study| study.summary).grid();
-    output::line(grid.left_aligned().terminal())
+    let studies = Table::of(&STUDIES).column("name", |study| study.id);
+    let table = studies.column("what it is", |study| study.summary).table();
+    output::line(table.left_aligned().terminal())
 }

@@ -2,8 +2,8 @@
 
 use gradwire_bits::DecodeError;
 
+use crate::multi_round::{MultiRound, RankState, RoundContext};
 use crate::parameters::{Param, Parameters, Value};
-use crate::rounds::{RankState, RoundContext, Rounds};
 use crate::wire::fields;
 use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Sent};
 
@@ -29,7 +29,7 @@ impl<R: Parameters> Parameters for SingleRank<R> {
     }
 }
 
-impl<R: Rounds> Compressor for SingleRank<R> {
+impl<R: MultiRound> Compressor for SingleRank<R> {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
         let mut transcript = std::mem::take(workspace.own::<Transcript>());
@@ -82,6 +82,6 @@ impl<R: Rounds> Compressor for SingleRank<R> {
     }
 
     fn aggregation(&self) -> Aggregation<'_> {
-        Aggregation::Rounds(&self.0)
+        Aggregation::MultiRound(&self.0)
     }
 }

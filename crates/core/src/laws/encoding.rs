@@ -2,7 +2,7 @@
 
 use super::over_tensors;
 use super::samples::{RANK, SEED, bits, decode, encode, encoder, gaussian, tensors};
-use crate::{Decoder, Encoder, Error, Floats, Residual, Rounds, Sent, Spec, State, Tensor};
+use crate::{Decoder, Encoder, Error, Floats, MultiRound, Residual, Sent, Spec, State, Tensor};
 
 pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
     let compressor = spec.compressor();
@@ -60,7 +60,7 @@ pub(super) fn residual_is_what_is_not_sent(spec: &Spec) {
 pub(super) fn nothing_is_kept_without_feedback(spec: &Spec) {
     over_tensors(|tensor, gradient, case| {
         // Multi-round methods may keep starting factors anyway.
-        let keeps = |rounds: &dyn Rounds| rounds.kept_len(tensor.shape()) > 0;
+        let keeps = |rounds: &dyn MultiRound| rounds.kept_len(tensor.shape()) > 0;
         if spec.memory().is_none() && !spec.compressor().rounds().is_some_and(keeps) {
             let mut encoder = encoder(spec);
             let first = encode(&mut encoder, tensor, 4, gradient).unwrap();

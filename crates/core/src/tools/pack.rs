@@ -3,7 +3,7 @@
 use gradwire_bits::varint;
 
 use crate::DecodeError;
-use crate::wire::positions::{self, Code};
+use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
 
 /// Appends symbols of an alphabet of 2 to 2¹⁶, each in ⌈log2 alphabet⌉ bits, from the lowest bit of a byte up; the last
@@ -49,7 +49,7 @@ fn of(symbols: usize) -> Alphabet {
 /// Appends increasing positions in a tensor of `elements` elements, at most 2³² − 1: a byte with their code, their
 /// number as varint, and the shortest of a bitmap, a Rice code and 32 bits each.
 pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>) {
-    let code = Code::shortest(positions, elements);
+    let code = PositionCode::shortest(positions, elements);
     positions::put_header(code, positions.len(), message);
     code.encode(positions, elements, message);
 }
@@ -70,7 +70,7 @@ pub fn unpack_positions(
 
 /// The most bytes that up to `count` positions in a tensor of `elements` elements take.
 pub fn packed_positions_len(count: usize, elements: usize) -> usize {
-    1 + varint::len(count as u64) + Code::shortest_max_len(count, elements)
+    1 + varint::len(count as u64) + PositionCode::shortest_max_len(count, elements)
 }
 
 #[cfg(test)]

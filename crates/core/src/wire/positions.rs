@@ -10,7 +10,7 @@ pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
 /// The codes of positions. The discriminants are the tags on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Code {
+pub(crate) enum PositionCode {
     /// One bit an element.
     Bitmap = 0,
     /// Rice-coded gaps, after a byte with their parameter.
@@ -19,37 +19,37 @@ pub(crate) enum Code {
     Raw = 2,
 }
 
-impl Code {
+impl PositionCode {
     /// The shortest for these positions.
     pub(crate) fn shortest(positions: &[u32], elements: usize) -> Self {
         let rice = 1 + rice_len(positions, elements);
         let (bitmap, raw) = (bitmap::len(elements) as u64, 4 * positions.len() as u64);
         match bitmap.min(rice).min(raw) {
-            least if least == bitmap => Code::Bitmap,
-            least if least == rice => Code::Rice,
-            _ => Code::Raw,
+            least if least == bitmap => PositionCode::Bitmap,
+            least if least == rice => PositionCode::Rice,
+            _ => PositionCode::Raw,
         }
     }
 
     /// The most bytes that up to `count` positions take.
     pub(crate) fn max_len(self, count: usize, elements: usize) -> usize {
         match self {
-            Code::Bitmap => bitmap::len(elements),
-            Code::Raw => count.saturating_mul(4),
-            Code::Rice => 1 + rice_bound(count, elements).div_ceil(8),
+            PositionCode::Bitmap => bitmap::len(elements),
+            PositionCode::Raw => count.saturating_mul(4),
+            PositionCode::Rice => 1 + rice_bound(count, elements).div_ceil(8),
         }
     }
 
     /// Appends the positions.
     pub(crate) fn encode(self, positions: &[u32], elements: usize, message: &mut Vec<u8>) {
         match self {
-            Code::Bitmap => bitmap::encode(positions, elements, message),
-            Code::Rice => {
+            PositionCode::Bitmap => bitmap::encode(positions, elements, message),
+            PositionCode::Rice => {
                 let b = rice::optimal_parameter(positions.len(), elements);
                 message.push(b as u8);
                 rice::encode(positions, b, message);
             }
-            Code::Raw => {
+            PositionCode::Raw => {
                 message.extend(positions.iter().flat_map(|position| position.to_le_bytes()));
             }
         }
@@ -77,7 +77,7 @@ impl Code {
     ) -> Result<(), DecodeError> {
         make_room(count, elements, positions);
         match self {
-            Code::Bitmap => {
+            PositionCode::Bitmap => {
                 let bits = fields::take(bytes, bitmap::len(elements))?;
                 if bitmap::count(bits, elements)? != count {
                     return Err(DecodeError::Corrupt("the bitmap has another number of ones"));
@@ -85,7 +85,7 @@ impl Code {
                 bitmap::for_each(bits, elements, |position| positions.push(position))?;
                 Ok(())
             }
-            Code::Rice => {
+            PositionCode::Rice => {
                 let b = fields::take(bytes, 1)?[0];
                 if b > LARGEST_PARAMETER {
                     return Err(DecodeError::Corrupt("the Rice parameter is above 30"));
@@ -95,7 +95,7 @@ impl Code {
                 fields::take(bytes, used)?;
                 Ok(())
             }
-            Code::Raw => {
+            PositionCode::Raw => {
                 let raw = fields::take(bytes, count.saturating_mul(4))?;
                 let all = raw.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
                 positions.extend(all);
@@ -111,7 +111,7 @@ impl Code {
 
     /// The most bytes that up to `count` positions take in their [shortest](Self::shortest) code.
     pub(crate) fn shortest_max_len(count: usize, elements: usize) -> usize {
-        [Code::Bitmap, Code::Rice, Code::Raw]
+        [PositionCode::Bitmap, PositionCode::Rice, PositionCode::Raw]
             .map(|code| code.max_len(count, elements))
             .into_iter()
             .fold(usize::MAX, usize::min)
@@ -119,7 +119,7 @@ impl Code {
 
     /// The code that a byte names.
     pub(crate) fn from_tag(tag: u8) -> Result<Self, DecodeError> {
-        [Code::Bitmap, Code::Rice, Code::Raw]
+        [PositionCode::Bitmap, PositionCode::Rice, PositionCode::Raw]
             .into_iter()
             .find(|&code| code as u8 == tag)
             .ok_or(DecodeError::Corrupt("unknown code of positions"))
@@ -157,14 +157,17 @@ pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>)
 }
 
 /// Appends the header of values and positions: the code's tag and their number.
-pub(crate) fn put_header(code: Code, count: usize, message: &mut Vec<u8>) {
+pub(crate) fn put_header(code: PositionCode, count: usize, message: &mut Vec<u8>) {
     message.push(code as u8);
     varint::write(count as u64, message);
 }
 
 /// Splits the header of at most `most` positions off the front.
-pub(crate) fn take_header(message: &mut &[u8], most: usize) -> Result<(Code, usize), DecodeError> {
-    let code = Code::from_tag(fields::take(message, 1)?[0])?;
+pub(crate) fn take_header(
+    message: &mut &[u8],
+    most: usize,
+) -> Result<(PositionCode, usize), DecodeError> {
+    let code = PositionCode::from_tag(fields::take(message, 1)?[0])?;
     Ok((code, take_count(message, most)?))
 }
 
@@ -178,7 +181,7 @@ pub(crate) fn take_count(message: &mut &[u8], most: usize) -> Result<usize, Deco
 
 /// Appends the header, values as f32 and their positions.
 pub(crate) fn put_with_values(
-    code: Code,
+    code: PositionCode,
     positions: &[u32],
     values: &[f32],
     elements: usize,
@@ -196,28 +199,28 @@ mod tests {
     #[test]
     fn the_shortest_code_is_the_densitys() {
         let every = |step: usize| (0..100_000).step_by(step).map(|x| x as u32).collect::<Vec<_>>();
-        assert_eq!(Code::shortest(&every(2), 100_000), Code::Bitmap);
-        assert_eq!(Code::shortest(&every(100), 100_000), Code::Rice);
+        assert_eq!(PositionCode::shortest(&every(2), 100_000), PositionCode::Bitmap);
+        assert_eq!(PositionCode::shortest(&every(100), 100_000), PositionCode::Rice);
         // A bitmap of one byte beats a Rice code of two.
-        assert_eq!(Code::shortest(&[3], 8), Code::Bitmap);
+        assert_eq!(PositionCode::shortest(&[3], 8), PositionCode::Bitmap);
     }
 
     #[test]
     fn bytes_worked_by_hand() {
-        let bytes = |code: Code, positions: &[u32], elements| {
+        let bytes = |code: PositionCode, positions: &[u32], elements| {
             let mut bytes = Vec::new();
             code.encode(positions, elements, &mut bytes);
             bytes
         };
-        assert_eq!(bytes(Code::Bitmap, &[0, 9], 10), [1, 2]);
-        assert_eq!(bytes(Code::Raw, &[0, 258], 300), [0, 0, 0, 0, 2, 1, 0, 0]);
+        assert_eq!(bytes(PositionCode::Bitmap, &[0, 9], 10), [1, 2]);
+        assert_eq!(bytes(PositionCode::Raw, &[0, 258], 300), [0, 0, 0, 0, 2, 1, 0, 0]);
         // One of ten: b = 3. Gap 9 - 0 = 9 = 1·8 + 1: bits 1 0 then 1 0 0, from the lowest.
-        assert_eq!(bytes(Code::Rice, &[9], 10), [3, 0b00101]);
+        assert_eq!(bytes(PositionCode::Rice, &[9], 10), [3, 0b00101]);
     }
 
     #[test]
     fn no_code_exceeds_its_bound() {
-        for code in [Code::Bitmap, Code::Rice, Code::Raw] {
+        for code in [PositionCode::Bitmap, PositionCode::Rice, PositionCode::Raw] {
             for count in [0, 1, 2, 10, 1_000, 4_000, 6_500, 9_999] {
                 // The last gap is as long as it can be.
                 let mut positions: Vec<u32> = (0..count).collect();

@@ -1,5 +1,5 @@
 //! All-reduce: messages of linear compressors are averaged on their way, and so are the addends of methods in
-//! [rounds](gradwire::Rounds).
+//! [rounds](gradwire::MultiRound).
 //!
 //! The messages of all tensors are concatenated and cut into `n` parts of whole elements. Every rank sends each part to
 //! its owner. The owner adds the `n` versions of its part in rank order in `f32`, divides by `n`, rounds once to the

@@ -38,7 +38,7 @@ impl Default for Options {
 
 /// Makes the transports of `ranks` connected ranks, in rank order; each may move to its own thread.
 pub fn connect(ranks: usize, options: Options) -> Vec<InProcess> {
-    let group = Arc::new(Group {
+    let shared = Arc::new(Shared {
         mailboxes: (0..ranks).map(|_| Mailbox::default()).collect(),
         left: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
         culprit: AtomicUsize::new(NOBODY),
@@ -49,7 +49,7 @@ pub fn connect(ranks: usize, options: Options) -> Vec<InProcess> {
             endpoint: Endpoint::new(rank, ranks, options.deadline),
             link: options.link,
             egress: Pacer::default(),
-            group: Arc::clone(&group),
+            shared: Arc::clone(&shared),
         })
         .collect()
 }
@@ -59,11 +59,11 @@ pub struct InProcess {
     endpoint: Endpoint,
     link: Option<Link>,
     egress: Pacer,
-    group: Arc<Group>,
+    shared: Arc<Shared>,
 }
 
 /// What the ranks share.
-struct Group {
+struct Shared {
     mailboxes: Vec<Mailbox>,
     left: Vec<AtomicBool>,
     culprit: AtomicUsize,
@@ -71,7 +71,7 @@ struct Group {
     pool: Mutex<Vec<Arc<Vec<u8>>>>,
 }
 
-impl Group {
+impl Shared {
     fn pool(&self) -> MutexGuard<'_, Vec<Arc<Vec<u8>>>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,24 +123,24 @@ impl InProcess {
             Some(payload) => std::mem::swap(into, payload),
             None => into.clone_from(&payload),
         }
-        self.group.release(payload);
+        self.shared.release(payload);
         Ok((from, read))
     }
 
     /// The payload in a buffer of the pool.
     fn wrap(&self, payload: &[u8]) -> Arc<Vec<u8>> {
-        let mut shared = self.group.take_buffer();
-        let buffer = Arc::get_mut(&mut shared).expect("buffers of the pool are nobody else's");
+        let mut wrapped = self.shared.take_buffer();
+        let buffer = Arc::get_mut(&mut wrapped).expect("buffers of the pool are nobody else's");
         buffer.clear();
         buffer.extend_from_slice(payload);
-        shared
+        wrapped
     }
 
     fn post(&mut self, to: usize, operation: Operation<'_>, payload: Arc<Vec<u8>>) -> Result<()> {
         let length = payload.len();
         let header = self.endpoint.header(to, operation, length, u32::MAX as usize)?.to_bytes();
-        if self.group.has_left(to) {
-            return Err(ExchangeError::lost(self.group.culprit().unwrap_or(to), operation));
+        if self.shared.has_left(to) {
+            return Err(ExchangeError::lost(self.shared.culprit().unwrap_or(to), operation));
         }
         let now = Instant::now();
         let paced = self.link.map(|link| {
@@ -148,7 +148,7 @@ impl InProcess {
             (self.egress.pass(now, occupancy) + link.latency, occupancy)
         });
         let from = self.endpoint.rank;
-        self.group.mailboxes[to].deliver(|ingress| {
+        self.shared.mailboxes[to].deliver(|ingress| {
             let arrives = match paced {
                 Some((ready, occupancy)) => ingress.pass(from, now, ready, occupancy),
                 None => now,
@@ -174,7 +174,7 @@ impl Transport for InProcess {
         let payload = self.wrap(payload);
         let mut others = self.endpoint.others();
         let sent = others.try_for_each(|to| self.post(to, operation, Arc::clone(&payload)));
-        self.group.release(payload);
+        self.shared.release(payload);
         sent
     }
 
@@ -186,8 +186,8 @@ impl Transport for InProcess {
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header)> {
         let start = Instant::now();
-        let group = Arc::clone(&self.group);
-        let mailbox = &group.mailboxes[self.endpoint.rank];
+        let shared = Arc::clone(&self.shared);
+        let mailbox = &shared.mailboxes[self.endpoint.rank];
         let mut inbox = mailbox.lock();
         loop {
             let now = Instant::now();
@@ -198,12 +198,12 @@ impl Transport for InProcess {
                 drop(inbox);
                 return self.accept(letter, during, into);
             }
-            if let Some(culprit) = group.culprit() {
+            if let Some(culprit) = shared.culprit() {
                 return Err(ExchangeError::lost(culprit, during));
             }
             if arrives.is_none() {
                 // Under the lock: a rank that has left sent all its messages before.
-                if let Some(&peer) = from.iter().find(|&&peer| group.has_left(peer)) {
+                if let Some(&peer) = from.iter().find(|&&peer| shared.has_left(peer)) {
                     return Err(ExchangeError::lost(peer, during));
                 }
             }
@@ -217,7 +217,7 @@ impl Transport for InProcess {
     }
 
     fn abort(&mut self, culprit: usize) {
-        self.group.abort(culprit);
+        self.shared.abort(culprit);
     }
 }
 
@@ -225,9 +225,9 @@ impl Transport for InProcess {
 impl Drop for InProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.group.abort(self.endpoint.rank);
+            self.shared.abort(self.endpoint.rank);
         }
-        self.group.left[self.endpoint.rank].store(true, Ordering::SeqCst);
-        self.group.mailboxes.iter().for_each(Mailbox::wake);
+        self.shared.left[self.endpoint.rank].store(true, Ordering::SeqCst);
+        self.shared.mailboxes.iter().for_each(Mailbox::wake);
     }
 }

@@ -33,7 +33,7 @@ mod vgg;
 pub use error::ModelError;
 pub use image_shape::ImageShape;
 pub use kind::{ModelKind, UnknownModel};
-pub use lstm::{Chunk, Dropout, LanguageModel, Memory, UNROLL};
+pub use lstm::{Chunk, Dropout, HiddenState, LanguageModel, UNROLL};
 pub use mlp::Hidden;
 pub use model::Model;
 pub(crate) use ncf::cross_entropy;

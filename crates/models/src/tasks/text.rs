@@ -11,7 +11,7 @@ use super::text_batches::{self, TEST_PARTS, TestPart, TextBatches};
 use super::{Metric, Replica, Task, TaskConfig};
 use crate::Split;
 use crate::data::Text;
-use crate::models::{Dropout, LanguageModel, Memory, ModelError, Score, Statistics};
+use crate::models::{Dropout, HiddenState, LanguageModel, ModelError, Score, Statistics};
 
 /// The task of predicting the next token of a text.
 pub(super) struct Language<'a> {
@@ -63,7 +63,7 @@ pub(super) struct TextReplica<'a> {
     batches: TextBatches<'a>,
     test: &'a [u32],
     /// The hidden state at the end of the last batch.
-    memory: Memory,
+    hidden: HiddenState,
     /// The step whose batch continues the text of the last one.
     next: u64,
     seed: u64,
@@ -79,7 +79,7 @@ impl<'a> TextReplica<'a> {
         let &TaskConfig { workers, batch, seed, .. } = config;
         let model = LanguageModel::new(config.model, text.vocabulary.len())?;
         Ok(Self {
-            memory: model.blank(batch),
+            hidden: model.blank(batch),
             model,
             batches: TextBatches::new(&text.train, rank, workers, batch),
             test: &text.test,
@@ -117,12 +117,12 @@ impl Replica for TextReplica<'_> {
     ) -> f64 {
         // The batch does not continue the last one at the start of an epoch, and after rounds without this worker.
         if self.next != step || self.batches.starts_epoch(step) {
-            self.memory.clear();
+            self.hidden.clear();
         }
         self.next = step + 1;
         let dropout = Some(Dropout { seed: self.seed, rank: self.rank as u32, step });
         let chunk = self.batches.chunk();
-        self.model.add_gradients(parameters, chunk, dropout, &mut self.memory, gradients)
+        self.model.add_gradients(parameters, chunk, dropout, &mut self.hidden, gradients)
     }
 
     fn test_examples(&self) -> usize {
@@ -141,17 +141,17 @@ impl Replica for TextReplica<'_> {
         part: usize,
     ) -> Score {
         let part = TestPart::new(self.test, examples, part);
-        let mut memory = self.model.blank(part.streams());
+        let mut hidden = self.model.blank(part.streams());
         let mut total = Score::default();
         part.for_each(|chunk, counts| {
-            total.add(self.model.evaluate(parameters, chunk, counts, &mut memory));
+            total.add(self.model.evaluate(parameters, chunk, counts, &mut hidden));
         });
         total
     }
 
     fn save(&self, state: &mut State) {
         let prefix = format!("streams{}/", self.rank);
-        self.memory.save(&prefix, state);
+        self.hidden.save(&prefix, state);
         state.set_number(&format!("{prefix}next"), self.next);
     }
 
@@ -166,6 +166,6 @@ impl Replica for TextReplica<'_> {
         }
         let prefix = format!("streams{}/", self.rank);
         self.next = state.number(&format!("{prefix}next"))?;
-        self.memory.restore(&prefix, state)
+        self.hidden.restore(&prefix, state)
     }
 }

@@ -1,9 +1,9 @@
 //! An experiment: one model and data set, several compressors and seeds.
 
 mod check;
+mod defaults;
 mod file;
 mod runs;
-mod suiting;
 
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};

@@ -19,7 +19,7 @@ use crate::format::{bandwidth, file_name, significant};
 use crate::plot::{Chart, Point, Scale};
 use crate::results;
 use crate::summary::{Common, step_seconds};
-use crate::table::Grid;
+use crate::table::Table;
 
 /// The study of exchanges by the number of workers.
 pub(crate) const EXCHANGE_SCALING: Study = Study {
@@ -81,7 +81,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
             && (&run.model, &run.data_checksum) == (&first.model, &first.data_checksum)
     });
     let links = results.experiment.links();
-    let grid = grid(&all, &links);
+    let table = table(&all, &links);
     let lines: String = crossings(&all, &links).iter().map(|line| format!("- {line}\n")).collect();
     let text = format!(
         "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
@@ -90,9 +90,9 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
          step.\n\n{}\n{lines}",
         first.model,
         first.parameters,
-        grid.markdown(),
+        table.markdown(),
     );
-    Ok(page(results, &text, &charts(&all, &links), vec![grid.terminal(), lines]))
+    Ok(page(results, &text, &charts(&all, &links), vec![table.terminal(), lines]))
 }
 
 /// What a worker sends in a step, as the runs counted it.
@@ -135,10 +135,10 @@ fn seconds(run: &RunRecord, link: Link) -> f64 {
 }
 
 /// Every run: its bytes, those of the formula, and its time over each link.
-fn grid(runs: &[RunRecord], links: &[Link]) -> Grid {
+fn table(runs: &[RunRecord], links: &[Link]) -> Table {
     let expected = |run: &RunRecord| formula(run, message(runs, &run.compressor)?);
     let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));
-    let mut columns = Grid::of(runs)
+    let mut columns = Table::of(runs)
         .column("exchange", |run| run.exchange)
         .column("compressor", |run| &run.compressor)
         .column("workers", |run| run.workers)
@@ -152,7 +152,7 @@ fn grid(runs: &[RunRecord], links: &[Link]) -> Grid {
         let time = |run| format!("{} ms", significant(1e3 * seconds(run, link)));
         columns = columns.column(bandwidth(link.bits_per_second), time);
     }
-    columns.grid()
+    columns.table()
 }
 
 /// A chart of bytes, and one of time for each link, with the names of their files.
@@ -232,7 +232,7 @@ mod tests {
         ];
         assert_eq!(message(&runs, "3lc"), Some(988.0));
         assert_eq!(formula(&runs[1], 988.0), Some(3000.0));
-        let text = grid(&runs, &[Link::mbit(100.0)]).markdown();
+        let text = table(&runs, &[Link::mbit(100.0)]).markdown();
         assert!(text.contains("+0.0 %") && text.contains("+1.0 %"), "{text}");
     }
 

@@ -6,17 +6,17 @@ use super::study::{Charts, Report, Results, chart};
 use crate::page::Page;
 use crate::plot::Figure;
 use crate::summary::Summary;
-use crate::table::{self, Grid};
+use crate::table::{self, Table};
 use crate::{diagnosis, figures};
 
 /// The content of the page of a study of a paper.
 pub(super) struct Findings {
     /// Tables with their headings; the first is also printed.
-    pub(super) tables: Vec<(&'static str, Grid)>,
+    pub(super) tables: Vec<(&'static str, Table)>,
     /// The charts.
     pub(super) charts: Charts,
     /// The paper's set-up and that of the runs.
-    pub(super) setup: Grid,
+    pub(super) setup: Table,
     /// Explanations of the numbers, in sentences.
     pub(super) notes: Vec<String>,
 }
@@ -25,10 +25,10 @@ impl Findings {
     /// The paper's table, and the tables of quality, traffic and time that every comparison of one set-up shows.
     pub(super) fn of_one_setup(
         heading: &'static str,
-        table: Grid,
+        table: Table,
         summary: &Summary,
         charts: Charts,
-        setup: Grid,
+        setup: Table,
     ) -> Self {
         let tables = vec![
             (heading, table),
@@ -49,8 +49,8 @@ impl Findings {
 
     fn markdown(&self, results: &Results<'_>) -> String {
         let mut text = format!("{}.\n", results.study.citation);
-        for (heading, grid) in &self.tables {
-            text.push_str(&format!("\n## {heading}\n\n{}", grid.markdown()));
+        for (heading, table) in &self.tables {
+            text.push_str(&format!("\n## {heading}\n\n{}", table.markdown()));
         }
         text.push('\n');
         for note in &self.notes {
@@ -63,12 +63,12 @@ impl Findings {
         let study = results.study;
         let mut page = Page::new(&format!("{}: {}", study.id, study.summary));
         page.paragraph(&format!("{}.", study.citation));
-        for (heading, grid) in &self.tables {
-            page.section(heading).grid(grid);
+        for (heading, table) in &self.tables {
+            page.section(heading).table(table);
         }
         page.notes(&self.notes);
         page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart.svg()));
-        page.section("What differs in the set-up").grid(&self.setup);
+        page.section("What differs in the set-up").table(&self.setup);
         page.section("To repeat it").code(results.command);
         page.html()
     }
@@ -119,7 +119,7 @@ pub(super) fn charts_of_layers(runs: &[RunRecord]) -> Charts {
     numbered.map(|(layers, number)| chart(format!("layers-{number}.svg"), layers)).collect()
 }
 
-impl Grid {
+impl Table {
     /// A table of what differs between a paper's set-up and that of the runs.
     pub(super) fn setup(paper: &str) -> Self {
         Self::new(["", paper, "here"]).left_aligned()

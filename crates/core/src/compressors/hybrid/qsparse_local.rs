@@ -40,7 +40,7 @@ use crate::parameters::{either, real, whole};
 use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
-use crate::wire::positions::{Code, MOST_ELEMENTS};
+use crate::wire::positions::{MOST_ELEMENTS, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
@@ -210,7 +210,7 @@ impl Compressor for QsparseLocal {
         }
         let code = if !self.random {
             take_largest(source, fraction::kept(self.ratio, elements), workspace);
-            Some(Code::shortest(&workspace.positions, elements))
+            Some(PositionCode::shortest(&workspace.positions, elements))
         } else {
             self.shared().draw(context, elements, workspace);
             randomk::take_at(source, &workspace.positions, 1.0, &mut workspace.values);
@@ -233,7 +233,7 @@ impl Compressor for QsparseLocal {
         }
         let count = fraction::kept(self.ratio, out.len());
         if !self.random {
-            let code = Code::from_tag(fields::take(&mut message, 1)?[0])?;
+            let code = PositionCode::from_tag(fields::take(&mut message, 1)?[0])?;
             self.quantizer().read(&mut message, count, weight, workspace)?;
             code.decode(message, count, out.len(), &mut workspace.positions)?;
         } else {
@@ -254,7 +254,8 @@ impl Compressor for QsparseLocal {
 
     fn max_len(&self, elements: usize) -> usize {
         let count = fraction::kept(self.ratio, elements);
-        let positions = if !self.random { 1 + Code::shortest_max_len(count, elements) } else { 0 };
+        let positions =
+            if !self.random { 1 + PositionCode::shortest_max_len(count, elements) } else { 0 };
         self.quantizer().max_len(count).saturating_add(positions)
     }
 

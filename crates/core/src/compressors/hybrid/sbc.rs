@@ -34,7 +34,7 @@ use crate::numeric::tails::{Tail, sampled_tails, tails};
 use crate::numeric::take::{clear, give_back};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::wire::positions::{Code, make_room};
+use crate::wire::positions::{PositionCode, make_room};
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -247,7 +247,7 @@ impl Compressor for Sbc {
     fn max_len(&self, elements: usize) -> usize {
         let most = self.most(elements);
         // The cheapest parameter costs no more than the derived one.
-        1 + varint::len(most as u64) + 4 + Code::Rice.max_len(most, elements)
+        1 + varint::len(most as u64) + 4 + PositionCode::Rice.max_len(most, elements)
     }
 }
 

@@ -9,7 +9,7 @@ use gradwire_bits::{DecodeError, bitmap, varint};
 
 use crate::Workspace;
 use crate::wire::fields;
-use crate::wire::positions::{self, Code};
+use crate::wire::positions::{self, PositionCode};
 
 /// Appends the signs.
 pub(super) fn put(values: &[f32], message: &mut Vec<u8>) {
@@ -41,7 +41,7 @@ pub(in crate::compressors) fn write(
     values: &[f32],
     message: &mut Vec<u8>,
 ) {
-    let code = Code::shortest(positions, elements);
+    let code = PositionCode::shortest(positions, elements);
     positions::put_header(code, positions.len(), message);
     if positions.is_empty() {
         return;

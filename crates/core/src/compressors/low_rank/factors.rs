@@ -10,8 +10,8 @@ use std::fmt::Debug;
 
 use gradwire_bits::{DecodeError, kernels};
 
+use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product, times, transposed_times};
-use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{Context, Sent, Workspace};
 
 /// The sizes of a tensor's factors.
@@ -58,7 +58,7 @@ impl Factors {
     /// Sets a second factor whose product would overflow to zero: then nothing is sent, and everything stays in the
     /// residual.
     pub(super) fn keep_in_range(&self, p: &[f32], q: &mut [f32]) {
-        rounds::zero_beyond(self.largest_second(p), q);
+        multi_round::zero_beyond(self.largest_second(p), q);
     }
 
     /// Subtracts the product of the factors from the gradient.
@@ -121,7 +121,7 @@ fn copy(from: &[f32], to: &mut Vec<f32>) {
     to.extend_from_slice(from);
 }
 
-impl<M: Alternation> Rounds for M {
+impl<M: Alternation> MultiRound for M {
     fn kept_len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank()).map_or(0, |factors| factors.second())
     }
@@ -137,7 +137,7 @@ impl<M: Alternation> Rounds for M {
 
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let Some(factors) = Factors::of(state.context.shape, self.rank()) else {
-            return rounds::contribute_raw(state, addend);
+            return multi_round::contribute_raw(state, addend);
         };
         let (Factors { dimensions, rank }, start) = (factors, addend.len());
         let [rows, columns] = dimensions;
@@ -147,7 +147,7 @@ impl<M: Alternation> Rounds for M {
             copy(state.kept, operand);
             self.before_first(operand, columns);
             times(state.corrected, dimensions, operand, rank, addend);
-            return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
+            return multi_round::zero_beyond(f32::MAX, &mut addend[start..]);
         }
         copy(&state.means[..factors.first()], p);
         self.after_first(p, rows);
@@ -176,7 +176,7 @@ impl<M: Alternation> Rounds for M {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let Some(factors) = Factors::of(context.context.shape, self.rank()) else {
-            return rounds::add_raw(means, weight, out);
+            return multi_round::add_raw(means, weight, out);
         };
         let (first, q) = factors.split(means);
         let Buffers { p, .. } = workspace.own();

@@ -30,9 +30,9 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::factors::Factors;
 use crate::compressors::single_rank::SingleRank;
+use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::matrix::{orthonormalise, times};
 use crate::parameters::whole;
-use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{Entry, Family, Sent, Workspace};
 
 /// The largest count that `f32` holds exactly.
@@ -91,7 +91,7 @@ impl GradiVeq {
     }
 }
 
-impl Rounds for GradiVeq {
+impl MultiRound for GradiVeq {
     /// The basis, and how often it was used.
     fn kept_len(&self, shape: &[usize]) -> usize {
         self.factors(shape.iter().product()).map_or(0, |factors| factors.second() + 1)
@@ -116,7 +116,7 @@ impl Rounds for GradiVeq {
 
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let Some(factors) = self.factors(state.corrected.len()) else {
-            return rounds::contribute_raw(state, addend);
+            return multi_round::contribute_raw(state, addend);
         };
         let refreshes = self.refreshes(&state.round_context());
         if state.single_rank {
@@ -129,7 +129,7 @@ impl Rounds for GradiVeq {
             return self.project(factors, state, addend);
         }
         match round {
-            0 if refreshes => rounds::contribute_raw(state, addend),
+            0 if refreshes => multi_round::contribute_raw(state, addend),
             0 => self.project(factors, state, addend),
             _ => {
                 let start = addend.len();
@@ -162,12 +162,12 @@ impl Rounds for GradiVeq {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let Some(factors) = self.factors(out.len()) else {
-            return rounds::add_raw(means, weight, out);
+            return multi_round::add_raw(means, weight, out);
         };
         let (basis, coded) = match context.single_rank {
             true => means.split_at(factors.second()),
             false if self.refreshes(context) => {
-                return rounds::add_raw(&means[..out.len()], weight, out);
+                return multi_round::add_raw(&means[..out.len()], weight, out);
             }
             false => (&context.kept[..factors.second()], means),
         };
@@ -208,7 +208,7 @@ fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
             vector.iter_mut().zip(column.iter()).for_each(|(x, &y)| *x = y as f32);
         }
     }
-    rounds::zero_beyond(2.0, basis);
+    multi_round::zero_beyond(2.0, basis);
 }
 
 #[cfg(test)]

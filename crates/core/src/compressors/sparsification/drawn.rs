@@ -9,7 +9,7 @@ use gradwire_bits::{DecodeError, varint};
 
 use crate::compressors::hybrid::signs;
 use crate::wire::fields;
-use crate::wire::positions::{self, Code};
+use crate::wire::positions::{self, PositionCode};
 use crate::{BLOCK, Context, Source, Workspace};
 
 /// The largest number of iterations that compute a level.
@@ -91,7 +91,7 @@ pub(in crate::compressors) fn encode(
     draw(source, context, level, drawn);
     let Drawn { large, large_values, small, small_values } = drawn;
     merge(large, small, positions);
-    let code = Code::shortest(large, elements);
+    let code = PositionCode::shortest(large, elements);
     positions::put_with_values(code, large, large_values, elements, message);
     signs::write(&[level], elements, small, small_values, message);
 }
@@ -172,7 +172,7 @@ pub(in crate::compressors) fn decode_add(
 /// The largest size of a message with up to `most` of `elements` elements above the level.
 pub(in crate::compressors) fn max_len(most: usize, elements: usize) -> usize {
     // The shortest code of positions is no longer than a bitmap.
-    let large = 1 + varint::len(most as u64) + Code::Bitmap.max_len(most, elements);
+    let large = 1 + varint::len(most as u64) + PositionCode::Bitmap.max_len(most, elements);
     (large + signs::max_len::<1>(elements, elements)).saturating_add(most.saturating_mul(4))
 }
 

@@ -29,9 +29,9 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
 use crate::compressors::single_rank::SingleRank;
+use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS};
 use crate::parameters::{real, whole};
-use crate::rounds::{self, RankState, RoundContext, Rounds};
 use crate::{BLOCK, Context, Entry, Family, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -134,7 +134,7 @@ struct Search {
     chosen: Vec<u32>,
 }
 
-impl Rounds for SketchedSgd {
+impl MultiRound for SketchedSgd {
     fn kept_len(&self, _: &[usize]) -> usize {
         0
     }
@@ -152,13 +152,13 @@ impl Rounds for SketchedSgd {
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let elements = state.corrected.len();
         let Some(sizes) = self.sizes(elements) else {
-            return rounds::contribute_raw(state, addend);
+            return multi_round::contribute_raw(state, addend);
         };
         if round == 0 {
             let start = addend.len();
             addend.resize(start + sizes.table, 0.0);
             self.sketch(sizes, state.context).add(state.corrected, &mut addend[start..]);
-            return rounds::zero_beyond(f32::MAX, &mut addend[start..]);
+            return multi_round::zero_beyond(f32::MAX, &mut addend[start..]);
         }
         self.find(&state.means[..sizes.table], elements, sizes, state.context, state.workspace);
         addend.extend(state.workspace.positions.iter().map(|&at| state.corrected[at as usize]));
@@ -188,7 +188,7 @@ impl Rounds for SketchedSgd {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let Some(sizes) = self.sizes(out.len()) else {
-            return rounds::add_raw(means, weight, out);
+            return multi_round::add_raw(means, weight, out);
         };
         let (table, exact) = means.split_at(sizes.table);
         self.find(table, out.len(), sizes, context.context, workspace);

@@ -20,7 +20,7 @@ use gradwire_bits::DecodeError;
 use crate::parameters::real;
 use crate::tools::{Selection, sparsify};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code};
+use crate::wire::positions::{self, PositionCode};
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -53,7 +53,7 @@ impl Compressor for Threshold {
         sparsify(source, Selection::Above(self.v), workspace);
         let (Workspace { positions, values, .. }, start) = (workspace, message.len());
         if values.len() < elements || elements == 0 {
-            let code = Code::shortest(positions, elements);
+            let code = PositionCode::shortest(positions, elements);
             positions::put_with_values(code, positions, values, elements, message);
         }
         if elements > 0 && (values.len() == elements || message.len() - start > 1 + 4 * elements) {
@@ -83,7 +83,7 @@ impl Compressor for Threshold {
 
     fn max_len(&self, elements: usize) -> usize {
         // A sparse message that turns out too long is first written with its header and positions.
-        let positions = Code::Bitmap.max_len(elements, elements);
+        let positions = PositionCode::Bitmap.max_len(elements, elements);
         elements.saturating_mul(4).saturating_add(positions + 16)
     }
 }

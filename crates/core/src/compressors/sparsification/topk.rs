@@ -23,7 +23,7 @@ use crate::numeric::selection::{self, sampled_threshold};
 use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code, MOST_ELEMENTS};
+use crate::wire::positions::{self, MOST_ELEMENTS, PositionCode};
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -50,9 +50,10 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 /// The code of positions; `None` for the shortest.
-impl Choice for Option<Code> {
+impl Choice for Option<PositionCode> {
     const WORDS: &'static [&'static str] = &["auto", "bitmap", "rice", "raw"];
-    const VALUES: &'static [Self] = &[None, Some(Code::Bitmap), Some(Code::Rice), Some(Code::Raw)];
+    const VALUES: &'static [Self] =
+        &[None, Some(PositionCode::Bitmap), Some(PositionCode::Rice), Some(PositionCode::Raw)];
 }
 
 crate::parameters! {
@@ -63,7 +64,7 @@ crate::parameters! {
         /// exactly the k largest elements, or those above a threshold estimated from a random sample
         pub(super) sampled("select"): bool = either(&["exact", "sampled"]),
         /// code of the positions; auto takes the shortest
-        pub(super) code("positions"): Option<Code> = choice::<Option<Code>>(),
+        pub(super) code("positions"): Option<PositionCode> = choice::<Option<PositionCode>>(),
     }
 }
 
@@ -85,7 +86,7 @@ impl TopK {
     /// Appends the message of the elements in the workspace.
     fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Sent {
         let Workspace { positions, values, .. } = workspace;
-        let code = self.code.unwrap_or_else(|| Code::shortest(positions, elements));
+        let code = self.code.unwrap_or_else(|| PositionCode::shortest(positions, elements));
         positions::put_with_values(code, positions, values, elements, message);
         Sent::Positions
     }
@@ -136,7 +137,7 @@ impl Compressor for TopK {
         let most = self.most(elements);
         let positions = match self.code {
             Some(code) => code.max_len(most, elements),
-            None => Code::shortest_max_len(most, elements),
+            None => PositionCode::shortest_max_len(most, elements),
         };
         (1 + varint::len(most as u64) + positions).saturating_add(most.saturating_mul(4))
     }

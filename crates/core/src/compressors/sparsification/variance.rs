@@ -33,7 +33,7 @@ use gradwire_bits::{DecodeError, varint};
 use crate::memories::{Memory, Squares};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::wire::positions::{self, Code};
+use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
 
@@ -137,7 +137,7 @@ impl Compressor for Variance {
                 }
             }
         });
-        let code = Code::shortest(positions, elements);
+        let code = PositionCode::shortest(positions, elements);
         positions::put_header(code, positions.len(), message);
         if let Some(largest) = largest {
             message.extend((largest as i16).to_le_bytes());
@@ -179,7 +179,7 @@ impl Compressor for Variance {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        let positions = Code::shortest_max_len(elements, elements);
+        let positions = PositionCode::shortest_max_len(elements, elements);
         1 + varint::len(elements as u64) + 2 + self.levels().max_len(elements) + positions
     }
 }

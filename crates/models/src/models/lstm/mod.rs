@@ -66,7 +66,7 @@ pub struct Chunk<'a> {
 
 /// The hidden state of a model that has read several streams: outputs and cells of its layers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Memory {
+pub struct HiddenState {
     layers: Vec<LayerState>,
 }
 
@@ -128,12 +128,12 @@ impl LanguageModel {
     }
 
     /// The hidden state before the first token of `streams` streams: zeros.
-    pub fn blank(&self, streams: usize) -> Memory {
+    pub fn blank(&self, streams: usize) -> HiddenState {
         let zeros = |_: &Layer| LayerState::zeros(streams, self.hidden);
-        Memory { layers: self.layers.iter().map(zeros).collect() }
+        HiddenState { layers: self.layers.iter().map(zeros).collect() }
     }
 
-    /// Reads a chunk, starting from `memory`, adds the gradient of its loss to `gradients` and returns the mean
+    /// Reads a chunk, starting from `hidden`, adds the gradient of its loss to `gradients` and returns the mean
     /// cross-entropy over all its tokens, in nats. The loss is the sum over time of the mean over streams.
     ///
     /// # Panics
@@ -143,11 +143,11 @@ impl LanguageModel {
         parameters: &[Vec<f32>],
         chunk: Chunk<'_>,
         dropout: Option<Dropout>,
-        memory: &mut Memory,
+        hidden: &mut HiddenState,
         gradients: &mut [Vec<f32>],
     ) -> f64 {
         let Pass { mut inputs, masks, mut traces, mut scores } =
-            self.forward(parameters, chunk, dropout, memory);
+            self.forward(parameters, chunk, dropout, hidden);
         let mut loss = 0.0;
         let scale = 1.0 / chunk.streams as f32;
         for (row, &target) in scores.chunks_exact_mut(self.vocabulary).zip(chunk.targets) {
@@ -177,7 +177,7 @@ impl LanguageModel {
         loss / chunk.targets.len() as f64
     }
 
-    /// Reads a chunk, starting from `memory`, without dropout, and scores the predictions of the tokens whose entry in
+    /// Reads a chunk, starting from `hidden`, without dropout, and scores the predictions of the tokens whose entry in
     /// `counts` is true.
     ///
     /// # Panics
@@ -187,9 +187,9 @@ impl LanguageModel {
         parameters: &[Vec<f32>],
         chunk: Chunk<'_>,
         counts: &[bool],
-        memory: &mut Memory,
+        hidden: &mut HiddenState,
     ) -> Score {
-        let mut scores = self.forward(parameters, chunk, None, memory).scores;
+        let mut scores = self.forward(parameters, chunk, None, hidden).scores;
         let mut total = Score::default();
         let rows = scores.chunks_exact_mut(self.vocabulary).zip(chunk.targets).zip(counts);
         for ((row, &target), _) in rows.filter(|&(_, &counts)| counts) {
@@ -205,7 +205,7 @@ impl LanguageModel {
         parameters: &[Vec<f32>],
         chunk: Chunk<'_>,
         dropout: Option<Dropout>,
-        memory: &mut Memory,
+        hidden: &mut HiddenState,
     ) -> Pass {
         assert_eq!(chunk.inputs.len(), chunk.targets.len(), "a target for each input");
         assert_eq!(chunk.inputs.len() % chunk.streams, 0, "all streams at each time");
@@ -225,7 +225,7 @@ impl LanguageModel {
             embedded.extend_from_slice(row);
         }
         keep(&mut pass, embedded);
-        for (at, (layer, state)) in self.layers.iter().zip(&mut memory.layers).enumerate() {
+        for (at, (layer, state)) in self.layers.iter().zip(&mut hidden.layers).enumerate() {
             let trace = layer.forward(parameters, &pass.inputs[at], state);
             keep(&mut pass, trace.outputs(self.hidden).to_vec());
             pass.traces.push(trace);
@@ -238,7 +238,7 @@ impl LanguageModel {
     }
 }
 
-impl Memory {
+impl HiddenState {
     /// Sets the hidden state to zeros.
     pub fn clear(&mut self) {
         for state in &mut self.layers {

@@ -11,7 +11,7 @@ use crate::format::times;
 use crate::plot::{Chart, Point, Scale};
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{Study, chart, schedules};
-use crate::table::{Grid, or_dash};
+use crate::table::{Table, or_dash};
 
 /// Figure 7.
 pub(crate) const FIGURE_7: Study = Study {
@@ -52,9 +52,9 @@ const SHAPES: [(usize, usize); 7] =
     [(1, 128), (8, 16), (16, 8), (64, 2), (128, 1), (8, 4), (8, 64)];
 
 /// Error and compression by learners and batch.
-fn table(runs: &[RunRecord]) -> Grid {
+fn table(runs: &[RunRecord]) -> Table {
     let rate = |run: &RunRecord, kind: usize| or_dash(rates_by_kind(&[run])[kind].map(times));
-    Grid::of(runs)
+    Table::of(runs)
         .column("learners", |run| run.workers)
         .column("batch of each", |run| run.batch)
         .column("mini-batch", |run| run.workers * run.batch)
@@ -63,7 +63,7 @@ fn table(runs: &[RunRecord]) -> Grid {
         .column("convolutions", |run| rate(run, 0))
         .column("other layers", |run| rate(run, 1))
         .column("all, by messages", |run| rate(run, 2))
-        .grid()
+        .table()
 }
 
 /// The compression rate of messages over the value of `shape` for a run: a line for each compressor.

@@ -4,7 +4,7 @@ use gradwire_train::RunRecord;
 
 use crate::experiment::Experiment;
 use crate::reproduce::study::all_gathered;
-use crate::table::Grid;
+use crate::table::Table;
 
 /// The paper in a line.
 pub(super) const CITATION: &str = "C.-Y. Chen, J. Choi, D. Brand, A. Agrawal, W. Zhang, K. Gopalakrishnan: AdaComp: \
@@ -81,9 +81,9 @@ impl Row {
 
     /// The paper's set-up and that of the runs. The number of learners and the mini-batch are those of `run`, unless
     /// `varies`.
-    pub(super) fn setup(&self, run: &RunRecord, seeds: usize, varies: bool) -> Grid {
+    pub(super) fn setup(&self, run: &RunRecord, seeds: usize, varies: bool) -> Table {
         let [model, data, batch, epochs, learners] = self.paper;
-        let mut setup = Grid::setup("paper");
+        let mut setup = Table::setup("paper");
         setup.line("model", model, format!("{}, {} parameters", run.model, run.parameters));
         setup.line("data", data, &run.data);
         if !varies {

@@ -11,7 +11,7 @@ use crate::format::times;
 use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
 use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
 use crate::summary::Summary;
-use crate::table::{Grid, or_dash, quality};
+use crate::table::{Table, or_dash, quality};
 
 /// Table 2: error of a model with and without compression, and with the longest bins.
 pub(crate) const TABLE_2: Study = Study {
@@ -103,7 +103,7 @@ fn table(
     paper: Option<&Row>,
     summary: &Summary,
     runs: &[RunRecord],
-) -> Grid {
+) -> Table {
     let metric = summary.metric;
     let measure = if metric == Metric::Accuracy { "error" } else { metric.name() };
     let compressors = results.experiment.compressors.iter();
@@ -117,7 +117,7 @@ fn table(
         .collect();
     let percent = |error: f64| format!("{:.2} %", error * 100.0);
     let error = |method: Option<usize>| *paper?.errors.get(method?)?;
-    Grid::of(&rows)
+    Table::of(&rows)
         .column("method", |(row, method, _)| match method {
             Some(at) => METHODS[*at].0,
             None => row.compressor.split(':').next().unwrap_or_default(),
@@ -131,5 +131,5 @@ fn table(
         .column("convolutions", |(.., rates)| or_dash(rates[0].map(times)))
         .column("other layers", |(.., rates)| or_dash(rates[1].map(times)))
         .column("all, counted", |(row, ..)| times(row.ratio_up))
-        .grid()
+        .table()
 }

@@ -11,7 +11,7 @@ use crate::plot::{BoxPlot, Chart, Point, Scale, Series};
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
 use crate::summary::{Spread, Summary};
-use crate::table::{Grid, quality};
+use crate::table::{Table, quality};
 
 /// Accuracy against fixed bits.
 pub(crate) const FIGURE_1: Study = Study {
@@ -115,7 +115,7 @@ fn values(runs: &[RunRecord], compressor: &str, value: fn(&RunRecord) -> f64) ->
 }
 
 /// Accuracy, the steps to its peak, and the bits a parameter took in an exchange.
-fn table(settings: &Settings, summary: &Summary, runs: &[RunRecord]) -> Grid {
+fn table(settings: &Settings, summary: &Summary, runs: &[RunRecord]) -> Table {
     let rows = settings.iter().filter_map(|(label, spec)| Some((label, summary.row(spec)?)));
     let rows: Vec<_> = rows.collect();
     let spread =
@@ -124,7 +124,7 @@ fn table(settings: &Settings, summary: &Summary, runs: &[RunRecord]) -> Grid {
         let of = BITS.iter().find(|(c, ..)| label.starts_with(&format!("c={c}")));
         of.map_or("–", |(_, raw, huffman)| if label.contains("raw") { raw } else { huffman })
     };
-    Grid::of(&rows)
+    Table::of(&rows)
         .column("setting", |(label, _)| label)
         .column("compressor", |(_, row)| &row.compressor)
         .column("accuracy", |(_, row)| quality(summary.metric, &row.quality))
@@ -137,7 +137,7 @@ fn table(settings: &Settings, summary: &Summary, runs: &[RunRecord]) -> Grid {
         })
         .column("paper", |(label, _)| paper(label))
         .column("ratio upstream", |(_, row)| times(row.ratio_up))
-        .grid()
+        .table()
 }
 
 /// Steps to the best evaluation.

@@ -5,7 +5,7 @@ use gradwire_train::{Payload, RunRecord};
 
 use crate::experiment::Experiment;
 use crate::reproduce::study::all_gathered;
-use crate::table::Grid;
+use crate::table::Table;
 
 /// The paper in a line.
 pub(super) const CITATION: &str = "A. Øland, B. Raj: Reducing Communication Overhead in Distributed Learning by an Order \
@@ -34,10 +34,10 @@ pub(super) fn experiment() -> Experiment {
 }
 
 /// The paper's set-up and that of the runs.
-pub(super) fn setup(run: &RunRecord, seeds: usize) -> Grid {
+pub(super) fn setup(run: &RunRecord, seeds: usize) -> Table {
     let exchanges = format!("{} rounds of {}", run.rounds, run.send);
     let length = format!("{} steps, {EPOCH} between exchanges", run.steps);
-    let mut setup = Grid::setup("paper");
+    let mut setup = Table::setup("paper");
     let model = format!("{}, {} parameters", run.model, run.parameters);
     setup.line("model", "784-392-50-10, tanh", model);
     setup.line("loss", "squared error", "cross-entropy");

@@ -5,7 +5,7 @@ use crate::experiment::known;
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{Study, schedules};
 use crate::summary::{Row, Summary};
-use crate::table::{Grid, difference, or_dash, quality};
+use crate::table::{Table, difference, or_dash, quality};
 
 /// Section 5.4.
 pub(crate) const FEEDBACK: Study = Study {
@@ -50,7 +50,7 @@ const FED_BACK: [&str; 14] = [
 ];
 
 /// The quality of each method with error feedback and without it.
-fn table(summary: &Summary) -> Grid {
+fn table(summary: &Summary) -> Table {
     // The baseline has no error feedback.
     let none = summary.baseline().map(|none| ("none", [None, Some(none)]));
     let methods = FED_BACK.iter().map(|&id| (id, both(id).map(|spec| summary.row(&spec))));
@@ -60,14 +60,14 @@ fn table(summary: &Summary) -> Grid {
     let gain = |with: &Row, without: &Row| {
         difference(summary.metric, with.quality.mean - without.quality.mean)
     };
-    Grid::of(&rows)
+    Table::of(&rows)
         .column("compressor", |(id, _)| id)
         .column("with error feedback", |(_, [with, _])| cell(*with))
         .column("without", |(_, [_, without])| cell(*without))
         .column("feedback brings", |(_, [with, without])| {
             or_dash(with.zip(*without).map(|(with, without)| gain(with, without)))
         })
-        .grid()
+        .table()
 }
 
 /// A compressor with error feedback and without, as specs print.

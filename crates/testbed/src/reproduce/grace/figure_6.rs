@@ -8,7 +8,7 @@ use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
 use crate::summary::{Row, Summary};
-use crate::table::{Grid, difference, quality};
+use crate::table::{Table, difference, quality};
 
 /// Figure 6.
 pub(crate) const FIGURE_6: Study = Study {
@@ -46,7 +46,7 @@ pub(super) fn report(
 
 /// Quality, volume, and throughput by link of each method that is `compared`. A method without a finished run has a row
 /// that says so.
-fn table(summary: &Summary, compared: impl Fn(&str) -> bool) -> Grid {
+fn table(summary: &Summary, compared: impl Fn(&str) -> bool) -> Table {
     let methods = METHODS.into_iter().filter(|(_, spec)| compared(spec));
     let rows: Vec<_> = methods.map(|(name, spec)| (name, spec, summary.row(spec))).collect();
     let cell = |row: Option<&Row>, cell: &dyn Fn(&Row) -> Option<String>| match row {
@@ -54,7 +54,7 @@ fn table(summary: &Summary, compared: impl Fn(&str) -> bool) -> Grid {
         None => "–".to_owned(),
     };
     let metric = summary.metric;
-    let mut columns = Grid::of(&rows)
+    let mut columns = Table::of(&rows)
         .column("method", |(name, ..)| name)
         .column("compressor", |(_, spec, _)| spec)
         .column(metric.name(), |(.., row)| match row {
@@ -72,7 +72,7 @@ fn table(summary: &Summary, compared: impl Fn(&str) -> bool) -> Grid {
             cell(*row, &|row| row.on_links[at].speedup.map(times))
         });
     }
-    columns.grid()
+    columns.table()
 }
 
 /// Quality against throughput on each link, and against volume.

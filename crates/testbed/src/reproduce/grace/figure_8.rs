@@ -11,7 +11,7 @@ use crate::plot::{Chart, Point, Scale};
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{Study, chart, schedules};
 use crate::scaling::{self, Scaled, scaled};
-use crate::table::Grid;
+use crate::table::Table;
 
 /// Figure 8.
 pub(crate) const FIGURE_8: Study = Study {
@@ -63,7 +63,7 @@ fn variants(experiment: &Experiment) -> Vec<Experiment> {
 }
 
 /// Throughput of each method by the number of workers, and its parts.
-fn table(all: &[Scaled]) -> Grid {
+fn table(all: &[Scaled]) -> Table {
     let method = |one: &Scaled| METHODS.iter().find(|(_, spec)| *spec == one.compressor);
     let against_none = |one: &Scaled| {
         let with_none =
@@ -72,7 +72,7 @@ fn table(all: &[Scaled]) -> Grid {
         none.map_or_else(String::new, |none| times(one.throughput() / none.throughput()))
     };
     let milliseconds = |seconds: f64| format!("{} ms", significant(seconds * 1e3));
-    Grid::of(all)
+    Table::of(all)
         .column("method", |one| method(one).map_or("", |(name, _)| name))
         .column("compressor", |one| &one.compressor)
         .column("workers", |one| one.workers)
@@ -82,7 +82,7 @@ fn table(all: &[Scaled]) -> Grid {
         .column("compute", |one| milliseconds(one.compute))
         .column("compress and decompress", |one| milliseconds(one.codec))
         .column("wire", |one| milliseconds(one.wire))
-        .grid()
+        .table()
 }
 
 /// Throughput by workers: a line for each compressor, and a dashed one for its bound.

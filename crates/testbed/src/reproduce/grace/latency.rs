@@ -15,7 +15,7 @@ use crate::plot::{Chart, Point, Scale};
 use crate::reproduce::findings::page;
 use crate::reproduce::study::{Report, Results, Study, chart};
 use crate::runner::Progress;
-use crate::table::Grid;
+use crate::table::Table;
 
 /// Figure 9.
 pub(crate) const FIGURE_9: Study = Study {
@@ -48,15 +48,15 @@ fn report(results: &Results<'_>, progress: &dyn Progress) -> Result<Report, Test
             all.push(Latency::measure(&known(spec), elements, REPETITIONS)?);
         }
     }
-    let grid = grid(&all);
+    let table = table(&all);
     let text = format!(
         "{}.\n\nMedian of {REPETITIONS} repetitions [least–greatest], fewer where they would take more than {ENOUGH} \
          seconds, on one core.\n\n{}",
         paper::CITATION,
-        grid.markdown(),
+        table.markdown(),
     );
     let charts = vec![chart("latency.svg", lines(&all))];
-    Ok(page(results, &text, &charts, vec![grid.terminal()]))
+    Ok(page(results, &text, &charts, vec![table.terminal()]))
 }
 
 /// The times of one compressor on one size.
@@ -103,7 +103,7 @@ impl Latency {
 }
 
 /// Median, least and greatest latency by compressor and size.
-fn grid(all: &[Latency]) -> Grid {
+fn table(all: &[Latency]) -> Table {
     // Compressors in the order of first appearance.
     let mut names: Vec<&str> = Vec::new();
     for one in all {
@@ -112,7 +112,7 @@ fn grid(all: &[Latency]) -> Grid {
         }
     }
     let sizes: BTreeSet<usize> = all.iter().map(|one| one.elements).collect();
-    let mut columns = Grid::of(&names).column("compressor", |name| name);
+    let mut columns = Table::of(&names).column("compressor", |name| name);
     for size in sizes {
         let head = format!("{} MB", significant(4e-6 * size as f64));
         columns = columns.column(head, |name| {
@@ -123,7 +123,7 @@ fn grid(all: &[Latency]) -> Grid {
             })
         });
     }
-    columns.grid()
+    columns.table()
 }
 
 /// Latency over size: a line for each compressor through its medians, with bars from the least to the greatest.
@@ -160,7 +160,7 @@ mod tests {
             one("topk", 250_000, &[0.004]),
             one("3lc", 2_500_000, &[0.02]),
         ];
-        let text = grid(&all).markdown();
+        let text = table(&all).markdown();
         assert!(text.contains("2.00 ms [1.00–9.00]") && text.contains("10.0 MB"), "{text}");
         let chart = lines(&all);
         assert_eq!(chart.series.len(), 2);

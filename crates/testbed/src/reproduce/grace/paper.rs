@@ -5,7 +5,7 @@ use gradwire_train::CompressionSchedule;
 use gradwire_train::RunRecord;
 
 use crate::experiment::{Experiment, known};
-use crate::table::Grid;
+use crate::table::Table;
 
 /// The paper in a line.
 pub(super) const CITATION: &str = "H. Xu, C.-Y. Ho, A. M. Abdelmoniem, A. Dutta, E. H. Bergou, K. Karatsenidis, M. Canini, \
@@ -112,9 +112,9 @@ impl Benchmark {
         seeds: usize,
         varies: bool,
         sign_rates: Option<[&str; 2]>,
-    ) -> Grid {
+    ) -> Table {
         let [model, data] = self.trains;
-        let mut setup = Grid::setup("survey");
+        let mut setup = Table::setup("survey");
         setup.line("model", model, format!("{}, {} parameters", run.model, run.parameters));
         setup.line("data", self.paper_data.unwrap_or(data), &run.data);
         if !varies {

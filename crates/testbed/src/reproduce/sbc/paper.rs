@@ -7,7 +7,7 @@ use crate::accounting;
 use crate::experiment::{Experiment, known};
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{all_gathered, schedules};
-use crate::table::Grid;
+use crate::table::Table;
 
 /// The paper in a line.
 pub(super) const CITATION: &str = "F. Sattler, S. Wiedemann, K.-R. Müller, W. Samek: Sparse Binary \
@@ -111,7 +111,7 @@ impl Row {
     }
 
     /// The paper's set-up and that of the runs.
-    pub(super) fn setup(&self, experiment: &Experiment, run: &RunRecord) -> Grid {
+    pub(super) fn setup(&self, experiment: &Experiment, run: &RunRecord) -> Table {
         let [model, data] = self.trains;
         let [optimizer, learning_rate] = self.optimizer;
         let augmented = match run.augment {
@@ -119,7 +119,7 @@ impl Row {
             _ if known::<gradwire_models::models::ModelKind>(model).task() == TaskKind::Text => "–",
             _ => "no",
         };
-        let mut setup = Grid::setup("paper");
+        let mut setup = Table::setup("paper");
         setup.line("model", model, format!("{}, {} parameters", run.model, run.parameters));
         setup.line("data", data, &run.data);
         setup.line("iterations", self.iterations, run.steps);

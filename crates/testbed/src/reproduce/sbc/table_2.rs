@@ -6,7 +6,7 @@ use crate::format::times;
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{Study, chart};
 use crate::summary::Summary;
-use crate::table::{Grid, or_dash, quality};
+use crate::table::{Table, or_dash, quality};
 
 /// Table II.
 pub(crate) const TABLE_2: Study = Study {
@@ -31,16 +31,16 @@ pub(crate) const TABLE_2: Study = Study {
 };
 
 /// The paper's figures, then ours. The ratio is that of the bytes sent, relative to the baseline.
-fn table(paper: &Row, summary: &Summary) -> Grid {
+fn table(paper: &Row, summary: &Summary) -> Table {
     let metric = summary.metric;
     let specs = paper.compressors();
     let measured: Vec<_> = specs.iter().map(|spec| summary.row(spec)).collect();
-    Grid::of(&[0, 1, 2, 3, 4, 5])
+    Table::of(&[0, 1, 2, 3, 4, 5])
         .column("method", |&at| METHODS[at])
         .column("compressor", |&at| &specs[at])
         .column(format!("{}: paper", metric.name()), |&at| metric.show(paper.quality[at]))
         .column("measured", |&at| or_dash(measured[at].map(|row| quality(metric, &row.quality))))
         .column("ratio upstream: paper", |&at| times(paper.ratio[at]))
         .column("measured", |&at| or_dash(measured[at].map(|row| times(row.ratio_up))))
-        .grid()
+        .table()
 }

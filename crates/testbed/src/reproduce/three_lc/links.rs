@@ -17,7 +17,7 @@ use crate::reproduce::findings::page;
 use crate::reproduce::study::{Report, Results, Study};
 use crate::results;
 use crate::summary::{Common, step_seconds};
-use crate::table::Grid;
+use crate::table::Table;
 
 /// The comparison over real links, whose runs are in the study's folder.
 pub(crate) const LINKS: Study = Study {
@@ -46,15 +46,15 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     for (mbit, runs) in links {
         let runs = results::read(&runs)?;
         let steps = all(&runs, mbit)?;
-        let grid = grid(&steps);
+        let table = table(&steps);
         let what = runs.first().map_or_else(String::new, |run| {
             format!(
                 "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
                 run.model, run.data, run.workers, run.exchange, run.batch, run.steps
             )
         });
-        text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", grid.markdown()));
-        printed.extend([format!("{mbit} Mbit/s"), grid.terminal()]);
+        text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", table.markdown()));
+        printed.extend([format!("{mbit} Mbit/s"), table.terminal()]);
         if let Some(verdict) = verdict(&steps) {
             text.push_str(&format!("\n{verdict}\n"));
             printed.push(verdict);
@@ -152,13 +152,13 @@ fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
 }
 
 /// Measured and modelled steps over one link; speed-ups over `none`, where there is a run of it.
-fn grid(steps: &[Measured]) -> Grid {
+fn table(steps: &[Measured]) -> Table {
     let none = steps.iter().find(|one| one.compressor == "none");
     let speedup = |one: &Measured, seconds: fn(&Measured) -> f64| {
         none.map_or_else(String::new, |none| times(seconds(none) / seconds(one)))
     };
     let milliseconds = |seconds: f64| format!("{} ms", significant(1e3 * seconds));
-    Grid::of(steps)
+    Table::of(steps)
         .column("compressor", |one| &one.compressor)
         .column("measured", |one| milliseconds(one.seconds))
         .column("modelled", |one| milliseconds(one.modelled))
@@ -167,7 +167,7 @@ fn grid(steps: &[Measured]) -> Grid {
         .column("speed-up measured", |one| speedup(one, |one| one.seconds))
         .column("speed-up modelled", |one| speedup(one, |one| one.modelled))
         .column("3LC paper", |one| paper(one).map_or_else(String::new, times))
-        .grid()
+        .table()
 }
 
 /// The speed-up that the paper measured.
@@ -219,9 +219,9 @@ mod tests {
     #[test]
     fn the_papers_speedups_stand_beside_the_measured_ones() {
         let runs = [run("none", &[9.0, 1.0, 1.0]), run("3lc", &[9.0, 0.25, 0.25])];
-        let text = grid(&all(&runs, 10.0).unwrap()).markdown();
+        let text = table(&all(&runs, 10.0).unwrap()).markdown();
         assert!(text.contains("4.00×") && text.contains("15.9×"), "{text}");
-        let other = grid(&all(&runs, 20.0).unwrap()).markdown();
+        let other = table(&all(&runs, 20.0).unwrap()).markdown();
         assert!(!other.contains("15.9×"), "{other}");
     }
 

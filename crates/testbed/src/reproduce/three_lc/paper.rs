@@ -4,7 +4,7 @@ use gradwire_train::RunRecord;
 
 use crate::experiment::Experiment;
 use crate::reproduce::study::schedules;
-use crate::table::Grid;
+use crate::table::Table;
 
 /// The paper in a line.
 pub(super) const CITATION: &str = "H. Lim, D. G. Andersen, M. Kaminsky: 3LC: Lightweight and Effective \
@@ -66,11 +66,11 @@ pub(super) fn experiment<'a>(specs: impl IntoIterator<Item = &'a str>) -> Experi
 }
 
 /// The paper's set-up and that of the runs.
-pub(super) fn setup(experiment: &Experiment, run: &RunRecord) -> Grid {
+pub(super) fn setup(experiment: &Experiment, run: &RunRecord) -> Table {
     let vectors = if experiment.raw_vectors { ", vectors" } else { "" };
     let uncompressed = format!("tensors below {} elements{vectors}", experiment.raw_below);
     let seeds = format!("{} a design", experiment.seeds.len());
-    let mut setup = Grid::setup("paper");
+    let mut setup = Table::setup("paper");
     setup.line("model", "ResNet-110", format!("{} ({} parameters)", run.model, run.parameters));
     setup.line("data", "CIFAR-10", &run.data);
     setup.line("workers", 10, run.workers);

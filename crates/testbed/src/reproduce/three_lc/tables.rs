@@ -6,7 +6,7 @@ use crate::format::{bandwidth, file_name, points, significant, times};
 use crate::reproduce::findings::{Findings, bits, charts_over_steps};
 use crate::reproduce::study::{Charts, Study, chart};
 use crate::summary::{Row, Summary};
-use crate::table::{Grid, difference, or_dash, quality};
+use crate::table::{Table, difference, or_dash, quality};
 
 /// Table 1: speed-up and accuracy of eleven designs. Tables show the longest runs; charts of quality over time show runs
 /// of all lengths.
@@ -31,14 +31,14 @@ pub(crate) const TABLE_1: Study = Study {
 };
 
 /// Accuracy, and speed-up by link; the paper's figure, then ours. Rows that were not run show only the paper's.
-fn table_1(summary: &Summary) -> Grid {
+fn table_1(summary: &Summary) -> Table {
     let measured = |spec: &str, cell: &dyn Fn(&Row) -> Option<String>| {
         or_dash(summary.row(spec).and_then(cell))
     };
     let metric = summary.metric;
     let against = |row: &Row| row.difference.map(|value| difference(metric, value));
     let baseline = paper::TABLE_1[0].3;
-    let mut columns = Grid::of(&paper::TABLE_1)
+    let mut columns = Table::of(&paper::TABLE_1)
         .column("design", |(name, ..)| name)
         .column("compressor", |(_, spec, ..)| spec)
         .column("accuracy: paper", |(.., accuracy)| format!("{accuracy:.2} %"))
@@ -57,7 +57,7 @@ fn table_1(summary: &Summary) -> Grid {
                 measured(spec, &|row| row.on_links[link?].speedup.map(times))
             });
     }
-    columns.grid()
+    columns.table()
 }
 
 /// Table 2: compression of 3LC by sparsity multiplier.
@@ -79,11 +79,11 @@ pub(crate) const TABLE_2: Study = Study {
 };
 
 /// Compression ratio and bits per state change, over all traffic and over the tensors that are sent compressed.
-fn table_2(summary: &Summary) -> Grid {
+fn table_2(summary: &Summary) -> Table {
     let bits = |spec: &str, value: fn(&Row) -> Option<f64>| {
         or_dash(summary.row(spec).and_then(value).map(significant))
     };
-    Grid::of(&paper::TABLE_2)
+    Table::of(&paper::TABLE_2)
         .column("design", |(name, ..)| name)
         .column("compressor", |(_, spec, ..)| spec)
         .column("ratio: paper", |(_, _, ratio, _)| times(*ratio))
@@ -95,7 +95,7 @@ fn table_2(summary: &Summary) -> Grid {
         })
         .column("pushes", |(_, spec, ..)| bits(spec, |row| Some(row.bits_up)))
         .column("pulls", |(_, spec, ..)| bits(spec, |row| Some(row.bits_down)))
-        .grid()
+        .table()
 }
 
 #[cfg(test)]
@@ -106,13 +106,13 @@ mod tests {
     #[test]
     fn measured_figures_stand_beside_the_papers() {
         let summary = synthetic::summary(&[synthetic::run("none", 1), synthetic::run("3lc", 1)]);
-        let (grid, other) = (table_1(&summary), table_2(&summary));
-        assert_eq!(grid.rows.len(), 11);
-        let row = grid.rows.iter().find(|row| row[1] == "3lc").unwrap();
+        let (table, other) = (table_1(&summary), table_2(&summary));
+        assert_eq!(table.rows.len(), 11);
+        let row = table.rows.iter().find(|row| row[1] == "3lc").unwrap();
         assert_eq!(row[..6], ["3LC (s=1.00)", "3lc", "93.32 %", "91.00 %", "-0.05", "+0.00"]);
         assert_eq!(row[6], "15.9×");
         assert!(row[7].trim_end_matches('×').parse::<f64>().unwrap() > 1.0);
-        assert_eq!(grid.rows[1][3], "–");
+        assert_eq!(table.rows[1][3], "–");
         let row = other.rows.iter().find(|row| row[1] == "3lc").unwrap();
         assert_eq!(row[2..6], ["39.4×", "26.7×", "0.812", "1.20"]);
     }

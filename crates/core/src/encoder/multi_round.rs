@@ -4,12 +4,12 @@ use gradwire_bits::DecodeError;
 
 use super::kept::Arrays;
 use super::{Encoder, Entry, entry_of};
-use crate::rounds::{RankState, RoundContext, Rounds};
+use crate::multi_round::{MultiRound, RankState, RoundContext};
 use crate::specs::check_length;
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
 impl Encoder {
-    /// Whether the tensor called `name` is encoded in [rounds](crate::Rounds) of all-reduce, by
+    /// Whether the tensor called `name` is encoded in [rounds](crate::MultiRound) of all-reduce, by
     /// [`contribute`](Self::contribute). A method whose own [memory](crate::memories) is in use is not.
     pub fn has_rounds(&self, name: &str) -> bool {
         let spec = self.spec_of(name);
@@ -18,7 +18,7 @@ impl Encoder {
         compressor.rounds().is_some() && own.is_none()
     }
 
-    /// Replaces `addend` by this rank's addend of a [round](crate::Rounds), as little-endian `f32`; returns false after
+    /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), as little-endian `f32`; returns false after
     /// the last round. Rounds of a step are numbered from 0; only round 0 reads the input. `means` are the means of the
     /// previous rounds.
     ///
@@ -113,7 +113,7 @@ impl Encoder {
         tensor: &Tensor,
         context: &'a Context<'a>,
         means: &'a [f32],
-    ) -> Result<(&'a dyn Rounds, RankState<'a>), Error> {
+    ) -> Result<(&'a dyn MultiRound, RankState<'a>), Error> {
         let Self { specs, tensors, workspace, .. } = self;
         let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
         let spec = &specs.0[*spec];

@@ -1,7 +1,7 @@
 //! Multi-round methods, which all ranks compute together in rounds of all-reduce.
 //!
 //! Low-rank factors and sketches can be summed, but not in a single all-reduce: the second round depends on the mean of
-//! the first. Such a method implements [`Rounds`]: it computes this rank's addend in each round, and decodes the means
+//! the first. Such a method implements [`MultiRound`]: it computes this rank's addend in each round, and decodes the means
 //! of all rounds, the *transcript*. The caller does the exchange; the method calls no collective. Under exchanges
 //! without all-reduce every sender runs all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its
 //! message.
@@ -16,7 +16,7 @@ use crate::{Context, Sent, Workspace};
 ///
 /// Results computed from means must be the same on every machine, or replicas diverge: compute them in plain loops.
 /// Addends may use a linear algebra library.
-pub trait Rounds: Debug + Send + Sync {
+pub trait MultiRound: Debug + Send + Sync {
     /// The number of values kept for a tensor from step to step, initially zeros, such as starting factors. Under
     /// all-reduce the values are equal on all ranks.
     fn kept_len(&self, shape: &[usize]) -> usize;
@@ -56,7 +56,7 @@ pub trait Rounds: Debug + Send + Sync {
 pub struct RoundContext<'a> {
     /// Tensor, rank and step. Its shared generator gives all ranks the same draws.
     pub context: &'a Context<'a>,
-    /// The [kept](Rounds::kept_len) values; empty if the transcript is from a single rank.
+    /// The [kept](MultiRound::kept_len) values; empty if the transcript is from a single rank.
     pub kept: &'a [f32],
     /// Whether a single rank runs all rounds, so that its transcript must be complete.
     pub single_rank: bool,
@@ -67,7 +67,7 @@ pub struct RoundContext<'a> {
 pub struct RankState<'a> {
     /// The corrected gradient; in the end, the residual.
     pub corrected: &'a mut [f32],
-    /// The [kept](Rounds::kept_len) values.
+    /// The [kept](MultiRound::kept_len) values.
     pub kept: &'a mut [f32],
     /// The means of the previous rounds; in the end, the
     /// whole transcript.
