@@ -6,6 +6,7 @@ mod mpi;
 mod python;
 mod test;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -22,6 +23,12 @@ usage: cargo xtask <task>
 ";
 
 fn main() -> ExitCode {
+    // It may have been started in a folder below.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    if let Err(error) = std::env::set_current_dir(root) {
+        eprintln!("error: {}: {error}", root.display());
+        return ExitCode::FAILURE;
+    }
     let mut arguments = std::env::args().skip(1);
     let task = arguments.next().unwrap_or_default();
     let arguments: Vec<String> = arguments.collect();

@@ -4,31 +4,48 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
 
 use crate::counts::{Counts, reads};
 
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
+/// The virtual environment of the tests, which is installed in a thread: downloading and unpacking PyTorch takes minutes, in
+/// which other steps can run.
+pub(crate) struct Environment(JoinHandle<Result<PathBuf, String>>);
+
+impl Environment {
+    /// Starts the installation, unless the environment of an earlier run fits the requirements.
+    pub(crate) fn prepare() -> Self {
+        Self(thread::spawn(|| {
+            let folder = folder();
+            if is_current(&folder) { Ok(folder) } else { install(&folder).map(|()| folder) }
+        }))
+    }
+
+    fn folder(self) -> Result<PathBuf, String> {
+        self.0.join().unwrap_or_else(|_| Err("its installation panicked".to_owned()))
+    }
+}
+
+fn folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    PathBuf::from(target).join("python-tests")
+}
+
 /// Builds, installs and tests the package; returns whether all steps succeeded. Without Python or access to the packages
 /// it reports the tests as skipped and returns true.
-pub(crate) fn test(counts: &mut Counts) -> bool {
-    // xtask may have been started in another folder.
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-    if let Err(error) = std::env::set_current_dir(root) {
-        eprintln!("error: {}: {error}", root.display());
-        return false;
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let folder = PathBuf::from(target).join("python-tests");
+pub(crate) fn test(environment: Environment, counts: &mut Counts) -> bool {
+    let folder = match environment.folder() {
+        Ok(folder) => folder,
+        Err(reason) => {
+            let line = format!("skipped: the Python package: {reason}");
+            println!("{line}");
+            counts.read(&line);
+            return true;
+        }
+    };
     let python = folder.join("venv/bin/python");
-    if !is_current(&folder)
-        && let Err(reason) = install(&folder)
-    {
-        let line = format!("skipped: the Python package: {reason}");
-        println!("{line}");
-        counts.read(&line);
-        return true;
-    }
     let wheels = folder.join("wheels");
     // A wheel of an older version would be installed, too.
     let _ = fs::remove_dir_all(&wheels);

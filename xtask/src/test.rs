@@ -4,7 +4,8 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use crate::counts::{Counts, reads};
-use crate::{mpi, python};
+use crate::mpi;
+use crate::python::{self, Environment};
 
 /// The steps: the name of each, and the arguments of cargo.
 const STEPS: [(&str, &str); 4] = [
@@ -18,6 +19,7 @@ const STEPS: [(&str, &str); 4] = [
 pub(crate) fn run() -> ExitCode {
     let mut counts = Counts::default();
     let mut broken = Vec::new();
+    let environment = Environment::prepare();
     let mpi = mpi::prepare().map_err(|reason| counts.skipped.push(reason)).is_ok();
     for (name, step) in STEPS {
         let start = Instant::now();
@@ -29,21 +31,21 @@ pub(crate) fn run() -> ExitCode {
         }
         eprintln!("== {name}: {:.0} s", start.elapsed().as_secs_f64());
     }
-    run_package(&mut counts, &mut broken);
+    run_package(environment, &mut counts, &mut broken);
     sum_up(&counts, &broken)
 }
 
 /// Runs only the tests of the Python package, and prints a summary.
 pub(crate) fn run_python() -> ExitCode {
     let (mut counts, mut broken) = (Counts::default(), Vec::new());
-    run_package(&mut counts, &mut broken);
+    run_package(Environment::prepare(), &mut counts, &mut broken);
     sum_up(&counts, &broken)
 }
 
-fn run_package(counts: &mut Counts, broken: &mut Vec<&'static str>) {
+fn run_package(environment: Environment, counts: &mut Counts, broken: &mut Vec<&'static str>) {
     let start = Instant::now();
     eprintln!("== Python package");
-    if !python::test(counts) {
+    if !python::test(environment, counts) {
         broken.push("Python package");
     }
     eprintln!("== Python package: {:.0} s", start.elapsed().as_secs_f64());
