@@ -65,14 +65,15 @@ use over_mpi::job;
 
 #[cfg(feature = "mpi")]
 mod over_mpi {
+    use std::mem;
     use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
-    use gradwire_exchange::{Operation, Phase, Transport};
+    use gradwire_exchange::{ExchangeError, Operation, Phase, Transport};
     use gradwire_mpi::World;
     use gradwire_testbed::engine::Engine;
     use gradwire_train::{
-        Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, run_rank,
+        Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, run_elastic_rank,
     };
 
     use crate::failure::Failure;
@@ -96,13 +97,11 @@ mod over_mpi {
     }
 
     impl Processes {
-        fn connect(&self) -> Result<Box<dyn Transport>, TrainError> {
+        /// A transport between all ranks, or, `again` in a run, between those that are left.
+        fn connect(&self, again: bool) -> Result<Box<dyn Transport>, ExchangeError> {
             let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
             let world = world.as_mut().expect("the job lasts as long as its engine");
-            let transport = world.connect();
-            Ok(Box::new(
-                transport.map_err(|source| TrainError::Exchange { rank: self.rank, source })?,
-            ))
+            Ok(Box::new(if again { world.reconnect()? } else { world.connect()? }))
         }
     }
 
@@ -113,13 +112,17 @@ mod over_mpi {
             observer: &dyn Observer,
             options: &RunOptions,
         ) -> Result<Option<RunRecord>, TrainError> {
-            run_rank(config, observer, options, self.connect()?)
+            let mut again = false;
+            let connect = || self.connect(mem::replace(&mut again, true));
+            run_elastic_rank(config, observer, options, connect)
         }
 
         fn decide(&self, own: bool) -> Result<bool, TrainError> {
             let mut said = vec![u8::from(own)];
             let operation = Operation::whole(Phase::Broadcast, 0);
-            let told = self.connect()?.broadcast(0, operation, &mut said);
+            let told = self
+                .connect(false)
+                .and_then(|mut transport| transport.broadcast(0, operation, &mut said));
             told.map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
             Ok(said == [1])
         }

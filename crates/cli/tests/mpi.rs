@@ -7,7 +7,7 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -164,6 +164,49 @@ fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
         let resumed = bench.ok(&format!("{line} --workers 3 --resume {state}"));
         assert_eq!(digest(&resumed), digest(&whole), "killed at {reached}");
     }
+}
+
+#[test]
+fn the_ranks_that_are_left_go_on_when_another_is_killed() {
+    let Some(mpi) = mpi() else { return };
+    let (runs, mut draws) = (kills(FEW), Rng::new(9, 0, 0, 0, 0));
+    let mut longest = Duration::ZERO;
+    for at in 0..runs {
+        let bench = Bench::with_images();
+        let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at % 3];
+        let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:16")
+            + " --steps 400 --evaluations 1 --deadline 3 --min-workers 1 --save run.state --save-every 20";
+        let said = fs::File::create(bench.path("said")).unwrap();
+        let mut child = job(&bench, &mpi, true, 4, &line).stderr(said).spawn().unwrap();
+        // Once it trains.
+        while !bench.path("run.state").exists() {
+            assert!(child.try_wait().unwrap().is_none(), "{exchange}: the job ended early");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(Duration::from_micros(below(500_000, &mut draws)));
+        let ranks = ranks_of(&bench);
+        assert_eq!(ranks.len(), 4, "{exchange}: {}", String::from_utf8_lossy(&bench.read("said")));
+        let (victim, rank) = ranks[below(4, &mut draws) as usize];
+        assert!(signal(victim, "-KILL"));
+        let killed = Instant::now();
+        let mut printed = String::new();
+        while ranks_of(&bench).len() > 1 && killed.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        longest = longest.max(killed.elapsed());
+        end(&mut child);
+        child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+        let said = String::from_utf8_lossy(&bench.read("said")).into_owned();
+        let what = format!("{exchange} without rank {rank}: {printed}{said}");
+        assert!(killed.elapsed() < Duration::from_secs(60), "a rank hangs: {what}");
+        // The digest was compared on all ranks every hundred steps.
+        assert_eq!(printed.matches("Digest of the parameters").count(), 1, "{what}");
+        // The first rank says so, unless it is the one that is lost.
+        assert!(rank == 0 || said.contains("the run goes on from step"), "{what}");
+    }
+    println!(
+        "{runs} runs went on without a rank; the longest ended {longest:?} after it was killed"
+    );
 }
 
 /// Runs of this test where nobody asks for more.

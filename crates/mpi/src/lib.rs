@@ -30,17 +30,21 @@
 //! **Notices** are sent under a separate tag and are not counted. One says that a rank has left, and how many messages
 //! it sent to this rank. One says that the run must stop, and because of which rank. One names the rank for which the
 //! sender has waited for most of the deadline: at the deadline, ranks that wait for a waiting rank blame the rank at
-//! the end of the chain.
+//! the end of the chain. One says that a rank is left after the loss of another.
+//!
+//! **Lost ranks.** [`World::reconnect`] connects the ranks that are left. They agree on who is left by messages, because
+//! MPI does not tell them. Processes cannot be added to a job.
 //!
 //! **The end.** `MPI_Finalize` waits for all processes and would wait for ever for one that died. So [`World::finish`]
-//! first waits, no longer than the deadline, until all ranks have left, and does not finalize if a rank has not. The
-//! process should then exit with a status other than 0, and `mpirun` ends the rest of the job. [`World::abort`] asks
+//! first waits, no longer than the deadline, until all ranks have left, and does not finalize if a rank has not, or was
+//! lost before. If a rank has not left, the process should exit with a status other than 0, and `mpirun` ends the rest of the job. [`World::abort`] asks
 //! MPI to end all processes at once.
 
 mod call;
 mod links;
 mod notice;
 mod pause;
+mod regroup;
 mod transport;
 mod watchdog;
 mod world;

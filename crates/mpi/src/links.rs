@@ -10,14 +10,16 @@ use crate::pause::Pause;
 use crate::watchdog::{Busy, Watch};
 
 /// How long the ranks of a stopped run try to get their messages out and wait for the others to leave.
-const GRACE: Duration = Duration::from_secs(1);
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// Buffers kept for further messages.
 const SPARE: usize = 64;
 
-/// The links of one process to the others in one session: the life of one transport.
+/// The links of one process to the others in one session: the life of one transport. Ranks are positions in `members`.
 pub(crate) struct Links {
-    session: u32,
+    pub(crate) session: u32,
+    /// The ranks in MPI's world of the processes in this session, in order.
+    pub(crate) members: Vec<usize>,
     pub(crate) rank: usize,
     pub(crate) size: usize,
     outgoing: VecDeque<Transfer>,
@@ -35,13 +37,16 @@ pub(crate) struct Links {
     waits: Vec<Option<usize>>,
     /// Whether this rank has left.
     ended: bool,
-    watch: Arc<Watch>,
+    pub(crate) watch: Arc<Watch>,
 }
 
 impl Links {
-    pub(crate) fn new(rank: usize, size: usize, session: u32, watch: Arc<Watch>) -> Self {
+    /// The links of the member at position `rank`.
+    pub(crate) fn new(members: Vec<usize>, rank: usize, session: u32, watch: Arc<Watch>) -> Self {
+        let size = members.len();
         Self {
             session,
+            members,
             rank,
             size,
             outgoing: VecDeque::new(),
@@ -59,7 +64,12 @@ impl Links {
 
     /// The links of the session after this one, which has ended.
     pub(crate) fn next_session(self) -> Self {
-        Self::new(self.rank, self.size, self.session + 1, self.watch)
+        Self::new(self.members, self.rank, self.session + 1, self.watch)
+    }
+
+    /// The position of a process, given by its rank in MPI's world.
+    fn position(&self, world: usize) -> Option<usize> {
+        self.members.iter().position(|&member| member == world)
     }
 
     /// Tells the watchdog the section that this rank is in until the guard is dropped.
@@ -77,7 +87,8 @@ impl Links {
     /// Starts to send a message.
     pub(crate) fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<(), Fault> {
         self.reap();
-        self.outgoing.push_back(Transfer::send(to, Tag::Message(self.session), bytes)?);
+        let tag = Tag::Message(self.session);
+        self.outgoing.push_back(Transfer::send(self.members[to], tag, bytes)?);
         self.sent[to] += 1;
         Ok(())
     }
@@ -90,9 +101,10 @@ impl Links {
     ) -> Result<Option<Arrival>, (usize, Fault)> {
         for at in 0..from.len() {
             let peer = from[(turn + at) % from.len()];
-            let arrival = Arrival::probe(Some(peer), Tag::Message(self.session));
-            if let Some(arrival) = arrival.map_err(|fault| (peer, fault))? {
+            let arrival = Arrival::probe(Some(self.members[peer]), Tag::Message(self.session));
+            if let Some(mut arrival) = arrival.map_err(|fault| (peer, fault))? {
                 self.received[peer] += 1;
+                arrival.from = peer;
                 return Ok(Some(arrival));
             }
         }
@@ -102,21 +114,12 @@ impl Links {
     /// Processes the notices that have arrived. The sender of an invalid notice is blamed.
     pub(crate) fn hear(&mut self) -> Result<(), Fault> {
         while let Some(arrival) = Arrival::probe(None, Tag::Notice(self.session))? {
-            let (from, fits) = (arrival.from, Notice::fits(arrival.length));
-            let mut transfer = arrival.receive(Vec::new())?;
-            // A message this short arrives at once, unless its sender died in between.
-            let (mut pause, until) = (Pause::default(), Instant::now() + GRACE);
-            let mut done = transfer.is_done()?;
-            while !done && Instant::now() < until {
-                pause.wait();
-                done = transfer.is_done()?;
-            }
-            if !done {
-                self.stop(from);
-                continue;
-            }
-            let notice = Notice::from_bytes(&transfer.into_bytes()).filter(|_| fits);
+            let from = self.position(arrival.from);
+            let notice = Notice::receive(arrival)?;
+            let Some(from) = from else { continue };
             match notice {
+                // Of a rank that came too late to be a member.
+                Some(Notice::Here) => {}
                 Some(Notice::Left(messages)) => self.left[from] = Some(messages),
                 Some(Notice::Waits(peer)) => {
                     self.waits[from] = usize::try_from(peer).ok().filter(|&peer| peer < self.size);
@@ -170,7 +173,8 @@ impl Links {
         for to in (0..self.size).filter(|&to| to != self.rank) {
             let bytes = notice(self, to).to_bytes();
             // A rank that cannot be reached needs no notice.
-            if let Ok(transfer) = Transfer::send(to, Tag::Notice(self.session), bytes) {
+            if let Ok(transfer) = Transfer::send(self.members[to], Tag::Notice(self.session), bytes)
+            {
                 self.outgoing.push_back(transfer);
             }
         }
@@ -238,7 +242,7 @@ impl Links {
 
     /// The receiver of the oldest message that is not out yet.
     pub(crate) fn waits_for(&self) -> Option<usize> {
-        self.outgoing.front().map(Transfer::peer)
+        self.outgoing.front().and_then(|transfer| self.position(transfer.peer()))
     }
 
     /// Takes back the buffers of messages that are out. A message that failed is dropped: its receiver is gone.

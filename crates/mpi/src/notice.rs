@@ -1,5 +1,11 @@
 //! Notices between transports, apart from the messages of exchanges.
 
+use std::time::Instant;
+
+use crate::call::{Arrival, Fault};
+use crate::links::GRACE;
+use crate::pause::Pause;
+
 /// Bytes of a notice: its kind, and a number, little-endian.
 const BYTES: usize = 9;
 
@@ -12,6 +18,8 @@ pub(crate) enum Notice {
     Abort(u64),
     /// The sender has waited for this rank for most of the deadline; [`NOBODY`]: it does not wait any more.
     Waits(u64),
+    /// The sender is left after the loss of a rank.
+    Here,
 }
 
 /// Stands for no rank.
@@ -23,10 +31,26 @@ impl Notice {
             Notice::Left(messages) => (0, messages),
             Notice::Abort(culprit) => (1, culprit),
             Notice::Waits(peer) => (2, peer),
+            Notice::Here => (3, 0),
         };
         let mut bytes = vec![kind];
         bytes.extend(u64::to_le_bytes(number));
         bytes
+    }
+
+    /// Receives a notice that has arrived; `None` for other bytes, and where the sender died in between.
+    pub(crate) fn receive(arrival: Arrival) -> Result<Option<Self>, Fault> {
+        let fits = arrival.length == BYTES;
+        let mut transfer = arrival.receive(Vec::new())?;
+        // A message this short arrives at once.
+        let (mut pause, until) = (Pause::default(), Instant::now() + GRACE);
+        while !transfer.is_done()? {
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            pause.wait();
+        }
+        Ok(Self::from_bytes(&transfer.into_bytes()).filter(|_| fits))
     }
 
     /// Reads a notice; `None` for other bytes.
@@ -37,13 +61,9 @@ impl Notice {
             0 => Some(Notice::Left(number)),
             1 => Some(Notice::Abort(number)),
             2 => Some(Notice::Waits(number)),
+            3 => Some(Notice::Here),
             _ => None,
         }
-    }
-
-    /// Whether a notice can have this length.
-    pub(crate) fn fits(length: usize) -> bool {
-        length == BYTES
     }
 }
 
@@ -55,13 +75,12 @@ mod tests {
     fn a_notice_is_these_nine_bytes_and_nothing_else_is() {
         let left = Notice::Left(0x0102);
         assert_eq!(left.to_bytes(), [0, 2, 1, 0, 0, 0, 0, 0, 0]);
-        for notice in [left, Notice::Abort(3), Notice::Waits(NOBODY)] {
+        for notice in [left, Notice::Abort(3), Notice::Waits(NOBODY), Notice::Here] {
             let bytes = notice.to_bytes();
-            assert!(Notice::fits(bytes.len()));
             assert_eq!(Notice::from_bytes(&bytes), Some(notice));
             assert_eq!(Notice::from_bytes(&bytes[..8]), None);
         }
-        assert_eq!(Notice::from_bytes(&[3, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Notice::from_bytes(&[4, 0, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Notice::from_bytes(&[]), None);
     }
 }

@@ -12,6 +12,7 @@ use mpi::traits::Communicator;
 
 use crate::call;
 use crate::links::Links;
+use crate::regroup::regroup;
 use crate::transport::{Home, Mpi};
 use crate::watchdog::Watch;
 
@@ -54,7 +55,7 @@ impl World {
         let world = universe.world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
         watch.set_rank(rank);
-        let links = Links::new(rank, size, 0, Arc::clone(&watch));
+        let links = Links::new((0..size).collect(), rank, 0, Arc::clone(&watch));
         let home = Arc::new(Mutex::new(Some(links)));
         Ok(Self { universe: Some(universe), home, deadline, rank, size, watch })
     }
@@ -77,10 +78,24 @@ impl World {
     pub fn connect(&mut self) -> Result<Mpi> {
         let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(links) = links else {
-            return refuse("a process has one transport at a time; drop the one there is");
+            return refuse(ONE_TRANSPORT);
         };
         let links = if links.has_ended() { links.next_session() } else { links };
         Ok(Mpi::new(links, Arc::clone(&self.home), self.deadline))
+    }
+
+    /// A transport between the ranks that are left after the loss of one, numbered anew in the same order. All of them
+    /// call it, after they have dropped their transports. It takes no longer than twice the deadline. The launcher must
+    /// let them go on (Open MPI: `--enable-recovery`, MPICH: `-disable-auto-cleanup`).
+    ///
+    /// # Errors
+    /// `Deadline` if the others have given this rank up for lost; `Config` while there is another transport.
+    pub fn reconnect(&mut self) -> Result<Mpi> {
+        let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(links) = &mut *home else { return refuse(ONE_TRANSPORT) };
+        *links = regroup(links, self.deadline)?;
+        drop(home);
+        self.connect()
     }
 
     /// Waits until every rank has left the last run, and ends MPI. Drop the transport first. A rank that never had a
@@ -109,6 +124,10 @@ impl World {
         let none_there = |links: &Links| links.still_there().is_none();
         let ended = links.settle(Instant::now() + deadline, Links::is_over, none_there);
         drop(busy);
+        // With ranks that are lost, ending MPI would wait for them.
+        if ended && links.size < self.size {
+            return Ok(());
+        }
         if ended {
             let _busy = self.watch.busy("MPI_Finalize", deadline);
             drop(ManuallyDrop::into_inner(universe));
@@ -132,6 +151,8 @@ impl Drop for World {
         let _ = self.end();
     }
 }
+
+const ONE_TRANSPORT: &str = "a process has one transport at a time; drop the one there is";
 
 fn refuse<R>(reason: impl Into<String>) -> Result<R> {
     Err(ExchangeError::config(reason))

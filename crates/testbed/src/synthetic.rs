@@ -61,6 +61,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         digest: "0".to_owned(),
         seconds: 1.0,
         server: None,
+        changes: Vec::new(),
         trace,
         evaluations: vec![evaluation(5, quality - 0.2), evaluation(10, quality)],
         layers: Vec::new(),

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
 use crate::diagnosis::Diagnosis;
-use crate::record::{Evaluation, StepRecord};
+use crate::record::{Evaluation, StepRecord, WorkersChanged};
 use crate::rotation;
 use crate::settings::MOST_WORKERS;
 use gradwire_models::tasks::Replica;
@@ -53,10 +53,13 @@ pub(crate) struct Record {
     /// The diagnoses.
     #[serde(default)]
     pub(crate) diagnoses: Vec<Diagnosis>,
+    /// The changes of the number of workers.
+    #[serde(default)]
+    pub(crate) changes: Vec<WorkersChanged>,
 }
 
 /// A checkpoint that has been read, and that fits the configuration of the resumed run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Checkpoint {
     /// Steps done.
     pub(crate) step: u64,
@@ -65,9 +68,6 @@ pub(crate) struct Checkpoint {
     state: State,
     /// Workers of the run that wrote it.
     saved_by: usize,
-    /// Workers of this run, and the entry `exchange` of their states.
-    workers: usize,
-    exchange: String,
 }
 
 impl Checkpoint {
@@ -99,14 +99,7 @@ impl Checkpoint {
         if step > config.steps {
             return Err(damaged(&format!("it is of step {step} of {}", config.steps)));
         }
-        Ok(Self {
-            step,
-            record,
-            saved_by: saved_by(&state)?,
-            state,
-            workers: config.workers,
-            exchange: exchange_of(config),
-        })
+        Ok(Self { step, record, saved_by: saved_by(&state)?, state })
     }
 
     /// The state as the bytes of a file.
@@ -114,27 +107,28 @@ impl Checkpoint {
         self.state.to_bytes()
     }
 
-    /// Restores the state of each replica. Returns the common parameters.
+    /// Restores the state of each replica in a run of `workers` workers. Returns the common parameters.
     pub(crate) fn restore(
         &self,
         replicas: &mut [Box<dyn Replica + '_>],
+        workers: usize,
     ) -> Result<Vec<Vec<f32>>, StateError> {
         for replica in &mut *replicas {
-            replica.restore(&self.state, self.saved_by, self.workers)?;
+            replica.restore(&self.state, self.saved_by, workers)?;
         }
         values_of(PARAMETERS, replicas[0].tensors(), &self.state)
     }
 
-    /// The state of a worker. Where another number of workers wrote the checkpoint, their residuals are redistributed
-    /// so that their mean stays the same.
-    pub(crate) fn worker(&self, rank: usize) -> State {
+    /// The state of a worker in a run of this configuration. Where another number of workers wrote the checkpoint, their
+    /// residuals are redistributed so that their mean stays the same.
+    pub(crate) fn worker(&self, rank: usize, config: &RunConfig) -> State {
         let saved = |rank| self.state.extract(&worker_prefix(rank));
-        if self.saved_by == self.workers {
+        if self.saved_by == config.workers {
             return saved(rank);
         }
         let all: Vec<State> = (0..self.saved_by).map(saved).collect();
-        let mut state = reshard(&all, rank, self.workers);
-        state.set_setting("exchange", self.exchange.as_str());
+        let mut state = reshard(&all, rank, config.workers);
+        state.set_setting("exchange", exchange_of(config));
         state
     }
 }
@@ -217,15 +211,16 @@ pub(crate) fn save_values(
 /// The prefix of the parameters.
 pub(crate) const PARAMETERS: &str = "parameters";
 
-/// Adds configuration, step and record to the workers' merged states, writes them, and keeps the latest `keep` − 1
-/// earlier checkpoints. Writes nothing if a worker's state is missing.
-pub(crate) fn write(
-    (path, keep): (&Path, usize),
+/// Adds configuration, step and record to the workers' merged states.
+///
+/// # Errors
+/// If a worker's state is missing.
+pub(crate) fn complete(
     mut state: State,
     config: &RunConfig,
     step: u64,
     record: &Record,
-) -> Result<(), StateError> {
+) -> Result<State, StateError> {
     for (key, value) in config.facts_of_result() {
         state.set_setting(&format!("config/{key}"), value);
     }
@@ -234,7 +229,7 @@ pub(crate) fn write(
         .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
     state.set_setting("record", record);
     check_complete(&state)?;
-    rotation::write(path, keep, &state)
+    Ok(state)
 }
 
 /// What must be equal on all ranks of a run, one fact per line.

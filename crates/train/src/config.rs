@@ -108,7 +108,8 @@ impl RunConfig {
 }
 
 /// Settings that change no parameter, so that a resumed run may have others.
-const WITHOUT_EFFECT: [&str; 4] = ["overlap", "straggler", "evaluate_at_most", "deadline_s"];
+const WITHOUT_EFFECT: [&str; 5] =
+    ["overlap", "straggler", "evaluate_at_most", "min_workers", "deadline_s"];
 
 impl Deref for RunConfig {
     type Target = TrainingSettings;

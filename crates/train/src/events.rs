@@ -16,8 +16,8 @@ pub(crate) enum Event {
     Evaluated(u64, Score),
     /// The first worker has diagnosed its gradients and residuals.
     Diagnosed(Box<Diagnosis>),
-    /// The worker's state after this number of steps.
-    Saved(u64, Box<State>),
+    /// The worker's state after this number of steps, and whether it belongs in a file.
+    Saved(u64, Box<State>, bool),
 }
 
 /// A worker's channel to the thread that keeps the record.

@@ -1,11 +1,10 @@
 //! A run whose workers are threads of this process.
 
-use std::time::Instant;
-
 use gradwire_exchange::{DistributedOptimizer, in_process, launch};
 
 use crate::config::RunConfig;
 use crate::coordination::ThreadGroup;
+use crate::elastic::{Attempt, Interrupted};
 use crate::error::TrainError;
 use crate::observer::Observer;
 use crate::options::RunOptions;
@@ -45,10 +44,27 @@ fn run_wrapped(
     validate(config)?;
     options.check_save()?;
     let checkpoint = match &options.resume {
-        Some(path) => Some(read_checkpoint(path, config, observer)?),
+        Some(path) => Some(Box::new(read_checkpoint(path, config, observer)?)),
         None => None,
     };
-    let session = Session { config, observer, options, checkpoint, start: Instant::now() };
+    let mut attempt = Attempt::first(config, checkpoint);
+    loop {
+        match train(&attempt, observer, options, wrap) {
+            Ok(record) => return Ok(record),
+            Err(interrupted) => attempt = attempt.next(interrupted, observer)?,
+        }
+    }
+}
+
+/// Trains with a fixed number of workers.
+fn train(
+    attempt: &Attempt,
+    observer: &dyn Observer,
+    options: &RunOptions,
+    wrap: Wrap<'_>,
+) -> Result<RunRecord, Interrupted> {
+    let config = &attempt.config;
+    let session = Session::new(attempt, observer, options);
     let mut resolution = session.resolve(0..config.workers)?;
     let transport =
         in_process::Options { deadline: resolution.deadline(config), link: options.link };

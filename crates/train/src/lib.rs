@@ -9,6 +9,7 @@ mod clip;
 mod config;
 mod coordination;
 mod diagnosis;
+mod elastic;
 mod error;
 mod events;
 mod failure;
@@ -41,8 +42,8 @@ pub use gradwire_models::tasks::Metric;
 pub use launch::run;
 pub use observer::Observer;
 pub use options::{RunOptions, Save};
-pub use record::{Evaluation, RunRecord, Sent, StepRecord, TrafficEstimate};
-pub use run_rank::{deadline, run_rank};
+pub use record::{Evaluation, RunRecord, Sent, StepRecord, TrafficEstimate, WorkersChanged};
+pub use run_rank::{deadline, run_elastic_rank, run_rank};
 pub use settings::{Payload, Straggler, TrainingSettings};
 
 // Tests of the public interface are also compiled inside this crate.

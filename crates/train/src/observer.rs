@@ -20,6 +20,15 @@ pub trait Observer: Send + Sync {
         let _ = warning;
     }
 
+    /// The number of workers that the run should go on with from the next exchange, more or fewer than now; `None` leaves
+    /// the number as it is. Asked as [`stop`](Self::stop) is, in runs with
+    /// [`min_workers`](crate::TrainingSettings::min_workers) whose workers are threads. New workers take the model and
+    /// the optimizer's state from the others and begin without a residual; the residuals of workers that leave go to
+    /// those that stay.
+    fn workers(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether to end the run at the next exchange. Asked once a step, from a worker's thread.
     fn stop(&self) -> bool {
         false

@@ -139,6 +139,17 @@ pub struct Evaluation {
     pub examples: usize,
 }
 
+/// A change of the number of workers during a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkersChanged {
+    /// Steps done before the change.
+    pub step: u64,
+    /// Workers from then on.
+    pub workers: usize,
+    /// The rank that was lost; `None` if the number was changed on request.
+    pub lost: Option<usize>,
+}
+
 /// A finished run: enough to repeat it, and what it measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
@@ -193,6 +204,9 @@ pub struct RunRecord {
     /// resumption, if there was one. `None` without servers, and if they are separate processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
+    /// The changes of the number of workers; `settings` has the number at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<WorkersChanged>,
     /// Every step.
     pub trace: Vec<StepRecord>,
     /// Every evaluation.

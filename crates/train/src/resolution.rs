@@ -58,8 +58,12 @@ impl<'a> Resolution<'a> {
     }
 
     /// Restores parameters and replicas from a checkpoint.
-    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), StateError> {
-        self.parameters = checkpoint.restore(&mut self.replicas)?;
+    pub(crate) fn restore(
+        &mut self,
+        checkpoint: &Checkpoint,
+        workers: usize,
+    ) -> Result<(), StateError> {
+        self.parameters = checkpoint.restore(&mut self.replicas, workers)?;
         Ok(())
     }
 

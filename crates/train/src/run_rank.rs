@@ -1,12 +1,14 @@
 //! One rank of a run whose ranks are processes.
 
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use gradwire::State;
+use gradwire::{State, StateError};
 use gradwire_exchange::{ExchangeError, Operation, Phase, Role, Transport, agree};
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
+use crate::elastic::{Attempt, Interrupted, lost};
 use crate::error::TrainError;
 use crate::observer::Observer;
 use crate::options::RunOptions;
@@ -37,32 +39,94 @@ pub fn run_rank(
     config: &RunConfig,
     observer: &dyn Observer,
     options: &RunOptions,
-    mut transport: Box<dyn Transport>,
+    transport: Box<dyn Transport>,
+) -> Result<Option<RunRecord>, TrainError> {
+    if config.min_workers.is_some() {
+        let reason = "min_workers needs a function that connects the ranks that are left; call run_elastic_rank";
+        return Err(TrainError::Config(reason.to_owned()));
+    }
+    let mut transport = Some(transport);
+    let once = || transport.take().ok_or_else(|| ExchangeError::config("there is one transport"));
+    run_elastic_rank(config, observer, options, once)
+}
+
+/// [`run_rank`] for runs that may go on without ranks that are lost. `connect` returns a transport between the ranks of
+/// the job; called again after the loss of a rank, between those that are left, which all call it and are numbered anew
+/// in the same order. The last ranks become the servers.
+///
+/// The first worker keeps the state after the last exchange. If it is lost itself, the run goes on from the last
+/// checkpoint in a file, which the new first worker must be able to read.
+///
+/// # Errors
+/// As [`run_rank`]; those of `connect`. The loss of a rank is an error without
+/// [`min_workers`](crate::TrainingSettings::min_workers), where fewer workers are left, and where the state is lost.
+pub fn run_elastic_rank(
+    config: &RunConfig,
+    observer: &dyn Observer,
+    options: &RunOptions,
+    mut connect: impl FnMut() -> Result<Box<dyn Transport>, ExchangeError>,
 ) -> Result<Option<RunRecord>, TrainError> {
     validate(config)?;
-    let rank = transport.rank();
-    let needed = config.exchange.ranks(config.workers);
-    if transport.size() != needed {
-        return Err(TrainError::Config(format!(
-            "'{}' with {} workers takes {needed} ranks, and {} were started; give as many ranks, or workers",
-            config.exchange,
-            config.workers,
-            transport.size()
-        )));
-    }
-    let failed = |source: ExchangeError| TrainError::Exchange { rank, source };
-    agree(&mut *transport, &checkpoint::facts(config)).map_err(failed)?;
-    if rank == 0 {
+    let mut transport = connect().map_err(TrainError::Servers)?;
+    check_size(config, transport.size())?;
+    let mut start = Start::Beginning;
+    if transport.rank() == 0 {
         options.check_save()?;
+        if let Some(path) = &options.resume {
+            start = Start::At(Box::new(read_checkpoint(path, config, observer)?));
+        }
     }
-    let checkpoint = share_checkpoint(config, observer, options, &mut *transport)?;
-    let session = Session { config, observer, options, checkpoint, start: Instant::now() };
+    let start = agree_on(start, config, options, &mut *transport)?;
+    let mut attempt = Attempt::first(config, start.checkpoint());
+    loop {
+        let was_first = transport.rank() == 0;
+        let Interrupted { error, kept } = match train(&attempt, observer, options, transport) {
+            Ok(record) => return Ok(record),
+            Err(interrupted) => interrupted,
+        };
+        let (Some(least), Some(lost)) = (config.min_workers, lost(&error)) else {
+            return Err(error);
+        };
+        transport = connect().map_err(TrainError::Servers)?;
+        let workers = transport.size().saturating_sub(config.exchange.servers());
+        if workers < least {
+            return Err(error);
+        }
+        let config = attempt.config.clone().with(|config| config.workers = workers);
+        let kept = kept.or(attempt.checkpoint.take());
+        let start = match transport.rank() {
+            0 if was_first => kept.map_or(Start::Beginning, Start::At),
+            0 => Start::of_file(options, &config, observer),
+            _ => Start::Beginning,
+        };
+        let kept = match agree_on(start, &config, options, &mut *transport)? {
+            Start::Unknown => return Err(error),
+            start => start.checkpoint(),
+        };
+        attempt =
+            attempt.with_workers(workers, Some(lost), Interrupted { error, kept }, observer)?;
+    }
+}
+
+/// Trains with a fixed number of workers, as one of the ranks that `transport` connects.
+fn train(
+    attempt: &Attempt,
+    observer: &dyn Observer,
+    options: &RunOptions,
+    transport: Box<dyn Transport>,
+) -> Result<Option<RunRecord>, Interrupted> {
+    let (config, rank) = (&attempt.config, transport.rank());
+    let session = Session::new(attempt, observer, options);
     // A server needs the tensors of a model, but trains none.
     let own = if rank < config.workers { rank } else { 0 };
     let mut resolution = session.resolve(own..own + 1)?;
-    let exchange = match resolution.join(config, transport).map_err(failed)? {
+    let joined = resolution.join(config, transport);
+    let exchange = match joined.map_err(|source| TrainError::Exchange { rank, source })? {
         Role::Worker(exchange) => exchange,
-        Role::Server(server) => return server.run().map(|_| None).map_err(TrainError::Servers),
+        Role::Server(server) => {
+            server.run().map_err(TrainError::Servers)?;
+            return Ok(None);
+        }
     };
     let replica = resolution.replicas.remove(0);
     let workers = vec![(rank, replica, exchange)];
@@ -70,22 +134,76 @@ pub fn run_rank(
     Ok((rank == 0).then(|| session.record(recorder, &resolution, &parameters)))
 }
 
-/// Gives every rank the checkpoint that the first one reads.
-fn share_checkpoint(
+fn check_size(config: &RunConfig, ranks: usize) -> Result<(), TrainError> {
+    let needed = config.exchange.ranks(config.workers);
+    if ranks == needed {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!(
+        "'{}' with {} workers takes {needed} ranks, and {ranks} were started; give as many ranks, or workers",
+        config.exchange, config.workers
+    )))
+}
+
+/// Where an attempt begins.
+enum Start {
+    Beginning,
+    At(Box<Checkpoint>),
+    /// The first worker was lost, and the state with it.
+    Unknown,
+}
+
+impl Start {
+    /// The last checkpoint in a file.
+    fn of_file(options: &RunOptions, config: &RunConfig, observer: &dyn Observer) -> Self {
+        let read = |path: &Path| read_checkpoint(path, config, observer).ok();
+        let found = options.save.as_ref().and_then(|save| read(&save.path));
+        found.map_or(Self::Unknown, |checkpoint| Self::At(Box::new(checkpoint)))
+    }
+
+    fn checkpoint(self) -> Option<Box<Checkpoint>> {
+        match self {
+            Self::At(checkpoint) => Some(checkpoint),
+            Self::Beginning | Self::Unknown => None,
+        }
+    }
+
+    fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
+        match self {
+            Self::Beginning => Ok(vec![0]),
+            Self::Unknown => Ok(vec![1]),
+            Self::At(checkpoint) => checkpoint.to_bytes(),
+        }
+    }
+
+    fn from_bytes(bytes: &[u8], config: &RunConfig) -> Result<Self, StateError> {
+        match bytes {
+            [0] => Ok(Self::Beginning),
+            [1] => Ok(Self::Unknown),
+            _ => {
+                let checkpoint = Checkpoint::of(State::from_bytes(bytes)?, config)?;
+                Ok(Self::At(Box::new(checkpoint)))
+            }
+        }
+    }
+}
+
+/// Compares the configurations of all ranks, and gives every rank the start that the first one has chosen.
+fn agree_on(
+    start: Start,
     config: &RunConfig,
-    observer: &dyn Observer,
     options: &RunOptions,
     transport: &mut dyn Transport,
-) -> Result<Option<Checkpoint>, TrainError> {
-    let Some(path) = &options.resume else { return Ok(None) };
+) -> Result<Start, TrainError> {
     let rank = transport.rank();
-    let refused = |source| TrainError::Resume { path: path.clone(), source };
-    let mut bytes = match rank {
-        0 => read_checkpoint(path, config, observer)?.to_bytes().map_err(refused)?,
-        _ => Vec::new(),
+    let failed = |source: ExchangeError| TrainError::Exchange { rank, source };
+    agree(transport, &checkpoint::facts(config)).map_err(failed)?;
+    let refused = |source| {
+        let path = options.resume.clone().or(options.save.as_ref().map(|save| save.path.clone()));
+        TrainError::Resume { path: path.unwrap_or_default(), source }
     };
+    let mut bytes = if rank == 0 { start.to_bytes().map_err(refused)? } else { Vec::new() };
     let shared = transport.broadcast(0, Operation::whole(Phase::Broadcast, 0), &mut bytes);
-    shared.map_err(|source| TrainError::Exchange { rank, source })?;
-    let checkpoint = State::from_bytes(&bytes).and_then(|state| Checkpoint::of(state, config));
-    checkpoint.map(Some).map_err(refused)
+    shared.map_err(failed)?;
+    Start::from_bytes(&bytes, config).map_err(refused)
 }

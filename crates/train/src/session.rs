@@ -15,15 +15,17 @@ use crate::checkpoint::{self, Checkpoint, Record};
 use crate::config::RunConfig;
 use crate::coordination::{Coordinator, ProcessCoordinator, ThreadCoordinator, ThreadGroup};
 use crate::diagnosis::{Growth, Layer};
+use crate::elastic::{Attempt, Interrupted};
 use crate::error::TrainError;
 use crate::events::{Event, Events};
 use crate::failure::{Failure, FirstFailure, panic_message};
 use crate::observer::Observer;
 use crate::options::RunOptions;
 use crate::permits::Permits;
-use crate::record::{RunRecord, StepRecord};
+use crate::record::{RunRecord, StepRecord, WorkersChanged};
 use crate::recorder::Recorder;
 use crate::resolution::Resolution;
+use crate::rotation;
 use crate::states::States;
 use crate::validation::warning;
 use crate::worker::{Shared, Worker};
@@ -52,21 +54,40 @@ pub(crate) struct Session<'a> {
     pub(crate) config: &'a RunConfig,
     pub(crate) observer: &'a dyn Observer,
     pub(crate) options: &'a RunOptions,
-    pub(crate) checkpoint: Option<Checkpoint>,
-    pub(crate) start: Instant,
+    pub(crate) checkpoint: Option<&'a Checkpoint>,
+    pub(crate) changes: &'a [WorkersChanged],
+    start: Instant,
+}
+
+/// The state of all workers after an exchange.
+struct Kept {
+    step: u64,
+    state: State,
+    record: Record,
 }
 
 /// A worker of this process: its rank, its replica, its end of the exchange.
 pub(crate) type WorkerParts<'a> = (usize, Box<dyn Replica + 'a>, Box<dyn DistributedOptimizer>);
 
 impl<'a> Session<'a> {
+    /// An attempt that begins now.
+    pub(crate) fn new(
+        attempt: &'a Attempt,
+        observer: &'a dyn Observer,
+        options: &'a RunOptions,
+    ) -> Self {
+        let Attempt { config, checkpoint, changes } = attempt;
+        let checkpoint = checkpoint.as_deref();
+        Self { config, observer, options, checkpoint, changes, start: Instant::now() }
+    }
+
     /// Resolves the configuration and the checkpoint for these workers.
     pub(crate) fn resolve(&self, workers: Range<usize>) -> Result<Resolution<'a>, TrainError> {
         let mut resolution = Resolution::new(self.config, workers)?;
-        if let Some(checkpoint) = &self.checkpoint {
+        if let Some(checkpoint) = self.checkpoint {
             let path = || self.options.resume.clone().unwrap_or_default();
             resolution
-                .restore(checkpoint)
+                .restore(checkpoint, self.config.workers)
                 .map_err(|source| TrainError::Resume { path: path(), source })?;
         }
         Ok(resolution)
@@ -82,12 +103,13 @@ impl Session<'_> {
         resolution: &Resolution<'_>,
         group: Option<&ThreadGroup>,
         servers: Option<Servers>,
-    ) -> Result<(Recorder, Vec<Vec<f32>>), TrainError> {
+    ) -> Result<(Recorder, Vec<Vec<f32>>), Interrupted> {
         let (config, observer) = (self.config, self.observer);
         let shared = Shared {
             config,
             resolution,
             save_every: self.options.save.as_ref().map(|save| save.every),
+            keeps_state: config.min_workers.is_some(),
             permits: Permits::new(available_parallelism().map_or(1, usize::from)),
         };
         let (sender, received) = channel();
@@ -96,7 +118,8 @@ impl Session<'_> {
             let (permits, own) = (&shared.permits, events.clone());
             let coordinator: Box<dyn Coordinator> = match group {
                 Some(group) => {
-                    Box::new(ThreadCoordinator { rank, group, observer, permits, events: own })
+                    let events = own;
+                    Box::new(ThreadCoordinator { rank, group, config, observer, permits, events })
                 }
                 None => Box::new(ProcessCoordinator::new(rank, config, observer, permits, own)),
             };
@@ -111,12 +134,12 @@ impl Session<'_> {
             // Other processes notice through the transport that this one has left.
             group.iter().for_each(|group| group.abandon());
         };
-        let first = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.step);
-        let (mut recorder, mut parameters) = thread::scope(|scope| {
+        let first = self.checkpoint.map_or(0, |checkpoint| checkpoint.step);
+        let ((mut recorder, kept), mut parameters) = thread::scope(|scope| {
             let mut threads = Vec::with_capacity(workers.len());
             for worker in workers {
                 let (failure, name) = (&failure, format!("worker {}", worker.rank));
-                let state = self.checkpoint.as_ref().map(|saved| saved.worker(worker.rank));
+                let state = self.checkpoint.map(|saved| saved.worker(worker.rank, config));
                 let spawned = thread::Builder::new()
                     .name(name)
                     .stack_size(STACK_BYTES)
@@ -128,10 +151,10 @@ impl Session<'_> {
                     ))),
                 }
             }
-            let recorder = self.listen(&received, &abandon, &resolution.tensors);
+            let heard = self.listen(&received, &abandon, &resolution.tensors);
             let parameters: Vec<_> =
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
-            (recorder, parameters)
+            (heard, parameters)
         });
         match servers.map(Servers::join) {
             Some(Ok(reports)) => recorder.add_servers(&reports),
@@ -139,26 +162,27 @@ impl Session<'_> {
             None => {}
         }
         match failure.take() {
-            Some(failure) => Err(self.explain(failure)),
+            Some(failure) => Err(self.interrupted(failure, kept)),
             None => Ok((recorder, parameters.swap_remove(0))),
         }
     }
 
-    /// Keeps the record until the last worker has ended.
+    /// Keeps the record until the last worker has ended. Returns it, and the state after the last exchange if the run goes
+    /// on without lost workers.
     fn listen(
         &self,
         events: &Receiver<(usize, Event)>,
         abandon: &dyn Fn(TrainError),
         tensors: &[Tensor],
-    ) -> Recorder {
-        let past =
-            self.checkpoint.as_ref().map_or_else(Record::default, |saved| saved.record.clone());
+    ) -> (Recorder, Option<Kept>) {
+        let past = self.checkpoint.map_or_else(Record::default, |saved| saved.record.clone());
         let mut recorder = Recorder::new(self.config.workers, past);
         let mut growth = Growth::new(tensors, &recorder.diagnoses);
         if let Some(warning) = warning(self.config) {
             self.observer.warned(&warning);
         }
         let mut states = States::new(self.config.workers);
+        let mut kept = None;
         for (rank, event) in events {
             match event {
                 Event::Step(sample, next) => {
@@ -179,35 +203,46 @@ impl Session<'_> {
                     }
                     recorder.diagnoses.push(*diagnosis);
                 }
-                Event::Saved(step, state) => {
-                    if let Some(whole) = states.add(step, rank, *state)
-                        && let Err(error) = self.save(step, whole, &recorder)
-                    {
+                Event::Saved(step, state, to_file) => {
+                    let Some(state) = states.add(step, rank, *state) else { continue };
+                    let whole = Kept { step, state, record: self.record_at(step, &recorder) };
+                    if to_file && let Err(error) = self.save(&whole) {
                         abandon(error);
                     }
+                    kept = self.config.min_workers.map(|_| whole);
                 }
             }
         }
-        recorder
+        (recorder, kept)
     }
 
-    /// Writes the workers' merged states as one checkpoint.
-    fn save(&self, step: u64, whole: State, recorder: &Recorder) -> Result<(), TrainError> {
-        let Some(save) = &self.options.save else { return Ok(()) };
-        let record = Record {
+    /// The record so far, up to a step.
+    fn record_at(&self, step: u64, recorder: &Recorder) -> Record {
+        Record {
             seconds: self.seconds(),
             trace: recorder.trace.clone(),
             evaluations: recorder.evaluations.clone(),
             // The first worker may have taken further steps while the others saved.
             diagnoses: recorder.diagnoses.iter().filter(|of| of.step <= step).cloned().collect(),
-        };
-        checkpoint::write((&save.path, save.keep), whole, self.config, step, &record)
+            changes: self.changes.to_vec(),
+        }
+    }
+
+    /// Writes the workers' merged states as one checkpoint.
+    fn save(&self, kept: &Kept) -> Result<(), TrainError> {
+        let Some(save) = &self.options.save else { return Ok(()) };
+        self.complete(kept)
+            .and_then(|state| rotation::write(&save.path, save.keep, &state))
             .map_err(|source| TrainError::Save { path: save.path.clone(), source })
+    }
+
+    fn complete(&self, Kept { step, state, record }: &Kept) -> Result<State, StateError> {
+        checkpoint::complete(state.clone(), self.config, *step, record)
     }
 
     /// Wall-clock seconds of the run so far, those before a resumption included.
     pub(crate) fn seconds(&self) -> f64 {
-        let before = self.checkpoint.as_ref().map_or(0.0, |checkpoint| checkpoint.record.seconds);
+        let before = self.checkpoint.map_or(0.0, |checkpoint| checkpoint.record.seconds);
         before + self.start.elapsed().as_secs_f64()
     }
 
@@ -243,6 +278,7 @@ impl Session<'_> {
             digest: format!("{:016x}", digest(parameters)),
             seconds: self.seconds(),
             server: recorder.server,
+            changes: self.changes.to_vec(),
             trace: recorder.trace,
             evaluations: recorder.evaluations,
             layers: match recorder.diagnoses.is_empty() {
@@ -253,8 +289,9 @@ impl Session<'_> {
         }
     }
 
-    fn explain(&self, failure: Failure) -> TrainError {
-        match failure {
+    /// What ended the workers, with the state that was kept.
+    fn interrupted(&self, failure: Failure, kept: Option<Kept>) -> Interrupted {
+        let error = match failure {
             Failure::Error(error) => error,
             Failure::Stopped(step) => {
                 let consistent = self.config.backups() == 0;
@@ -264,7 +301,9 @@ impl Session<'_> {
             Failure::Cancelled => {
                 TrainError::Config("the run was cancelled without a reason".to_owned())
             }
-        }
+        };
+        let checkpoint = |kept| Checkpoint::of(self.complete(&kept).ok()?, self.config).ok();
+        Interrupted { error, kept: kept.and_then(checkpoint).map(Box::new) }
     }
 }
 

@@ -5,7 +5,7 @@ use gradwire_models::tasks::{self, TaskConfig};
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::settings::{Payload, TrainingSettings};
-use crate::{overlap, svrg};
+use crate::{elastic, overlap, svrg};
 
 /// Refuses a configuration that cannot run, with the reason.
 pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
@@ -18,6 +18,7 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     }
     svrg::check(config)?;
     overlap::check(config)?;
+    elastic::check(config)?;
     tasks::check(&config.data, &task_config(config)).map_err(TrainError::Config)
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) resolution: &'a Resolution<'a>,
     /// Steps between checkpoints, the last step included; 0: only at the last step; `None`: no checkpoints.
     pub(crate) save_every: Option<u64>,
+    /// Whether the state after each exchange is kept in memory.
+    pub(crate) keeps_state: bool,
     pub(crate) permits: Permits,
 }
 
@@ -51,8 +53,8 @@ pub(crate) struct Worker<'a> {
     diagnoser: Option<Diagnoser>,
     exchange: Box<dyn DistributedOptimizer>,
     coordinator: Box<dyn Coordinator + 'a>,
-    /// The step whose state this worker has saved last, in this process.
-    saved: Option<u64>,
+    /// The step whose state this worker has saved last, in this process, and whether for a file.
+    saved: Option<(u64, bool)>,
     events: Events,
 }
 
@@ -155,9 +157,10 @@ impl<'a> Worker<'a> {
         if !self.coordinator.stops(step, round, &mut *self.exchange)? {
             return Ok(());
         }
+        let to_file = self.shared.save_every.is_some();
         // With backup workers, workers may be at different steps, and their states make no checkpoint.
-        if self.shared.save_every.is_some() && config.backups() == 0 {
-            self.save(step)?;
+        if (to_file || self.shared.keeps_state) && config.backups() == 0 {
+            self.save(step, to_file)?;
         }
         Err(Failure::Stopped(step))
     }
@@ -298,10 +301,9 @@ impl<'a> Worker<'a> {
         if last || due(config.evaluate_every) {
             self.evaluate(done, last)?;
         }
-        if let Some(interval) = self.shared.save_every
-            && (last || due(interval))
-        {
-            self.save(done)?;
+        let to_file = self.shared.save_every.is_some_and(|interval| last || due(interval));
+        if to_file || self.shared.keeps_state && !last {
+            self.save(done, to_file)?;
         }
         Ok(())
     }
@@ -324,12 +326,13 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Saves everything a resumed worker needs; at most once per step. A stop may ask again; all workers then skip it,
-    /// because all save after the same steps.
-    fn save(&mut self, done: u64) -> Result<(), Failure> {
-        if self.saved.replace(done) == Some(done) {
+    /// Saves everything a resumed worker needs, in a file or only in memory; at most once per step. A stop may ask again;
+    /// all workers then skip it, because all save after the same steps.
+    fn save(&mut self, done: u64, to_file: bool) -> Result<(), Failure> {
+        if self.saved == Some((done, true)) || self.saved == Some((done, to_file)) {
             return Ok(());
         }
+        self.saved = Some((done, to_file));
         let config = self.shared.config;
         let mut own = State::new();
         self.exchange.save(&mut own).map_err(|source| self.failed(source))?;
@@ -352,7 +355,7 @@ impl<'a> Worker<'a> {
         if self.rank == 0 {
             save_values(PARAMETERS, self.replica.tensors(), &self.parameters, &mut state);
         }
-        self.coordinator.save(done, state, &mut *self.exchange)
+        self.coordinator.save((done, to_file), state, &mut *self.exchange)
     }
 
     /// An error of this worker's exchange.

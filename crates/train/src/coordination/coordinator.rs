@@ -40,10 +40,11 @@ pub(crate) trait Coordinator: Send {
         worker: Participant<'_>,
     ) -> Result<Option<Score>, Failure>;
 
-    /// Sends the worker's state after `step` steps to the thread that writes checkpoints.
+    /// Sends the worker's state to the thread that keeps the record: after how many steps, and whether it belongs in a
+    /// file.
     fn save(
         &mut self,
-        step: u64,
+        at: (u64, bool),
         state: State,
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure>;

@@ -187,7 +187,7 @@ impl Coordinator for ProcessCoordinator<'_> {
 
     fn save(
         &mut self,
-        step: u64,
+        (step, to_file): (u64, bool),
         state: State,
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure> {
@@ -196,7 +196,7 @@ impl Coordinator for ProcessCoordinator<'_> {
         let Some(all) = self.collect(exchange, bytes)? else { return Ok(()) };
         for (rank, bytes) in all.iter().enumerate() {
             let state = State::from_bytes(bytes).map_err(|source| self.failed(source.into()))?;
-            self.events.tell(rank, Event::Saved(step, Box::new(state)));
+            self.events.tell(rank, Event::Saved(step, Box::new(state), to_file));
         }
         Ok(())
     }

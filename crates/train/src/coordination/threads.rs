@@ -10,6 +10,7 @@ use gradwire_models::models::Score;
 use super::barrier::{Barrier, Cancelled};
 use super::coordinator::{Coordinator, Participant};
 use super::evaluation::SharedEvaluation;
+use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::events::{Event, Events};
 use crate::failure::Failure;
@@ -64,9 +65,18 @@ impl ThreadGroup {
 pub(crate) struct ThreadCoordinator<'a> {
     pub(crate) rank: usize,
     pub(crate) group: &'a ThreadGroup,
+    pub(crate) config: &'a RunConfig,
     pub(crate) observer: &'a dyn Observer,
     pub(crate) permits: &'a Permits,
     pub(crate) events: Events,
+}
+
+impl ThreadCoordinator<'_> {
+    /// Whether the run should go on with another number of workers.
+    fn changes_workers(&self) -> bool {
+        let wanted = self.config.min_workers.and_then(|_| self.observer.workers());
+        wanted.is_some_and(|workers| workers != self.config.workers)
+    }
 }
 
 impl Coordinator for ThreadCoordinator<'_> {
@@ -77,7 +87,7 @@ impl Coordinator for ThreadCoordinator<'_> {
         round: Range<u64>,
         _: &mut dyn DistributedOptimizer,
     ) -> Result<bool, Failure> {
-        let asked = self.rank == 0 && self.observer.stop();
+        let asked = self.rank == 0 && (self.observer.stop() || self.changes_workers());
         let mut stop = self.group.lock();
         if asked && stop.at == NEVER {
             stop.at = stop.furthest.max(round.end);
@@ -124,11 +134,11 @@ impl Coordinator for ThreadCoordinator<'_> {
 
     fn save(
         &mut self,
-        step: u64,
+        (step, to_file): (u64, bool),
         state: State,
         _: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure> {
-        self.events.tell(self.rank, Event::Saved(step, Box::new(state)));
+        self.events.tell(self.rank, Event::Saved(step, Box::new(state), to_file));
         Ok(())
     }
 

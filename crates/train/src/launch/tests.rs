@@ -1,6 +1,7 @@
 //! Runs whose exchanges fail, and the checkpoints they leave.
 
 mod checkpoints;
+mod elastic;
 mod failures;
 mod overlap;
 mod stops;

@@ -204,6 +204,11 @@ settings! {
     /// [default: 1000, 20000 for text]
     evaluate_at_most: usize = 1000, "evaluate-at-most" "N";
 
+    /// Go on without workers that are lost, as long as this many are left: from the state after the last exchange, which
+    /// the first worker keeps in memory. Residuals of lost workers go to those left [default: off, a lost worker ends
+    /// the run]
+    min_workers: Option<usize> = None, "min-workers" "N";
+
     /// Seconds that a rank waits for another before it gives it up for lost; pauses that the others wait out, such as
     /// an evaluation, must fit in [default: 300]
     deadline_s: f64 = 300.0, "deadline" "SECONDS";
@@ -250,6 +255,11 @@ impl TrainingSettings {
         check(part > 0.0 && part <= 1.0, message)?;
         let message = format!("dropout must be at least 0 and below 1, not {dropout}");
         check((0.0..1.0).contains(&dropout), message)?;
+        if let Some(least) = self.min_workers {
+            let message =
+                format!("min_workers must be from 1 to the number of workers, {}", self.workers);
+            check((1..=self.workers).contains(&least), format!("{message}, not {least}"))?;
+        }
         if let Some(norm) = self.clip {
             let message = "clip, the bound on the norm of gradients, must be a positive number";
             check(norm.is_finite() && norm > 0.0, format!("{message}, not {norm}"))?;

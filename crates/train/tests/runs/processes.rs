@@ -1,7 +1,12 @@
 //! Ranks that share nothing but a transport do what the threads of one process do.
 
+use std::collections::BTreeMap;
+use std::sync::{Barrier, Mutex};
+use std::time::Instant;
+
 use gradwire::State;
-use gradwire_exchange::{Transport, in_process};
+use gradwire_exchange::{Endpoint, ExchangeError, Header, Operation, Transport, in_process};
+use gradwire_train::{WorkersChanged, run_elastic_rank};
 
 use super::*;
 
@@ -160,4 +165,157 @@ fn an_absent_checkpoint_ends_every_rank() {
     let all = ranks(&config("3lc", "all-gather"), &options, &no_observer);
     assert!(all[0].as_ref().unwrap_err().to_string().contains("absent.state"));
     assert!(all.iter().all(Result::is_err));
+}
+
+/// Connects the ranks of a job, and once more those that are left after one is lost.
+struct Meeting {
+    first: Mutex<Vec<Option<Box<dyn Transport>>>>,
+    again: Mutex<Vec<usize>>,
+    left: Mutex<BTreeMap<usize, Box<dyn Transport>>>,
+    all_came: Barrier,
+}
+
+impl Meeting {
+    fn new(size: usize) -> Self {
+        let transports = in_process::connect(size, in_process::Options::default());
+        let first = transports.into_iter().map(|one| Some(Box::new(one) as _)).collect();
+        let (again, left) = (Mutex::default(), Mutex::default());
+        Self { first: Mutex::new(first), again, left, all_came: Barrier::new(size) }
+    }
+
+    fn connect(&self, rank: usize) -> Box<dyn Transport> {
+        if let Some(transport) = self.first.lock().unwrap()[rank].take() {
+            return transport;
+        }
+        self.again.lock().unwrap().push(rank);
+        self.meet();
+        self.left.lock().unwrap().remove(&rank).unwrap()
+    }
+
+    /// Waits until all have come who are left, and the one that is lost has ended.
+    fn meet(&self) {
+        if self.all_came.wait().is_leader() {
+            let mut ranks = std::mem::take(&mut *self.again.lock().unwrap());
+            ranks.sort_unstable();
+            let transports = in_process::connect(ranks.len(), in_process::Options::default());
+            let transports = transports.into_iter().map(|one| Box::new(one) as _);
+            *self.left.lock().unwrap() = ranks.into_iter().zip(transports).collect();
+        }
+        self.all_came.wait();
+    }
+}
+
+/// The end of a rank that is lost.
+struct End<'a>(&'a Meeting);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.meet();
+    }
+}
+
+/// A transport whose rank dies when it sends its message of this step.
+struct Mortal(Box<dyn Transport>, u64);
+
+impl Transport for Mortal {
+    fn endpoint(&self) -> &Endpoint {
+        self.0.endpoint()
+    }
+
+    fn send(
+        &mut self,
+        to: usize,
+        operation: Operation<'_>,
+        payload: &[u8],
+    ) -> Result<(), ExchangeError> {
+        assert!(operation.step < self.1, "this rank is lost");
+        self.0.send(to, operation, payload)
+    }
+
+    fn recv_any(
+        &mut self,
+        from: &[usize],
+        during: Operation<'_>,
+        until: Instant,
+        into: &mut Vec<u8>,
+    ) -> Result<(usize, Header), ExchangeError> {
+        self.0.recv_any(from, during, until, into)
+    }
+
+    fn abort(&mut self, culprit: usize) {
+        self.0.abort(culprit);
+    }
+}
+
+/// The results of the ranks that are left when one of them dies in the exchange of step 6.
+fn without(
+    lost: usize,
+    config: &RunConfig,
+    options: &RunOptions,
+) -> Vec<Result<Option<RunRecord>, TrainError>> {
+    let size = config.exchange.ranks(config.workers);
+    let meeting = Meeting::new(size);
+    let run = |rank: usize| {
+        let _end = (rank == lost).then(|| End(&meeting));
+        let mut first = true;
+        let connect = || {
+            let transport = meeting.connect(rank);
+            match std::mem::replace(&mut first, false) && rank == lost {
+                true => Ok(Box::new(Mortal(transport, 6)) as Box<dyn Transport>),
+                false => Ok(transport),
+            }
+        };
+        run_elastic_rank(config, &(), options, connect)
+    };
+    let mut results = std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || run(rank))).collect();
+        threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+    });
+    // The panic of a server is that of its process.
+    let dead = results.remove(lost);
+    assert!(dead.is_err() || matches!(dead, Ok(Err(TrainError::Panicked { .. }))), "{dead:?}");
+    results.into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn the_ranks_that_are_left_go_on_with_the_bits_of_a_resumed_run() {
+    for (exchange, lost) in [
+        ("all-gather", 1),
+        ("scatter-reduce", 2),
+        ("all-reduce", 0),
+        ("server", 1),
+        ("server", 0),
+        // A server: the last worker takes its place.
+        ("server:servers=2", 4),
+    ] {
+        let compressor = if exchange == "all-reduce" { "powersgd" } else { "topk:ratio=0.1" };
+        let config = config(compressor, exchange).with(|c| {
+            c.model = "mlp:8".parse().unwrap();
+            (c.check_every, c.min_workers) = (1, Some(2));
+        });
+        let (_folder, path) = checkpoint();
+        // If the first worker is lost, the state of the others is in the file.
+        let options = if lost == 0 { saving(&path, 1, 1) } else { RunOptions::default() };
+        let record = first(without(lost, &config, &options));
+        let [change] = record.changes[..] else { panic!("{exchange}: {:?}", record.changes) };
+        assert_eq!(change, WorkersChanged { step: 6, workers: 2, lost: Some(lost) }, "{exchange}");
+        assert_eq!(record.trace.len(), 10, "{exchange}");
+
+        let fixed = config.with(|c| c.min_workers = None);
+        assert_eq!(stop(&fixed, 5, &path), 6);
+        let resumed = resume(&fixed.with(|c| c.workers = 2), &path).unwrap();
+        assert_eq!(record.digest, resumed.digest, "{exchange} without rank {lost}");
+    }
+}
+
+#[test]
+fn the_run_ends_where_the_state_is_lost_or_too_few_are_left() {
+    for (least, lost) in [(2, 0), (3, 1)] {
+        let config = config("3lc", "all-gather").with(|c| c.min_workers = Some(least));
+        for result in without(lost, &config, &RunOptions::default()) {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(&format!("rank {lost} is gone")), "{error}");
+        }
+    }
 }

@@ -147,11 +147,12 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
 fn workers_with_parameters_of_their_own_go_on_with_more_and_with_fewer() {
     let (_folder, path) = checkpoint();
     for exchange in ["server:mode=async", "server:stale=1,servers=2"] {
-        let config = config("topk:ratio=0.1", exchange).with(|c| (c.workers, c.steps) = (2, 20));
+        // One worker may be far ahead of the other when the run is stopped.
+        let config = config("topk:ratio=0.1", exchange).with(|c| (c.workers, c.steps) = (2, 60));
         stop(&config, 8, &path);
         for workers in [1, 3, 5] {
             let resumed = resume(&config.clone().with(|c| c.workers = workers), &path).unwrap();
-            assert_eq!((resumed.trace.len(), resumed.workers), (20, workers), "{exchange}");
+            assert_eq!((resumed.trace.len(), resumed.workers), (60, workers), "{exchange}");
         }
     }
 }
@@ -176,7 +177,7 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
         let checkpoint = Checkpoint::read(&path, config, |_, _| {}).unwrap();
         let mut means = BTreeMap::new();
         for rank in 0..config.workers {
-            let residuals = checkpoint.worker(rank).extract("push/residual/");
+            let residuals = checkpoint.worker(rank, config).extract("push/residual/");
             for (name, values) in residuals.floats_under("") {
                 let tensor = name.split('[').next().unwrap_or(name).to_owned();
                 let sum: f64 = values.iter().map(|value| f64::from(*value)).sum();

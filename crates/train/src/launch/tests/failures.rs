@@ -15,7 +15,11 @@ fn broken(exchange: &str, before: fn(u64) -> Result<(), ExchangeError>) -> Train
         c.evaluate_every = 2;
     });
     run_wrapped(&config, &(), &RunOptions::default(), &|rank, inner| {
-        if rank == 1 { Box::new(Wrapped { before, ..Wrapped::new(inner) }) } else { inner }
+        if rank == 1 {
+            Box::new(Wrapped { before: Box::new(before), ..Wrapped::new(inner) })
+        } else {
+            inner
+        }
     })
     .unwrap_err()
 }
@@ -48,7 +52,10 @@ fn backup_workers_may_be_late() {
             std::thread::sleep(Duration::from_millis(20));
             Ok(())
         };
-        if rank == 2 { Box::new(Wrapped { before: slow, ..Wrapped::new(inner) }) } else { inner }
+        if rank != 2 {
+            return inner;
+        }
+        Box::new(Wrapped { before: Box::new(slow), ..Wrapped::new(inner) })
     })
     .unwrap();
     assert_eq!(record.trace.len(), 20);

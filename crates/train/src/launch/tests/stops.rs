@@ -9,7 +9,7 @@ use crate::checkpoint::Checkpoint;
 use crate::rotation::earlier;
 
 /// Every exchange, with residuals on the way where it has any; local steps, a schedule and overlap.
-fn all() -> Vec<(&'static str, RunConfig)> {
+pub(super) fn all() -> Vec<(&'static str, RunConfig)> {
     let of = |compressor: &str, exchange: &str| {
         config(compressor, exchange).with(|c| {
             c.model = "mlp:8".parse().unwrap();

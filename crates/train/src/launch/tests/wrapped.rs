@@ -17,18 +17,21 @@ pub(super) enum Call {
 
 pub(super) type Log = Arc<Mutex<Vec<Call>>>;
 
+/// Called with a step before the exchange after it.
+pub(super) type Before = Box<dyn Fn(u64) -> Result<(), ExchangeError> + Send>;
+
 /// An exchange that calls `before` and `after` around each of its steps.
 pub(super) struct Wrapped {
     pub(super) inner: Box<dyn DistributedOptimizer>,
     pub(super) log: Log,
-    pub(super) before: fn(u64) -> Result<(), ExchangeError>,
+    pub(super) before: Before,
     pub(super) after: fn(u64, &mut [Vec<f32>]),
 }
 
 impl Wrapped {
     /// The exchange `inner`, unchanged.
     pub(super) fn new(inner: Box<dyn DistributedOptimizer>) -> Self {
-        Self { inner, log: Log::default(), before: |_| Ok(()), after: |_, _| {} }
+        Self { inner, log: Log::default(), before: Box::new(|_| Ok(())), after: |_, _| {} }
     }
 
     fn log(&self, call: Call) {
@@ -57,6 +60,14 @@ impl DistributedOptimizer for Wrapped {
         let report = self.inner.step(input, parameters);
         (self.after)(input.step, parameters);
         report
+    }
+
+    fn needs_squares(&self) -> bool {
+        self.inner.needs_squares()
+    }
+
+    fn sent(&self, index: usize) -> Option<&[u32]> {
+        self.inner.sent(index)
     }
 
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>, ExchangeError> {

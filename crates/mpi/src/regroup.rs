@@ -1,0 +1,111 @@
+//! Finding the ranks that are left after one was lost.
+//!
+//! MPI does not say who is left. So each rank tells all others, with the tags of the next session, that it is there. It
+//! waits until it has heard every rank but the one that was blamed, at most for the deadline. The first of the ranks
+//! that it has heard then decides: it sends each rank that it has heard the list of all of them. A rank that nobody
+//! lists, because it was too slow, ends with an error.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use gradwire_exchange::{ExchangeError, Result};
+
+use crate::call::{Arrival, Fault, Tag, Transfer};
+use crate::links::{GRACE, Links};
+use crate::notice::Notice;
+use crate::pause::Pause;
+
+/// What errors call it.
+const OPERATION: &str = "connecting the ranks that are left";
+
+/// The links of the next session, between the ranks that are left of an ended one.
+///
+/// # Errors
+/// `Deadline` if the first rank that is left does not list this one in time; `PeerLost` if MPI fails.
+pub(crate) fn regroup(links: &Links, deadline: Duration) -> Result<Links> {
+    let _busy = links.busy(OPERATION, 2 * deadline + GRACE);
+    let left = connect(links, deadline).map_err(|fault| {
+        ExchangeError::lost(links.culprit().unwrap_or(0), format!("{OPERATION}, {fault}"))
+    })?;
+    let own = links.members[links.rank];
+    match left.iter().position(|&member| member == own) {
+        Some(rank) => Ok(Links::new(left, rank, links.session + 1, links.watch.clone())),
+        None => Err(ExchangeError::late(0, OPERATION, deadline)),
+    }
+}
+
+/// The ranks that are left, in MPI's world; empty if no rank has listed this one.
+fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
+    let own = links.members[links.rank];
+    let others = || links.members.iter().copied().filter(|&member| member != own);
+    // Sends to a rank that is lost may never end; dropped transfers keep their buffers.
+    let mut sent: Vec<Transfer> = Vec::new();
+    for to in others() {
+        let notice = Transfer::send(to, Tag::Notice(links.session + 1), Notice::Here.to_bytes());
+        sent.extend(notice.ok());
+    }
+    let here = hear(links, Instant::now() + deadline)?;
+    let Some(&first) = here.first().filter(|&&first| first != own) else {
+        let list: Vec<u8> = here.iter().flat_map(|&member| (member as u32).to_le_bytes()).collect();
+        for &to in here.iter().filter(|&&to| to != own) {
+            sent.push(Transfer::send(to, Tag::Message(links.session + 1), list.clone())?);
+        }
+        settle(&mut sent)?;
+        return Ok(here.into_iter().collect());
+    };
+    // It may have begun to wait when this rank had waited for the deadline already.
+    let until = Instant::now() + deadline + GRACE;
+    let mut pause = Pause::default();
+    while Instant::now() < until {
+        let Some(arrival) = Arrival::probe(Some(first), Tag::Message(links.session + 1))? else {
+            settle(&mut sent)?;
+            pause.wait();
+            continue;
+        };
+        let mut transfer = arrival.receive(Vec::new())?;
+        while !transfer.is_done()? {
+            if Instant::now() >= until {
+                return Ok(Vec::new());
+            }
+            pause.wait();
+        }
+        let list = transfer.into_bytes();
+        let (list, _) = list.as_chunks::<4>();
+        return Ok(list.iter().map(|member| u32::from_le_bytes(*member) as usize).collect());
+    }
+    Ok(Vec::new())
+}
+
+/// The ranks that say that they are there, this one included: all but the one that was blamed, or those heard in time.
+fn hear(links: &Links, until: Instant) -> Result<BTreeSet<usize>, Fault> {
+    let mut here = BTreeSet::from([links.members[links.rank]]);
+    let lost = links.culprit().map(|culprit| links.members[culprit]);
+    let missing = |here: &BTreeSet<usize>| {
+        links.members.iter().any(|member| Some(*member) != lost && !here.contains(member))
+    };
+    let mut pause = Pause::default();
+    while missing(&here) && Instant::now() < until {
+        match Arrival::probe(None, Tag::Notice(links.session + 1))? {
+            Some(arrival) => {
+                let from = arrival.from;
+                if Notice::receive(arrival)? == Some(Notice::Here) {
+                    here.insert(from);
+                }
+            }
+            None => pause.wait(),
+        }
+    }
+    Ok(here)
+}
+
+/// Drops the transfers that are complete.
+fn settle(transfers: &mut Vec<Transfer>) -> Result<(), Fault> {
+    let mut still = Vec::new();
+    for mut transfer in transfers.drain(..) {
+        if !transfer.is_done().unwrap_or(true) {
+            still.push(transfer);
+        }
+    }
+    *transfers = still;
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Runs that go on without workers that are lost, and with workers that join.
+//!
+//! A run with [`min_workers`](crate::TrainingSettings::min_workers) is a series of attempts. The number of workers is
+//! fixed in each: an attempt ends when a worker is lost or when the observer asks for another number. The first worker
+//! keeps the state after the last exchange in memory, and the next attempt resumes from it as from a checkpoint. An
+//! exchange that was in progress is repeated by the workers of the next attempt.
+
+use gradwire_exchange::ExchangeError;
+
+use crate::checkpoint::Checkpoint;
+use crate::config::RunConfig;
+use crate::error::TrainError;
+use crate::observer::Observer;
+use crate::record::WorkersChanged;
+use crate::validation::validate;
+
+/// A part of a run with a fixed number of workers.
+pub(crate) struct Attempt {
+    pub(crate) config: RunConfig,
+    /// Where it resumes; `None` at the beginning.
+    pub(crate) checkpoint: Option<Box<Checkpoint>>,
+    /// The changes of the number of workers so far.
+    pub(crate) changes: Vec<WorkersChanged>,
+}
+
+/// The reason why an attempt ended before the last step, and the state after its last exchange. The state is there only
+/// in runs with `min_workers`, and only in the process of the first worker.
+pub(crate) struct Interrupted {
+    pub(crate) error: TrainError,
+    pub(crate) kept: Option<Box<Checkpoint>>,
+}
+
+impl From<TrainError> for Interrupted {
+    fn from(error: TrainError) -> Self {
+        Self { error, kept: None }
+    }
+}
+
+impl Attempt {
+    /// The first attempt, from the checkpoint that the run resumes from.
+    pub(crate) fn first(config: &RunConfig, checkpoint: Option<Box<Checkpoint>>) -> Self {
+        let changes =
+            checkpoint.as_ref().map_or_else(Vec::new, |saved| saved.record.changes.clone());
+        Self { config: config.clone(), checkpoint, changes }
+    }
+
+    /// The attempt after this one, where workers are threads: a lost worker is one that panicked.
+    ///
+    /// # Errors
+    /// The interruption's own error, if it ends the run: nobody was lost, or too few workers are left.
+    pub(crate) fn next(
+        self,
+        interrupted: Interrupted,
+        observer: &dyn Observer,
+    ) -> Result<Self, TrainError> {
+        let error = &interrupted.error;
+        let (workers, lost) = match (self.config.min_workers, error) {
+            (Some(_), TrainError::Stopped { .. }) if !observer.stop() => {
+                (observer.workers().unwrap_or(self.config.workers), None)
+            }
+            (Some(least), TrainError::Panicked { rank, .. }) if self.config.workers > least => {
+                (self.config.workers - 1, Some(*rank))
+            }
+            _ => return Err(interrupted.error),
+        };
+        self.with_workers(workers, lost, interrupted, observer)
+    }
+
+    /// The attempt after this one, with this number of workers.
+    ///
+    /// # Errors
+    /// If the configuration does not allow this number.
+    pub(crate) fn with_workers(
+        mut self,
+        workers: usize,
+        lost: Option<usize>,
+        Interrupted { error, kept }: Interrupted,
+        observer: &dyn Observer,
+    ) -> Result<Self, TrainError> {
+        self.checkpoint = kept.or(self.checkpoint);
+        let step = self.checkpoint.as_ref().map_or(0, |saved| saved.step);
+        self.config.workers = workers;
+        self.config.straggler = self.config.straggler.filter(|of| of.worker < workers);
+        validate(&self.config)?;
+        self.changes.push(WorkersChanged { step, workers, lost });
+        let on = format!("the run goes on from step {step} with {workers} workers");
+        observer.warned(&match lost {
+            Some(rank) => format!("rank {rank} is lost ({error}); {on}"),
+            None => on,
+        });
+        Ok(self)
+    }
+}
+
+/// The other rank that an error says is lost.
+pub(crate) fn lost(error: &TrainError) -> Option<usize> {
+    match error {
+        TrainError::Exchange { source, .. } | TrainError::Servers(source) => match source {
+            ExchangeError::PeerLost { peer, .. } | ExchangeError::Deadline { peer, .. } => {
+                Some(*peer)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Refuses exchanges whose state does not fit another number of workers.
+pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
+    if config.min_workers.is_none() || !config.exchange.leads() && config.backups() == 0 {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!(
+        "min_workers does not work with '{}': leaders' residuals cannot be redistributed, and with backup workers ranks \
+         are at different steps; take another exchange",
+        config.exchange
+    )))
+}
