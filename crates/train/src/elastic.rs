@@ -50,45 +50,55 @@ impl Attempt {
     /// The interruption's own error, if it ends the run: nobody was lost, or too few workers are left.
     pub(crate) fn next(
         self,
-        interrupted: Interrupted,
-        observer: &dyn Observer,
-    ) -> Result<Self, TrainError> {
-        let error = &interrupted.error;
-        let (workers, lost) = match (self.config.min_workers, error) {
-            (Some(_), TrainError::Stopped { .. }) if !observer.stop() => {
-                (observer.workers().unwrap_or(self.config.workers), None)
-            }
-            (Some(least), TrainError::Panicked { rank, .. }) if self.config.workers > least => {
-                (self.config.workers - 1, Some(*rank))
-            }
-            _ => return Err(interrupted.error),
-        };
-        self.with_workers(workers, lost, interrupted, observer)
-    }
-
-    /// The attempt after this one, with this number of workers.
-    ///
-    /// # Errors
-    /// If the configuration does not allow this number.
-    pub(crate) fn with_workers(
-        mut self,
-        workers: usize,
-        lost: Option<usize>,
         Interrupted { error, kept }: Interrupted,
         observer: &dyn Observer,
     ) -> Result<Self, TrainError> {
-        self.checkpoint = kept.or(self.checkpoint);
-        let step = self.checkpoint.as_ref().map_or(0, |saved| saved.step);
-        self.config.workers = workers;
-        self.config.straggler = self.config.straggler.filter(|of| of.worker < workers);
-        validate(&self.config)?;
-        self.changes.push(WorkersChanged { step, workers, lost });
+        let now = self.config.workers;
+        let (workers, loss) = match (self.config.min_workers, error) {
+            (Some(_), TrainError::Stopped { .. }) if !observer.stop() => {
+                (observer.workers().unwrap_or(now), None)
+            }
+            (Some(least), TrainError::Panicked { rank, message }) if now > least => {
+                (now - 1, Some((rank, TrainError::Panicked { rank, message })))
+            }
+            (_, error) => return Err(error),
+        };
+        let checkpoint = kept.or_else(|| self.checkpoint.clone());
+        self.resumed(workers, checkpoint, loss.as_ref(), observer)
+    }
+
+    /// The configuration with this number of workers.
+    pub(crate) fn config_for(&self, workers: usize) -> RunConfig {
+        self.config.clone().with(|config| {
+            config.workers = workers;
+            config.straggler = config.straggler.filter(|of| of.worker < workers);
+        })
+    }
+
+    /// The attempt after this one, with this number of workers: after the loss of a rank, or on request.
+    ///
+    /// # Errors
+    /// If the configuration does not allow this number.
+    pub(crate) fn resumed(
+        &self,
+        workers: usize,
+        checkpoint: Option<Box<Checkpoint>>,
+        loss: Option<&(usize, TrainError)>,
+        observer: &dyn Observer,
+    ) -> Result<Self, TrainError> {
+        let config = self.config_for(workers);
+        validate(&config)?;
+        let step = checkpoint.as_ref().map_or(0, |saved| saved.step);
         let on = format!("the run goes on from step {step} with {workers} workers");
-        observer.warned(&match lost {
-            Some(rank) => format!("rank {rank} is lost ({error}); {on}"),
+        observer.warned(&match loss {
+            Some((rank, error)) => format!("rank {rank} is lost ({error}); {on}"),
             None => on,
         });
-        Ok(self)
+        let mut changes = self.changes.clone();
+        if workers != self.config.workers {
+            changes.push(WorkersChanged { step, workers, lost: loss.map(|(rank, _)| *rank) });
+        }
+        Ok(Self { config, checkpoint, changes })
     }
 }
 

@@ -67,44 +67,45 @@ pub fn run_elastic_rank(
     mut connect: impl FnMut() -> Result<Box<dyn Transport>, ExchangeError>,
 ) -> Result<Option<RunRecord>, TrainError> {
     validate(config)?;
-    let mut transport = connect().map_err(TrainError::Servers)?;
-    check_size(config, transport.size())?;
-    let mut start = Start::Beginning;
-    if transport.rank() == 0 {
-        options.check_save()?;
-        if let Some(path) = &options.resume {
-            start = Start::At(Box::new(read_checkpoint(path, config, observer)?));
-        }
-    }
-    let start = agree_on(start, config, options, &mut *transport)?;
-    let mut attempt = Attempt::first(config, start.checkpoint());
+    let mut attempt = Attempt::first(config, None);
+    // Whether this process knows where to begin. Later only the first worker does.
+    let mut knows = true;
+    let mut loss: Option<(usize, TrainError)> = None;
     loop {
-        let was_first = transport.rank() == 0;
-        let Interrupted { error, kept } = match train(&attempt, observer, options, transport) {
-            Ok(record) => return Ok(record),
-            Err(interrupted) => interrupted,
-        };
-        let (Some(least), Some(lost)) = (config.min_workers, lost(&error)) else {
-            return Err(error);
-        };
-        transport = connect().map_err(TrainError::Servers)?;
+        let mut transport = connect().map_err(TrainError::Servers)?;
         let workers = transport.size().saturating_sub(config.exchange.servers());
-        if workers < least {
-            return Err(error);
+        match (loss.take(), config.min_workers) {
+            (None, _) => check_size(config, transport.size())?,
+            (Some((_, error)), Some(least)) if workers < least => return Err(error),
+            (taken, _) => loss = taken,
         }
-        let config = attempt.config.clone().with(|config| config.workers = workers);
-        let kept = kept.or(attempt.checkpoint.take());
-        let start = match transport.rank() {
-            0 if was_first => kept.map_or(Start::Beginning, Start::At),
-            0 => Start::of_file(options, &config, observer),
-            _ => Start::Beginning,
+        let first = transport.rank() == 0;
+        let start = match first {
+            true => Start::known(&attempt, knows, observer, options)?,
+            false => Start::Beginning,
         };
-        let kept = match agree_on(start, &config, options, &mut *transport)? {
-            Start::Unknown => return Err(error),
-            start => start.checkpoint(),
+        let agreed = agree_on(&start, &attempt.config_for(workers), options, &mut *transport);
+        let error = match agreed.and_then(|start| start.checkpoint(loss.as_ref())) {
+            Err(error) => error,
+            Ok(checkpoint) => {
+                attempt = match &loss {
+                    None => Attempt::first(config, checkpoint),
+                    Some(loss) => attempt.resumed(workers, checkpoint, Some(loss), observer)?,
+                };
+                knows = first;
+                match train(&attempt, observer, options, transport) {
+                    Ok(record) => return Ok(record),
+                    Err(Interrupted { error, kept }) => {
+                        attempt.checkpoint = kept.or(attempt.checkpoint.take());
+                        error
+                    }
+                }
+            }
         };
-        attempt =
-            attempt.with_workers(workers, Some(lost), Interrupted { error, kept }, observer)?;
+        loss = match (lost(&error), config.min_workers) {
+            (Some(lost), Some(_)) => Some((lost, error)),
+            _ => return Err(error),
+        };
     }
 }
 
@@ -154,17 +155,42 @@ enum Start {
 }
 
 impl Start {
-    /// The last checkpoint in a file.
-    fn of_file(options: &RunOptions, config: &RunConfig, observer: &dyn Observer) -> Self {
-        let read = |path: &Path| read_checkpoint(path, config, observer).ok();
-        let found = options.save.as_ref().and_then(|save| read(&save.path));
-        found.map_or(Self::Unknown, |checkpoint| Self::At(Box::new(checkpoint)))
+    /// Where the first rank knows that an attempt begins. If it `knows` nothing of the attempt before, it reads the last
+    /// checkpoint in a file.
+    fn known(
+        attempt: &Attempt,
+        knows: bool,
+        observer: &dyn Observer,
+        options: &RunOptions,
+    ) -> Result<Self, TrainError> {
+        let config = &attempt.config;
+        if !knows {
+            let read = |path: &Path| read_checkpoint(path, config, observer).ok();
+            let found = options.save.as_ref().and_then(|save| read(&save.path));
+            return Ok(found.map_or(Self::Unknown, |checkpoint| Self::At(Box::new(checkpoint))));
+        }
+        options.check_save()?;
+        Ok(match (&attempt.checkpoint, &options.resume) {
+            (Some(checkpoint), _) => Self::At(checkpoint.clone()),
+            (None, Some(path)) => Self::At(Box::new(read_checkpoint(path, config, observer)?)),
+            (None, None) => Self::Beginning,
+        })
     }
 
-    fn checkpoint(self) -> Option<Box<Checkpoint>> {
-        match self {
-            Self::At(checkpoint) => Some(checkpoint),
-            Self::Beginning | Self::Unknown => None,
+    /// The checkpoint to begin from, if any.
+    ///
+    /// # Errors
+    /// If nobody has it.
+    fn checkpoint(
+        self,
+        loss: Option<&(usize, TrainError)>,
+    ) -> Result<Option<Box<Checkpoint>>, TrainError> {
+        match (self, loss) {
+            (Self::At(checkpoint), _) => Ok(Some(checkpoint)),
+            (Self::Unknown, Some((_, error))) => Err(TrainError::Config(format!(
+                "{error}; the state of the run was with that rank: name a file with --save that all ranks can read"
+            ))),
+            _ => Ok(None),
         }
     }
 
@@ -190,7 +216,7 @@ impl Start {
 
 /// Compares the configurations of all ranks, and gives every rank the start that the first one has chosen.
 fn agree_on(
-    start: Start,
+    start: &Start,
     config: &RunConfig,
     options: &RunOptions,
     transport: &mut dyn Transport,
