@@ -63,7 +63,7 @@ impl Encoder {
         self
     }
 
-    /// Uses the plain residual in place of the compressor's own memory: for values that are not gradients, such as the
+    /// Uses the plain residual, with weights 1, in place of the compressor's own memory: for values that are not gradients, such as the
     /// changes a server sends back, to which momentum has already been applied.
     pub fn with_plain_memory(mut self) -> Self {
         self.plain = true;
@@ -130,7 +130,8 @@ impl Encoder {
         let compressor = spec.compressor();
         message.reserve(compressor.max_len(tensor.elements()));
 
-        let feedback = spec.memory();
+        // Of values that are not gradients nothing is forgotten.
+        let feedback = spec.memory().map(|weights| if plain { Residual::PLAIN } else { weights });
         let residual = feedback.unwrap_or(Residual::PLAIN);
         let memory = compressor.own_memory(feedback.is_some(), plain).unwrap_or(&residual);
         let present = entry.kept.present();

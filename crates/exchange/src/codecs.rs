@@ -231,6 +231,11 @@ impl Codecs {
         names.filter_map(|name| self.encoder.residual(name)).for_each(show);
     }
 
+    /// Whether what a message of a tensor leaves out is kept for the next one.
+    pub(crate) fn keeps_residual(&self, tensor: &Tensor) -> bool {
+        self.encoder.spec_of(tensor.name()).memory().is_some()
+    }
+
     /// Whether some tensor's compressor uses the sums of squares of a gradient's parts.
     pub(crate) fn needs_squares(&self) -> bool {
         let mut specs = self.tensors.iter().flat_map(|entry| entry.schedule.specs());

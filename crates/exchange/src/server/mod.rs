@@ -7,9 +7,9 @@
 //! *change* once, with the server's residual, and sends the same bytes to every worker, which adds them to its own
 //! copy. There is no barrier for the whole model.
 //!
-//! All workers add the same bytes to the same parameters, so they hold the same bits. Their copies differ from the
-//! server's by the server's residual, and by rounding, which nothing corrects. With a pull compressor without error
-//! feedback (`terngrad`, `fp16`) they drift away from the server's.
+//! All workers add the same bytes to the same parameters, so they hold the same bits. The server's parameters are those
+//! plus the residual of the pulls. With a pull compressor without error feedback (`none`, `terngrad`, `fp16`) there is no
+//! residual: the server continues from the parameters that it has sent, and holds the workers' bits.
 //!
 //! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and counts later pushes;
 //! the content of their messages is lost. Pulls go to all workers, and a late worker applies them in order.

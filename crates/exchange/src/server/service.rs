@@ -281,18 +281,36 @@ impl Server {
         worked(&mut report.update, || {
             optimizer.update(slot.index, rate, mean, &mut slot.parameters);
         });
-        worked(&mut report.compress, || {
-            for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
-                *delta = new - *delta;
-            }
-            let change = Floats::F32(delta).into();
-            pulls.encode((slot.index, 0), &slot.tensor, step, change, &mut self.message)
-        })?;
-        slot.finish(step);
-        report.updates += 1;
-        let pull = slot.operation(Phase::Pull, step);
+        let mut compress = Duration::ZERO;
+        worked(&mut compress, || self.encode_change(at, step))?;
+        self.report.compress += compress;
+        self.slots[at].finish(step);
+        self.report.updates += 1;
+        let pull = self.slots[at].operation(Phase::Pull, step);
         let mut present = self.present.iter();
         present.try_for_each(|&to| send_unless_left(&mut *self.transport, to, pull, &self.message))
+    }
+
+    /// Replaces `self.message` by the change of a tensor from the parameters in `self.delta`, which the workers hold if no
+    /// residual is kept. What the message leaves out is lost then: the server goes on from what it has sent, with the
+    /// workers' bits.
+    fn encode_change(&mut self, at: usize, step: u64) -> Result<(), gradwire::Error> {
+        let from = (step, self.transport.rank());
+        let Self { slots, pulls, mean: held, delta, message, .. } = self;
+        let slot = &mut slots[at];
+        let keeps_residual = pulls.keeps_residual(&slot.tensor);
+        if !keeps_residual {
+            held.copy_from_slice(delta);
+        }
+        for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
+            *delta = new - *delta;
+        }
+        pulls.encode((slot.index, 0), &slot.tensor, step, Floats::F32(delta).into(), message)?;
+        if keeps_residual {
+            return Ok(());
+        }
+        std::mem::swap(&mut slot.parameters, held);
+        pulls.decode_add(&slot.tensor, from, message, 1.0, &mut slot.parameters)
     }
 }
 

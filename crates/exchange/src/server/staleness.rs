@@ -2,7 +2,8 @@
 //!
 //! Each push is applied when it arrives, by itself. The optimizer takes the worker's gradient times its weight in the
 //! mean, so that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull for this worker
-//! only: the change of the tensor since its last pull, compressed with the worker's own residual on the server.
+//! only: the change of the tensor since its last pull, compressed with the worker's own residual on the server. Where the
+//! compressor has no error feedback, it is the change since the parameters that the worker holds, so nothing is lost.
 //!
 //! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than S times more often
 //! than the slowest worker; without a bound it never is. With S = 0, all answers of a step are sent together, when its
@@ -15,7 +16,7 @@
 
 use std::time::Instant;
 
-use gradwire::State;
+use gradwire::{Floats, State};
 
 use super::slot::Slot;
 use crate::codecs::Codecs;
@@ -35,7 +36,7 @@ pub(super) struct Staleness {
 
 /// The progress of the workers on one tensor.
 struct Clocks {
-    /// For each worker, the parameters as of its last pull.
+    /// For each worker, the parameters as of its last pull; where no residual is kept, those that it holds.
     bases: Vec<Vec<f32>>,
     /// For each worker, the number of its pushes.
     pushed: Vec<u64>,
@@ -82,12 +83,27 @@ impl Staleness {
         Some(worker)
     }
 
-    /// Replaces `delta` by the change of a slot since a worker's last pull, and records a new pull.
-    pub(super) fn change(&mut self, at: usize, worker: usize, slot: &Slot, delta: &mut Vec<f32>) {
-        let base = &mut self.clocks[at].bases[worker];
+    /// Replaces `message` by a worker's pull of a slot at a step, from server `rank`: the change since its last pull.
+    /// `delta` is a buffer.
+    pub(super) fn pull(
+        &mut self,
+        at: usize,
+        (step, rank, worker): (u64, usize, usize),
+        slot: &Slot,
+        (delta, message): (&mut Vec<f32>, &mut Vec<u8>),
+    ) -> Result<(), gradwire::Error> {
+        let (pulls, base) = (&mut self.pulls[worker], &mut self.clocks[at].bases[worker]);
         delta.clear();
         delta.extend(slot.parameters.iter().zip(&*base).map(|(new, old)| new - old));
-        base.copy_from_slice(&slot.parameters);
+        pulls.begin(slot.index, step);
+        let change = Floats::F32(delta).into();
+        pulls.encode((slot.index, 0), &slot.tensor, step, change, message)?;
+        if pulls.keeps_residual(&slot.tensor) {
+            base.copy_from_slice(&slot.parameters);
+            return Ok(());
+        }
+        // What the message leaves out is part of the next change: the base is what the worker holds.
+        pulls.decode_add(&slot.tensor, (step, rank), message, 1.0, base)
     }
 
     /// The answer that has waited longest: the time of its push, its slot, and the slowest worker, for which it waits.
@@ -221,14 +237,15 @@ mod tests {
     #[test]
     fn a_worker_pulls_what_has_changed_since_its_last_pull() {
         let (mut staleness, mut slot) = staleness(None);
-        let mut delta = Vec::new();
-        slot.parameters[0] = 3.0;
-        staleness.change(0, 0, &slot, &mut delta);
-        assert_eq!(delta, [2.0]);
-        slot.parameters[0] = 2.5;
-        staleness.change(0, 0, &slot, &mut delta);
-        assert_eq!(delta, [-0.5]);
-        staleness.change(0, 1, &slot, &mut delta);
-        assert_eq!(delta, [1.5]);
+        let mut change = |worker, new| {
+            let (mut delta, mut message) = (Vec::new(), Vec::new());
+            slot.parameters[0] = new;
+            staleness.pull(0, (1, 2, worker), &slot, (&mut delta, &mut message)).unwrap();
+            assert_eq!(message, delta[0].to_le_bytes());
+            delta[0]
+        };
+        assert_eq!(change(0, 3.0), 2.0);
+        assert_eq!(change(0, 2.5), -0.5);
+        assert_eq!(change(1, 2.5), 1.5);
     }
 }

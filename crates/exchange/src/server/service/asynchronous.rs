@@ -1,7 +1,5 @@
 //! The asynchronous mode of a server; see [`Staleness`].
 
-use gradwire::Floats;
-
 use super::{Server, send_unless_left};
 use crate::report::worked;
 use crate::server::staleness::Staleness;
@@ -40,16 +38,13 @@ impl Server {
 
     /// Sends the pulls of a tensor that are due.
     fn answer(&mut self, at: usize) -> Result<()> {
+        let rank = self.transport.rank();
         let Self { staleness, slots, delta, message, report, transport, .. } = self;
         let (Some(staleness), slot) = (staleness, &slots[at]) else { return Ok(()) };
         while let Some(to) = staleness.release(at) {
             let Some((step, _)) = staleness.begun[to] else { continue };
             worked(&mut report.compress, || {
-                staleness.change(at, to, slot, delta);
-                let pulls = &mut staleness.pulls[to];
-                pulls.begin(slot.index, step);
-                let change = Floats::F32(delta).into();
-                pulls.encode((slot.index, 0), &slot.tensor, step, change, message)
+                staleness.pull(at, (step, rank, to), slot, (delta, message))
             })?;
             send_unless_left(&mut **transport, to, slot.operation(Phase::Pull, step), message)?;
         }
