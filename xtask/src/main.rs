@@ -3,7 +3,9 @@
 mod counts;
 mod fuzz;
 mod mpi;
+mod nightly;
 mod python;
+mod soak;
 mod test;
 
 use std::process::ExitCode;
@@ -18,7 +20,9 @@ usage: cargo xtask <task>
   golden    write missing golden files (existing ones are never changed)
   corpus    add seeds for the fuzz targets from the golden files
   docs      generate docs/compressors.md from the registry and the measured rows
-  fuzz      fuzz each decoder separately for the given number of seconds: cargo xtask fuzz 600 [NAME...]
+  fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
+  soak      attack the release binary for the given number of minutes with signals at random moments, damaged files and
+            long runs; --seed S repeats a choice of trials, --trial N one of them, --out FOLDER writes a report
 ";
 
 fn main() -> ExitCode {
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
             Ok(seconds @ 1..) => fuzz::run(seconds, names),
             _ => usage(),
         },
+        ("soak", arguments) => soak::run(arguments).unwrap_or_else(usage),
         _ => usage(),
     }
 }
