@@ -1,6 +1,7 @@
 //! Damaged files are refused with a message; whole ones come back.
 
 use super::draw::{damage, tensors};
+use super::forge::forged;
 use super::trial::Trial;
 
 /// How many damaged files a trial makes of one file.
@@ -62,7 +63,7 @@ pub(super) fn frames(trial: &mut Trial) -> Result<(), String> {
 }
 
 /// Damages the newest checkpoint of a run, and resumes from it: with an older one beside it to the same digest, and
-/// alone to an error.
+/// alone to an error. A checkpoint with a right checksum and wrong content leads to an error, or to the end of a run.
 pub(super) fn checkpoints(trial: &mut Trial) -> Result<(), String> {
     let (settings, digest) = loop {
         trial.restart()?;
@@ -88,6 +89,12 @@ pub(super) fn checkpoints(trial: &mut Trial) -> Result<(), String> {
         if alone.succeeded()? && bytes != newest {
             return Err("a damaged checkpoint was used".to_owned());
         }
+    }
+    for _ in 0..FILES / 2 {
+        trial.attacks += 1;
+        let file = forged(&older, &mut trial.rng).ok_or("a checkpoint is no state file")?;
+        trial.write("forged.state", &file)?;
+        trial.gradwire(&[&settings[..], &words("--resume forged.state")].concat())?.succeeded()?;
     }
     trial.write("run.state", &older)?;
     let ended = trial.gradwire(&[&settings[..], &words("--resume run.state")].concat())?;

@@ -174,8 +174,14 @@ pub(super) fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
             let copy = bytes[part(rng, len)].to_vec();
             bytes.splice(part(rng, len), copy);
         }
-        _ => (0..rng.u8(1..5))
-            .filter(|_| len > 0)
-            .for_each(|_| bytes[rng.usize(..len)] ^= 1 << rng.u8(..8)),
+        _ => flip(bytes, rng),
+    }
+}
+
+/// Flips some bits.
+pub(super) fn flip(bytes: &mut [u8], rng: &mut Rng) {
+    let len = bytes.len();
+    for _ in (0..rng.u8(1..5)).filter(|_| len > 0) {
+        bytes[rng.usize(..len)] ^= 1 << rng.u8(..8);
     }
 }

@@ -6,9 +6,17 @@ use std::time::{Duration, Instant};
 use super::processes::{end, ends_within, mpirun, open_mpi, ranks_of, signal};
 use super::trial::{LIMIT, Trial};
 
-/// Seconds that ranks wait for a lost one, and how much later than that none may be left.
+/// How long ranks wait for a lost one, and how much later than that none may be left.
 const DEADLINE: Duration = Duration::from_secs(3);
 const LATE: Duration = Duration::from_secs(2);
+
+/// After how much time no rank may be left. Ranks wait for an absent one as long as its local steps last, and a rank
+/// that waits for a waiting rank waits longer, up to 7/4 of the deadline in the sparse exchange among five.
+fn patience(run: &Reference) -> Duration {
+    let words = run.settings.iter().flat_map(|word| word.split([':', ',', ' ']));
+    let steps = words.filter_map(|word| word.strip_prefix("every=")?.parse().ok());
+    DEADLINE * steps.max().unwrap_or(1) * 7 / 4 + LATE
+}
 
 /// A run that the command line accepts: its arguments, servers, digest and time.
 struct Reference {
@@ -133,7 +141,7 @@ pub(super) fn processes(trial: &mut Trial) -> Result<(), String> {
             signal(*rank, name);
         }
         let killed = Instant::now();
-        while !ranks.is_empty() && killed.elapsed() < DEADLINE + LATE {
+        while !ranks.is_empty() && killed.elapsed() < patience(&run) {
             thread::sleep(Duration::from_millis(10));
             ranks = ranks_of(trial.folder());
         }

@@ -5,6 +5,7 @@
 
 mod damage;
 mod draw;
+mod forge;
 mod kills;
 mod memory;
 #[path = "../../../crates/cli/tests/support/processes.rs"]
@@ -96,8 +97,7 @@ fn soak(options: &Options) -> Result<bool, String> {
             trial.remove();
         }
     }
-    let table = table(&counts);
-    print!("{table}");
+    print!("{}", table(&counts));
     let minutes = start.elapsed().as_secs_f64() / 60.0;
     println!("{trials} trials in {minutes:.1} minutes, {} failed", failures.len());
     if let Some(folder) = &options.out {
@@ -109,7 +109,7 @@ fn soak(options: &Options) -> Result<bool, String> {
             "command": format!("cargo xtask soak {} --seed {}", options.minutes, options.seed),
             "attacks": rows.collect::<Vec<Value>>(), "failures": failures,
         });
-        write(folder, &table, &report)?;
+        write(folder, &report)?;
     }
     Ok(failures.is_empty())
 }
@@ -135,11 +135,11 @@ fn table(counts: &[(u64, u64)]) -> String {
     table
 }
 
-fn write(folder: &Path, table: &str, report: &Value) -> Result<(), String> {
-    let failed = |error| format!("{}: {error}", folder.display());
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    std::fs::write(folder.join("table.md"), table).map_err(failed)?;
-    std::fs::write(folder.join("report.json"), format!("{report:#}\n")).map_err(failed)
+fn write(folder: &Path, report: &Value) -> Result<(), String> {
+    let file = folder.join("report.json");
+    let written = std::fs::create_dir_all(folder);
+    let written = written.and_then(|()| std::fs::write(&file, format!("{report:#}\n")));
+    written.map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// Builds the release binary; returns its path.
