@@ -1,6 +1,10 @@
-//! The nightly toolchain, which has sanitizers and Miri.
+//! Tests under tools that need the nightly toolchain: AddressSanitizer finds accesses outside of memory in compiled code;
+//! Miri interprets the code, and finds every use of memory that the language does not define.
 
 use std::process::{Command, Stdio};
+
+/// The target whose sanitizer is used.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The cargo of the nightly toolchain, which rustup's `cargo` starts.
 pub(crate) fn cargo() -> Command {
@@ -14,4 +18,23 @@ pub(crate) fn is_here() -> bool {
     let mut version = cargo();
     version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     version.status().is_ok_and(|status| status.success())
+}
+
+/// The tests of the codes, kernels and compressors under AddressSanitizer.
+pub(crate) fn asan() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--target", TARGET, "-p", "gradwire-bits", "-p", "gradwire"]);
+    command.args(["--lib", "--tests", "--no-fail-fast"]).env("RUSTFLAGS", "-Zsanitizer=address");
+    command
+}
+
+/// The tests of the codes and kernels under Miri. It has no intrinsics of AVX-512, so kernels run as scalar twins and as
+/// compiled for AVX2.
+pub(crate) fn miri() -> Command {
+    let mut command = cargo();
+    command.args(["miri", "test", "-p", "gradwire-bits", "--lib"]);
+    command.env("RUSTFLAGS", "-Ctarget-feature=+avx2").env("PROPTEST_CASES", "4");
+    // proptest looks for the failures of earlier runs.
+    command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    command
 }

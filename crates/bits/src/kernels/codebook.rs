@@ -48,7 +48,8 @@ impl Codebook {
 
 vectorised! {
     /// Writes the byte of the number nearest to each value times `inverse`, and leaves `value −
-    /// numbers[byte]` in `values`. A tie rounds to the larger magnitude. Processes the shorter length.
+    /// numbers[byte]` in `values`. A tie rounds to the larger magnitude. A NaN may become any byte. Processes the shorter
+    /// length.
     pub fn nearest_residual / nearest_residual_scalar(
         values: &mut [f32],
         inverse: f32,

@@ -48,12 +48,15 @@ pub const KERNELS: &[(&str, Case)] = &[
         }
     }),
     ("nearest_residual", |input, output| {
-        let limits = core::array::from_fn(|at| 1e-6 * 1.1f32.powi(at as i32));
+        let mut next = 1e-6;
+        let limits = core::array::from_fn(|_| {
+            next *= 1.1;
+            next
+        });
         let numbers = core::array::from_fn(|byte| input.y * byte as f32);
         let (mut values, mut bytes) = (input.floats(), input.zeros());
         nearest_residual(&mut values, input.x, &Codebook::new(&limits), &numbers, &mut bytes);
-        output.computed(&values);
-        output.bits(bytes.iter().copied());
+        output.symbols((&input.floats(), input.x), &values, &bytes);
     }),
     ("numbers_add", |input, output| {
         let numbers = core::array::from_fn(|byte| input.y * byte as f32);
@@ -115,7 +118,8 @@ pub const KERNELS: &[(&str, Case)] = &[
     ("int8_residual", |input, output| {
         let (mut values, mut out) = (input.floats(), input.zeros());
         int8_residual(&mut values, input.x, input.y, &mut out);
-        output.symbols(&values, out.iter().map(|q: &i8| *q as u8));
+        let out: Vec<u8> = out.iter().map(|q: &i8| *q as u8).collect();
+        output.symbols((&input.floats(), input.x), &values, &out);
     }),
     ("levels_add", |input, output| {
         let mut out = input.more();
@@ -126,7 +130,7 @@ pub const KERNELS: &[(&str, Case)] = &[
         let levels = Levels { least: -100.0, most: 99.0, inverse: input.x, step: input.y };
         let (mut values, mut symbols) = (input.floats(), input.zeros());
         stochastic_levels(&mut values, levels, &input.draws(), &mut symbols);
-        output.symbols(&values, symbols.iter().copied());
+        output.symbols((&input.floats(), input.x), &values, &symbols);
     }),
     ("natural_add", |input, output| {
         let exponents = input.elements(input.len, |at| input.word(at) as u16 % 255);

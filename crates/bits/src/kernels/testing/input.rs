@@ -124,11 +124,19 @@ impl Output {
         self.bits(values.iter().map(|x| if x.is_nan() { f32::NAN } else { *x }.to_bits()));
     }
 
-    /// Symbols of values, and what was left of the values. A NaN has any symbol.
-    pub(super) fn symbols(&mut self, left: &[f32], symbols: impl Iterator<Item = impl Into<u32>>) {
-        self.computed(left);
-        let symbols = left.iter().zip(symbols);
-        self.bits(symbols.map(|(x, symbol)| if x.is_nan() { 0 } else { symbol.into() }));
+    /// Symbols of values times `factor`, and what was left of the values. A NaN has any symbol.
+    pub(super) fn symbols<T: Copy + Into<u32>>(
+        &mut self,
+        (values, factor): (&[f32], f32),
+        left: &[f32],
+        symbols: &[T],
+    ) {
+        for ((x, left), &symbol) in values.iter().zip(left).zip(symbols) {
+            if !(x * factor).is_nan() {
+                self.computed(&[*left]);
+                self.bits([symbol]);
+            }
+        }
     }
 
     /// A computed float in double precision, or a count.
