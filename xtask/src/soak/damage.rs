@@ -71,7 +71,7 @@ pub(super) fn checkpoints(trial: &mut Trial) -> Result<(), String> {
         let save = words("--save run.state --save-every 9");
         let ended = trial.gradwire(&[&settings[..], &save].concat())?;
         if ended.succeeded()? && trial.has("run.state.1") {
-            break (settings, ended.digest().unwrap_or_default().to_owned());
+            break (settings, ended.digest.unwrap_or_default());
         }
     };
     let [newest, older] = [trial.read("run.state")?, trial.read("run.state.1")?];
@@ -82,7 +82,7 @@ pub(super) fn checkpoints(trial: &mut Trial) -> Result<(), String> {
         trial.write("run.state", &bytes)?;
         trial.write("alone.state", &bytes)?;
         let beside = trial.gradwire(&[&settings[..], &words("--resume run.state")].concat())?;
-        if !beside.succeeded()? || beside.digest() != Some(digest.as_str()) {
+        if !beside.succeeded()? || beside.digest.as_ref() != Some(&digest) {
             return Err(format!("the older checkpoint was not used: {}", beside.said.trim()));
         }
         let alone = trial.gradwire(&[&settings[..], &words("--resume alone.state")].concat())?;
@@ -98,7 +98,7 @@ pub(super) fn checkpoints(trial: &mut Trial) -> Result<(), String> {
     }
     trial.write("run.state", &older)?;
     let ended = trial.gradwire(&[&settings[..], &words("--resume run.state")].concat())?;
-    match ended.digest() {
+    match ended.digest {
         Some(found) if found == digest => Ok(()),
         found => Err(format!("the older checkpoint leads to {found:?}, not {digest}")),
     }

@@ -29,8 +29,10 @@ pub(super) struct Trial<'a> {
 /// A command that has ended.
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
-    pub(super) printed: String,
+    /// What it wrote to standard error.
     pub(super) said: String,
+    /// The digest of the parameters, if it printed one.
+    pub(super) digest: Option<String>,
 }
 
 impl Ended {
@@ -45,11 +47,6 @@ impl Ended {
             Some(1 | 2) if refused => Ok(false),
             _ => Err(format!("{}: {}", self.status, self.said.trim())),
         }
-    }
-
-    /// The digest of the parameters that a run printed.
-    pub(super) fn digest(&self) -> Option<&str> {
-        self.printed.lines().find_map(|line| line.strip_prefix("Digest of the parameters: "))
     }
 }
 
@@ -135,8 +132,11 @@ impl<'a> Trial<'a> {
             return Err(format!("it did not end within {} s", LIMIT.as_secs()));
         }
         let text = |name| Ok::<_, String>(String::from_utf8_lossy(&self.read(name)?).into_owned());
+        let (printed, said) = (text("printed")?, text("said")?);
+        let digest =
+            printed.lines().find_map(|line| line.strip_prefix("Digest of the parameters: "));
         let status = child.wait().map_err(|error| error.to_string())?;
-        Ok(Ended { status, printed: text("printed")?, said: text("said")? })
+        Ok(Ended { status, said, digest: digest.map(str::to_owned) })
     }
 }
 
