@@ -22,7 +22,7 @@ usage: cargo xtask <task>
   docs      generate docs/compressors.md from the registry and the measured rows
   fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
-  miri      run the tests of the kernels under Miri (rustup component add --toolchain nightly miri rust-src)
+  miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
   soak      attack the release binary for the given number of minutes with signals at random moments, damaged files and
             long runs; --seed S repeats a choice of trials, --trial N one of them, --out FOLDER writes a report
 ";

@@ -30,23 +30,11 @@ pub(crate) fn asan() -> Command {
     command
 }
 
-/// The tests of the kernels, and of the codes that call them, under Miri; the other codes have no unsafe code. Miri has
-/// no intrinsics of AVX-512, so kernels run as scalar twins and as compiled for AVX2.
+/// Every kernel under Miri, on a few inputs. Miri has no intrinsics of AVX-512, so they run as scalar twins and as
+/// compiled for AVX2.
 pub(crate) fn miri() -> Command {
     let mut command = cargo();
-    command.args([
-        "miri",
-        "test",
-        "-p",
-        "gradwire-bits",
-        "--lib",
-        "--",
-        "kernels",
-        "zero_run",
-        "quartic",
-    ]);
-    command.env("RUSTFLAGS", "-Ctarget-feature=+avx2").env("PROPTEST_CASES", "2");
-    // proptest looks for the failures of earlier runs.
-    command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    command.args(["miri", "test", "-p", "gradwire-bits", "--lib", "--", "kernels::testing"]);
+    command.env("RUSTFLAGS", "-Ctarget-feature=+avx2").env("MIRIFLAGS", "-Zmiri-strict-provenance");
     command
 }
