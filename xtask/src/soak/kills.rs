@@ -12,11 +12,12 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const LATE: Duration = Duration::from_secs(2);
 
 /// After how much time no rank may be left. Ranks wait for an absent one as long as its local steps last, and a rank
-/// that waits for a waiting rank waits longer, up to 7/4 of the deadline in the sparse exchange among five.
-fn patience(run: &Reference) -> Duration {
+/// that waits for a waiting rank waits longer, up to 7/4 of the deadline in the sparse exchange among five. A rank that
+/// is still starting begins to wait when it has started, which on a busy machine takes most of what the whole job `took`.
+fn patience(run: &Reference, took: Duration) -> Duration {
     let words = run.settings.iter().flat_map(|word| word.split([':', ',', ' ']));
     let steps = words.filter_map(|word| word.strip_prefix("every=")?.parse().ok());
-    DEADLINE * steps.max().unwrap_or(1) * 7 / 4 + LATE
+    took + DEADLINE * steps.max().unwrap_or(1) * 7 / 4 + LATE
 }
 
 /// A run that the command line accepts: its arguments, servers, digest and time.
@@ -112,7 +113,7 @@ pub(super) fn processes(trial: &mut Trial) -> Result<(), String> {
     settings.extend(saving(trial));
     for _ in 0..trial.rng.u8(1..=2) {
         trial.attacks += 1;
-        interrupt(trial, (count, &settings), took, patience(&run))?;
+        interrupt(trial, (count, &settings), took, patience(&run, took))?;
     }
     conclude(trial, &run)
 }
