@@ -102,7 +102,6 @@ pub(super) fn processes(trial: &mut Trial) -> Result<(), String> {
     let workers: usize = run.settings[at + 1].parse().map_err(|_| "bad workers")?;
     let (mut settings, count) = (run.settings.clone(), workers + run.servers);
     settings.drain(at..at + 2);
-    settings.extend(["--deadline".to_owned(), DEADLINE.as_secs().to_string()]);
     let start = Instant::now();
     let mut child = trial.start(&mut job(trial, false, count, &settings), "")?;
     let Ended { said, digest, .. } = trial.finish(&mut child)?;
@@ -110,6 +109,7 @@ pub(super) fn processes(trial: &mut Trial) -> Result<(), String> {
         return Err(format!("processes have digest {digest:?}, threads {}: {said}", run.digest));
     }
     let took = start.elapsed();
+    settings.extend(["--deadline".to_owned(), DEADLINE.as_secs().to_string()]);
     settings.extend(saving(trial));
     for _ in 0..trial.rng.u8(1..=2) {
         trial.attacks += 1;
