@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: fuzzes every decoder separately for a given time.
+//! `cargo xtask fuzz`: fuzzes every decoder separately, and the kernels, for a given time.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -6,7 +6,12 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
-/// One fuzzing run: of frames, of state files, or of the messages of one compressor.
+use crate::nightly;
+
+/// The targets beside the messages of compressors.
+const TARGETS: [&str; 3] = ["frames", "states", "kernels"];
+
+/// One fuzzing run: of frames, of state files, of the kernels, or of the messages of one compressor.
 #[derive(Clone)]
 struct Job {
     target: &'static str,
@@ -25,8 +30,13 @@ pub(crate) fn run(seconds: u64, names: &[String]) -> ExitCode {
 /// Fuzzes the named decoders; returns the number of failures.
 fn fuzz(seconds: u64, names: &[String]) -> Result<usize, String> {
     let jobs = chosen(all()?, names)?;
-    for target in ["frames", "states", "messages"] {
-        // The stable compiler has no sanitizers. Faults of decoders are panics.
+    let sanitizer = if nightly::is_here() {
+        "with AddressSanitizer"
+    } else {
+        "with no sanitizer: there is no nightly toolchain"
+    };
+    println!("{sanitizer}");
+    for target in TARGETS.into_iter().chain(["messages"]) {
         let built = cargo_fuzz("build", target).status();
         if !built.is_ok_and(|status| status.success()) {
             return Err("the fuzz targets do not build; run cargo install cargo-fuzz and install a C++ compiler".to_owned());
@@ -45,7 +55,7 @@ fn fuzz(seconds: u64, names: &[String]) -> Result<usize, String> {
     Ok(failed.into_inner().expect("no worker panics"))
 }
 
-/// All jobs: frames, states, and the messages of each compressor with seeds in the corpus.
+/// All jobs: frames, states, kernels, and the messages of each compressor with seeds in the corpus.
 fn all() -> Result<Vec<Job>, String> {
     let folder = home().join("corpus/messages");
     let entries =
@@ -53,7 +63,7 @@ fn all() -> Result<Vec<Job>, String> {
     let mut ids: Vec<String> =
         entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     ids.sort();
-    let whole = ["frames", "states"].map(|target| Job { target, name: target.to_owned() });
+    let whole = TARGETS.map(|target| Job { target, name: target.to_owned() });
     let messages = ids.into_iter().map(|name| Job { target: "messages", name });
     Ok(whole.into_iter().chain(messages).collect())
 }
@@ -65,7 +75,9 @@ fn chosen(all: Vec<Job>, names: &[String]) -> Result<Vec<Job>, String> {
     let of_name = |name: &String| {
         let job = all.iter().find(|job| job.name == *name);
         job.cloned().ok_or_else(|| {
-            format!("unknown target '{name}'; use frames, states or the id of a compressor")
+            format!(
+                "unknown target '{name}'; use frames, states, kernels or the id of a compressor"
+            )
         })
     };
     names.iter().map(of_name).collect()
@@ -81,6 +93,7 @@ impl Job {
         let log = found.with_extension("log");
         let failed = |error: std::io::Error| format!("{}: {error}", found.display());
         fs::create_dir_all(&found).map_err(failed)?;
+        fs::create_dir_all(self.seeds()).map_err(failed)?;
         let status = cargo_fuzz("run", self.target)
             .args([&found, &self.seeds()])
             .arg("--")
@@ -109,9 +122,14 @@ impl Job {
     }
 }
 
+/// A command of cargo-fuzz. The stable compiler has no sanitizers; without one, the faults that are found are panics.
 fn cargo_fuzz(verb: &str, target: &str) -> Command {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["fuzz", verb, "--sanitizer", "none", target]).current_dir(home());
+    let (mut command, sanitizer) = if nightly::is_here() {
+        (nightly::cargo(), "address")
+    } else {
+        (Command::new(env!("CARGO")), "none")
+    };
+    command.args(["fuzz", verb, "--sanitizer", sanitizer, target]).current_dir(home());
     command
 }
 

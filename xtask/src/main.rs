@@ -3,7 +3,9 @@
 mod counts;
 mod fuzz;
 mod mpi;
+mod nightly;
 mod python;
+mod soak;
 mod test;
 
 use std::path::Path;
@@ -19,7 +21,11 @@ usage: cargo xtask <task>
   golden    write missing golden files (existing ones are never changed)
   corpus    add seeds for the fuzz targets from the golden files
   docs      generate docs/compressors.md from the registry and the measured rows
-  fuzz      fuzz each decoder separately for the given number of seconds: cargo xtask fuzz 600 [NAME...]
+  fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
+  asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
+  miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
+  soak      attack the release binary for the given number of minutes with signals at random moments, damaged files and
+            long runs; --seed S repeats a choice of trials, --trial N one of them, --out FOLDER writes a report
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +47,9 @@ fn main() -> ExitCode {
             Ok(seconds @ 1..) => fuzz::run(seconds, names),
             _ => usage(),
         },
+        ("asan", []) => test::run_only("tests under AddressSanitizer", &mut nightly::asan()),
+        ("miri", []) => test::run_only("tests under Miri", &mut nightly::miri()),
+        ("soak", arguments) => soak::run(arguments).unwrap_or_else(usage),
         _ => usage(),
     }
 }

@@ -42,6 +42,14 @@ pub(crate) fn run_python() -> ExitCode {
     sum_up(&counts, &broken)
 }
 
+/// Runs one command of tests, and prints a summary.
+pub(crate) fn run_only(name: &'static str, command: &mut Command) -> ExitCode {
+    let mut counts = Counts::default();
+    let passed = reads(command, |line| counts.read(line));
+    let broken = [name];
+    sum_up(&counts, if passed { &[] } else { &broken })
+}
+
 fn run_package(environment: Environment, counts: &mut Counts, broken: &mut Vec<&'static str>) {
     let start = Instant::now();
     eprintln!("== Python package");

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gradwire::Rng;
-use support::{Bench, below, ends_within, kills, signal};
+use support::processes::{ends_within, signal};
+use support::{Bench, below, kills};
 
 /// Exchanges and what goes over them: every strategy, and all that keeps a state of its own.
 const EXCHANGES: [&[&str]; 11] = [

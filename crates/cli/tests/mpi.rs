@@ -8,12 +8,13 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradwire::Rng;
-use support::{Bench, below, ends_within, kills, signal};
+use support::processes::{end, mpirun, open_mpi, signal};
+use support::{Bench, below, kills, processes};
 
 const SETTINGS: &str =
     "train --model mlp --data images --batch 8 --exchange all-gather --compressor 3lc";
@@ -28,38 +29,19 @@ struct Mpi {
 /// `None` where there is no `mpirun`; the test says then that it is skipped.
 fn mpi() -> Option<Mpi> {
     static JOBS: Mutex<()> = Mutex::new(());
-    match Command::new("mpirun").arg("--version").output() {
-        Ok(output) => {
-            let open = String::from_utf8_lossy(&output.stdout).contains("Open MPI");
-            Some(Mpi { open, _one: JOBS.lock().unwrap_or_else(PoisonError::into_inner) })
-        }
-        Err(_) => {
-            support::skipped("training under MPI needs mpirun");
-            None
-        }
-    }
+    let Some(open) = open_mpi() else {
+        support::skipped("training under MPI needs mpirun");
+        return None;
+    };
+    Some(Mpi { open, _one: JOBS.lock().unwrap_or_else(PoisonError::into_inner) })
 }
 
 /// A job of `processes` processes of `gradwire` with these arguments. Where they `go_on`, the other ranks are not ended
 /// when one dies.
 fn job(bench: &Bench, mpi: &Mpi, go_on: bool, processes: usize, line: &str) -> Command {
     let gradwire = bench.command(line);
-    let mut command = Command::new("mpirun");
-    let options: &[&str] = match (mpi.open, go_on) {
-        (true, false) => &["--allow-run-as-root", "--oversubscribe"],
-        // Its status is 0 then, whatever the ranks'.
-        (true, true) => &["--allow-run-as-root", "--oversubscribe", "--enable-recovery"],
-        (false, false) => &[],
-        (false, true) => &["-disable-auto-cleanup"],
-    };
-    command.args(options).args(["-n", &processes.to_string()]);
-    command.arg(gradwire.get_program()).args(gradwire.get_args());
-    if let Some(folder) = gradwire.get_current_dir() {
-        command.current_dir(folder);
-    }
-    // A launcher that is killed leaves its files behind.
-    command.env("TMPDIR", bench.path(""));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = mpirun((mpi.open, go_on), processes, &gradwire, &bench.path(""));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -103,30 +85,8 @@ fn more_servers_than_processes_are_refused() {
     assert!(errors.contains("2 processes were started"), "{errors}");
 }
 
-/// The processes of the job in a folder that have not ended, each with its rank.
 fn ranks_of(bench: &Bench) -> Vec<(u32, usize)> {
-    let folder = bench.path("").into_os_string();
-    let rank_of = |process: u32| -> Option<usize> {
-        let environment = fs::read(format!("/proc/{process}/environ")).ok()?;
-        let value = |name: &[u8]| {
-            let mut variables = environment.split(|byte| *byte == 0);
-            variables.find_map(|variable| variable.strip_prefix(name))
-        };
-        let rank = value(b"OMPI_COMM_WORLD_RANK=").or_else(|| value(b"PMI_RANK="))?;
-        let here = value(b"TMPDIR=")?.starts_with(folder.as_encoded_bytes());
-        std::str::from_utf8(rank).ok()?.parse().ok().filter(|_| here)
-    };
-    let all = fs::read_dir("/proc").unwrap().flatten();
-    let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.filter_map(|process| Some((process, rank_of(process)?))).collect()
-}
-
-/// Waits for the end of a job whose ranks have ended; some versions of Open MPI wait for ever then.
-fn end(child: &mut Child) {
-    if !ends_within(child, Duration::from_millis(500)) {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
+    processes::ranks_of(&bench.path(""))
 }
 
 #[test]

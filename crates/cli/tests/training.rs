@@ -223,7 +223,7 @@ fn an_interrupt_stops_cleanly_and_a_checkpoint_is_left() {
     let mut child = bench.command(&line).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("accuracy")), "the run has begun");
-    assert!(support::signal(child.id(), "-INT"));
+    assert!(support::processes::signal(child.id(), "-INT"));
     let rest: Vec<String> = lines.collect();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(rest.iter().any(|line| line.contains("interrupted") && line.contains("at.state")));

@@ -78,26 +78,6 @@ vectorised! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::testing::{same, sweep, values};
-
-    #[test]
-    fn entries_equal_their_twins() {
-        sweep(|x| {
-            let y = values(x.len() + 7)[7..].to_vec();
-            for (beta, gamma) in [(1.0, 1.0), (0.9, 1.0), (0.5, 3.0)] {
-                let (mut a, mut b) = (x.to_vec(), x.to_vec());
-                accumulate(&mut a, &y, beta, gamma);
-                weigh_scalar(&mut b, &y, beta, gamma);
-                assert!(same(&a, &b));
-                accumulate_to(&mut b, x, &y, beta, gamma);
-                assert!(same(&a, &b));
-            }
-            let (mut a, mut b) = (x.to_vec(), x.to_vec());
-            add_scaled(&mut a, &y, 0.3);
-            add_scaled_scalar(&mut b, &y, 0.3);
-            assert!(same(&a, &b));
-        });
-    }
 
     #[test]
     fn sums_by_hand() {

@@ -74,8 +74,6 @@ vectorised! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::testing::{same, sweep};
-    use alloc::vec;
 
     fn to_f16(x: f32) -> u16 {
         let mut out = [0];
@@ -143,25 +141,5 @@ mod tests {
         ] {
             assert_eq!(to_bf16(x), pattern, "{x}");
         }
-    }
-
-    #[test]
-    fn entries_equal_their_twins() {
-        sweep(|x| {
-            let (mut a, mut b) = (vec![0; x.len()], vec![0; x.len()]);
-            f32_to_f16(x, &mut a);
-            f32_to_f16_scalar(x, &mut b);
-            assert_eq!(a, b);
-            let (mut wide, mut twin) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-            f16_to_f32(&a, &mut wide);
-            f16_to_f32_scalar(&a, &mut twin);
-            assert!(same(&wide, &twin));
-            f32_to_bf16(x, &mut a);
-            f32_to_bf16_scalar(x, &mut b);
-            assert_eq!(a, b);
-            bf16_to_f32(&a, &mut wide);
-            bf16_to_f32_scalar(&a, &mut twin);
-            assert!(same(&wide, &twin));
-        });
     }
 }

@@ -18,16 +18,23 @@ mod convert;
 mod draw;
 mod hash;
 mod int8;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod level;
 mod levels;
 mod natural;
 mod philox;
 mod product;
 mod reduce;
+#[cfg(test)]
+mod samples;
 mod sign;
 mod ternary;
 mod truncate;
 mod uniform;
 mod zero_run;
+
+#[cfg(all(any(test, feature = "testing"), target_arch = "x86_64", feature = "std"))]
+pub mod testing;
 
 pub use axpy::{accumulate, accumulate_to, add_scaled};
 pub use bins::{Near, bin_maxima, reaching};
@@ -47,25 +54,6 @@ pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
 pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub(crate) use zero_run::{encode_words, expanded_len};
-
-/// Whether the processor has the AVX-512 subsets that the kernels use (from Skylake-X and Zen 4 on).
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-#[inline]
-fn has_avx512() -> bool {
-    std::is_x86_feature_detected!("avx512f")
-        && std::is_x86_feature_detected!("avx512bw")
-        && std::is_x86_feature_detected!("avx512dq")
-        && std::is_x86_feature_detected!("avx512vl")
-}
-
-/// Whether the processor also permutes and compresses bytes (from Ice Lake and Zen 4 on).
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-#[inline]
-fn has_vbmi2() -> bool {
-    has_avx512()
-        && std::is_x86_feature_detected!("avx512vbmi")
-        && std::is_x86_feature_detected!("avx512vbmi2")
-}
 
 /// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop itself. The
 /// first name is the entry, which runs the same loop compiled for AVX-512 or AVX2 if the processor has
@@ -87,11 +75,11 @@ macro_rules! vectorised {
                 fn avx2($($arg: $type),*) $(-> $result)? {
                     $twin($($arg),*)
                 }
-                if $crate::kernels::has_avx512() {
+                if $crate::kernels::level::Level::Avx512.is_used() {
                     // SAFETY: the processor has the features the function is compiled for.
                     return unsafe { avx512($($arg),*) };
                 }
-                if std::is_x86_feature_detected!("avx2") {
+                if $crate::kernels::level::Level::Avx2.is_used() {
                     // SAFETY: as above.
                     return unsafe { avx2($($arg),*) };
                 }
@@ -101,45 +89,3 @@ macro_rules! vectorised {
     };
 }
 use vectorised;
-
-#[cfg(test)]
-mod testing {
-    //! Inputs for the kernels' tests: every length up to a few vectors, at every alignment.
-
-    use alloc::vec::Vec;
-
-    /// Values of every kind: both zeros, subnormals, halves, large and small numbers, both signs.
-    pub(super) fn values(len: usize) -> Vec<f32> {
-        let mut state = 0x2545_f491_4f6c_dd1du64;
-        (0..len)
-            .map(|i| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let uniform = (state >> 40) as f32 / (1 << 24) as f32 - 0.5;
-                match i % 11 {
-                    0 => 0.0,
-                    1 => -0.0,
-                    2 => 0.5,
-                    3 => -0.5,
-                    4 => 1e-40 * uniform,
-                    5 => 1e30 * uniform,
-                    _ => 2.0 * uniform,
-                }
-            })
-            .collect()
-    }
-
-    /// Calls `check` with slices of every length up to 200, and a long one, at four alignments.
-    pub(super) fn sweep(mut check: impl FnMut(&[f32])) {
-        let all = values(5003);
-        for offset in 0..4 {
-            for len in (0..200).chain([4096, 4999]) {
-                check(&all[offset..offset + len]);
-            }
-        }
-    }
-
-    /// Whether two slices hold the same bits.
-    pub(super) fn same(a: &[f32], b: &[f32]) -> bool {
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
-    }
-}

@@ -16,7 +16,7 @@ const LANES: usize = 16;
 /// truncated. The first word of the counter is incremented and carries into the second.
 pub fn philox4x32(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::has_avx512() {
+    if super::level::Level::Avx512.is_used() {
         let (groups, rest) = out.as_chunks_mut::<{ 4 * LANES }>();
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::fill(key, counter, groups) };

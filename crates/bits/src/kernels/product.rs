@@ -31,7 +31,7 @@ impl<'a> Columns<'a> {
 pub fn product(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) {
     let rows = out.len().checked_div(width).unwrap_or(0);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::has_avx512() {
+    if super::level::Level::Avx512.is_used() {
         let (high, wide) = (rows / 4 * 4, width / 64 * 64);
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::tiles(out, width, p, q) };
@@ -106,29 +106,6 @@ mod avx512 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::testing::{same, values};
-    use alloc::vec;
-
-    #[test]
-    fn entries_equal_their_twins() {
-        let all = values(5000);
-        for rows in [0, 1, 3, 4, 5, 9] {
-            for width in [1, 63, 64, 65, 200] {
-                for rank in [0, 1, 2, 7] {
-                    let p = Columns { values: &all[..rank * (rows + 3)], len: rows + 3, first: 2 };
-                    let q = Columns {
-                        values: &all[7..][..rank * (width + 1)],
-                        len: width + 1,
-                        first: 1,
-                    };
-                    let (mut a, mut b) = (vec![1.0; rows * width], vec![2.0; rows * width]);
-                    product(&mut a, width, p, q);
-                    product_plain(&mut b, width, (0..rows, 0..width), p, q);
-                    assert!(same(&a, &b), "{rows}, {width}, {rank}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn a_product_by_hand() {

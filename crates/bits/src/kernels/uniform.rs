@@ -77,8 +77,6 @@ vectorised! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::testing::{same, sweep};
-    use alloc::vec;
 
     #[test]
     fn four_bins_by_hand() {
@@ -104,26 +102,5 @@ mod tests {
             extremes(&[-f32::MIN_POSITIVE / 2.0; 3]),
             (-f32::MIN_POSITIVE / 2.0, -f32::MIN_POSITIVE / 2.0)
         );
-    }
-
-    #[test]
-    fn entries_equal_their_twins() {
-        sweep(|x| {
-            assert_eq!(extremes(x), extremes_scalar(x));
-            let (least, greatest) = if x.is_empty() { (0.0, 1.0) } else { extremes(x) };
-            let width = (f64::from(greatest) - f64::from(least)).max(1e-30) / 64.0;
-            let bins = Bins { least: f64::from(least), width, top: 63 };
-            let (mut a, mut b) = (vec![0; x.len()], vec![0; x.len()]);
-            bin_of(x, bins, &mut a);
-            bin_of_scalar(x, bins, &mut b);
-            assert_eq!(a, b);
-            let (mut va, mut vb) = (x.to_vec(), x.to_vec());
-            middle_off(&mut va, &a, bins);
-            middle_off_scalar(&mut vb, &a, bins);
-            assert!(same(&va, &vb));
-            middle_add(&a, bins, 0.3, &mut va);
-            middle_add_scalar(&a, bins, 0.3, &mut vb);
-            assert!(same(&va, &vb));
-        });
     }
 }

@@ -22,7 +22,7 @@ vectorised! {
 /// end, which has not been written.
 pub(crate) fn encode_words(digits: &[u8], pending: &mut usize, out: &mut Vec<u8>) -> usize {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::has_vbmi2() {
+    if super::level::Level::Vbmi2.is_used() {
         let words = digits.as_chunks::<64>().0;
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::encode(words, pending, out) };

@@ -1,12 +1,12 @@
 //! Running the binary in a folder of its own.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of this one")]
 
+pub mod processes;
+
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
 /// Writes that a test is skipped to standard output itself: the test runner hides what a test prints that passes.
 pub fn skipped(reason: &str) {
@@ -147,24 +147,6 @@ fn split(dir: &Path, name: &str, count: u32) {
     }
     fs::write(dir.join(format!("{name}-images-idx3-ubyte")), images).unwrap();
     fs::write(dir.join(format!("{name}-labels-idx1-ubyte")), labels).unwrap();
-}
-
-/// Sends a signal to a process; whether there was such a process.
-pub fn signal(process: u32, name: &str) -> bool {
-    let mut kill = Command::new("kill");
-    kill.args([name, &process.to_string()]).stderr(Stdio::null()).status().unwrap().success()
-}
-
-/// Whether a process ends within this time, or has ended.
-pub fn ends_within(child: &mut Child, time: Duration) -> bool {
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > time {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    true
 }
 
 /// How many runs a test of interruptions makes: `GRADWIRE_KILLS`, or a few.

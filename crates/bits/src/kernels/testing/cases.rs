@@ -1,0 +1,264 @@
+//! Each kernel, run on an input.
+
+use alloc::vec::Vec;
+
+use super::{Input, Output};
+use crate::kernels::*;
+use crate::zero_run;
+
+/// A kernel, run on slices of the input; it appends all that it computes to the output.
+type Case = fn(&Input, &mut Output);
+
+/// All kernels, by name.
+pub const KERNELS: &[(&str, Case)] = &[
+    ("accumulate", |input, output| {
+        for (beta, gamma) in [(input.x, input.y), (1.0, 1.0)] {
+            let mut memory = input.floats();
+            accumulate(&mut memory, &input.more(), beta, gamma);
+            output.computed(&memory);
+        }
+    }),
+    ("accumulate_to", |input, output| {
+        for (beta, gamma) in [(input.x, input.y), (1.0, 1.0)] {
+            let mut out = input.zeros();
+            accumulate_to(&mut out, &input.floats(), &input.more(), beta, gamma);
+            output.computed(&out);
+        }
+    }),
+    ("add_scaled", |input, output| {
+        let mut out = input.floats();
+        add_scaled(&mut out, &input.more(), input.x);
+        output.computed(&out);
+    }),
+    ("bin_maxima", |input, output| {
+        for bin in [1, 7, 16, 50] {
+            let mut maxima = Vec::new();
+            bin_maxima(&input.floats(), bin, &mut maxima);
+            output.moved(&maxima);
+        }
+    }),
+    ("reaching", |input, output| {
+        for bin in [1, 7, 16, 50] {
+            let (values, gradient, mut positions) = (input.floats(), input.more(), Vec::new());
+            let mut limits = Vec::new();
+            bin_maxima(&values, bin, &mut limits);
+            let near = Near { bin, limits: &limits, weight: input.x };
+            reaching(&values, &gradient, near, u32::MAX - 9, &mut positions);
+            output.bits(positions);
+        }
+    }),
+    ("nearest_residual", |input, output| {
+        let mut next = 1e-6;
+        let limits = core::array::from_fn(|_| {
+            next *= 1.1;
+            next
+        });
+        let numbers = core::array::from_fn(|byte| input.y * byte as f32);
+        let (mut values, mut bytes) = (input.floats(), input.zeros());
+        nearest_residual(&mut values, input.x, &Codebook::new(&limits), &numbers, &mut bytes);
+        output.symbols((&input.floats(), input.x), &values, &bytes);
+    }),
+    ("numbers_add", |input, output| {
+        let numbers = core::array::from_fn(|byte| input.y * byte as f32);
+        let mut out = input.more();
+        numbers_add(&input.symbols(), &numbers, &mut out);
+        output.computed(&out);
+    }),
+    ("compact_beyond", |input, output| {
+        for side in [Side::Both, Side::Above, Side::Below] {
+            let (mut values, mut positions, mut taken) = (input.floats(), Vec::new(), Vec::new());
+            compact_beyond(&mut values, side, input.x, u32::MAX - 9, &mut positions, &mut taken);
+            output.moved(&values);
+            output.moved(&taken);
+            output.bits(positions);
+        }
+    }),
+    ("count_above", |input, output| output.wide(count_above(&input.floats(), input.x) as f64)),
+    ("bf16_to_f32", |input, output| {
+        let mut out = input.zeros();
+        bf16_to_f32(&input.symbols(), &mut out);
+        output.moved(&out);
+    }),
+    ("f16_to_f32", |input, output| {
+        let mut out = input.zeros();
+        f16_to_f32(&input.symbols(), &mut out);
+        output.moved(&out);
+    }),
+    ("f32_to_bf16", |input, output| {
+        let mut out = input.zeros();
+        f32_to_bf16(&input.floats(), &mut out);
+        output.bits(out.iter().copied());
+    }),
+    ("f32_to_f16", |input, output| {
+        let mut out = input.zeros();
+        f32_to_f16(&input.floats(), &mut out);
+        output.bits(out.iter().copied());
+    }),
+    ("drawn", |input, output| {
+        let mut out = input.zeros();
+        drawn(&input.floats(), input.x, &input.draws(), &mut out);
+        output.moved(&out);
+    }),
+    ("sum_up_to", |input, output| {
+        let (sum, above) = sum_up_to(&input.floats(), input.x);
+        output.wide(sum);
+        output.wide(above as f64);
+    }),
+    ("hashed", |input, output| {
+        let mut out = input.zeros();
+        hashed(&input.draws(), input.x.to_bits(), (input.y.to_bits() as u16).max(1), &mut out);
+        output.bits(out.iter().copied());
+    }),
+    ("int8_add", |input, output| {
+        let quantized = input.elements(input.len, |at| input.word(at) as i8);
+        let mut out = input.more();
+        int8_add(&quantized, input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("int8_residual", |input, output| {
+        let (mut values, mut out) = (input.floats(), input.zeros());
+        int8_residual(&mut values, input.x, input.y, &mut out);
+        let out: Vec<u8> = out.iter().map(|q: &i8| *q as u8).collect();
+        output.symbols((&input.floats(), input.x), &values, &out);
+    }),
+    ("levels_add", |input, output| {
+        let mut out = input.more();
+        levels_add(&input.symbols(), -100.0, input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("stochastic_levels", |input, output| {
+        let levels = Levels { least: -100.0, most: 99.0, inverse: input.x, step: input.y };
+        let (mut values, mut symbols) = (input.floats(), input.zeros());
+        stochastic_levels(&mut values, levels, &input.draws(), &mut symbols);
+        output.symbols((&input.floats(), input.x), &values, &symbols);
+    }),
+    ("natural_add", |input, output| {
+        let exponents = input.elements(input.len, |at| input.word(at) as u16 % 255);
+        let mut out = input.more();
+        natural_add(&exponents, &input.bytes(), input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("natural_residual", |input, output| {
+        let (mut values, mut rounded, mut exponents) =
+            (input.floats(), input.zeros(), input.zeros());
+        natural_residual(&mut values, &input.draws(), &mut rounded, &mut exponents);
+        output.computed(&values);
+        output.moved(&rounded);
+        output.bits(exponents.iter().copied());
+    }),
+    ("philox4x32", |input, output| {
+        let mut out = input.zeros();
+        let counter = core::array::from_fn(|at| input.word(at));
+        philox4x32([input.x.to_bits(), input.y.to_bits()], counter, &mut out);
+        output.bits(out.iter().copied());
+    }),
+    ("product", |input, output| {
+        let (rows, rank) = (input.len % 10, input.len % 4);
+        let float = |at| f32::from_bits(input.word(at));
+        let p = input.elements(rank * (rows + 3), float);
+        let q = input.elements(rank * (input.len + 1), |at| float(at + 7));
+        let mut out = input.elements(rows * input.len, float);
+        let p = Columns { values: &p, len: rows + 3, first: 2 };
+        product(&mut out, input.len, p, Columns { values: &q, len: input.len + 1, first: 1 });
+        output.computed(&out);
+    }),
+    ("abs_max_bits", |input, output| output.bits([abs_max_bits(&input.floats())])),
+    ("max_byte", |input, output| output.bits([max_byte(&input.bytes())])),
+    ("sum_of_squares", |input, output| output.wide(sum_of_squares(&input.floats()))),
+    ("sums_by_sign", |input, output| {
+        let sums = sums_by_sign(&input.floats());
+        output.wide(sums.negative_sum);
+        output.wide(sums.positive_sum);
+        output.wide(sums.negative_count as f64);
+    }),
+    ("sign_add", |input, output| {
+        let bits = input.elements(input.len.div_ceil(8), |at| input.word(at) as u8);
+        let mut out = input.more();
+        sign_add(&bits, input.x, input.y, &mut out);
+        output.computed(&out);
+    }),
+    ("sign_residual", |input, output| {
+        let (mut values, mut bits) =
+            (input.floats(), input.elements(input.len.div_ceil(8), |_| 0xaa));
+        sign_residual(&mut values, input.x, input.y, &mut bits);
+        output.computed(&values);
+        output.bits(bits.iter().copied());
+    }),
+    ("stochastic_ternary", |input, output| {
+        let mut digits = input.bytes();
+        stochastic_ternary(&input.floats(), input.x, &input.draws(), &mut digits);
+        output.bits(digits.iter().copied());
+    }),
+    ("ternary_add", |input, output| {
+        for part in 0..5 {
+            let mut out = input.more();
+            ternary_add(&input.bytes(), part, input.x, &mut out);
+            output.computed(&out);
+        }
+    }),
+    ("ternary_residual", |input, output| {
+        let (mut values, mut digits) = (input.floats(), input.bytes());
+        ternary_residual(&mut values, input.x.abs(), &mut digits);
+        output.computed(&values);
+        output.bits(digits.iter().copied());
+    }),
+    ("truncate_residual", |input, output| {
+        for (least, middle) in [(117, 122), (126, 127), (1, 64)] {
+            let (mut values, mut tags, mut words) = (input.floats(), input.zeros(), input.zeros());
+            truncate_residual(&mut values, Cuts { least, middle }, &mut tags, &mut words);
+            output.computed(&values);
+            output.bits(tags.iter().copied());
+            output.bits(words.iter().copied());
+        }
+    }),
+    ("truncated_add", |input, output| {
+        let tags = input.elements(input.len, |at| input.word(at) as u8 % 4);
+        let mut out = input.more();
+        truncated_add(&tags, &input.draws(), input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("truncated_valid", |input, output| {
+        let cuts = Cuts { least: 117, middle: 122 };
+        let (mut values, mut tags, mut words) = (input.floats(), input.zeros(), input.zeros());
+        truncate_residual(&mut values, cuts, &mut tags, &mut words);
+        output.bits([truncated_valid(&tags, &words, cuts)]);
+        output.bits([truncated_valid(&tags, &input.draws(), cuts)]);
+    }),
+    ("bin_of", |input, output| {
+        let mut symbols = input.zeros();
+        bin_of(&input.floats(), bins(input), &mut symbols);
+        output.bits(symbols.iter().copied());
+    }),
+    ("extremes", |input, output| {
+        let (least, greatest) = extremes(&input.floats());
+        output.moved(&[least, greatest]);
+    }),
+    ("middle_add", |input, output| {
+        let mut out = input.more();
+        middle_add(&input.symbols(), bins(input), input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("middle_off", |input, output| {
+        let mut values = input.floats();
+        middle_off(&mut values, &input.symbols(), bins(input));
+        output.computed(&values);
+    }),
+    ("encode_words", |input, output| {
+        // Runs of zeros that cross words, among other bytes.
+        let digit = |at: usize| match input.word(at / 9 % (1 + at % 40)) % 3 {
+            0 => (input.word(at) % 243) as u8,
+            _ => zero_run::ZEROS,
+        };
+        let (mut encoder, mut coded) = (zero_run::Encoder::default(), Vec::new());
+        for part in input.elements(2 * input.len, digit).chunks(input.len.max(1)) {
+            encoder.push(part, &mut coded);
+        }
+        encoder.finish(&mut coded);
+        output.bits(coded);
+    }),
+    ("expanded_len", |input, output| output.wide(zero_run::decoded_len(&input.bytes()) as f64)),
+];
+
+fn bins(input: &Input) -> Bins {
+    Bins { least: f64::from(input.x), width: f64::from(input.y), top: 63 }
+}

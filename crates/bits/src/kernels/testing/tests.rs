@@ -1,0 +1,95 @@
+//! Every kernel on hostile values, at every short length and alignment.
+
+use super::*;
+use alloc::vec::Vec;
+
+/// Under Miri, which is slow, a few lengths and alignments.
+const MOST: usize = if cfg!(miri) { 99 } else { 300 };
+const STRIDE: usize = if cfg!(miri) { 33 } else { 1 };
+
+/// Patterns of floats at which arithmetic changes: zeros, subnormals, the ends of the normal range, limits of 16-bit
+/// floats, infinities, and quiet and signalling NaNs with payloads, of either sign.
+const SPECIAL: [u32; 24] = [
+    0,
+    0x8000_0000,
+    1,
+    0x8000_0001,
+    0x007f_ffff,
+    0x807f_ffff,
+    0x0080_0000,
+    0x8080_0000,
+    0x7f7f_ffff,
+    0xff7f_ffff,
+    0x7f80_0000,
+    0xff80_0000,
+    0x7fc0_0000,
+    0xffc1_2345,
+    0x7f80_0001,
+    0xff81_2345,
+    0x3f80_0000,
+    0xbf80_0000,
+    0x477f_e000,
+    0xc77f_f000,
+    0x3880_0000,
+    0x3300_0000,
+    0x4b40_0000,
+    0xcf00_0000,
+];
+
+/// Words that are special floats, floats near 1, or any bits.
+fn hostile(len: usize) -> Vec<u32> {
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let word = |at| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let random = (state >> 32) as u32;
+        match at % 4 {
+            0 => SPECIAL[random as usize % SPECIAL.len()],
+            1 => random,
+            _ => 0x3c00_0000 + (random & 0x83ff_ffff),
+        }
+    };
+    (0..len).map(word).collect()
+}
+
+/// Two parameters of kernels: mostly ordinary numbers, sometimes special ones.
+fn numbers(at: usize) -> [f32; 2] {
+    let ordinary = [1.0, 0.5, 0.9, -0.3, 127.0, 1e-3];
+    let number = |at: usize| match at % 3 {
+        0 => f32::from_bits(SPECIAL[at / 3 % SPECIAL.len()]),
+        _ => ordinary[at % ordinary.len()],
+    };
+    [number(at), number(at / 2 + 1)]
+}
+
+#[test]
+fn every_instruction_set_gives_the_bits_of_the_scalar_twin() {
+    let data: Vec<u32> = hostile(4 * 300);
+    for len in (0..=MOST).step_by(STRIDE).chain((!cfg!(miri)).then_some(4099)) {
+        for offset in (0..16).step_by(STRIDE) {
+            let numbers = numbers(len + 5 * offset);
+            let input = Input::new(&data, len, offset, numbers);
+            (0..KERNELS.len()).for_each(|kernel| check(kernel, &input));
+        }
+    }
+}
+
+#[test]
+fn every_kernel_is_compared() {
+    let exports = include_str!("../mod.rs").lines().filter_map(|line| {
+        let (_, names) = line.split_once("use ").filter(|(before, _)| before.starts_with("pub"))?;
+        names.trim_end_matches(['}', ';']).split_once("::")
+    });
+    let names = exports.flat_map(|(_, names)| names.trim_start_matches('{').split(", "));
+    let names: Vec<&str> = names.filter(|name| name.starts_with(char::is_lowercase)).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        assert!(KERNELS.iter().any(|(known, _)| *known == name), "{name} has no case");
+    }
+}
+
+#[test]
+fn a_limit_holds_until_the_end() {
+    assert!(allowed(Level::Vbmi2));
+    limited(Level::Baseline, || assert!(!Level::Avx2.is_used()));
+    assert!(allowed(Level::Vbmi2));
+}

@@ -1,0 +1,42 @@
+//! Tests under tools that need the nightly toolchain: AddressSanitizer finds accesses outside of memory in compiled code;
+//! Miri interprets the code, and finds every use of memory that the language does not define.
+
+use std::process::{Command, Stdio};
+
+/// The target whose sanitizer is used.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The cargo of the nightly toolchain, which rustup's `cargo` starts.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new("cargo");
+    command.arg("+nightly");
+    command
+}
+
+/// Whether a nightly toolchain is installed.
+pub(crate) fn is_here() -> bool {
+    let mut version = cargo();
+    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+/// The tests of the codes, kernels and compressors under AddressSanitizer.
+pub(crate) fn asan() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--target", TARGET, "-p", "gradwire-bits", "-p", "gradwire"]);
+    // A folder of its own, so that other builds need not wait.
+    command.args(["--lib", "--tests", "--no-fail-fast", "--target-dir", "target/asan"]);
+    // A test asks for more memory than there is, which is an error, not a fault.
+    command.env("ASAN_OPTIONS", "allocator_may_return_null=1");
+    command.env("RUSTFLAGS", "-Zsanitizer=address");
+    command
+}
+
+/// Every kernel under Miri, on a few inputs. Miri has no intrinsics of AVX-512, so they run as scalar twins and as
+/// compiled for AVX2.
+pub(crate) fn miri() -> Command {
+    let mut command = cargo();
+    command.args(["miri", "test", "-p", "gradwire-bits", "--lib", "--", "kernels::testing"]);
+    command.env("RUSTFLAGS", "-Ctarget-feature=+avx2").env("MIRIFLAGS", "-Zmiri-strict-provenance");
+    command
+}
