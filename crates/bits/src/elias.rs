@@ -236,8 +236,8 @@ impl Elias {
     /// by the length of `bytes`.
     ///
     /// # Errors
-    /// `Truncated`, or `Corrupt` for padding that is not zero and for numbers of more than 32 bits.
-    /// Some numbers may already have been appended.
+    /// `Truncated`, `OutOfMemory`, or `Corrupt` for padding that is not zero and for numbers of more than
+    /// 32 bits. Some numbers may already have been appended.
     pub fn decode(
         self,
         bytes: &[u8],
@@ -247,7 +247,7 @@ impl Elias {
         if count > bytes.len().saturating_mul(8) {
             return Err(DecodeError::Truncated);
         }
-        out.reserve(count);
+        out.try_reserve(count)?;
         let mut reader = BitReader::new(bytes);
         for _ in 0..count {
             out.push(u32::try_from(self.read(&mut reader)?).map_err(|_| TOO_LARGE)?);

@@ -1,5 +1,7 @@
 //! The error type of all decoders.
 
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// The reason why bytes cannot be decoded.
@@ -14,6 +16,8 @@ pub enum DecodeError {
     },
     /// The bytes break a rule of the format, as described.
     Corrupt(&'static str),
+    /// There is no memory for what the bytes decode to.
+    OutOfMemory,
 }
 
 impl fmt::Display for DecodeError {
@@ -22,11 +26,28 @@ impl fmt::Display for DecodeError {
             DecodeError::Truncated => f.write_str("it ends too early"),
             DecodeError::Trailing { extra } => write!(f, "{extra} bytes follow its end"),
             DecodeError::Corrupt(what) => f.write_str(what),
+            DecodeError::OutOfMemory => f.write_str("there is not enough memory to decode it"),
         }
     }
 }
 
 impl core::error::Error for DecodeError {}
+
+impl From<TryReserveError> for DecodeError {
+    fn from(_: TryReserveError) -> Self {
+        DecodeError::OutOfMemory
+    }
+}
+
+/// Sets the length of a buffer to `len`, with copies of `value` where it grows.
+///
+/// # Errors
+/// [`DecodeError::OutOfMemory`]; the buffer is then as it was.
+pub fn try_resize<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) -> Result<(), DecodeError> {
+    buffer.try_reserve(len.saturating_sub(buffer.len()))?;
+    buffer.resize(len, value);
+    Ok(())
+}
 
 /// Checks that `bytes` has the expected length.
 ///

@@ -33,4 +33,4 @@ pub mod varint;
 pub mod zero_run;
 
 pub use bit_io::{BitReader, BitWriter};
-pub use error::{DecodeError, expect_len};
+pub use error::{DecodeError, expect_len, try_resize};

@@ -2,6 +2,9 @@
 
 mod support;
 
+#[cfg(target_os = "linux")]
+use std::process::Command;
+
 use gradwire::frame::Frame;
 use gradwire::{Dtype, Tensor};
 use serde_json::Value;
@@ -126,19 +129,7 @@ fn what_cannot_be_compressed_is_named_and_nothing_is_written() {
 fn a_bomb_is_refused_before_memory_is_allocated() {
     let bench = Bench::new();
     // 2²⁸ zeros, which `threshold` sends as two bytes.
-    let frame = Frame {
-        spec: "threshold".parse().unwrap(),
-        tensor: Tensor::new("zeros", &[1 << 14, 1 << 14]),
-        dtype: Dtype::F32,
-        seed: 0,
-        step: 0,
-        rank: 0,
-        message: &[2, 0],
-    };
-    let mut bomb = Vec::new();
-    frame.write(&mut bomb).unwrap();
-    assert!(bomb.len() < 60);
-    bench.write("bomb.gw", &bomb);
+    bench.write("bomb.gw", &bomb("threshold", 1 << 14, &[2, 0]));
     let error = bench.refused("decompress bomb.gw out.npy");
     assert!(
         error.contains("'zeros'") && error.contains("1073741824") && error.contains("--max-bytes"),
@@ -157,6 +148,50 @@ fn a_bomb_is_refused_before_memory_is_allocated() {
     let error = bench.refused("decompress two.gw no.safetensors --max-bytes 8000");
     assert!(error.contains("several tensors are called 't'"), "{error}");
     assert_eq!(bench.names(), ["bomb.gw", "one.npy", "t.gw", "t.npy", "two.gw"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn decompression_without_enough_memory_ends_with_an_error() {
+    let bench = Bench::new();
+    // 2²⁶ zeros, 256 MiB. `sketchml` needs more memory than that to decode two sides without elements; `threshold` needs
+    // none, and the file takes as much again.
+    bench.write("decode.gw", &bomb("sketchml", 1 << 13, &[0, 0]));
+    bench.write("write.gw", &bomb("threshold", 1 << 13, &[2, 0]));
+    for line in [
+        "decompress decode.gw out.npy --max-bytes 100000000000",
+        "decompress write.gw out.npy --max-bytes 100000000000",
+        "decompress write.gw out.safetensors --max-bytes 100000000000",
+    ] {
+        let mut limited = Command::new("sh");
+        limited.current_dir(bench.path(".")).args(["-c", "ulimit -v 524288; exec \"$@\"", "sh"]);
+        let command = bench.command(line);
+        let output = limited.arg(command.get_program()).args(command.get_args()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {error}");
+        assert!(
+            error.contains("error: ") && error.contains("not enough memory"),
+            "{line}: {error}"
+        );
+    }
+    assert_eq!(bench.names(), ["decode.gw", "write.gw"]);
+}
+
+/// A frame of less than 60 bytes that holds a square matrix.
+fn bomb(spec: &str, side: usize, message: &[u8]) -> Vec<u8> {
+    let frame = Frame {
+        spec: spec.parse().unwrap(),
+        tensor: Tensor::new("zeros", &[side, side]),
+        dtype: Dtype::F32,
+        seed: 0,
+        step: 0,
+        rank: 0,
+        message,
+    };
+    let mut bytes = Vec::new();
+    frame.write(&mut bytes).unwrap();
+    assert!(bytes.len() < 60);
+    bytes
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use gradwire_bits::DecodeError;
+
 use crate::specs::{Specs, check_length, check_size};
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Workspace};
 
@@ -50,11 +52,11 @@ impl Decoder {
     }
 
     /// Adds `weight` times the decoded message of `rank` to `out`.
-    ///An error leaves `out` unchanged.
+    /// An error leaves `out` unchanged.
     ///
     /// # Errors
     /// [`Error::Message`] for bytes that are no message of this configuration and tensor;
-    /// [`Error::WrongLength`] and [`Error::TooLarge`] as for [`Encoder::encode`](crate::Encoder::encode).
+    /// [`Error::OutOfMemory`]; [`Error::WrongLength`] and [`Error::TooLarge`] as for [`Encoder::encode`](crate::Encoder::encode).
     pub fn decode_add(
         &mut self,
         tensor: &Tensor,
@@ -70,10 +72,12 @@ impl Decoder {
         let context = Context::new(self.seed, tensor, step, rank);
         let args =
             DecodeArgs { message, context: &context, weight, workspace: &mut self.workspace, out };
-        spec.compressor().decode_add(args).map_err(|source| Error::Message {
-            tensor: tensor.name().to_owned(),
-            rank,
-            source,
+        spec.compressor().decode_add(args).map_err(|source| {
+            let tensor = tensor.name().to_owned();
+            match source {
+                DecodeError::OutOfMemory => Error::OutOfMemory { tensor, rank },
+                source => Error::Message { tensor, rank, source },
+            }
         })
     }
 }

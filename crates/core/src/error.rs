@@ -113,6 +113,17 @@ pub enum Error {
         /// What is wrong with it.
         source: DecodeError,
     },
+    /// The system has not enough memory to decode a received message.
+    #[error(
+        "there is not enough memory to decode the message for tensor '{tensor}' from rank {rank}; free some, or use a \
+         larger machine"
+    )]
+    OutOfMemory {
+        /// The tensor's name.
+        tensor: String,
+        /// The sender.
+        rank: u32,
+    },
     /// Saved state cannot be restored.
     #[error(transparent)]
     State(#[from] StateError),

@@ -91,7 +91,7 @@ pub enum FrameError {
         /// The whole budget, in bytes.
         limit: u64,
     },
-    /// The system has not enough memory for the tensor.
+    /// The system has not enough memory to decode the tensor.
     #[error(
         "tensor '{tensor}' decodes to {bytes} bytes, for which there is not enough memory; free some, or use a larger machine"
     )]
@@ -178,10 +178,7 @@ impl<'a> Frame<'a> {
         budget.spend(&self.tensor)?;
         let elements = self.tensor.elements();
         let mut values = Vec::new();
-        if values.try_reserve_exact(elements).is_err() {
-            let tensor = self.tensor.name().to_owned();
-            return Err(FrameError::OutOfMemory { tensor, bytes: 4 * elements as u64 });
-        }
+        values.try_reserve_exact(elements).map_err(|error| self.failure(error.into()))?;
         values.resize(elements, 0.0);
         let context = Context::new(self.seed, &self.tensor, self.step, self.rank);
         let args = DecodeArgs {
@@ -191,10 +188,18 @@ impl<'a> Frame<'a> {
             workspace: &mut Workspace::default(),
             out: &mut values,
         };
-        let decoded = self.spec.compressor().decode_add(args);
-        let tensor = self.tensor.name();
-        decoded.map_err(|source| FrameError::Message { tensor: tensor.to_owned(), source })?;
+        self.spec.compressor().decode_add(args).map_err(|error| self.failure(error))?;
         Ok(values)
+    }
+
+    fn failure(&self, source: DecodeError) -> FrameError {
+        let tensor = self.tensor.name().to_owned();
+        match source {
+            DecodeError::OutOfMemory => {
+                FrameError::OutOfMemory { tensor, bytes: 4 * self.tensor.elements() as u64 }
+            }
+            source => FrameError::Message { tensor, source },
+        }
     }
 }
 

@@ -6,11 +6,22 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use common::*;
-use gradwire::{Decoder, Floats, Tensor};
+use gradwire::{Decoder, Error, Floats, Tensor};
 
 thread_local! {
     /// Allocations of this thread; other tests and the harness have threads of their own.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// How many more large allocations this thread is given.
+    static GRANTED: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Allocations of this many bytes or more are large.
+const LARGE: usize = 1024;
+
+/// Whether this thread is given an allocation of `size` bytes.
+fn granted(size: usize) -> bool {
+    let left = if size < LARGE { Some(GRANTED.get()) } else { GRANTED.get().checked_sub(1) };
+    left.inspect(|&left| GRANTED.set(left)).is_some()
 }
 
 struct Counting;
@@ -19,10 +30,13 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 #[allow(unsafe_code, reason = "an allocator cannot be written without")]
-// SAFETY: every call is handed to the system's allocator unchanged.
+// SAFETY: every call is handed to the system's allocator unchanged, or refused.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        if !granted(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.alloc(layout) }
     }
@@ -34,6 +48,9 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        if !granted(size) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -71,4 +88,29 @@ fn nothing_is_allocated_per_step() {
             assert!(step < 3 || allocated == 0, "{spec}, step {step}: {allocated} allocations");
         }
     }
+}
+
+/// Refuses the first large allocation of a decoder, then the second of another one, and so on until decoding succeeds.
+/// An allocation that fails where no error can be returned ends the process; `--nocapture` shows the spec.
+#[test]
+fn a_decoder_without_memory_returns_an_error_and_changes_nothing() {
+    let tensor = Tensor::new("fc", &[500, 400]);
+    let mut refused = 0;
+    for spec in specs() {
+        eprintln!("{spec}");
+        let gradient = gaussian(tensor.elements(), 0);
+        let mut message = Vec::new();
+        encoder(&spec).encode(&tensor, 0, Floats::F32(&gradient), &mut message).unwrap();
+        for allocations in 0.. {
+            let (mut decoder, mut out) = (Decoder::new(&spec, SEED), vec![1.0; tensor.elements()]);
+            GRANTED.set(allocations);
+            let decoded = decoder.decode_add(&tensor, 0, RANK, &message, 1.0, &mut out);
+            GRANTED.set(usize::MAX);
+            let Err(error) = decoded else { break };
+            assert!(matches!(error, Error::OutOfMemory { .. }), "{spec}: {error}");
+            assert!(out.iter().all(|value| *value == 1.0), "{spec}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 100, "{refused} allocations were refused");
 }

@@ -87,6 +87,7 @@ fn of_codec(error: &gradwire::Error) -> fn(String) -> PyErr {
         gradwire::Error::NonFinite { .. } => NonFiniteError::new_err as fn(String) -> PyErr,
         gradwire::Error::Message { .. } => MessageError::new_err,
         gradwire::Error::State(_) => StateError::new_err,
+        gradwire::Error::OutOfMemory { .. } => GradwireError::new_err,
         gradwire::Error::Spec(_)
         | gradwire::Error::WrongLength { .. }
         | gradwire::Error::TooLarge { .. } => ConfigError::new_err,

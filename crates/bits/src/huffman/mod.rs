@@ -38,7 +38,7 @@ mod packed;
 
 use alloc::vec::Vec;
 
-use crate::{BitReader, DecodeError};
+use crate::{BitReader, DecodeError, try_resize};
 use lengths::Packages;
 
 /// The longest code that any limit allows.
@@ -72,14 +72,23 @@ pub struct Code {
 }
 
 impl Code {
-    /// Reserves memory for alphabets of up to `symbols` symbols at their [`limit`], so that neither
-    /// [`fit`](Self::fit) nor [`read`](Self::read) allocates.
+    /// Reserves memory for alphabets of up to `symbols` symbols at their [`limit`], so that
+    /// [`fit`](Self::fit) allocates nothing.
     pub fn reserve(&mut self, symbols: usize) {
-        let limit = limit(symbols);
         room(&mut self.lengths, symbols);
         room(&mut self.entries, symbols);
-        room(&mut self.table, 1 << limit);
-        self.packages.reserve(symbols, limit);
+        self.packages.reserve(symbols, limit(symbols));
+    }
+
+    /// Reserves memory for alphabets of up to `symbols` symbols at limits up to this one, so that
+    /// [`read`](Self::read) allocates nothing.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_reserve(&mut self, symbols: usize, limit: u32) -> Result<(), DecodeError> {
+        try_room(&mut self.lengths, symbols)?;
+        try_room(&mut self.entries, symbols)?;
+        try_room(&mut self.table, 1 << limit.min(MOST_BITS))
     }
 
     /// Fits the code to the counts of symbols. Symbols with count 0 get no code.
@@ -118,9 +127,10 @@ impl Code {
     /// lower one, and returns the number of bytes read. The code must not be used after an error.
     ///
     /// # Errors
-    /// `Truncated`, or `Corrupt` if a length exceeds the limit, or the lengths are incomplete or
-    /// over-subscribed.
+    /// `Truncated`, `OutOfMemory`, or `Corrupt` if a length exceeds the limit, or the lengths are
+    /// incomplete or over-subscribed.
     pub fn read(&mut self, bytes: &[u8], symbols: usize, limit: u32) -> Result<usize, DecodeError> {
+        self.try_reserve(symbols, limit)?;
         let used = packed::read(bytes, symbols, limit.min(MOST_BITS), &mut self.lengths)?;
         check_complete(&self.lengths)?;
         self.assign();
@@ -221,7 +231,8 @@ impl Code {
     /// least one bit, so the memory for an untrusted count is bounded by the length of `bytes`.
     ///
     /// # Errors
-    /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty alphabet.
+    /// `Truncated`, `OutOfMemory`, or `Corrupt` for padding that is not zero, and for symbols of an empty
+    /// alphabet.
     ///
     /// # Panics
     /// If the code was fitted instead of read.
@@ -232,7 +243,7 @@ impl Code {
         out: &mut Vec<u16>,
     ) -> Result<usize, DecodeError> {
         if let Some(symbol) = self.single {
-            out.resize(out.len() + count, symbol);
+            try_resize(out, out.len().saturating_add(count), symbol)?;
             return Ok(0);
         }
         if count == 0 {
@@ -245,7 +256,7 @@ impl Code {
         if count > bytes.len().saturating_mul(8) {
             return Err(DecodeError::Truncated);
         }
-        out.reserve(count);
+        out.try_reserve(count)?;
         let end = out.len() + count;
         let mut reader = BitReader::new(bytes);
         match BitReader::WINDOW / self.longest {
@@ -290,6 +301,11 @@ impl Code {
 /// Makes the capacity at least this large.
 fn room<T>(values: &mut Vec<T>, capacity: usize) {
     values.reserve(capacity.saturating_sub(values.len()));
+}
+
+/// As [`room`], where the capacity comes from a message.
+fn try_room<T>(values: &mut Vec<T>, capacity: usize) -> Result<(), DecodeError> {
+    Ok(values.try_reserve(capacity.saturating_sub(values.len()))?)
 }
 
 /// Bits that do not fill a byte yet, at most seven between two groups.

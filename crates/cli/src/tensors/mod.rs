@@ -51,7 +51,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Named>, Failure> {
 /// The bytes of a file of this format.
 pub(crate) fn write(format: Format, tensors: &[Named]) -> Result<Vec<u8>, Failure> {
     match (format, tensors) {
-        (Format::Npy, [tensor]) => Ok(npy::write(tensor)),
+        (Format::Npy, [tensor]) => npy::write(tensor).map_err(Failure::Input),
         (Format::Npy, _) => Err(Failure::Input(format!(
             "a .npy file holds one tensor, and there are {}; write to a .safetensors file",
             tensors.len()

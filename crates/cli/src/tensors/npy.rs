@@ -3,7 +3,7 @@
 
 use gradwire::Dtype;
 
-use super::tensor::{Named, Values, tensor};
+use super::tensor::{Named, Values, reserve, tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -65,7 +65,7 @@ fn shape(field: &str) -> Result<Vec<usize>, String> {
 }
 
 /// The file of one tensor of float32 or float16; NumPy has no bfloat16.
-pub(super) fn write(named: &Named) -> Vec<u8> {
+pub(super) fn write(named: &Named) -> Result<Vec<u8>, String> {
     let descr = match named.values.floats().dtype() {
         Dtype::F32 => "<f4",
         Dtype::F16 | Dtype::Bf16 => "<f2",
@@ -77,11 +77,14 @@ pub(super) fn write(named: &Named) -> Vec<u8> {
     let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
     header.push_str(&" ".repeat(padded - 1 - header.len()));
     header.push('\n');
-    let mut bytes = [MAGIC, &[1, 0]].concat();
+    let mut bytes = Vec::new();
+    reserve(&mut bytes, 10 + padded + named.values.size())?;
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&[1, 0]);
     bytes.extend_from_slice(&(padded as u16).to_le_bytes());
     bytes.extend_from_slice(header.as_bytes());
-    bytes.extend_from_slice(&named.values.to_bytes());
-    bytes
+    named.values.append(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -119,7 +122,7 @@ mod tests {
             (vec![0, 5], Values::F32(vec![])),
         ] {
             let named = Named { tensor: Tensor::new("t", &shape), values };
-            let bytes = write(&named);
+            let bytes = write(&named).unwrap();
             assert_eq!(read(&bytes, "t").unwrap(), named);
             let data = named.tensor.elements() * named.values.floats().dtype().size();
             assert_eq!((bytes.len() - data) % 64, 0);

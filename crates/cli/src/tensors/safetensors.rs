@@ -6,7 +6,7 @@ use gradwire::Dtype;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype as Kind, SafeTensors};
 
-use super::tensor::{Named, Values, tensor};
+use super::tensor::{Named, Values, reserve, tensor};
 
 /// The key of the format's own entry.
 const METADATA: &str = "__metadata__";
@@ -55,7 +55,10 @@ pub(super) fn write(tensors: &[Named]) -> Result<Vec<u8>, String> {
             ));
         }
     }
-    let bytes: Vec<Vec<u8>> = tensors.iter().map(|named| named.values.to_bytes()).collect();
+    let mut bytes = vec![Vec::new(); tensors.len()];
+    for (named, bytes) in tensors.iter().zip(&mut bytes) {
+        named.values.append(bytes)?;
+    }
     let views: Vec<(&str, TensorView<'_>)> = tensors
         .iter()
         .zip(&bytes)
@@ -70,6 +73,8 @@ pub(super) fn write(tensors: &[Named]) -> Result<Vec<u8>, String> {
             Ok((named.tensor.name(), view))
         })
         .collect::<Result<_, String>>()?;
+    // The library allocates as much for the file, and returns no error if it cannot.
+    reserve(&mut Vec::<u8>::new(), bytes.iter().map(Vec::len).sum())?;
     safetensors::serialize(views, None).map_err(|error| error.to_string())
 }
 

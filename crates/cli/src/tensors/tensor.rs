@@ -25,16 +25,16 @@ pub(crate) enum Values {
 
 impl Values {
     /// Converts values to a type, rounding to nearest even. Values beyond its range become its largest finite value,
-    /// because a message can decode to slightly more than was encoded.
-    pub(crate) fn from_f32(values: Vec<f32>, dtype: Dtype) -> Self {
+    /// because a message can decode to slightly more than was encoded. An error is a lack of memory.
+    pub(crate) fn from_f32(values: Vec<f32>, dtype: Dtype) -> Result<Self, String> {
         let within = |x: f32, max: f32| x.clamp(-max, max);
         let f16 = |x| f16::from_f32(within(x, f16::MAX.to_f32())).to_bits();
         let bf16 = |x| bf16::from_f32(within(x, bf16::MAX.to_f32())).to_bits();
-        match dtype {
+        Ok(match dtype {
             Dtype::F32 => Values::F32(values),
-            Dtype::F16 => Values::F16(values.into_iter().map(f16).collect()),
-            Dtype::Bf16 => Values::Bf16(values.into_iter().map(bf16).collect()),
-        }
+            Dtype::F16 => Values::F16(halves(&values, f16)?),
+            Dtype::Bf16 => Values::Bf16(halves(&values, bf16)?),
+        })
     }
 
     /// The values as the input of a compressor.
@@ -57,15 +57,42 @@ impl Values {
         }
     }
 
-    /// The elements as little-endian bytes.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    /// The number of bytes that [`append`](Self::append) appends.
+    pub(super) fn size(&self) -> usize {
         match self {
-            Values::F32(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Values::F16(values) | Values::Bf16(values) => {
-                values.iter().flat_map(|x| x.to_le_bytes()).collect()
-            }
+            Values::F32(values) => 4 * values.len(),
+            Values::F16(values) | Values::Bf16(values) => 2 * values.len(),
         }
     }
+
+    /// Appends the elements as little-endian bytes. An error is a lack of memory.
+    pub(super) fn append(&self, bytes: &mut Vec<u8>) -> Result<(), String> {
+        reserve(bytes, self.size())?;
+        match self {
+            Values::F32(values) => {
+                values.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
+            }
+            Values::F16(values) | Values::Bf16(values) => {
+                values.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn halves(values: &[f32], bits: impl Fn(f32) -> u16) -> Result<Vec<u16>, String> {
+    let mut halves = Vec::new();
+    reserve(&mut halves, values.len())?;
+    halves.extend(values.iter().map(|&x| bits(x)));
+    Ok(halves)
+}
+
+/// Reserves memory for exactly `len` more elements.
+pub(super) fn reserve<T>(list: &mut Vec<T>, len: usize) -> Result<(), String> {
+    list.try_reserve_exact(len).map_err(|_| {
+        let bytes = len.saturating_mul(size_of::<T>());
+        format!("there is not enough memory for {bytes} bytes; free some, or use a larger machine")
+    })
 }
 
 /// The tensor of this name and shape, if its elements take exactly this many bytes.

@@ -40,7 +40,8 @@ impl Decompress {
                 .decode(&mut budget)
                 .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
             let dtype = if format.holds(frame.dtype) { frame.dtype } else { Dtype::F32 };
-            decoded.push(Named { tensor: frame.tensor, values: Values::from_f32(values, dtype) });
+            let values = Values::from_f32(values, dtype).map_err(Failure::Input)?;
+            decoded.push(Named { tensor: frame.tensor, values });
         }
         write_atomic(&self.output, &tensors::write(format, &decoded)?)?;
         output::line(format!("{}: {}", self.output.display(), plural(decoded.len(), "tensor")))

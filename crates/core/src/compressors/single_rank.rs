@@ -1,6 +1,6 @@
 //! Multi-round methods as compressors, for exchanges without all-reduce.
 
-use gradwire_bits::DecodeError;
+use gradwire_bits::{DecodeError, try_resize};
 
 use crate::multi_round::{MultiRound, RankState, RoundContext};
 use crate::parameters::{Param, Parameters, Value};
@@ -62,7 +62,7 @@ impl<R: MultiRound> Compressor for SingleRank<R> {
         let len: usize = lens.sum();
         fields::expect_len(message, 4 * len)?;
         let mut means = std::mem::take(&mut workspace.own::<Transcript>().means);
-        means.resize(len, 0.0);
+        try_resize(&mut means, len, 0.0)?;
         fields::read_f32s(message, &mut means);
         let decoded = match means.iter().all(|x| x.is_finite()) {
             true => self.0.decode_add(&means, &context, weight, workspace, out),

@@ -18,7 +18,7 @@ pub fn pack(symbols: &[u16], alphabet: usize, message: &mut Vec<u8>) {
 /// Replaces `symbols` by `count` symbols read off the front of a message.
 ///
 /// # Errors
-/// If the bytes end too early, a symbol is outside the alphabet, or padding is not zero.
+/// If the bytes end too early, a symbol is outside the alphabet, padding is not zero, or memory is short.
 ///
 /// # Panics
 /// If the alphabet is not of 2 to 2¹⁶ symbols.
@@ -58,7 +58,7 @@ pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>)
 /// increasing, and all in the tensor.
 ///
 /// # Errors
-/// If the bytes end too early, or are not what [`pack_positions`] could have written.
+/// If the bytes end too early, are not what [`pack_positions`] could have written, or memory is short.
 pub fn unpack_positions(
     message: &mut &[u8],
     elements: usize,

@@ -75,7 +75,7 @@ impl PositionCode {
         elements: usize,
         positions: &mut Vec<u32>,
     ) -> Result<(), DecodeError> {
-        make_room(count, elements, positions);
+        make_room(count, elements, positions)?;
         match self {
             PositionCode::Bitmap => {
                 let bits = fields::take(bytes, bitmap::len(elements))?;
@@ -147,13 +147,19 @@ fn rice_bound(count: usize, elements: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Clears a list of positions, and reserves memory for twice `count`: counts vary from step to step, and a larger one
-/// up to that number then allocates nothing.
-pub(crate) fn make_room(count: usize, elements: usize, positions: &mut Vec<u32>) {
-    positions.clear();
-    if positions.capacity() < count {
-        positions.reserve(count.saturating_mul(2).saturating_add(64).min(elements));
+/// Clears a list of up to `count` of `elements` positions, or of their values, and reserves memory for twice `count`:
+/// counts vary from step to step, and a larger one up to that number then allocates nothing.
+pub(crate) fn make_room<T>(
+    count: usize,
+    elements: usize,
+    list: &mut Vec<T>,
+) -> Result<(), DecodeError> {
+    list.clear();
+    if list.capacity() < count {
+        let ample = count.saturating_mul(2).saturating_add(64);
+        list.try_reserve(ample.min(elements.max(count)))?;
     }
+    Ok(())
 }
 
 /// Appends the header of values and positions: the code's tag and their number.

@@ -5,7 +5,7 @@
 //! An empty list has no bytes.
 
 use gradwire_bits::huffman;
-use gradwire_bits::{DecodeError, fixed};
+use gradwire_bits::{DecodeError, fixed, try_resize};
 
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
@@ -101,7 +101,6 @@ impl Alphabet {
     ) -> Result<(), DecodeError> {
         symbols.clear();
         if self.huffman && elements > 0 {
-            self.reserve(coder);
             let code = &mut coder.code;
             match fields::take(message, 1)?[0] {
                 0 => {}
@@ -145,7 +144,7 @@ impl Alphabet {
         let width = self.width();
         let bytes = fields::take(message, bytes(elements, width))?;
         symbols.clear();
-        symbols.resize(elements, 0);
+        try_resize(symbols, elements, 0)?;
         let mut words = [0; CHUNK];
         let chunks = bytes.chunks(fixed::len(CHUNK, width));
         for (symbols, bytes) in symbols.chunks_mut(CHUNK).zip(chunks) {
@@ -167,7 +166,7 @@ impl Alphabet {
         }
     }
 
-    /// Reserves memory for any code, so that later messages allocate nothing.
+    /// Reserves memory for fitting any code, so that later messages allocate nothing.
     fn reserve(self, coder: &mut SymbolCoder) {
         coder.counts.clear();
         coder.counts.reserve(self.symbols);

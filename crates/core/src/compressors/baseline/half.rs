@@ -1,6 +1,6 @@
 //! The compressor behind `fp16` and `bf16`: a dense message of 16-bit patterns.
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::{DecodeError, kernels, try_resize};
 
 use crate::wire::fields;
 use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, Element, EncodeArgs, Sent};
@@ -38,7 +38,7 @@ impl Compressor for Half {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         fields::expect_len(message, out.len().saturating_mul(2))?;
-        workspace.block.resize(BLOCK, 0.0);
+        try_resize(&mut workspace.block, BLOCK, 0.0)?;
         let mut patterns = [0; BLOCK];
         for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(2 * BLOCK)) {
             let (patterns, values) =

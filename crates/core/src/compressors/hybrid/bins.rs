@@ -7,7 +7,7 @@ use super::signs;
 use crate::parameters::{Kind, either, whole};
 use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
-use crate::wire::positions::MOST_ELEMENTS;
+use crate::wire::positions::{MOST_ELEMENTS, make_room};
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
 
 /// The largest bin.
@@ -247,8 +247,9 @@ fn read_records_add(
     let value = weight * fields::take_scale(&mut message)?;
     let record = Record::of(bin);
     let Workspace { positions, values, .. } = workspace;
-    positions.clear();
-    values.clear();
+    let most = message.len() / record.width;
+    make_room(most, out.len(), positions)?;
+    make_room(most, out.len(), values)?;
     for start in (0..out.len()).step_by(bin) {
         let len = bin.min(out.len() - start) as u32;
         let mut least = 0;

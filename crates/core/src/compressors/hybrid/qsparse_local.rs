@@ -28,8 +28,8 @@
 
 use std::ops::Bound::{Excluded, Included};
 
-use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
+use gradwire_bits::{DecodeError, try_resize};
 
 use super::signs;
 use crate::compressors::quantization::qsgd;
@@ -160,9 +160,11 @@ impl Quantizer {
         let Quantizer::Levels { s, bucket, alphabet, .. } = self else {
             let mean = weight * fields::take_scale(message)?;
             let signs = signs::take(message, count)?;
-            workspace.values.clear();
+            let values = &mut workspace.values;
+            values.clear();
+            values.try_reserve(count)?;
             let value = |at| if signs::is_negative(signs, at) { -mean } else { mean };
-            workspace.values.extend((0..count).map(value));
+            values.extend((0..count).map(value));
             return Ok(());
         };
         let s = f32::from(s);
@@ -170,7 +172,7 @@ impl Quantizer {
         alphabet.read(message, count, workspace)?;
         let Workspace { values, symbols, .. } = workspace;
         values.clear();
-        values.resize(count, 0.0);
+        try_resize(values, count, 0.0)?;
         let buckets = values.chunks_mut(bucket).zip(symbols.chunks_mut(bucket));
         for ((values, symbols), step) in buckets.zip(steps) {
             kernels::levels_add(symbols, -s, weight * f32::from_le_bytes(*step), values);
@@ -239,6 +241,7 @@ impl Compressor for QsparseLocal {
         } else {
             self.quantizer().read(&mut message, count, weight, workspace)?;
             fields::expect_len(message, 0)?;
+            self.shared().make_room(out.len(), workspace)?;
             self.shared().draw(context, out.len(), workspace);
         }
         desparsify(&workspace.positions, &workspace.values, 1.0, out);

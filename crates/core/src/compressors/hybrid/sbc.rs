@@ -230,7 +230,7 @@ impl Compressor for Sbc {
             return Err(DecodeError::Corrupt("the mean is negative or not finite"));
         }
         let positions = &mut workspace.positions;
-        make_room(count, out.len(), positions);
+        make_room(count, out.len(), positions)?;
         let used = rice::for_each(message, count, out.len(), b, |at| positions.push(at))?;
         fields::expect_len(message, used)?;
         let value = weight * if head & NEGATIVE == 0 { level } else { -level };

@@ -342,6 +342,7 @@ impl Compressor for Atomo {
         fields::expect_len(message, 4 * count as usize * sides.atom())?;
         let Atoms { numbers: atoms, .. } = workspace.own();
         atoms.clear();
+        atoms.try_reserve(message.len() / 4)?;
         atoms.extend(message.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
         if !atoms.iter().all(|x| x.is_finite()) {
             return Err(DecodeError::Corrupt("an atom is not finite"));

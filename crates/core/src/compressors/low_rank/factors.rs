@@ -180,7 +180,9 @@ impl<M: Alternation> MultiRound for M {
         };
         let (first, q) = factors.split(means);
         let Buffers { p, .. } = workspace.own();
-        copy(first, p);
+        p.clear();
+        p.try_reserve(first.len())?;
+        p.extend_from_slice(first);
         self.after_first(p, factors.dimensions[0]);
         factors.check(p, q)?;
         factors.add(p, q, weight, out);

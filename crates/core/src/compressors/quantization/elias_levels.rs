@@ -5,7 +5,7 @@
 //! index after the last level ends the code. An empty list of levels has no bits.
 
 use gradwire_bits::elias::Elias;
-use gradwire_bits::{BitReader, BitWriter, DecodeError};
+use gradwire_bits::{BitReader, BitWriter, DecodeError, try_resize};
 
 use crate::wire::fields;
 
@@ -80,7 +80,7 @@ pub(super) fn read(
     if elements == 0 {
         return fields::expect_len(bytes, 0);
     }
-    symbols.resize(elements, zero);
+    try_resize(symbols, elements, zero)?;
     let mut reader = BitReader::new(bytes);
     let mut next = 0;
     loop {

@@ -201,10 +201,12 @@ impl Compressor for EntropyBits {
         if least >= greatest {
             return Err(DecodeError::Corrupt("the greatest value is not above the least"));
         }
-        self.reserve(workspace);
         let Workspace { symbols, coder: SymbolCoder { code, .. }, .. } = workspace;
         symbols.clear();
         if head & HUFFMAN != 0 {
+            // For the largest number of bits, so that later messages allocate nothing.
+            let largest = 1 << self.most_bits();
+            code.try_reserve(largest, huffman::limit(largest))?;
             read_huffman(message, bits, out.len(), code, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;

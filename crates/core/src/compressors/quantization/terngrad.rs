@@ -122,13 +122,13 @@ fn take_coded<'a>(
         return Err(DecodeError::Corrupt("there are more bytes than the tensor has"));
     }
     workspace.symbols.clear();
-    workspace.symbols.reserve(most);
+    workspace.symbols.try_reserve(most)?;
     alphabet.read(&mut message, count as usize, workspace)?;
     fields::expect_len(message, 0)?;
     let Workspace { symbols, own, .. } = workspace;
     let Coded(bytes) = own.get();
     bytes.clear();
-    bytes.reserve(most);
+    bytes.try_reserve(most)?;
     bytes.extend(symbols.iter().map(|&symbol| symbol as u8));
     Ok(bytes)
 }

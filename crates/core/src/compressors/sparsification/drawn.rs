@@ -59,10 +59,15 @@ struct Drawn {
     small_values: Vec<f32>,
 }
 
+/// The most elements that are drawn if `kept` are expected, but for a negligible probability: eight standard deviations
+/// more than the mean; and what the kernel writes past the end.
+fn room(kept: usize, elements: usize) -> usize {
+    (kept + 8 * kept.isqrt()).min(elements) + BLOCK
+}
+
 /// Clears the lists, and reserves memory for the elements that are drawn if `kept` are expected.
 fn make_room(kept: usize, elements: usize, positions: &mut Vec<u32>, drawn: &mut Drawn) {
-    // Eight standard deviations more than the mean, and what the kernel writes past the end.
-    let room = (kept + 8 * kept.isqrt()).min(elements) + BLOCK;
+    let room = room(kept, elements);
     let Drawn { large, large_values, small, small_values } = drawn;
     for numbers in [positions, large, small] {
         numbers.clear();
@@ -143,10 +148,11 @@ pub(in crate::compressors) fn decode_add(
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
     let elements = out.len();
-    let Workspace { positions, own, .. } = workspace;
-    let drawn = own.get();
-    make_room(expected, elements, positions, drawn);
-    let Drawn { large, small, .. } = drawn;
+    let Drawn { large, small, .. } = workspace.own();
+    for positions in [&mut *large, &mut *small] {
+        positions.clear();
+        positions.try_reserve(room(expected, elements))?;
+    }
     let (code, count) = positions::take_header(&mut message, most)?;
     let values = fields::take(&mut message, 4 * count)?;
     code.take(&mut message, count, elements, large)?;

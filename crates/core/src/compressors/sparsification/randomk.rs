@@ -65,6 +65,20 @@ crate::parameters! {
 }
 
 impl RandomK {
+    /// Reserves memory for the positions of a tensor, so that [`draw`](Self::draw) allocates nothing.
+    pub(in crate::compressors) fn make_room(
+        &self,
+        elements: usize,
+        workspace: &mut Workspace,
+    ) -> Result<(), DecodeError> {
+        let Workspace { positions, own, .. } = workspace;
+        let Drawn(words) = own.get();
+        words.clear();
+        words.try_reserve(elements.div_ceil(32))?;
+        positions.clear();
+        Ok(positions.try_reserve(fraction::kept(self.ratio, elements))?)
+    }
+
     /// Draws the positions of a tensor and step, in increasing order.
     pub(in crate::compressors) fn draw(
         &self,
@@ -161,6 +175,7 @@ impl Compressor for RandomK {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, context, weight, workspace, out } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
+        self.make_room(out.len(), workspace)?;
         self.draw(context, out.len(), workspace);
         fields::add_f32s_at(&workspace.positions, message, weight, out);
         Ok(())

@@ -70,6 +70,13 @@ struct Sizes {
     candidates: usize,
 }
 
+impl Sizes {
+    /// The most elements that the search for the candidates has in its buffers.
+    fn room(self) -> usize {
+        2 * self.candidates + BLOCK
+    }
+}
+
 impl SketchedSgd {
     /// `None` where the tensor is sent uncompressed.
     fn sizes(&self, elements: usize) -> Option<Sizes> {
@@ -85,6 +92,20 @@ impl SketchedSgd {
         let mut rng = context.shared_rng(0);
         let keys = (0..self.rows).map(|_| [rng.next_u64(), rng.next_u64()]);
         CountSketch::new(keys, sizes.columns)
+    }
+
+    /// Reserves memory for a search, so that [`find`](Self::find) allocates nothing.
+    fn make_room(&self, sizes: Sizes, workspace: &mut Workspace) -> Result<(), DecodeError> {
+        let Workspace { positions, values, own, .. } = workspace;
+        let Search { estimates, patterns, chosen } = own.get();
+        for numbers in [positions, patterns, chosen] {
+            numbers.clear();
+            numbers.try_reserve(sizes.room())?;
+        }
+        values.clear();
+        values.try_reserve(sizes.room())?;
+        estimates.clear();
+        Ok(estimates.try_reserve(self.rows * BLOCK)?)
     }
 
     /// Writes the positions of the candidates, increasing, to the workspace.
@@ -103,7 +124,7 @@ impl SketchedSgd {
         let Workspace { positions, values, own, .. } = workspace;
         let Search { estimates, patterns, chosen } = own.get();
         let (k, mut least) = (sizes.candidates, None);
-        reserve(2 * k + BLOCK, values, [patterns, positions, chosen]);
+        reserve(sizes.room(), values, [patterns, positions, chosen]);
         sketch.estimates(table, elements, estimates, |start, block| {
             let first = start as u32;
             match least {
@@ -191,6 +212,7 @@ impl MultiRound for SketchedSgd {
             return multi_round::add_raw(means, weight, out);
         };
         let (table, exact) = means.split_at(sizes.table);
+        self.make_room(sizes, workspace)?;
         self.find(table, out.len(), sizes, context.context, workspace);
         let Workspace { positions, own, .. } = workspace;
         let Search { patterns, chosen, .. } = own.get();

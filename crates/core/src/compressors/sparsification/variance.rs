@@ -159,7 +159,7 @@ impl Compressor for Variance {
             return Err(DecodeError::Corrupt("the exponent is none of binary32"));
         }
         workspace.symbols.clear();
-        workspace.symbols.reserve(out.len());
+        workspace.symbols.try_reserve(out.len())?;
         self.levels().read(&mut message, count, workspace)?;
         let Workspace { positions, symbols, .. } = workspace;
         code.decode(message, count, out.len(), positions)?;

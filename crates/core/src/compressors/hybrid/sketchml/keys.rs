@@ -34,6 +34,7 @@ pub(super) fn read(
         return Err(DecodeError::Corrupt("a padding bit is set"));
     }
     keys.clear();
+    keys.try_reserve(count)?;
     let mut next = 0;
     for at in 0..count {
         let extra = usize::from(lengths[at / 4] >> (2 * (at % 4)) & 3);

@@ -6,7 +6,7 @@
 //!
 //! Keys are divided into pieces of up to 4096 with separate bins, which fit in the first-level cache.
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::{DecodeError, kernels, try_resize};
 
 use crate::wire::symbols::Alphabet;
 use crate::workspace::SymbolCoder;
@@ -93,12 +93,12 @@ impl MinMax {
         let all = bins;
         let mut hashes = Hashes([[0; PIECE]; MOST_ROWS]);
         all.clear();
-        all.resize(self.bins(keys.len()), 0);
+        try_resize(all, self.bins(keys.len()), 0)?;
         if let Some(alphabet) = self.alphabet(top) {
             alphabet.take(message, all.len(), all, coder)?;
         }
         numbers.clear();
-        numbers.resize(keys.len(), 0);
+        try_resize(numbers, keys.len(), 0)?;
         let mut rest = &mut all[..];
         for (keys, numbers) in keys.chunks(PIECE).zip(numbers.chunks_mut(PIECE)) {
             let columns = self.columns(keys.len());

@@ -37,7 +37,7 @@ mod buckets;
 mod keys;
 mod minmax;
 
-use gradwire_bits::{DecodeError, bitmap, varint};
+use gradwire_bits::{DecodeError, bitmap, try_resize, varint};
 
 use crate::numeric::take::clear;
 use crate::parameters::{either, whole};
@@ -120,6 +120,22 @@ impl SketchMl {
         places.reserve(elements);
         bins.clear();
         bins.reserve(self.sketch().bins(elements));
+    }
+
+    /// Clears the buffers for decoding, and reserves memory for a group of all elements.
+    fn make_room(&self, elements: usize, workspace: &mut Workspace) -> Result<(), DecodeError> {
+        let Workspace { positions, values, symbols: bins, own, .. } = workspace;
+        let GroupBuffers { keys, places, seen, .. } = own.get();
+        positions.clear();
+        values.clear();
+        bins.clear();
+        bins.try_reserve(self.sketch().bins(elements))?;
+        keys.clear();
+        keys.try_reserve(elements)?;
+        places.clear();
+        places.try_reserve(elements)?;
+        seen.clear();
+        try_resize(seen, elements.div_ceil(32), 0)
     }
 
     /// The groups of a side with `buckets` buckets.
@@ -247,16 +263,9 @@ impl Compressor for SketchMl {
         if elements == 0 {
             return fields::expect_len(message, 0);
         }
+        self.make_room(elements, workspace)?;
         let Workspace { positions, values, symbols: bins, coder, own, .. } = workspace;
         let GroupBuffers { keys, places, seen, .. } = own.get();
-        self.reserve(elements, places, bins);
-        positions.clear();
-        values.clear();
-        // A group may contain all elements.
-        keys.clear();
-        keys.reserve(elements);
-        seen.clear();
-        seen.resize(elements.div_ceil(32), 0);
         let mut means = [0.0; 2 * MOST];
         for side in [0, 1] {
             let buckets = varint::read(&mut message)?;
@@ -274,7 +283,9 @@ impl Compressor for SketchMl {
                     *word |= bit;
                 }
                 self.sketch().read(&mut message, keys, group.top(), (bins, coder), places)?;
+                positions.try_reserve(keys.len())?;
                 positions.extend_from_slice(keys);
+                values.try_reserve(keys.len())?;
                 values.extend(places.iter().map(|&place| weight * group.value(place, &means)));
             }
         }

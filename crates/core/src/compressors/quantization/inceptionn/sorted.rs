@@ -3,8 +3,8 @@
 //! Packed tags, one-byte values, and the upper bytes of two-byte values are sent as symbols of an alphabet of 256; then
 //! the lower bytes, then four-byte values.
 
-use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
+use gradwire_bits::{DecodeError, try_resize};
 
 use super::{TAGS, check_padding, pack_tags, unpack_tags};
 use crate::wire::fields;
@@ -97,6 +97,12 @@ fn start<T>(list: &mut Vec<T>, elements: usize) {
     list.reserve(elements);
 }
 
+/// As [`start`], for a message.
+fn try_start<T>(list: &mut Vec<T>, elements: usize) -> Result<(), DecodeError> {
+    list.clear();
+    Ok(list.try_reserve(elements)?)
+}
+
 /// Appends the values with this tag.
 fn select<T: Copy + Default>(
     tag: u8,
@@ -150,11 +156,11 @@ fn read(mut message: &[u8], elements: usize, workspace: &mut Workspace) -> Resul
     let Workspace { symbols, coder, own, .. } = workspace;
     let Sorted { packed, narrow, wide, whole } = own.get();
     let tags = elements.div_ceil(TAGS);
-    start(symbols, elements);
-    start(packed, tags);
-    start(narrow, elements);
-    start(wide, elements);
-    start(whole, elements);
+    try_start(symbols, elements)?;
+    try_start(packed, tags)?;
+    try_start(narrow, elements)?;
+    try_start(wide, elements)?;
+    try_start(whole, elements)?;
     bytes().take(&mut message, tags, symbols, coder)?;
     packed.extend(symbols.iter().map(|&symbol| symbol as u8));
     check_padding(packed, elements)?;
@@ -166,7 +172,7 @@ fn read(mut message: &[u8], elements: usize, workspace: &mut Workspace) -> Resul
     fields::expect_len(message, 4 * whole_count)?;
     let pairs = symbols.iter().zip(lower);
     wide.extend(pairs.map(|(&upper, &lower)| u32::from(upper) << 8 | u32::from(lower)));
-    whole.resize(whole_count, 0.0);
+    try_resize(whole, whole_count, 0.0)?;
     fields::read_f32s(message, whole);
     Ok(())
 }
