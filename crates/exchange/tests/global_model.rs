@@ -41,7 +41,7 @@ fn obeys(name: &str, spec: &Spec) {
                 };
                 let what = format!("{spec} over {}, step {step}, {name}", run.exchange);
                 let Some(residual) = saved_floats(state, &format!("{pull}/residual/{name}")) else {
-                    assert!(bits(&[server.to_vec()]) == bits(&[held.clone()]), "{what}");
+                    assert!(bits(&[server.to_vec()]) == bits(std::slice::from_ref(held)), "{what}");
                     continue;
                 };
                 for ((server, held), residual) in server.iter().zip(held).zip(residual) {
