@@ -1,6 +1,7 @@
 """A lighthouse and workers as processes that a test may kill, stop and add."""
 
 import contextlib
+import faulthandler
 import hashlib
 import multiprocessing
 import os
@@ -57,8 +58,9 @@ def digest(values):
 def _run(function, path, arguments):
     torch.set_num_threads(1)
     log = open(path, "a", buffering=1)
-    # A native crash would otherwise leave no trace.
+    # A native crash would otherwise leave no trace, and a hang would not show where it is.
     os.dup2(log.fileno(), 2)
+    faulthandler.register(signal.SIGUSR1, file=log)
     code = 1
     try:
         function(lambda *words: log.write(" ".join(map(str, words)) + "\n"), *arguments)
@@ -96,13 +98,16 @@ class Worker:
         """Waits for its end; fails if it raised, died or hangs."""
         self._process.join(seconds)
         if self.alive:
-            self.send(signal.SIGKILL)
-            raise AssertionError(f"a worker hangs: {self._text()}")
-        assert self._process.exitcode == 0, self._text()
+            raise AssertionError(f"a worker hangs: {self.text()}")
+        assert self._process.exitcode == 0, self.text()
 
-    def _text(self):
+    def text(self):
+        """The end of what it wrote, with the stacks of its threads if it is running."""
+        if self.alive:
+            self.send(signal.SIGUSR1)
+            time.sleep(0.2)
         with open(self.path) as file:
-            return file.read()[-3000:]
+            return file.read()[-4000:]
 
 
 @contextlib.contextmanager
@@ -127,7 +132,8 @@ def local_steps(address, seed=0, net=None, **options):
     torch.manual_seed(seed)
     net = net or Net()
     inner = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-    options = {"every": EVERY, "compressor": "sbc:p=0.05", "min_workers": 2, "deadline": 30.0, **options}
+    outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
+    options = {"every": EVERY, "compressor": "sbc:p=0.05", "outer": outer, "min_workers": 2, "deadline": 60.0, **options}
     return net, gradwire.torch.LocalSteps(net, inner, lighthouse=address, **options)
 
 
@@ -138,9 +144,9 @@ def task(shard, step):
     return 0.3 * x + noise, labels
 
 
-def train(log, address, shard, rounds, seed, pause):
+def train(log, address, shard, rounds, seed, pause, deadline=60.0):
     """Trains to a number of rounds, and logs the common parameters after each."""
-    net, steps = local_steps(address, seed, outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5))
+    net, steps = local_steps(address, seed, deadline=deadline)
     log("joined", steps.completed_steps)
     while steps.completed_steps < rounds * EVERY:
         x, labels = task(shard, steps.completed_steps + 100_000 * seed)

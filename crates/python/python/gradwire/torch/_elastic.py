@@ -22,7 +22,7 @@ from ._channel import Channel
 from ._membership import Meeting, Membership, Record
 from ._replica import Replica
 
-# What shows that a group is broken; gloo raises RuntimeError.
+# What shows that a worker is lost; gloo raises RuntimeError.
 _LOST = (_core.PeerLostError, _core.DeadlineError, RuntimeError)
 # The groups whose rounds a worker remembers. One that was away for more of them may send its last message twice.
 _REMEMBERED = 100
@@ -62,6 +62,8 @@ class Elastic:
         # The lost workers, each with the number of rounds at its loss.
         self._lost: Dict[str, int] = {}
         self._counts = {"lost_workers": 0, "joined_workers": 0}
+        # The statistics of the last round in an earlier group, and the totals of all earlier groups.
+        self._last: Dict[str, Any] = {}
         self._totals: Dict[str, int] = {}
         with torch.no_grad():
             self._meet()
@@ -86,9 +88,11 @@ class Elastic:
     def stats(self) -> Dict[str, Any]:
         """The statistics of the reducer, with totals over all groups, and counts of workers."""
         stats = self._replica.reducer.stats()
-        if self._channel is not None:
-            for key, total in self._totals.items():
-                stats[key] += total
+        if self._channel is None or (stats["step"] is None and self._last):
+            # There has been no round in this group.
+            stats = {**self._last, **self._totals}
+        else:
+            stats.update({key: stats[key] + total for key, total in self._totals.items()})
         return {**stats, "workers": len(self._names), **self._counts}
 
     def load(self, states: List[bytes]) -> None:
@@ -174,12 +178,13 @@ class Elastic:
             self._replica.adopt(state["replica"], ahead, new=not record.run)
             self._lost = state["lost"]
         self._channel, self._residuals, self._attempt = channel, None, None
-        self._report(meeting, latest.rounds)
-        self._group, self._names, self.rounds = meeting.group, meeting.names, latest.rounds
+        before, self._names = self._names, meeting.names
+        self._group, self.rounds = meeting.group, latest.rounds
         self._run = latest.run or meeting.group
         self._groups = 1 + max(other.groups for other in meeting.records)
         made = [(group, first) for group, first in latest.history if first < latest.rounds]
         self._history = [*made, (meeting.group, latest.rounds)][-_REMEMBERED:]
+        self._report(before)
 
     def _state(self, meeting: Meeting, group: Any) -> Optional[Dict[str, Any]]:
         """The state of the reference, on workers that have other parameters."""
@@ -193,31 +198,34 @@ class Elastic:
             return None
         return _receive(group, source, patience) if differs[meeting.rank] else None
 
-    def _report(self, meeting: Meeting, rounds: int) -> None:
+    def _report(self, before: List[str]) -> None:
         """Counts and reports the workers that have come or gone since this worker's last group."""
-        gone = [rank for rank, name in enumerate(self._names) if name not in meeting.names]
-        come = [name for name in meeting.names if name not in self._names]
+        gone = [rank for rank, name in enumerate(before) if name not in self._names]
+        come = [name for name in self._names if name not in before]
+        self._counts["lost_workers"] += len(gone)
+        self._counts["joined_workers"] += len(come) if before else 0
+        for name in come:
+            self._lost.pop(name, None)
+        self._lost.update({before[rank]: self.rounds for rank in gone})
         for rank in gone:
-            self._lost[self._names[rank]] = rounds
             warnings.warn(
-                f"rank {rank} of {len(self._names)} (worker {self._names[rank]}) is lost after {rounds} rounds, and its "
-                f"residual with it; {len(meeting.names)} workers go on",
+                f"rank {rank} of {len(before)} (worker {before[rank]}) is lost after {self.rounds} rounds, and its "
+                f"residual with it; {len(self._names)} workers go on",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        for name in come:
-            self._lost.pop(name, None)
-        self._counts["lost_workers"] += len(gone)
-        self._counts["joined_workers"] += len(come) if self._names else 0
 
     def _leave(self) -> None:
         """Leaves the group, which its other workers notice."""
         if self._channel is None:
             return
         self._residuals = self._replica.reducer.save()
-        for key, value in self._replica.reducer.stats().items():
+        stats = self._replica.reducer.stats()
+        if stats["step"] is not None:
+            self._last = stats
+        for key in stats:
             if key.startswith("total_"):
-                self._totals[key] = self._totals.get(key, 0) + value
+                self._totals[key] = self._totals.get(key, 0) + stats[key]
         self._channel.close()
         self._channel = None
 

@@ -17,9 +17,6 @@ from ._membership import Membership
 from ._replica import Nesterov, Replica
 from ._setup import State
 
-__all__ = ["LocalSteps", "Nesterov"]
-
-
 class LocalSteps:
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
@@ -84,7 +81,7 @@ class LocalSteps:
             deadline = float(options.get("deadline", 300.0))
             shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
             options.pop("deadline", None)
-            equal = repr((shapes, compressor, every, outer, sync_until, sorted(options.items())))
+            equal = repr((shapes, compressor, every, outer, sync_until, min_workers, sorted(options.items())))
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, hashlib.sha256(equal.encode()).hexdigest(), deadline)
         else:

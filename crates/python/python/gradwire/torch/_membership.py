@@ -25,7 +25,7 @@ _ASK_AGAIN = 2.0
 # Seconds before a request that was in vain is repeated.
 _PAUSE = 0.1
 # The most seconds to connect the workers of a new group.
-_CONNECT = 20.0
+_CONNECT = 10.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ class Meeting:
     names: List[str]
     records: List[Record]
     rank: int
+    # The address of the store of rank 0.
     store: str
 
     @property
@@ -208,10 +209,10 @@ class Membership:
 
     def connect(self, meeting: Meeting) -> Any:
         """The gloo group of a meeting. Raises ``RuntimeError`` if one of its workers does not come."""
-        host, port = meeting.store.rsplit(":", 1)
         patience = timedelta(seconds=min(_CONNECT, self._deadline))
         store = self._store
         if meeting.rank > 0:
+            host, port = meeting.store.rsplit(":", 1)
             store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=patience)
         store = dist.PrefixStore(meeting.group, store)
         return dist.ProcessGroupGloo(store, meeting.rank, len(meeting.names), patience)
