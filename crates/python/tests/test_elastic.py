@@ -253,7 +253,7 @@ def test_a_residual_returns_only_with_the_last_state_of_a_lost_worker(tmp_path):
     path = str(tmp_path / "state")
     with lighthouse(LEAST) as address, workers() as start:
         gone = start(saving, address, path)
-        started = [start(train, address, shard, 80, 0, 0.01) for shard in range(2, 4)]
+        started = [start(train, address, shard, 30, 0, 0.01) for shard in range(2, 4)]
         gone.finish(60)
         found = start(returning, address, path)
         found.finish(60)
