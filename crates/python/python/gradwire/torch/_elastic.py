@@ -104,7 +104,7 @@ class Elastic:
 
     def take_over(self, worker: Optional[str], rounds: Optional[int], states: List[bytes]) -> None:
         """Loads the residual of a lost worker that saved it after ``rounds`` rounds."""
-        if worker is None or len(states) != 1 or self._lost.get(worker) != rounds:
+        if worker not in self._lost or self._lost[worker] != rounds or len(states) != 1:
             raise _core.StateError(
                 "this worker has joined a run; it takes over a residual only from the state_dict() of a worker that was "
                 "lost and sent nothing after it. Load a state only if completed_steps is 0, or go on without it"
