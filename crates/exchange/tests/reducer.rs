@@ -175,6 +175,43 @@ fn a_resumed_rank_goes_on_bit_for_bit() {
 }
 
 #[test]
+fn a_survivor_keeps_its_residual_in_a_smaller_group() {
+    let groups = [vec![2, 0], vec![1, 3]];
+    let text = "topk:ratio=0.02";
+    let three = ranks(vec![model("all-gather", text); 3], |rank, reducer| {
+        (0..3).for_each(|at| drop(step(reducer, &groups, rank, at)));
+        reducer.save()
+    });
+    // Rank 1 is lost; rank 2 becomes rank 1.
+    let two = ranks(vec![model("all-gather", text); 2], |rank, reducer| {
+        reducer.adopt(&three[2 * rank]).unwrap();
+        reducer.save()
+    });
+    for (rank, adopted) in two.iter().enumerate() {
+        let residual = |state: &State| -> Vec<Vec<f32>> {
+            let of = |tensor: &Tensor| format!("push/residual/{}", tensor.name());
+            // The smallest tensor is sent whole and has none.
+            let found = tensors(&SIZES).into_iter().map(|tensor| state.floats(&of(&tensor)));
+            found.filter_map(Result::ok).map(<[f32]>::to_vec).collect()
+        };
+        let kept = residual(&three[2 * rank]);
+        assert_eq!(kept.len(), SIZES.len() - 1);
+        assert!(kept.iter().flatten().any(|&value| value != 0.0));
+        assert!(residual(adopted) == kept, "rank {rank}");
+    }
+    for (from, to) in [("all-gather", "scatter-reduce"), ("scatter-reduce", "all-gather")] {
+        let saved = ranks(vec![model(from, text); 2], |_, reducer| reducer.save());
+        for error in ranks(vec![model(to, text); 2], |_, reducer| reducer.adopt(&saved[0])) {
+            let error = error.unwrap_err().to_string();
+            assert!(
+                error.contains("scatter-reduce") && error.contains("use all-gather"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_step_with_nan_is_taken_back_on_all_ranks() {
     for name in ["all-gather", "scatter-reduce"] {
         let mut skipping = model(name, "topk:ratio=0.1");

@@ -283,6 +283,11 @@ impl Reducer {
         })
     }
 
+    /// Restores the state that this worker saved as a rank of another group, of any size. Only for all-gather.
+    fn adopt(&self, py: Python<'_>, state: Vec<u8>) -> PyResult<()> {
+        self.ask(py, move |averages| averages.adopt(&State::from_bytes(&state)?))
+    }
+
     /// Returns the bytes of all ranks, in rank order, on every rank.
     fn gather<'py>(
         &self,

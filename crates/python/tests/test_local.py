@@ -159,15 +159,15 @@ class Interrupted:
 
 def interrupted(rank, size):
     layer, steps = one_layer("topk", every=1)
-    steps._reducer = exchange = Interrupted(steps._reducer)
-    find, found = steps._change, []
+    steps._replica.reducer = exchange = Interrupted(steps._replica.reducer)
+    find, found = steps._replica.change, []
 
     def change():
         tensor = find()
         found.append(weakref.ref(tensor))
         return tensor
 
-    steps._change = change
+    steps._replica.change = change
     try:
         steps.step()
     except KeyboardInterrupt:

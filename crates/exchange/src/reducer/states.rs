@@ -3,8 +3,9 @@
 use gradwire::{State, StateError};
 
 use super::Reducer;
+use crate::error::refuse;
 use crate::state_keys::{self, Entry};
-use crate::{ExchangeError, Result};
+use crate::{Exchange, ExchangeError, Result};
 
 impl Reducer {
     /// Adds the state of all tensors to `state`.
@@ -81,6 +82,26 @@ impl Reducer {
         };
         self.check(&state)?;
         self.restore(&state)
+    }
+
+    /// Restores the state that this worker saved as a rank of another group, of any size: survivors of a lost rank
+    /// keep their residuals. Only for all-gather, in which a rank's state is its own and covers whole tensors.
+    ///
+    /// # Errors
+    /// `Config` for another exchange; `State` for the state of another model or configuration. Nothing has changed
+    /// then.
+    pub fn adopt(&mut self, state: &State) -> Result<()> {
+        self.alive()?;
+        let saved = state.setting("exchange")?;
+        for exchange in [saved, &self.config.exchange.to_string()] {
+            if exchange != Exchange::AllGather.to_string() {
+                return refuse(format!(
+                    "with '{exchange}' a rank's state depends on the other ranks of its group; use all-gather"
+                ));
+            }
+        }
+        self.check(state)?;
+        self.restore(state)
     }
 
     /// Refuses entries for tensors that this model does not have, and entries of another size.

@@ -98,3 +98,10 @@ class Channel:
                 self._notices.append((tensor, self._group.send([tensor], peer, 0)))
             except RuntimeError:
                 pass
+
+    def close(self) -> None:
+        """Closes all connections, which the other ranks notice. Nothing can be sent or received after it."""
+        self._outgoing.clear()
+        self._notices.clear()
+        self._posting = _Outgoing()
+        self._group = None

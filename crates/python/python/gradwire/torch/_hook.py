@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import _core
 from .._arrays import buffer
 from . import _setup
+from ._channel import Channel, private_group
 from ._custom import Custom
 from ._setup import State
 from ._staging import Staging
@@ -94,11 +95,11 @@ class Hook:
         scaler: Optional[Any] = None,
         **options: Any,
     ) -> None:
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        named = _setup.trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
-        self._reducer = _setup.reducer(named, spec, process_group, **options)
+        self._reducer = _setup.reducer(named, spec, Channel(private_group(process_group)), **options)
         every = max(self._reducer.every)
         if every > 1:
             raise _core.ConfigError(

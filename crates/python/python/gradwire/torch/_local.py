@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
 from functools import partial
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -10,21 +10,12 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
-from .._arrays import buffer
 from . import _setup
+from ._channel import Channel, private_group
+from ._elastic import Elastic
+from ._membership import Membership
+from ._replica import Nesterov, Replica
 from ._setup import State
-
-_MOMENTA = ("momentum_buffer", "exp_avg")
-
-
-@dataclass(frozen=True)
-class Nesterov:
-    """An outer optimizer that applies the workers' mean change by SGD with Nesterov momentum, as in DiLoCo
-    (Douillard et al. 2023)."""
-
-    lr: float = 0.7
-    momentum: float = 0.9
-
 
 class LocalSteps:
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
@@ -46,6 +37,11 @@ class LocalSteps:
     from them rounded; changes too small for its type still add up over rounds. Schedules count steps, not rounds: the last
     step of a round determines its stage.
 
+    With ``lighthouse``, the address of torchft's ``torchft_lighthouse`` (``http://host:29510``), workers may come and go:
+    a round goes on with those that are left, if they are at least ``min_workers``. A worker that is created while the
+    others train waits for the end of their round, and continues from their parameters and optimizer state with an empty
+    residual; ``completed_steps`` tells where it is. Without ``lighthouse``, a lost rank ends the run.
+
     Other arguments are those of ``register``, except ``scaler``. A change of the parameters that is not finite is an
     error, because skipping a step cannot repair the parameters.
     """
@@ -61,6 +57,8 @@ class LocalSteps:
         sync_until: int = 0,
         mask: bool = True,
         process_group: Optional[Any] = None,
+        min_workers: Optional[int] = None,
+        lighthouse: Optional[str] = None,
         **options: Any,
     ) -> None:
         if every is not None and every < 1:
@@ -70,38 +68,45 @@ class LocalSteps:
                 "LocalSteps does not support scaler and on_nonfinite: skipping a round does not repair parameters that "
                 "are not finite; skip the local step that overflows"
             )
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self._reducer = _setup.reducer(named, compressor, process_group, **options)
-        self._names = [name for name, _ in named]
-        self._parameters = [parameter for _, parameter in named]
-        self._group = self._reducer.group(self._names)
-        self._optimizer, self._outer, self._mask = optimizer, outer, mask
-        own = list(dict.fromkeys(self._reducer.every))
-        if every is None and len(own) > 1:
-            raise _core.ConfigError(
-                f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, but all rounds must "
-                "have the same length; pass every=N, which then applies to all stages"
-            )
-        self._every = every if every is not None else own[0] if own[0] > 1 else 100
+        if lighthouse is not None:
+            _check_elastic(options, min_workers, process_group)
+        elif min_workers is not None:
+            raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
+        named = _setup.trainable(model)
+        make = partial(_setup.reducer, named, compressor, **options)
+        self._replica = Replica(model, named, optimizer, outer, mask, make)
         self._sync_until = sync_until
-        self._step = 0
-        # The smallest number that the next round may use.
-        self._round = 0
-        source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
-        for tensor in [*model.parameters(), *model.buffers()]:
-            dist.broadcast(tensor.data, source, group=process_group)
-        self._common = self._flat()
-        self._velocity = torch.zeros_like(self._common) if outer is not None else None
+        self._elastic: Optional[Elastic] = None
+        if lighthouse is not None:
+            deadline = float(options.get("deadline", 300.0))
+            shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
+            options.pop("deadline", None)
+            equal = repr((shapes, compressor, every, outer, sync_until, min_workers, sorted(options.items())))
+            membership = Membership(lighthouse, min_workers or 1, deadline)
+            self._elastic = Elastic(self._replica, membership, hashlib.sha256(equal.encode()).hexdigest(), deadline)
+        else:
+            self._replica.connect(Channel(private_group(process_group)))
+            source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
+            for tensor in self._replica.tensors():
+                dist.broadcast(tensor.data, source, group=process_group)
+            self._replica.start()
+        self._every = _round_length(every, compressor, self._replica.reducer.every)
+
+    @property
+    def completed_steps(self) -> int:
+        """The number of local steps so far. A worker that joins a run starts with the number of the run."""
+        return self._replica.step
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Calls ``zero_grad`` of the optimizer."""
-        self._optimizer.zero_grad(set_to_none=set_to_none)
+        self._replica.optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Optional[Any] = None) -> Any:
         """Takes a local step, and exchanges updates if a round is due."""
-        loss = self._optimizer.step(closure) if closure is not None else self._optimizer.step()
-        self._step += 1
-        if self._step <= self._sync_until or (self._step - self._sync_until) % self._every == 0:
+        optimizer, replica = self._replica.optimizer, self._replica
+        loss = optimizer.step(closure) if closure is not None else optimizer.step()
+        replica.step += 1
+        if replica.step <= self._sync_until or (replica.step - self._sync_until) % self._every == 0:
             self.synchronize()
         return loss
 
@@ -111,97 +116,101 @@ class LocalSteps:
 
         All ranks must call it at the same time, after the same number of steps.
         """
-        change = self._change()
-        # The number of a round is that of its last step, which determines the stage of a schedule. Two rounds without a step
-        # between them must not share a number, because it is also part of the key of random draws.
-        number = max(self._step - 1, self._round)
-        self._reducer.average(self._group, number, buffer(change), partial(_hold, change))
-        self._reducer.wait()
-        self._round = number + 1
-        if self._outer is not None and self._velocity is not None:
-            self._velocity.mul_(self._outer.momentum).add_(change)
-            change.add_(self._velocity, alpha=self._outer.momentum).mul_(self._outer.lr)
-        self._common.add_(change)
-        for parameter, values in zip(self._parameters, self._parts(self._common)):
-            parameter.copy_(values.view(parameter.shape))
-        if self._mask:
-            self._mask_momentum()
+        if self._elastic is not None:
+            self._elastic.synchronize()
+            return
+        change = self._replica.change()
+        number = self._replica.average(change)
+        self._replica.apply(change, number)
 
-    def _change(self) -> torch.Tensor:
-        """The change of this rank's parameters since the last round.
-
-        The round started from the common parameters rounded to the model's type; the rounding is not part of the change.
-        """
-        change = self._flat()
-        for own, common, parameter in zip(self._parts(change), self._parts(self._common), self._parameters):
-            own.sub_(common.to(parameter.dtype))
-        return change
-
-    def _flat(self) -> torch.Tensor:
-        parts = [p.detach().to("cpu", torch.float32).reshape(-1) for p in self._parameters]
-        return torch.cat(parts)
-
-    def _parts(self, flat: torch.Tensor) -> Sequence[torch.Tensor]:
-        return flat.split([parameter.numel() for parameter in self._parameters])
-
-    def _mask_momentum(self) -> None:
-        for name, parameter in zip(self._names, self._parameters):
-            state = self._optimizer.state.get(parameter, {})
-            momenta = [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
-            sent = self._reducer.sent(name) if momenta else None
-            if sent:
-                # Positions are row-major; the momentum may have another order in memory.
-                mask = torch.zeros(parameter.shape, dtype=torch.bool)
-                mask.view(-1)[torch.frombuffer(bytearray(sent), dtype=torch.int32).long()] = True
-                for momentum in momenta:
-                    momentum.masked_fill_(mask.to(momentum.device), 0.0)
+    def close(self) -> None:
+        """Leaves the run, if workers may come and go; the others need not wait for this one."""
+        if self._elastic is not None:
+            self._elastic.close()
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last round, as in ``Hook.stats``."""
-        return self._reducer.stats()
+        """The cost of the last round, as in ``Hook.stats``.
+
+        With ``lighthouse`` also ``workers``, the number of workers, and ``lost_workers`` and ``joined_workers``, those
+        that were lost and that have joined since this one started.
+        """
+        return self._elastic.stats() if self._elastic is not None else self._replica.reducer.stats()
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
         """The statistics of the last round as arguments of ``SummaryWriter.add_scalar``."""
         stats = self.stats()
         stats.pop("step")
         for name, value in stats.items():
-            yield prefix + name, float(value), self._step
+            yield prefix + name, float(value), self._replica.step
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""
-        states: List[bytes] = self._reducer.save_all() if all_ranks else [self._reducer.save()]
-        return {
+        replica = self._replica
+        states: List[bytes] = replica.reducer.save_all() if all_ranks else [replica.reducer.save()]
+        state = {
             "gradwire": "local",
-            "step": self._step,
-            "round": self._round,
-            "world_size": self._reducer.size,
-            "common": self._common.clone(),
-            "velocity": None if self._velocity is None else self._velocity.clone(),
+            "step": replica.step,
+            "round": replica.round,
+            "world_size": replica.reducer.size,
+            "common": replica.common.clone(),
+            "velocity": None if replica.velocity is None else replica.velocity.clone(),
             "exchange": [_setup.pack(state) for state in states],
         }
+        if self._elastic is not None:
+            state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)
+        return state
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``, as ``Hook.load_state_dict`` does.
 
         Restore the model and the optimizer, too: each rank its own, if they were saved between two rounds.
+
+        A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
+        state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
         """
+        replica = self._replica
         first, parts = _setup.merged(states, "local")
-        if first["common"].shape != self._common.shape:
+        if first["common"].shape != replica.common.shape:
             raise _core.StateError(
-                f"the state has {first['common'].numel()} parameters, but the model has {self._common.numel()}; it "
+                f"the state has {first['common'].numel()} parameters, but the model has {replica.common.numel()}; it "
                 "belongs to another model"
             )
-        if (first["velocity"] is None) != (self._velocity is None):
+        if (first["velocity"] is None) != (replica.velocity is None):
             raise _core.StateError("the state was saved with another outer optimizer; use the same one")
-        self._reducer.load(parts)
-        self._step, self._round = first["step"], first["round"]
-        self._common.copy_(first["common"])
-        if self._velocity is not None:
-            self._velocity.copy_(first["velocity"])
+        if self._elastic is None:
+            replica.reducer.load(parts)
+        elif replica.step:
+            self._elastic.take_over(first.get("worker"), first.get("rounds"), parts)
+            return
+        else:
+            self._elastic.load(parts)
+        replica.step, replica.round = first["step"], first["round"]
+        replica.base = first.get("base", first["step"])
+        replica.common.copy_(first["common"])
+        if replica.velocity is not None:
+            replica.velocity.copy_(first["velocity"])
 
 
-def _hold(change: torch.Tensor) -> None:
-    """The callback of the averaging thread, which only has the address of the change.
+def _round_length(every: Optional[int], compressor: str, stages: Sequence[int]) -> int:
+    """The number of steps of a round: ``every``, or that of all stages of the compressor, or 100."""
+    own = list(dict.fromkeys(stages))
+    if every is None and len(own) > 1:
+        raise _core.ConfigError(
+            f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, but all rounds must "
+            "have the same length; pass every=N, which then applies to all stages"
+        )
+    return every if every is not None else own[0] if own[0] > 1 else 100
 
-    The pending callback keeps the tensor alive, even if Ctrl-C ends the wait.
-    """
+
+def _check_elastic(options: Dict[str, Any], min_workers: Optional[int], process_group: Optional[Any]) -> None:
+    """Refuses arguments that cannot be combined with ``lighthouse``, and sets the exchange."""
+    if process_group is not None:
+        raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
+    if min_workers is not None and min_workers < 1:
+        raise _core.ConfigError(f"min_workers={min_workers} is too small; a round has at least 1 worker")
+    # A rank's state may not depend on which other ranks there are.
+    if options.setdefault("exchange", "all-gather") not in ("auto", "all-gather"):
+        raise _core.ConfigError(
+            f"with lighthouse the exchange is all-gather, not {options['exchange']!r}; remove exchange"
+        )
+    options["exchange"] = "all-gather"

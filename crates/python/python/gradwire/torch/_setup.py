@@ -7,16 +7,24 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from .. import _core
-from ._channel import Channel, private_group
+from ._channel import Channel
 
 State = Dict[str, Any]
 Rules = Union[Mapping[str, str], Sequence[str], None]
 
 
+def trainable(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
+    """The parameters that require gradients, with their names."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if not named:
+        raise _core.ConfigError("the model has no parameters that require gradients")
+    return named
+
+
 def reducer(
     named: Iterable[Tuple[str, torch.Tensor]],
     compressor: str,
-    process_group: Optional[Any],
+    channel: Channel,
     *,
     rules: Rules = None,
     exchange: str = "auto",
@@ -28,14 +36,12 @@ def reducer(
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
 ) -> _core.Reducer:
-    """Creates a reducer for some parameters over a private group of the process group's ranks."""
+    """Creates a reducer for some parameters over the ranks of a channel."""
     if on_nonfinite not in ("error", "skip"):
         raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r} is unknown; use 'error' or 'skip'")
     tensors = [(name, tuple(parameter.shape)) for name, parameter in named]
-    if not tensors:
-        raise _core.ConfigError("the model has no parameters that require gradients")
     return _core.Reducer(
-        Channel(private_group(process_group)),
+        channel,
         tensors,
         compressor,
         rules=_rules(rules),

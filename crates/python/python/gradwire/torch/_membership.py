@@ -1,0 +1,235 @@
+"""Which workers form the next group: torchft's lighthouse knows who is alive, and a rule that all share does the rest."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import weakref
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any, List, Optional, Sequence, Tuple
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import torch.distributed as dist
+
+from .. import _core
+
+# Seconds between two heartbeats; the lighthouse takes a worker for dead after 5 seconds without one.
+_HEARTBEAT = 0.5
+# Seconds after which a worker that nobody waits for asks again. Asking again restarts the lighthouse's join timeout, which
+# is meant for the others.
+_ASK_AGAIN = 2.0
+# Seconds before a request that was in vain is repeated.
+_PAUSE = 0.1
+# The most seconds to connect the workers of a new group.
+_CONNECT = 10.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a worker tells the others when they meet."""
+
+    # The digest of all arguments that must be equal.
+    config: str
+    # The group it is in, if no exchange in it has failed; otherwise empty.
+    group: str = ""
+    # The first group of the run; empty for a worker without a past.
+    run: str = ""
+    # The number of groups of the run so far.
+    groups: int = 0
+    # The number of rounds that its common parameters contain.
+    rounds: int = 0
+    # Which group made which rounds: the group and its first round, oldest first.
+    history: List[Tuple[str, int]] = field(default_factory=list)
+    # The group and the number of the round that it sent a message in, and whether it has applied the result.
+    attempt: Optional[Tuple[str, int]] = None
+    applied: bool = False
+
+    def maker(self, round_: int) -> Optional[str]:
+        """The group whose result of a round is in the common parameters; None if there is none, or it is forgotten."""
+        makers = [group for group, first in self.history if first <= round_ < self.rounds]
+        return makers[-1] if makers else None
+
+    def contains(self, attempt: Optional[Tuple[str, int]]) -> bool:
+        """Whether the messages of this attempt are in the common parameters."""
+        return attempt is not None and self.maker(attempt[1]) == attempt[0]
+
+    def has_parameters_of(self, other: Record) -> bool:
+        """Whether both have the same common parameters."""
+        latest = self.rounds - 1
+        return (self.run, self.rounds, self.maker(latest)) == (other.run, other.rounds, other.maker(latest))
+
+    def repeats(self, reference: Record) -> bool:
+        """Whether it has yet to repeat a round on the reference's common parameters."""
+        open_ = self.attempt is not None and not self.applied
+        return open_ and self.has_parameters_of(reference) and not reference.contains(self.attempt)
+
+
+def reference(records: Sequence[Record]) -> int:
+    """The index of the worker whose parameters all continue from.
+
+    It is of the run with the most rounds, and there of the latest group: a worker that was left behind in an older group
+    may be a round ahead, but the others have made this round again without it.
+    """
+    run = max(records, key=lambda record: record.rounds).run
+    return max(
+        range(len(records)),
+        key=lambda index: (records[index].run == run, records[index].groups, records[index].rounds, -index),
+    )
+
+
+def admitted(records: Sequence[Record], least: int) -> List[int]:
+    """The indices of the workers that form the next group.
+
+    If at least ``least`` workers have to repeat a round, others wait until it is done: they have no local steps to
+    contribute.
+    """
+    latest = records[reference(records)]
+    fitting = [index for index, record in enumerate(records) if record.config == latest.config]
+    repeating = [index for index in fitting if records[index].repeats(latest)]
+    return repeating if len(repeating) >= least else fitting
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The workers of the next group, in the order of their ranks. It is the same on all of them."""
+
+    group: str
+    names: List[str]
+    records: List[Record]
+    rank: int
+    # The address of the store of rank 0.
+    store: str
+
+    @property
+    def reference(self) -> int:
+        return reference(self.records)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether these are exactly the workers of an intact group."""
+        groups = {record.group for record in self.records}
+        return len(groups) == 1 and groups != {""}
+
+
+class Membership:
+    """One worker's contact to the lighthouse.
+
+    ``lighthouse`` is its address, such as ``http://host:29510``. A group has at least ``least`` workers. ``deadline`` is
+    the longest wait for a group, in seconds.
+    """
+
+    def __init__(self, lighthouse: str, least: int, deadline: float) -> None:
+        try:
+            from torchft.coordination import LighthouseClient
+        except ImportError as error:
+            raise _core.ConfigError("lighthouse= needs torchft; install it with 'pip install torchft'") from error
+        self.name = uuid4().hex
+        self._least, self._deadline = least, deadline
+        self._lighthouse = lighthouse
+        try:
+            address = urlsplit(lighthouse)
+            with socket.create_connection((address.hostname or "", address.port or 0), 10) as connection:
+                # The address that the lighthouse sees is the one that other workers reach.
+                self._host = connection.getsockname()[0]
+            self._client = LighthouseClient(lighthouse, timedelta(seconds=10))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise _core.ConfigError(
+                f"there is no lighthouse at {lighthouse!r} ({error}); start torchft_lighthouse, and pass its address as "
+                "http://host:port"
+            ) from error
+        self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
+        stop = threading.Event()
+        self.close = weakref.finalize(self, stop.set)
+        threading.Thread(target=_beat, args=(self._client, self.name, stop), daemon=True).start()
+
+    def meet(self, record: Record) -> Meeting:
+        """Waits for the other workers, and returns those of the next group, to which this worker belongs.
+
+        Raises ``DeadlineError`` if there is no such group within the deadline.
+        """
+        until = time.monotonic() + self._deadline
+        # The members of a group wait for each other. Others must not use up the lighthouse's join timeout.
+        patient = bool(record.run)
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise _core.DeadlineError(
+                    f"the lighthouse at {self._lighthouse} found no group of at least {self._least} workers for this one "
+                    f"within {self._deadline:g} s; start more workers, or raise the deadline above the time of a round"
+                )
+            quorum = self._ask(record, left if patient else min(left, _ASK_AGAIN))
+            if quorum is None:
+                continue
+            meeting = self._meeting(quorum)
+            if meeting is not None and len(meeting.names) >= self._least:
+                return meeting
+            patient = False
+            time.sleep(_PAUSE)
+
+    def _ask(self, record: Record, seconds: float) -> Optional[Any]:
+        """Asks the lighthouse for a quorum; None if there is none yet."""
+        try:
+            return self._client.quorum(
+                self.name,
+                timedelta(seconds=seconds),
+                store_address=f"{self._host}:{self._store.port}",
+                data={"record": json.dumps(asdict(record))},
+            )
+        except (RuntimeError, OSError):
+            # The time is over, or the lighthouse is away.
+            time.sleep(min(_PAUSE, seconds))
+            return None
+
+    def _meeting(self, quorum: Any) -> Optional[Meeting]:
+        """The group that a quorum's workers form; None if this worker has to wait for the next one."""
+        # The lighthouse counts groups only when members change; the time tells any two groups apart.
+        group = f"{quorum.quorum_id}-{quorum.created.seconds}-{quorum.created.nanos}"
+        records = [_read(member.data["record"]) for member in quorum.participants]
+        names = [member.replica_id for member in quorum.participants]
+        own, latest = names.index(self.name), records[reference(records)]
+        if records[own].config != latest.config:
+            raise _core.ConfigError(
+                "this worker was started with another model or other arguments than the workers of the run; start all "
+                "with the same"
+            )
+        chosen = admitted(records, self._least)
+        if own not in chosen:
+            return None
+        return Meeting(
+            group=group,
+            names=[names[index] for index in chosen],
+            records=[records[index] for index in chosen],
+            rank=chosen.index(own),
+            store=quorum.participants[chosen[0]].store_address,
+        )
+
+    def connect(self, meeting: Meeting) -> Any:
+        """The gloo group of a meeting. Raises ``RuntimeError`` if one of its workers does not come."""
+        patience = timedelta(seconds=min(_CONNECT, self._deadline))
+        store = self._store
+        if meeting.rank > 0:
+            host, port = meeting.store.rsplit(":", 1)
+            store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=patience)
+        store = dist.PrefixStore(meeting.group, store)
+        return dist.ProcessGroupGloo(store, meeting.rank, len(meeting.names), patience)
+
+
+def _read(text: str) -> Record:
+    fields = json.loads(text)
+    attempt = fields.pop("attempt")
+    history = [(group, first) for group, first in fields.pop("history")]
+    return Record(**fields, history=history, attempt=attempt and (attempt[0], attempt[1]))
+
+
+def _beat(client: Any, name: str, stop: threading.Event) -> None:
+    """Tells the lighthouse that this worker is alive, until its membership is closed or collected."""
+    while not stop.wait(_HEARTBEAT):
+        try:
+            client.heartbeat(name, timedelta(seconds=5))
+        except (RuntimeError, OSError):
+            # The lighthouse is away; the next meeting reports it.
+            pass

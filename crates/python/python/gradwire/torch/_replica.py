@@ -1,0 +1,159 @@
+"""One worker's copy of the model, and what it needs to average the change of its parameters with others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _core
+from .._arrays import buffer
+from ._channel import Channel
+
+_MOMENTA = ("momentum_buffer", "exp_avg")
+
+
+@dataclass(frozen=True)
+class Nesterov:
+    """An outer optimizer that applies the workers' mean change by SGD with Nesterov momentum, as in DiLoCo
+    (Douillard et al. 2023)."""
+
+    lr: float = 0.7
+    momentum: float = 0.9
+
+
+class Replica:
+    """A model with a local optimizer, the parameters that all replicas have in common, and the outer optimizer's state.
+
+    ``named`` are the parameters that rounds average. ``make`` creates a reducer for them. Call ``connect`` before the first
+    round.
+    """
+
+    reducer: _core.Reducer
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        named: Sequence[Tuple[str, torch.nn.Parameter]],
+        optimizer: torch.optim.Optimizer,
+        outer: Optional[Nesterov],
+        mask: bool,
+        make: Callable[[Channel], _core.Reducer],
+    ) -> None:
+        self.names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        # What rounds do not average.
+        self._rest = [*frozen, *model.buffers()]
+        self.optimizer, self._outer, self._mask, self._make = optimizer, outer, mask, make
+        self.step = 0
+        # The steps whose changes the common parameters contain.
+        self.base = 0
+        # The smallest number that the next round may use.
+        self.round = 0
+        self.start()
+
+    def start(self) -> None:
+        """Makes the present parameters of the model the common ones."""
+        self.common = self._flat()
+        self.velocity = torch.zeros_like(self.common) if self._outer is not None else None
+
+    def tensors(self) -> List[torch.Tensor]:
+        """All tensors of the model."""
+        return [*self._parameters, *self._rest]
+
+    def connect(self, channel: Channel) -> None:
+        """Averages over the channel's ranks from now on, with an empty residual."""
+        self.reducer = self._make(channel)
+        self._group = self.reducer.group(self.names)
+
+    def change(self) -> torch.Tensor:
+        """The change of this replica's parameters since the last round.
+
+        The round started from the common parameters rounded to the model's type; the rounding is not part of the change.
+        """
+        change = self._flat()
+        for own, common, parameter in zip(self._parts(change), self._parts(self.common), self._parameters):
+            own.sub_(common.to(parameter.dtype))
+        return change
+
+    def average(self, change: torch.Tensor) -> int:
+        """Replaces ``change`` by the mean over all ranks; returns the number of the round."""
+        # The number of a round is that of its last step, which determines the stage of a schedule. Two rounds without a step
+        # between them must not share a number, because it is also part of the key of random draws.
+        number = max(self.step - 1, self.round)
+        self.reducer.average(self._group, number, buffer(change), partial(_hold, change))
+        self.reducer.wait()
+        return number
+
+    def apply(self, change: torch.Tensor, number: int) -> None:
+        """Applies the mean change of a round; the replica continues from the common parameters."""
+        self.round, self.base = number + 1, self.step
+        if self._outer is not None and self.velocity is not None:
+            self.velocity.mul_(self._outer.momentum).add_(change)
+            change.add_(self.velocity, alpha=self._outer.momentum).mul_(self._outer.lr)
+        self.common.add_(change)
+        self._set(self.common)
+        if self._mask:
+            self._mask_momentum()
+
+    def pack(self) -> Dict[str, Any]:
+        """What another replica needs to continue as this one."""
+        return {
+            "common": self.common,
+            "velocity": self.velocity,
+            "base": self.base,
+            "round": self.round,
+            "rest": [tensor.detach().cpu() for tensor in self._rest],
+            # Before the first step, workers keep the settings of their own optimizers.
+            "optimizer": self.optimizer.state_dict() if self.step else None,
+        }
+
+    def adopt(self, packed: Dict[str, Any], ahead: Optional[torch.Tensor], new: bool) -> None:
+        """Continues from what another replica has packed, and from ``ahead``, a change that no round contains yet.
+
+        A ``new`` replica adopts buffers and optimizer state, too; others keep their own.
+        """
+        self.common.copy_(packed["common"])
+        if self.velocity is not None:
+            self.velocity.copy_(packed["velocity"])
+        self.step = self.base = packed["base"]
+        self.round = packed["round"]
+        self._set(self.common if ahead is None else self.common + ahead)
+        if new:
+            for tensor, values in zip(self._rest, packed["rest"]):
+                tensor.copy_(values)
+            if packed["optimizer"] is not None:
+                self.optimizer.load_state_dict(packed["optimizer"])
+
+    def _flat(self) -> torch.Tensor:
+        parts = [p.detach().to("cpu", torch.float32).reshape(-1) for p in self._parameters]
+        return torch.cat(parts)
+
+    def _parts(self, flat: torch.Tensor) -> Sequence[torch.Tensor]:
+        return flat.split([parameter.numel() for parameter in self._parameters])
+
+    def _set(self, flat: torch.Tensor) -> None:
+        for parameter, values in zip(self._parameters, self._parts(flat)):
+            parameter.copy_(values.view(parameter.shape))
+
+    def _mask_momentum(self) -> None:
+        for name, parameter in zip(self.names, self._parameters):
+            state = self.optimizer.state.get(parameter, {})
+            momenta = [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
+            sent = self.reducer.sent(name) if momenta else None
+            if sent:
+                # Positions are row-major; the momentum may have another order in memory.
+                mask = torch.zeros(parameter.shape, dtype=torch.bool)
+                mask.view(-1)[torch.frombuffer(bytearray(sent), dtype=torch.int32).long()] = True
+                for momentum in momenta:
+                    momentum.masked_fill_(mask.to(momentum.device), 0.0)
+
+
+def _hold(change: torch.Tensor) -> None:
+    """The callback of the averaging thread, which only has the address of the change.
+
+    The pending callback keeps the tensor alive, even if Ctrl-C ends the wait.
+    """
