@@ -3,3 +3,8 @@ import os
 # One thread for each rank; must be set before torch starts its threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+import torch  # noqa: E402
+
+# The first optimizer imports much of torch: here once, not in every rank of every test.
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0).step()

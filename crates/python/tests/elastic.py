@@ -20,9 +20,6 @@ from models import Net, data
 _FORK = multiprocessing.get_context("fork")
 EVERY = 4
 
-# The first optimizer imports much of torch: here once, not in every worker.
-torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0).step()
-
 
 def _serve(pipe, least, join_seconds, heartbeat_seconds):
     # Its log would hide the output of a failed test.
