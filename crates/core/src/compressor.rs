@@ -25,7 +25,8 @@ pub trait Compressor: Debug + Send + Sync {
     /// Adds `weight` times the decoded message to `out`.
     ///
     /// The message is checked before the first element of `out` is touched. Sparse messages touch
-    /// only their own positions.
+    /// only their own positions. Buffers are reserved with [`Vec::try_reserve`], so that a lack of memory is the error
+    /// [`DecodeError::OutOfMemory`] and does not end the process.
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError>;
 
     /// The largest size, in bytes, of the message of a tensor with this number of elements. Buffers are reserved with

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use gradwire_bits::DecodeError;
-
 use crate::specs::{Specs, check_length, check_size};
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Workspace};
 
@@ -72,12 +70,7 @@ impl Decoder {
         let context = Context::new(self.seed, tensor, step, rank);
         let args =
             DecodeArgs { message, context: &context, weight, workspace: &mut self.workspace, out };
-        spec.compressor().decode_add(args).map_err(|source| {
-            let tensor = tensor.name().to_owned();
-            match source {
-                DecodeError::OutOfMemory => Error::OutOfMemory { tensor, rank },
-                source => Error::Message { tensor, rank, source },
-            }
-        })
+        let decoded = spec.compressor().decode_add(args);
+        decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
     }
 }

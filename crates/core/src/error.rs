@@ -130,6 +130,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of decoding the message of `rank`.
+    pub(crate) fn decoding(tensor: &str, rank: u32, source: DecodeError) -> Self {
+        let tensor = tensor.to_owned();
+        match source {
+            DecodeError::OutOfMemory => Error::OutOfMemory { tensor, rank },
+            source => Error::Message { tensor, rank, source },
+        }
+    }
+
     pub(crate) fn non_finite(tensor: &str, at: NonFinite) -> Self {
         Error::NonFinite { tensor: tensor.to_owned(), index: at.index, value: at.value }
     }

@@ -58,7 +58,7 @@ impl Encoder {
     /// addends left out.
     ///
     /// # Errors
-    /// [`Error::Message`] if the means are malformed; nothing has changed then.
+    /// [`Error::Message`] if the means are malformed, [`Error::OutOfMemory`]; nothing has changed then.
     pub fn conclude(
         &mut self,
         tensor: &Tensor,
@@ -76,11 +76,7 @@ impl Encoder {
             true => rounds.decode_add(means, &round_context, 1.0, state.workspace, out),
             false => Err(DecodeError::Corrupt("a mean is not finite, or not all are there")),
         };
-        decoded.map_err(|source| Error::Message {
-            tensor: tensor.name().to_owned(),
-            rank,
-            source,
-        })?;
+        decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))?;
         Ok(rounds.settle(&mut state))
     }
 
