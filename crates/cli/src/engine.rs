@@ -87,6 +87,13 @@ mod over_mpi {
 
     /// The engine, and whether this process reports.
     pub(super) fn job(_: usize, runs: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
+        if runs.len() > 1 && runs.iter().any(|run| run.min_workers.is_some()) {
+            return Err(Failure::Input(
+                "under mpirun, min_workers is for one run: a rank that is lost is missing in all runs after it; use \
+                 gradwire train"
+                    .to_owned(),
+            ));
+        }
         let mut longest = Duration::ZERO;
         for run in runs {
             longest = longest.max(deadline(run)?);

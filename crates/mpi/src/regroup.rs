@@ -2,8 +2,10 @@
 //!
 //! MPI does not say who is left. So each rank tells all others, with the tags of the next session, that it is there. It
 //! waits until it has heard every rank but the one that was blamed, at most for the deadline. The first of the ranks
-//! that it has heard then decides: it sends each rank that it has heard the list of all of them. A rank that nobody
-//! lists, because it was too slow, ends with an error.
+//! that it has heard then decides: it sends each rank that it has heard the list of all of them.
+//!
+//! Two groups must never go on side by side. So a rank that was blamed although it lives ends with an error, and so does
+//! one that misses others besides the blamed rank and does not hear more than half of all.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,13 +17,19 @@ use crate::links::{GRACE, Links};
 use crate::notice::Notice;
 use crate::pause::Pause;
 
+/// The fewest of `before` ranks that may go on when more than the blamed one are missing: more than half, so that there is
+/// never a second group.
+fn majority(before: usize) -> usize {
+    before / 2 + 1
+}
+
 /// What errors call it.
 const OPERATION: &str = "connecting the ranks that are left";
 
 /// The links of the next session, between the ranks that are left of an ended one.
 ///
 /// # Errors
-/// `Deadline` if the first rank that is left does not list this one in time; `PeerLost` if MPI fails.
+/// `Config` if the others have given this rank up for lost, or too few are left; `PeerLost` if MPI fails.
 pub(crate) fn regroup(links: &Links, deadline: Duration) -> Result<Links> {
     let _busy = links.busy(OPERATION, 2 * deadline + GRACE);
     let left = connect(links, deadline).map_err(|fault| {
@@ -30,12 +38,18 @@ pub(crate) fn regroup(links: &Links, deadline: Duration) -> Result<Links> {
     let own = links.members[links.rank];
     match left.iter().position(|&member| member == own) {
         Some(rank) => Ok(Links::new(left, rank, links.session + 1, links.watch.clone())),
-        None => Err(ExchangeError::late(0, OPERATION, deadline)),
+        None => Err(ExchangeError::config(
+            "the other ranks have given this one up for lost, because it sent nothing within the deadline, or too few \
+             are left; raise the deadline if it was only slow",
+        )),
     }
 }
 
 /// The ranks that are left, in MPI's world; empty if no rank has listed this one.
 fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
+    if links.culprit() == Some(links.rank) {
+        return Ok(Vec::new());
+    }
     let own = links.members[links.rank];
     let others = || links.members.iter().copied().filter(|&member| member != own);
     // Sends to a rank that is lost may never end; dropped transfers keep their buffers.
@@ -45,6 +59,9 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
         sent.extend(notice.ok());
     }
     let here = hear(links, Instant::now() + deadline)?;
+    if here.len() + 1 < links.size && here.len() < majority(links.size) {
+        return Ok(Vec::new());
+    }
     let Some(&first) = here.first().filter(|&&first| first != own) else {
         let list: Vec<u8> = here.iter().flat_map(|&member| (member as u32).to_le_bytes()).collect();
         for &to in here.iter().filter(|&&to| to != own) {

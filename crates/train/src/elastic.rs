@@ -55,8 +55,11 @@ impl Attempt {
     ) -> Result<Self, TrainError> {
         let now = self.config.workers;
         let (workers, loss) = match (self.config.min_workers, error) {
-            (Some(_), TrainError::Stopped { .. }) if !observer.stop() => {
-                (observer.workers().unwrap_or(now), None)
+            (Some(_), error @ TrainError::Stopped { .. }) if !observer.stop() => {
+                match observer.workers() {
+                    Some(workers) if workers != now => (workers, None),
+                    _ => return Err(error),
+                }
             }
             (Some(least), TrainError::Panicked { rank, message }) if now > least => {
                 (now - 1, Some((rank, TrainError::Panicked { rank, message })))
@@ -64,7 +67,7 @@ impl Attempt {
             (_, error) => return Err(error),
         };
         let checkpoint = kept.or_else(|| self.checkpoint.clone());
-        self.resumed(workers, checkpoint, loss.as_ref(), observer)
+        self.resume_with(workers, checkpoint, loss.as_ref(), observer)
     }
 
     /// The configuration with this number of workers.
@@ -79,7 +82,7 @@ impl Attempt {
     ///
     /// # Errors
     /// If the configuration does not allow this number.
-    pub(crate) fn resumed(
+    pub(crate) fn resume_with(
         &self,
         workers: usize,
         checkpoint: Option<Box<Checkpoint>>,
@@ -94,7 +97,9 @@ impl Attempt {
             Some((rank, error)) => format!("rank {rank} is lost ({error}); {on}"),
             None => on,
         });
+        // Changes after the state that the run resumes from have not happened.
         let mut changes = self.changes.clone();
+        changes.retain(|change| change.step <= step);
         if workers != self.config.workers {
             changes.push(WorkersChanged { step, workers, lost: loss.map(|(rank, _)| *rank) });
         }
@@ -103,7 +108,7 @@ impl Attempt {
 }
 
 /// The other rank that an error says is lost.
-pub(crate) fn lost(error: &TrainError) -> Option<usize> {
+pub(crate) fn lost_peer(error: &TrainError) -> Option<usize> {
     match error {
         TrainError::Exchange { source, .. } | TrainError::Servers(source) => match source {
             ExchangeError::PeerLost { peer, .. } | ExchangeError::Deadline { peer, .. } => {
@@ -115,14 +120,15 @@ pub(crate) fn lost(error: &TrainError) -> Option<usize> {
     }
 }
 
-/// Refuses exchanges whose state does not fit another number of workers.
+/// Refuses exchanges whose state does not fit another number of workers, or whose workers are at different steps.
 pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
-    if config.min_workers.is_none() || !config.exchange.leads() && config.backups() == 0 {
+    let exchange = config.exchange;
+    let fits = !exchange.leads() && config.backups() == 0 && exchange.keeps_replicas_identical();
+    if config.min_workers.is_none() || fits {
         return Ok(());
     }
     Err(TrainError::Config(format!(
-        "min_workers does not work with '{}': leaders' residuals cannot be redistributed, and with backup workers ranks \
-         are at different steps; take another exchange",
-        config.exchange
+        "min_workers does not work with '{exchange}': leaders' residuals cannot be redistributed, and with backup or \
+         asynchronous workers ranks are at different steps; take another exchange"
     )))
 }

@@ -8,7 +8,7 @@ use gradwire_exchange::{ExchangeError, Operation, Phase, Role, Transport, agree}
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
-use crate::elastic::{Attempt, Interrupted, lost};
+use crate::elastic::{Attempt, Interrupted, lost_peer};
 use crate::error::TrainError;
 use crate::observer::Observer;
 use crate::options::RunOptions;
@@ -59,7 +59,8 @@ pub fn run_rank(
 ///
 /// # Errors
 /// As [`run_rank`]; those of `connect`. The loss of a rank is an error without
-/// [`min_workers`](crate::TrainingSettings::min_workers), where fewer workers are left, and where the state is lost.
+/// [`min_workers`](crate::TrainingSettings::min_workers), where fewer workers are left, and where the state is lost. An
+/// error that is not the loss of a rank, such as a loss that is not finite, ends the run on all ranks.
 pub fn run_elastic_rank(
     config: &RunConfig,
     observer: &dyn Observer,
@@ -68,31 +69,44 @@ pub fn run_elastic_rank(
 ) -> Result<Option<RunRecord>, TrainError> {
     validate(config)?;
     let mut attempt = Attempt::first(config, None);
-    // Whether this process knows where to begin. Later only the first worker does.
-    let mut knows = true;
-    let mut loss: Option<(usize, TrainError)> = None;
+    // Whether this process has the state to begin with. Later only the first worker has.
+    let mut has_state = true;
+    let mut ended: Option<TrainError> = None;
     loop {
         let mut transport = connect().map_err(TrainError::Servers)?;
-        let workers = transport.size().saturating_sub(config.exchange.servers());
-        match (loss.take(), config.min_workers) {
-            (None, _) => check_size(config, transport.size())?,
-            (Some((_, error)), Some(least)) if workers < least => return Err(error),
-            (taken, _) => loss = taken,
-        }
-        let first = transport.rank() == 0;
-        let start = match first {
-            true => Start::known(&attempt, knows, observer, options)?,
-            false => Start::Beginning,
+        let loss = match ended.take() {
+            None => {
+                check_size(config, transport.size())?;
+                None
+            }
+            Some(error) => match lost_peer(&error) {
+                Some(peer) => Some((peer, error)),
+                None => {
+                    // The others take this rank for lost; its error ends the run on all.
+                    let _ = share_failure(Some(&error), &mut *transport);
+                    return Err(error);
+                }
+            },
         };
-        let agreed = agree_on(&start, &attempt.config_for(workers), options, &mut *transport);
-        let error = match agreed.and_then(|start| start.checkpoint(loss.as_ref())) {
+        let workers = transport.size().saturating_sub(config.exchange.servers());
+        let too_few = config.min_workers.is_some_and(|least| workers < least);
+        if let Some((_, error)) = loss.as_ref().filter(|_| too_few) {
+            return Err(TrainError::Config(format!(
+                "{error}; {workers} workers are left, fewer than min_workers"
+            )));
+        }
+        let start = match transport.rank() {
+            0 => Start::of_first(&attempt, has_state, observer, options),
+            _ => Ok(Start::Beginning),
+        };
+        let begun =
+            begin(&attempt, workers, start, loss.as_ref(), (observer, options), &mut *transport);
+        let error = match begun {
+            Err(error) if lost_peer(&error).is_none() => return Err(error),
             Err(error) => error,
-            Ok(checkpoint) => {
-                attempt = match &loss {
-                    None => Attempt::first(config, checkpoint),
-                    Some(loss) => attempt.resumed(workers, checkpoint, Some(loss), observer)?,
-                };
-                knows = first;
+            Ok(next) => {
+                has_state = transport.rank() == 0;
+                attempt = next;
                 match train(&attempt, observer, options, transport) {
                     Ok(record) => return Ok(record),
                     Err(Interrupted { error, kept }) => {
@@ -102,10 +116,56 @@ pub fn run_elastic_rank(
                 }
             }
         };
-        loss = match (lost(&error), config.min_workers) {
-            (Some(lost), Some(_)) => Some((lost, error)),
-            _ => return Err(error),
-        };
+        let ends = matches!(error, TrainError::Stopped { .. } | TrainError::Panicked { .. });
+        if ends || config.min_workers.is_none() {
+            return Err(error);
+        }
+        ended = Some(error);
+    }
+}
+
+/// Gives all ranks the same start of the next attempt; `start` is that of the first rank.
+///
+/// # Errors
+/// On all ranks, if one of them cannot go on.
+fn begin(
+    attempt: &Attempt,
+    workers: usize,
+    start: Result<Start, TrainError>,
+    loss: Option<&(usize, TrainError)>,
+    (observer, options): (&dyn Observer, &RunOptions),
+    transport: &mut dyn Transport,
+) -> Result<Attempt, TrainError> {
+    let config = attempt.config_for(workers);
+    if config.min_workers.is_some() {
+        share_failure(start.as_ref().err(), transport)?;
+    }
+    let checkpoint = agree_on(&start?, &config, options, transport)?.checkpoint(loss)?;
+    match loss {
+        None => Ok(Attempt::first(&config, checkpoint)),
+        Some(_) => attempt.resume_with(workers, checkpoint, loss, observer),
+    }
+}
+
+/// Tells all ranks of an error of this one, if there is one.
+///
+/// # Errors
+/// The error of another rank, if this one has none.
+fn share_failure(
+    own: Option<&TrainError>,
+    transport: &mut dyn Transport,
+) -> Result<(), TrainError> {
+    let rank = transport.rank();
+    let mut messages = vec![Vec::new(); transport.size()];
+    messages[rank] = own.map_or_else(Vec::new, |error| error.to_string().into_bytes());
+    let shared = transport.all_gather_v(Operation::whole(Phase::Gather, 0), &mut messages);
+    shared.map_err(|source| TrainError::Exchange { rank, source })?;
+    match messages.iter().position(|message| !message.is_empty()) {
+        Some(peer) if own.is_none() => {
+            let reason = String::from_utf8_lossy(&messages[peer]);
+            Err(TrainError::Config(format!("rank {peer} has ended the run: {reason}")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -151,30 +211,49 @@ enum Start {
     Beginning,
     At(Box<Checkpoint>),
     /// The first worker was lost, and the state with it.
-    Unknown,
+    Lost,
 }
 
 impl Start {
-    /// Where the first rank knows that an attempt begins. If it `knows` nothing of the attempt before, it reads the last
-    /// checkpoint in a file.
-    fn known(
+    /// Where the first rank begins. If it does not have the state after the last exchange, it takes the last checkpoint
+    /// in a file, or the one that the attempt before began with.
+    fn of_first(
         attempt: &Attempt,
-        knows: bool,
+        has_state: bool,
         observer: &dyn Observer,
         options: &RunOptions,
     ) -> Result<Self, TrainError> {
         let config = &attempt.config;
-        if !knows {
-            let read = |path: &Path| read_checkpoint(path, config, observer).ok();
-            let found = options.save.as_ref().and_then(|save| read(&save.path));
-            return Ok(found.map_or(Self::Unknown, |checkpoint| Self::At(Box::new(checkpoint))));
+        let read = |path: &Path| read_checkpoint(path, config, observer).map(Box::new);
+        let held = attempt.checkpoint.clone();
+        if has_state {
+            options.check_save()?;
+            return match (held, &options.resume) {
+                (Some(checkpoint), _) => Ok(Self::At(checkpoint)),
+                (None, Some(path)) => Ok(Self::At(read(path)?)),
+                (None, None) => Self::new_run(config, options),
+            };
         }
-        options.check_save()?;
-        Ok(match (&attempt.checkpoint, &options.resume) {
-            (Some(checkpoint), _) => Self::At(checkpoint.clone()),
-            (None, Some(path)) => Self::At(Box::new(read_checkpoint(path, config, observer)?)),
-            (None, None) => Self::Beginning,
-        })
+        let file = options.save.as_ref().filter(|save| save.path.exists());
+        let saved = file.map(|save| read(&save.path)).transpose()?;
+        let latest = held.into_iter().chain(saved).max_by_key(|checkpoint| checkpoint.step);
+        Ok(latest.map_or(Self::Lost, Self::At))
+    }
+
+    /// Begins anew. A file of another run could be taken for one of this run if the first worker is lost.
+    fn new_run(config: &RunConfig, options: &RunOptions) -> Result<Self, TrainError> {
+        match options
+            .save
+            .as_ref()
+            .filter(|save| config.min_workers.is_some() && save.path.exists())
+        {
+            None => Ok(Self::Beginning),
+            Some(save) => Err(TrainError::Config(format!(
+                "{} is there already: with min_workers the run could resume from it after a loss; remove it, resume from \
+                 it, or name another file with --save",
+                save.path.display()
+            ))),
+        }
     }
 
     /// The checkpoint to begin from, if any.
@@ -187,7 +266,7 @@ impl Start {
     ) -> Result<Option<Box<Checkpoint>>, TrainError> {
         match (self, loss) {
             (Self::At(checkpoint), _) => Ok(Some(checkpoint)),
-            (Self::Unknown, Some((_, error))) => Err(TrainError::Config(format!(
+            (Self::Lost, Some((_, error))) => Err(TrainError::Config(format!(
                 "{error}; the state of the run was with that rank: name a file with --save that all ranks can read"
             ))),
             _ => Ok(None),
@@ -197,7 +276,7 @@ impl Start {
     fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
         match self {
             Self::Beginning => Ok(vec![0]),
-            Self::Unknown => Ok(vec![1]),
+            Self::Lost => Ok(vec![1]),
             Self::At(checkpoint) => checkpoint.to_bytes(),
         }
     }
@@ -205,7 +284,7 @@ impl Start {
     fn from_bytes(bytes: &[u8], config: &RunConfig) -> Result<Self, StateError> {
         match bytes {
             [0] => Ok(Self::Beginning),
-            [1] => Ok(Self::Unknown),
+            [1] => Ok(Self::Lost),
             _ => {
                 let checkpoint = Checkpoint::of(State::from_bytes(bytes)?, config)?;
                 Ok(Self::At(Box::new(checkpoint)))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, available_parallelism};
 use std::time::Instant;
@@ -302,8 +302,11 @@ impl Session<'_> {
                 TrainError::Config("the run was cancelled without a reason".to_owned())
             }
         };
-        let checkpoint = |kept| Checkpoint::of(self.complete(&kept).ok()?, self.config).ok();
-        Interrupted { error, kept: kept.and_then(checkpoint).map(Box::new) }
+        let read = |kept| Checkpoint::of(self.complete(&kept)?, self.config).map(Box::new);
+        match kept.map(read).transpose() {
+            Ok(kept) => Interrupted { error, kept },
+            Err(source) => TrainError::Resume { path: PathBuf::from("memory"), source }.into(),
+        }
     }
 }
 

@@ -138,7 +138,7 @@ impl<'a> Worker<'a> {
                 self.after_exchange(step)?;
             }
         }
-        Ok(())
+        self.coordinator.end(&mut *self.exchange)
     }
 
     fn sample(&self, step: u64) -> Sample {

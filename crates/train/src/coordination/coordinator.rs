@@ -49,6 +49,13 @@ pub(crate) trait Coordinator: Send {
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure>;
 
+    /// Waits at the end of the run until the first worker has everything, if the run goes on without lost workers: a
+    /// worker that has ended could not help to repeat the end.
+    fn end(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), Failure> {
+        let _ = exchange;
+        Ok(())
+    }
+
     /// Releases the workers that wait for this one: it has failed.
     fn abandon(&self);
 }

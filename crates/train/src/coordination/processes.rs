@@ -201,6 +201,13 @@ impl Coordinator for ProcessCoordinator<'_> {
         Ok(())
     }
 
+    fn end(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), Failure> {
+        match self.config.min_workers {
+            Some(_) => Ok(self.announce(exchange, &mut Vec::new())?),
+            None => Ok(()),
+        }
+    }
+
     /// Other processes notice through the transport that this one has left.
     fn abandon(&self) {}
 }

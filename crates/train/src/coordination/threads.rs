@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::record::Sample;
+use crate::settings::MOST_WORKERS;
 
 /// What the workers of one process share.
 pub(crate) struct ThreadGroup {
@@ -74,8 +75,9 @@ pub(crate) struct ThreadCoordinator<'a> {
 impl ThreadCoordinator<'_> {
     /// Whether the run should go on with another number of workers.
     fn changes_workers(&self) -> bool {
-        let wanted = self.config.min_workers.and_then(|_| self.observer.workers());
-        wanted.is_some_and(|workers| workers != self.config.workers)
+        let wanted = self.config.min_workers.map(|least| (least, self.observer.workers()));
+        let Some((least, Some(workers))) = wanted else { return false };
+        workers != self.config.workers && (least..=MOST_WORKERS).contains(&workers)
     }
 }
 
