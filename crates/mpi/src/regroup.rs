@@ -4,8 +4,9 @@
 //! waits until it has heard every rank but the one that was blamed, at most for the deadline. The first of the ranks
 //! that it has heard then decides: it sends each rank that it has heard the list of all of them.
 //!
-//! Two groups must never go on side by side. So a rank that was blamed although it lives ends with an error, and so does
-//! one that misses others besides the blamed rank and does not hear more than half of all.
+//! Two groups must never go on side by side. So a rank ends with an error if it does not hear more than half of all ranks;
+//! of two ranks, the one that was blamed ends. Which rank is blamed decides nothing else: where ranks wait for each other,
+//! some may blame one that lives.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -16,12 +17,6 @@ use crate::call::{Arrival, Fault, Tag, Transfer};
 use crate::links::{GRACE, Links};
 use crate::notice::Notice;
 use crate::pause::Pause;
-
-/// The fewest of `before` ranks that may go on when more than the blamed one are missing: more than half, so that there is
-/// never a second group.
-fn majority(before: usize) -> usize {
-    before / 2 + 1
-}
 
 /// What errors call it.
 const OPERATION: &str = "connecting the ranks that are left";
@@ -47,9 +42,6 @@ pub(crate) fn regroup(links: &Links, deadline: Duration) -> Result<Links> {
 
 /// The ranks that are left, in MPI's world; empty if no rank has listed this one.
 fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
-    if links.culprit() == Some(links.rank) {
-        return Ok(Vec::new());
-    }
     let own = links.members[links.rank];
     let others = || links.members.iter().copied().filter(|&member| member != own);
     // Sends to a rank that is lost may never end; dropped transfers keep their buffers.
@@ -59,7 +51,8 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
         sent.extend(notice.ok());
     }
     let here = hear(links, Instant::now() + deadline)?;
-    if here.len() + 1 < links.size && here.len() < majority(links.size) {
+    let blamed = links.culprit() == Some(links.rank);
+    if here.len() <= links.size / 2 && (links.size > 2 || blamed) {
         return Ok(Vec::new());
     }
     let Some(&first) = here.first().filter(|&&first| first != own) else {

@@ -89,8 +89,8 @@ impl World {
     /// let them go on (Open MPI: `--enable-recovery`, MPICH: `-disable-auto-cleanup`).
     ///
     /// # Errors
-    /// `Config` if the others have given this rank up for lost, if more ranks than one and half of all are lost, or while
-    /// there is another transport.
+    /// `Config` if the others have given this rank up for lost, if half of the ranks or more are lost (but one of two may
+    /// be), or while there is another transport.
     pub fn reconnect(&mut self) -> Result<Mpi> {
         let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(links) = &mut *home else { return refuse(ONE_TRANSPORT) };

@@ -1,6 +1,7 @@
 //! Ranks that share nothing but a transport do what the threads of one process do.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Instant;
 
@@ -205,21 +206,26 @@ impl Meeting {
     }
 }
 
-/// The end of a rank that is lost.
-struct End<'a>(&'a Meeting);
+/// The end of a rank that is lost, unless it has come to the meeting.
+struct End<'a>(&'a Meeting, &'a AtomicBool);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.0.meet();
+        if !self.1.load(Ordering::SeqCst) {
+            self.0.meet();
+        }
     }
 }
 
-/// A transport whose rank dies when it sends its message of this step.
-struct Mortal(Box<dyn Transport>, u64);
+/// A transport whose rank dies, or fails, when it sends its message of step 6.
+struct Mortal {
+    inner: Box<dyn Transport>,
+    fails: bool,
+}
 
 impl Transport for Mortal {
     fn endpoint(&self) -> &Endpoint {
-        self.0.endpoint()
+        self.inner.endpoint()
     }
 
     fn send(
@@ -228,8 +234,11 @@ impl Transport for Mortal {
         operation: Operation<'_>,
         payload: &[u8],
     ) -> Result<(), ExchangeError> {
-        assert!(operation.step < self.1, "this rank is lost");
-        self.0.send(to, operation, payload)
+        if operation.step >= 6 {
+            assert!(self.fails, "this rank is lost");
+            return Err(ExchangeError::Config("a cable is cut".to_owned()));
+        }
+        self.inner.send(to, operation, payload)
     }
 
     fn recv_any(
@@ -239,12 +248,41 @@ impl Transport for Mortal {
         until: Instant,
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header), ExchangeError> {
-        self.0.recv_any(from, during, until, into)
+        self.inner.recv_any(from, during, until, into)
     }
 
     fn abort(&mut self, culprit: usize) {
-        self.0.abort(culprit);
+        self.inner.abort(culprit);
     }
+}
+
+/// The results of all ranks where one of them dies, or fails, in the exchange of step 6.
+fn with_harm(
+    (lost, fails): (usize, bool),
+    config: &RunConfig,
+    options: &RunOptions,
+) -> Vec<std::thread::Result<Result<Option<RunRecord>, TrainError>>> {
+    let size = config.exchange.ranks(config.workers);
+    let meeting = Meeting::new(size);
+    let run = |rank: usize| {
+        let (mut first, came) = (true, AtomicBool::new(false));
+        let _end = (rank == lost).then(|| End(&meeting, &came));
+        let connect = || {
+            let again = !std::mem::replace(&mut first, false);
+            came.store(again, Ordering::SeqCst);
+            let inner = meeting.connect(rank);
+            Ok(match rank == lost && !again {
+                true => Box::new(Mortal { inner, fails }) as Box<dyn Transport>,
+                false => inner,
+            })
+        };
+        run_elastic_rank(config, &(), options, connect)
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || run(rank))).collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    })
 }
 
 /// The results of the ranks that are left when one of them dies in the exchange of step 6.
@@ -253,25 +291,7 @@ fn without(
     config: &RunConfig,
     options: &RunOptions,
 ) -> Vec<Result<Option<RunRecord>, TrainError>> {
-    let size = config.exchange.ranks(config.workers);
-    let meeting = Meeting::new(size);
-    let run = |rank: usize| {
-        let _end = (rank == lost).then(|| End(&meeting));
-        let mut first = true;
-        let connect = || {
-            let transport = meeting.connect(rank);
-            match std::mem::replace(&mut first, false) && rank == lost {
-                true => Ok(Box::new(Mortal(transport, 6)) as Box<dyn Transport>),
-                false => Ok(transport),
-            }
-        };
-        run_elastic_rank(config, &(), options, connect)
-    };
-    let mut results = std::thread::scope(|scope| {
-        let run = &run;
-        let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || run(rank))).collect();
-        threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
-    });
+    let mut results = with_harm((lost, false), config, options);
     // The panic of a server is that of its process.
     let dead = results.remove(lost);
     assert!(dead.is_err() || matches!(dead, Ok(Err(TrainError::Panicked { .. }))), "{dead:?}");
@@ -307,6 +327,37 @@ fn the_ranks_that_are_left_go_on_with_the_bits_of_a_resumed_run() {
         let resumed = resume(&fixed.with(|c| c.workers = 2), &path).unwrap();
         assert_eq!(record.digest, resumed.digest, "{exchange} without rank {lost}");
     }
+}
+
+#[test]
+fn an_error_that_is_no_loss_ends_the_run_on_all_ranks() {
+    for exchange in ["all-gather", "server"] {
+        let config = config("3lc", exchange).with(|c| c.min_workers = Some(1));
+        let results = with_harm((1, true), &config, &RunOptions::default());
+        for (rank, result) in results.into_iter().enumerate() {
+            let error = result.unwrap().unwrap_err().to_string();
+            assert!(error.ends_with("worker 1: a cable is cut"), "rank {rank}: {error}");
+            assert_eq!(error.contains("rank 1 has ended the run"), rank != 1, "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_run_is_not_taken_for_one_of_this() {
+    let config = config("3lc", "all-gather").with(|c| c.min_workers = Some(1));
+    let (_folder, path) = checkpoint();
+    std::fs::write(&path, "another run").unwrap();
+    let meeting = Meeting::new(3);
+    let run = |rank| {
+        let connect = || Ok(meeting.connect(rank));
+        run_elastic_rank(&config, &(), &saving(&path, 1, 1), connect).unwrap_err().to_string()
+    };
+    let error = std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (0..3).map(|rank| scope.spawn(move || run(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(error.iter().all(|error| error.contains("is there already")), "{error:?}");
 }
 
 #[test]
