@@ -314,7 +314,7 @@ def test_rule_of_a_meeting():
     later = Record(config="c", run="g", groups=2, rounds=4, history=[("g", 0), ("h", 3)])
     assert reference([has_it, later]) == 1 and not later.contains(has_it.attempt)
     assert later.contains(("g", 2)) and not has_it.has_parameters_of(later)
-    # A run that began beside it gives way, and so does another configuration.
-    beside = Record(config="c", run="x", groups=9, rounds=1, history=[("x", 0)])
-    assert reference([beside, sent]) == 1
+    # Of two separate runs the one with more rounds goes on; a worker with another configuration is not admitted.
+    shorter = Record(config="c", run="x", groups=9, rounds=1, history=[("x", 0)])
+    assert reference([shorter, sent]) == 1
     assert admitted([Record(config="d"), sent, sent], 1) == [1, 2]

@@ -22,7 +22,7 @@ const FLAGS: [&[&str]; 12] = [
     &["--lr cosine:from=0.1,to=0.001", "--weight-decay 0.01", "--l1 0.001"],
 ];
 
-/// Parameters that every compressor has, beside its own.
+/// Parameters that every compressor has in addition to its own.
 const COMMON: [(&str, &str); 4] = [
     ("ef", "on or off"),
     ("beta", "a number in [0, 1]"),

@@ -151,7 +151,7 @@ fn build(mpi: bool) -> Result<PathBuf, String> {
     if !cargo.status().is_ok_and(|status| status.success()) {
         return Err("gradwire does not build".to_owned());
     }
-    // xtask itself is in a folder beside it.
+    // xtask itself runs from another folder of the same target folder, such as `debug`.
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let target = own.parent().and_then(Path::parent).unwrap_or(Path::new("target"));
     Ok(target.join("release/gradwire"))
