@@ -16,7 +16,7 @@ pub enum TaskKind {
 }
 
 impl TaskKind {
-    /// Whether it is learned from images: their order does not matter, and gradients become final layer by layer.
+    /// Whether it is learned from images, whose order does not matter.
     pub fn is_of_images(self) -> bool {
         matches!(self, TaskKind::Images | TaskKind::Segmentation)
     }
@@ -26,7 +26,7 @@ impl TaskKind {
         match self {
             TaskKind::Images => "mlp, lenet5 or a resnet",
             TaskKind::Segmentation => "unet",
-            TaskKind::Text => "charlstm or wordlstm",
+            TaskKind::Text => "gpt, charlstm or wordlstm",
             TaskKind::Ratings => "ncf",
         }
     }

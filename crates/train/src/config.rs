@@ -149,6 +149,8 @@ mod tests {
             ("data checksum", &data.checksum),
             ("compressor", "3lc"),
             ("send", "gradients"),
+            ("outer", "off"),
+            ("outer rate", "1"),
             ("split", "shared"),
             ("participation", "1"),
             ("dropout", "0"),

@@ -19,6 +19,7 @@ mod local;
 mod micro_batches;
 mod observer;
 mod options;
+mod outer;
 mod overlap;
 mod permits;
 mod record;

@@ -27,9 +27,9 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
     let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
     [
         (
-            !config.model.task().is_of_images(),
+            !config.model.finishes_by_layer(),
             format!(
-                "all gradients of {} become known at once; take a model of images",
+                "all gradients of {} become known at once; take a gpt or a model of images",
                 config.model
             ),
         ),

@@ -14,6 +14,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::local::LocalSteps;
+use crate::outer::OuterOptimizer;
 use crate::overlap;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
@@ -84,7 +85,13 @@ impl<'a> Resolution<'a> {
     fn optimizer(&self, config: &RunConfig) -> Box<dyn Optimizer> {
         match config.send {
             Payload::Gradients => config.optimizer.build(&self.tensors, config.weight_decay),
-            Payload::Updates => Box::new(AddUpdate),
+            Payload::Updates => match config.outer {
+                Some(outer) => {
+                    let optimizer = outer.build(&self.tensors, 0.0);
+                    Box::new(OuterOptimizer::new(optimizer, config.outer_rate))
+                }
+                None => Box::new(AddUpdate),
+            },
             Payload::Weights => Box::new(ReplaceParameters),
         }
     }

@@ -16,6 +16,12 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
             config.compressor
         )));
     }
+    if config.outer.is_some() && config.send != Payload::Updates {
+        return Err(TrainError::Config(format!(
+            "an outer optimizer applies the updates of local steps, and {} are sent; give send=updates, or no outer",
+            config.send
+        )));
+    }
     svrg::check(config)?;
     overlap::check(config)?;
     elastic::check(config)?;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::gpt::GptConfig;
 use super::imagenet_resnet::{RESNET18, RESNET50, imagenet_resnet};
 use super::mlp::{Hidden, mlp};
 use super::network::Builder;
@@ -15,7 +16,8 @@ use crate::TaskKind;
 /// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
 /// `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`, `resnet18`, `resnet50` or
 /// `vgg19` for those of ImageNet's; `unet` (16 channels in its narrowest layer; others as in `unet:4`) for images with
-/// masks; `charlstm` (200 hidden units; others as in `charlstm:64`) or `wordlstm` for text; `ncf` for ratings.
+/// masks; `gpt` (others as in `gpt:layers=6,heads=6,width=384,context=256`), `charlstm` (200 hidden units; others as in
+/// `charlstm:64`) or `wordlstm` for text; `ncf` for ratings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
@@ -55,6 +57,8 @@ pub enum ModelKind {
         /// The channels of the narrowest layer, at least 1; those of all layers are multiples of it.
         width: usize,
     },
+    /// A decoder-only transformer, for text.
+    Gpt(GptConfig),
     /// Two layers of long short-term memory, for characters.
     CharLstm {
         /// Hidden units of each layer, at least 1.
@@ -69,7 +73,7 @@ pub enum ModelKind {
 /// The error for an unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
+    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
 )]
 pub struct UnknownModel(pub String);
 
@@ -79,11 +83,16 @@ impl ModelKind {
     /// The kind of data that it learns from.
     pub fn task(self) -> TaskKind {
         match self {
-            ModelKind::CharLstm { .. } | ModelKind::WordLstm => TaskKind::Text,
+            ModelKind::Gpt(_) | ModelKind::CharLstm { .. } | ModelKind::WordLstm => TaskKind::Text,
             ModelKind::UNet { .. } => TaskKind::Segmentation,
             ModelKind::Ncf => TaskKind::Ratings,
             _ => TaskKind::Images,
         }
+    }
+
+    /// Whether gradients become final layer by layer, while back-propagation still runs.
+    pub fn finishes_by_layer(self) -> bool {
+        self.task().is_of_images() || matches!(self, ModelKind::Gpt(_))
     }
 
     /// The error for data of kind `task`.
@@ -120,7 +129,10 @@ impl ModelKind {
                 }
                 unet::unet(&mut net, width);
             }
-            ModelKind::CharLstm { .. } | ModelKind::WordLstm | ModelKind::Ncf => {
+            ModelKind::Gpt(_)
+            | ModelKind::CharLstm { .. }
+            | ModelKind::WordLstm
+            | ModelKind::Ncf => {
                 return Err(self.not_for(TaskKind::Images));
             }
         }
@@ -178,6 +190,8 @@ impl FromStr for ModelKind {
             Some(("charlstm", hidden)) => {
                 Some(ModelKind::CharLstm { hidden: within(hidden, 4096)? })
             }
+            Some(("gpt", _)) => Some(ModelKind::Gpt(name.parse().ok()?)),
+            _ if name == "gpt" => Some(ModelKind::Gpt(GptConfig::default())),
             _ if name == "mlp" => Some(ModelKind::Mlp { hidden: Hidden::default() }),
             _ => resnet(name.strip_prefix("resnet")?),
         };
@@ -195,6 +209,7 @@ impl fmt::Display for ModelKind {
             ModelKind::Mlp { hidden } if *hidden == Hidden::default() => f.write_str("mlp"),
             ModelKind::Mlp { hidden } => write!(f, "mlp:{hidden}"),
             ModelKind::ResNet { n } => write!(f, "resnet{}", 6 * n + 2),
+            ModelKind::Gpt(config) => config.fmt(f),
             ModelKind::UNet { width } => write!(f, "unet:{width}"),
             ModelKind::CharLstm { hidden } => write!(f, "charlstm:{hidden}"),
             named => unreachable!("{named:?} has a name"),

@@ -1,15 +1,16 @@
 //! The models of the papers.
 //!
-//! A [`Model`] classifies images, a [`LanguageModel`] predicts the next token of a text, a [`Recommender`] predicts which
-//! items a user takes. All compute loss and gradients of a batch, and evaluate. Parameters and gradients are flat `f32`
-//! vectors, one for each of their tensors, and stay outside: a model of images keeps nothing but the running statistics
-//! of batch normalisation, one of text nothing at all.
+//! A [`Model`] classifies images, a [`Gpt`] or a [`LanguageModel`] predicts the next token of a text, a [`Recommender`]
+//! predicts which items a user takes. All compute loss and gradients of a batch, and evaluate. Parameters and gradients
+//! are flat `f32` vectors, one for each of their tensors, and stay outside: a model of images keeps nothing but the
+//! running statistics of batch normalisation, one of text nothing at all.
 
 mod alexnet;
 mod cifar_cnn;
 mod conv;
 mod densenet;
 mod error;
+mod gpt;
 mod image_shape;
 mod imagenet_resnet;
 mod kind;
@@ -31,6 +32,7 @@ mod unet;
 mod vgg;
 
 pub use error::ModelError;
+pub use gpt::{Gpt, GptConfig, Windows};
 pub use image_shape::ImageShape;
 pub use kind::{ModelKind, UnknownModel};
 pub use lstm::{Chunk, Dropout, HiddenState, LanguageModel, UNROLL};

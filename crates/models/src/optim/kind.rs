@@ -1,4 +1,4 @@
-//! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`,
+//! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`, `adamw:freeze=100`,
 //! `rmsprop:rho=0.9,m=0.8`, `adagrad`.
 
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum OptimizerKind {
     Sgd,
     /// Momentum, with or without Nesterov's look-ahead; m = 0.9 by default.
     Momentum(MomentumConfig),
-    /// Adam; β₁ = 0.9, β₂ = 0.999, ε = 1e-8 by default.
+    /// Adam or AdamW; β₁ = 0.9, β₂ = 0.999, ε = 1e-8 by default, and no freeze.
     Adam(AdamConfig),
     /// RMSProp; ρ = 0.9, no momentum, ε = 1e-8 by default.
     RmsProp(RmsPropConfig),
@@ -27,7 +27,8 @@ pub enum OptimizerKind {
 }
 
 const MOMENTUM: f32 = 0.9;
-const ADAM: AdamConfig = AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+const ADAM: AdamConfig =
+    AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decoupled: false, freeze: None };
 const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon: 1e-8 };
 const ADAGRAD: AdaGradConfig = AdaGradConfig { epsilon: 1e-10 };
 
@@ -74,10 +75,17 @@ impl FromStr for OptimizerKind {
                     nesterov,
                 })
             }
-            "adam" => Self::Adam(AdamConfig {
+            id @ ("adam" | "adamw") => Self::Adam(AdamConfig {
+                decoupled: id == "adamw",
                 beta1: decay(&mut options, "beta1", ADAM.beta1)?,
                 beta2: decay(&mut options, "beta2", ADAM.beta2)?,
                 epsilon: epsilon(&mut options, ADAM.epsilon)?,
+                freeze: options.take(
+                    "freeze",
+                    ADAM.freeze,
+                    "a number of updates from 1",
+                    |value| value.parse().ok().filter(|&updates| updates > 0).map(Some),
+                )?,
             }),
             "rmsprop" => Self::RmsProp(RmsPropConfig {
                 rho: decay(&mut options, "rho", RMSPROP.rho)?,
@@ -89,7 +97,7 @@ impl FromStr for OptimizerKind {
             }
             unknown => {
                 return Err(OptionsError::Unknown(format!(
-                    "unknown optimizer '{unknown}'; known are sgd, momentum, nesterov, adam, rmsprop, adagrad"
+                    "unknown optimizer '{unknown}'; known are sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad"
                 )));
             }
         };
@@ -118,11 +126,12 @@ impl fmt::Display for OptimizerKind {
                 let id = if nesterov { "nesterov" } else { "momentum" };
                 Printer::new(f, id)?.unless("m", momentum, MOMENTUM)
             }
-            Self::Adam(AdamConfig { beta1, beta2, epsilon }) => {
-                let mut printer = Printer::new(f, "adam")?;
+            Self::Adam(AdamConfig { beta1, beta2, epsilon, decoupled, freeze }) => {
+                let mut printer = Printer::new(f, if decoupled { "adamw" } else { "adam" })?;
                 printer.unless("beta1", beta1, ADAM.beta1)?;
                 printer.unless("beta2", beta2, ADAM.beta2)?;
-                printer.unless("eps", epsilon, ADAM.epsilon)
+                printer.unless("eps", epsilon, ADAM.epsilon)?;
+                freeze.map_or(Ok(()), |updates| printer.item("freeze", updates))
             }
             Self::RmsProp(RmsPropConfig { rho, momentum, epsilon }) => {
                 let mut printer = Printer::new(f, "rmsprop")?;

@@ -7,7 +7,7 @@ use gradwire_exchange::Optimizer;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub(super) learning_rate: f32,
-    /// `decay · parameter` is part of the gradient.
+    /// The weight decay of the tensor.
     pub(super) decay: f32,
     /// Updates of the tensor, this one included.
     pub(super) updates: u64,
@@ -22,6 +22,12 @@ pub(super) trait Rule: Send {
     /// Whether it depends on the number of updates, which is state then, too.
     const COUNTS_UPDATES: bool = false;
 
+    /// Whether weight decay is for this tensor.
+    fn decays(&self, tensor: &Tensor) -> bool {
+        let _ = tensor;
+        true
+    }
+
     /// Updates parameters and state.
     fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]);
 }
@@ -29,12 +35,12 @@ pub(super) trait Rule: Send {
 /// One rule, with a state for each tensor of a model.
 pub(super) struct PerTensor<R> {
     rule: R,
-    decay: f32,
     tensors: Vec<TensorState>,
 }
 
 struct TensorState {
     name: String,
+    decay: f32,
     vectors: Vec<Vec<f32>>,
     updates: u64,
 }
@@ -44,10 +50,11 @@ impl<R: Rule> PerTensor<R> {
     pub(super) fn new(rule: R, tensors: &[Tensor], decay: f32) -> Self {
         let before = |tensor: &Tensor| TensorState {
             name: tensor.name().to_owned(),
+            decay: if rule.decays(tensor) { decay } else { 0.0 },
             vectors: vec![vec![0.0; tensor.elements()]; R::STATE.len()],
             updates: 0,
         };
-        Self { rule, decay, tensors: tensors.iter().map(before).collect() }
+        Self { tensors: tensors.iter().map(before).collect(), rule }
     }
 }
 
@@ -59,9 +66,9 @@ impl<R: Rule> Optimizer for PerTensor<R> {
         gradient: &[f32],
         parameters: &mut [f32],
     ) {
-        let TensorState { vectors, updates, .. } = &mut self.tensors[index];
+        let TensorState { decay, vectors, updates, .. } = &mut self.tensors[index];
         *updates += 1;
-        let step = Step { learning_rate, decay: self.decay, updates: *updates };
+        let step = Step { learning_rate, decay: *decay, updates: *updates };
         self.rule.update(step, gradient, parameters, vectors);
     }
 
@@ -74,7 +81,7 @@ impl<R: Rule> Optimizer for PerTensor<R> {
     }
 
     fn save(&self, prefix: &str, state: &mut State) {
-        for TensorState { name, vectors, updates } in &self.tensors {
+        for TensorState { name, vectors, updates, .. } in &self.tensors {
             for (entry, vector) in R::STATE.iter().zip(vectors) {
                 state.set_floats(&format!("{prefix}{name}/{entry}"), vector.clone());
             }
@@ -85,7 +92,7 @@ impl<R: Rule> Optimizer for PerTensor<R> {
     }
 
     fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
-        for TensorState { name, vectors, updates } in &mut self.tensors {
+        for TensorState { name, vectors, updates, .. } in &mut self.tensors {
             for (entry, vector) in R::STATE.iter().zip(vectors) {
                 let entry = format!("{prefix}{name}/{entry}");
                 *vector = state.floats_of(&entry, vector.len())?.to_vec();

@@ -37,6 +37,8 @@ fn two_steps_by_hand() {
         // v = 0.000999 + 0.004 = 0.004999, v̂ = 0.004999/0.001999 = 2.5007504, √ = 1.5813761;
         // p = 0.5 + 0.5·0.5789474/1.5813761 = 0.6830515.
         ("adam", 0.0, [0.5, 0.683_051_5]),
+        // v stays 0.001 with a correction of 0.001: p = 0.5 + 0.5·0.5789474/1.
+        ("adam:freeze=1", 0.0, [0.5, 0.789_473_7]),
         // β₁ = β₂ = 0 leaves lr·sign(g).
         ("adam:beta1=0,beta2=0", 0.0, [0.5, 1.0]),
         // s = 0.1, p = 1 − 0.5/√0.1 = −0.5811388; s = 0.09 + 0.4 = 0.49, p = −0.5811388 + 0.5·2/0.7.
@@ -56,6 +58,22 @@ fn two_steps_by_hand() {
             assert!((found - expected).abs() < 1e-6, "{kind}: {found} is not {expected}");
         }
     }
+}
+
+#[test]
+fn adamw_decays_matrices_beside_the_gradient() {
+    let tensors = [Tensor::new("matrix", &[1, 1]), Tensor::new("vector", &[1])];
+    let mut optimizer = "adamw".parse::<OptimizerKind>().unwrap().build(&tensors, 0.1);
+    let mut step = |index, gradient: f32, mut parameter: [f32; 1]| {
+        optimizer.update(index, 0.5, &[gradient], &mut parameter);
+        parameter[0]
+    };
+    // 1 − 0.5·0.1 is left of the matrix; then, as without decay, 0.5 less and 0.1830515 more.
+    let first = step(0, 1.0, [1.0]);
+    assert!((first - 0.45).abs() < 1e-6, "{first}");
+    let second = step(0, -2.0, [first]);
+    assert!((second - (0.45 * 0.95 + 0.183_051_5)).abs() < 1e-6, "{second}");
+    assert!((step(1, 1.0, [1.0]) - 0.5).abs() < 1e-6);
 }
 
 #[test]
@@ -85,6 +103,7 @@ fn momentum_is_said_of_those_that_have_it() {
         ("momentum", true),
         ("nesterov", true),
         ("adam", true),
+        ("adamw", true),
         ("rmsprop", false),
         ("rmsprop:m=0.8", true),
         ("adagrad", false),
@@ -96,7 +115,9 @@ fn momentum_is_said_of_those_that_have_it() {
 #[test]
 fn restored_optimizers_go_on_as_if_never_stopped() {
     let tensors = [Tensor::new("a", &[3])];
-    for kind in ["sgd", "momentum", "nesterov", "adam", "rmsprop:m=0.5", "adagrad"] {
+    for kind in
+        ["sgd", "momentum", "nesterov", "adam", "adamw:freeze=2", "rmsprop:m=0.5", "adagrad"]
+    {
         let kind: OptimizerKind = kind.parse().unwrap();
         let gradients = [[1.0, -2.0, 0.5], [0.25, 0.0, 3.0], [-1.0, 1.0, -1.0]];
         let mut whole = kind.build(&tensors, 0.01);
@@ -144,6 +165,8 @@ fn kinds_parse_and_print() {
         "nesterov",
         "adam",
         "adam:beta2=0.99,eps=0.001",
+        "adamw",
+        "adamw:beta1=0.95,freeze=100",
         "rmsprop",
         "rmsprop:rho=0.99,m=0.5,eps=0.001",
         "adagrad",
@@ -153,11 +176,11 @@ fn kinds_parse_and_print() {
     }
     assert_eq!("momentum:m=0.9".parse::<OptimizerKind>().unwrap().to_string(), "momentum");
     for (text, part) in [
-        ("lion", "known are sgd, momentum, nesterov, adam, rmsprop, adagrad"),
+        ("lion", "known are sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad"),
         ("sgd:m=0.9", "no setting 'm'; known are: none"),
         ("momentum:m=1", "m=1 is not allowed; give a number in [0, 1)"),
         ("momentum:m=nan", "is not allowed"),
-        ("adam:beta3=0", "known are: beta1, beta2, eps"),
+        ("adam:beta3=0", "known are: beta1, beta2, eps, freeze"),
         ("adam:beta1=0.99999999999", "is not allowed"),
         ("adam:eps=0", "positive"),
         ("rmsprop:rho=1", "rho=1 is not allowed; give a number in [0, 1)"),

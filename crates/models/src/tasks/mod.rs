@@ -11,6 +11,7 @@ mod segmentation;
 mod task;
 mod text;
 mod text_batches;
+mod windows;
 
 use crate::data::{Content, Dataset};
 use crate::models::ModelKind;

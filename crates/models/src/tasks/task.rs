@@ -18,9 +18,9 @@ pub trait Task<'a> {
     /// The reason, with what to change.
     fn check(&self, config: &TaskConfig) -> Result<(), String>;
 
-    /// Steps in which `workers` with batches of `batch` examples (streams, of text) see the training set once.
-    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
-        self.examples() as f64 / (workers * batch) as f64
+    /// Steps in which all workers together see the training set once.
+    fn steps_per_epoch(&self, config: &TaskConfig) -> f64 {
+        self.examples() as f64 / (config.workers * config.batch) as f64
     }
 
     /// The examples of each worker; `None` where all workers share one sequence of examples.

@@ -8,10 +8,13 @@ use gradwire_exchange::GradientSink;
 
 use super::task::refuse_augmentation;
 use super::text_batches::{self, TEST_PARTS, TestPart, TextBatches};
+use super::windows::{self, WindowReplica};
 use super::{Metric, Replica, Task, TaskConfig};
 use crate::Split;
 use crate::data::Text;
-use crate::models::{Dropout, HiddenState, LanguageModel, ModelError, Score, Statistics};
+use crate::models::{
+    Dropout, HiddenState, LanguageModel, ModelError, ModelKind, Score, Statistics,
+};
 
 /// The task of predicting the next token of a text.
 pub(super) struct Language<'a> {
@@ -31,16 +34,38 @@ impl<'a> Task<'a> for Language<'a> {
 
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
         refuse_augmentation(config, "crops and flips are for images; leave them off for text")?;
-        text_batches::check(self.name, self.text, config)
+        if self.text.test.len() < 2 {
+            return Err(format!("the test text needs at least two {}", self.text.unit));
+        }
+        match config.model {
+            ModelKind::Gpt(gpt) => windows::check(self.name, self.text, config, gpt),
+            _ => text_batches::check(self.name, self.text, config),
+        }
     }
 
-    fn steps_per_epoch(&self, workers: usize, batch: usize) -> f64 {
-        text_batches::steps_per_epoch(self.examples(), workers, batch).max(1) as f64
+    fn steps_per_epoch(&self, config: &TaskConfig) -> f64 {
+        let &TaskConfig { workers, batch, .. } = config;
+        match config.model {
+            ModelKind::Gpt(gpt) => self.examples() as f64 / (workers * batch * gpt.context) as f64,
+            _ => text_batches::steps_per_epoch(self.examples(), workers, batch).max(1) as f64,
+        }
     }
 
-    fn shards(&self, split: &Split, _: usize, _: u64) -> Result<Option<Vec<Vec<u32>>>, String> {
+    /// Consecutive parts of equal size, or `None` where all read the whole text. An LSTM's workers have such parts
+    /// either way.
+    fn shards(
+        &self,
+        split: &Split,
+        workers: usize,
+        _: u64,
+    ) -> Result<Option<Vec<Vec<u32>>>, String> {
+        let size = (self.examples() / workers) as u32;
         match split {
-            Split::Shared | Split::Shards { sizes: None } => Ok(None),
+            Split::Shared => Ok(None),
+            Split::Shards { sizes: None } => {
+                let part = |rank| (rank * size..(rank + 1) * size).collect();
+                Ok(Some((0..workers as u32).map(part).collect()))
+            }
             _ => Err(format!(
                 "the split '{split}' is for images; a text is cut into equal consecutive parts: take shared or shards"
             )),
@@ -51,13 +76,18 @@ impl<'a> Task<'a> for Language<'a> {
         &self,
         config: &TaskConfig,
         rank: usize,
-        _: Option<Vec<u32>>,
+        shard: Option<Vec<u32>>,
     ) -> Result<Box<dyn Replica + 'a>, ModelError> {
-        Ok(Box::new(TextReplica::new(self.text, config, rank)?))
+        Ok(match config.model {
+            ModelKind::Gpt(gpt) => {
+                Box::new(WindowReplica::new(self.text, config, gpt, rank, shard)?)
+            }
+            _ => Box::new(TextReplica::new(self.text, config, rank)?),
+        })
     }
 }
 
-/// A language model that reads several streams.
+/// A recurrent model that reads several streams.
 pub(super) struct TextReplica<'a> {
     model: LanguageModel,
     batches: TextBatches<'a>,

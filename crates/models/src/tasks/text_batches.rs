@@ -1,4 +1,4 @@
-//! Batches of text: the tokens that a worker reads at a step, and those for testing.
+//! Batches of text for recurrent models: the tokens that a worker reads at a step, and those for testing.
 //!
 //! The training text is cut into as many equal parts as there are workers, and each part into as many equal streams as
 //! the batch has; remainders are not used. A step reads the next [`UNROLL`] tokens of each stream and predicts those
@@ -39,9 +39,6 @@ pub(super) fn check(name: &str, text: &Text, config: &TaskConfig) -> Result<(), 
             "the training text of '{name}' has {tokens} {unit}, and {workers} workers with {batch} streams each take \
              at least {MIN_STREAM} for each stream; use fewer workers, a smaller batch or a longer text"
         ));
-    }
-    if text.test.len() < 2 {
-        return Err(format!("the test text needs at least two {unit}"));
     }
     Ok(())
 }

@@ -29,11 +29,13 @@ impl Experiment {
             | ModelKind::AlexNet
             | ModelKind::UNet { .. } => known("cosine:from=0.01,to=0.0001"),
             ModelKind::Ncf => known("0.001"),
+            ModelKind::Gpt(_) => known("cosine:from=0.001,to=0.0001,warmup=0.05"),
         }
     }
 
-    /// The same experiment with another model and its default settings. Language models are trained as in the
-    /// paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table III): plain SGD at a learning rate
+    /// The same experiment with another model and its default settings. Transformers are trained as nanoGPT does on a
+    /// CPU: AdamW with β₂ = 0.99, a weight decay of 0.1, 12 windows a worker, gradients clipped to a norm of 1. LSTMs are
+    /// trained as in the paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table III): plain SGD at a learning rate
     /// that begins with 1, five streams a worker, gradients clipped to a norm of 5, no weight decay. The model of
     /// ratings is trained with Adam, as He et al. do ("Neural collaborative filtering", WWW 2017), on 64 ratings a
     /// worker and step, each with four negative samples. Models of images keep all settings but the learning rate.
@@ -46,6 +48,13 @@ impl Experiment {
                 self.optimizer = known("adam");
                 self.batch = 64;
                 self.weight_decay = 0.0;
+            }
+            TaskKind::Text if matches!(model, ModelKind::Gpt(_)) => {
+                self.batch = 12;
+                self.optimizer = known("adamw:beta2=0.99");
+                self.weight_decay = 0.1;
+                self.clip = Some(1.0);
+                self.evaluate_at_most = 20_000;
             }
             TaskKind::Text => {
                 self.batch = 5;

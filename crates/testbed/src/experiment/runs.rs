@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gradwire_exchange::Link;
 use gradwire_models::data::{self, DataError, Dataset};
-use gradwire_models::tasks::task_of;
+use gradwire_models::tasks::{TaskConfig, task_of};
 use gradwire_train::CompressionSchedule;
 use gradwire_train::RunConfig;
 use gradwire_train::settings::TrainingSettings;
@@ -37,7 +37,9 @@ impl Experiment {
         match self.epochs {
             None => self.steps,
             Some(epochs) => {
-                let an_epoch = task_of(data).steps_per_epoch(self.workers, self.batch);
+                let &TrainingSettings { model, workers, batch, .. } = &self.settings;
+                let task = TaskConfig { model, workers, batch, augment: false, seed: 0 };
+                let an_epoch = task_of(data).steps_per_epoch(&task);
                 ((epochs * an_epoch).ceil() as u64).max(1)
             }
         }

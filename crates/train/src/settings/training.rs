@@ -120,7 +120,8 @@ settings! {
     /// The model: mlp (mlp:392-50,tanh with these hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20
     /// (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50, vgg19 for images
     /// of ImageNet's size; unet (unet:N with N channels in its narrowest layer) for images with masks;
-    /// charlstm (charlstm:N with N hidden units), wordlstm for text; ncf for ratings [default: lenet5]
+    /// gpt (gpt:layers=4,heads=4,width=128,context=64), charlstm (charlstm:N with N hidden units), wordlstm
+    /// for text; ncf for ratings [default: lenet5]
     model: ModelKind = known("lenet5"), "model" "MODEL";
 
     /// Number of workers [default: 4; under mpirun, the processes that are no servers]
@@ -133,6 +134,13 @@ settings! {
     /// optimizer of its own over the local steps of a round; or weights, the parameters themselves, which
     /// are averaged [default: gradients]
     send: Payload = Payload::default(), "send" "WHAT";
+
+    /// With updates: the optimizer that applies their mean to the common parameters, as the negative of a gradient;
+    /// DiLoCo's is nesterov with --outer-lr 0.7 [default: off, the mean is added]
+    outer: Option<OptimizerKind> = None, "outer" "NAME";
+
+    /// The learning rate of the outer optimizer, the same at every round [default: 1]
+    outer_rate: f32 = 1.0, "outer-lr" "RATE";
 
     /// How the training set is split among workers: shared, shards[:sizes=4+2+1+1],
     /// classes[:per=2], dirichlet[:alpha=0.5] [default: shared]
@@ -154,18 +162,19 @@ settings! {
     /// Training steps [default: 600]
     steps: u64 = 600, "steps" "N";
 
-    /// Images, or streams of text, per worker and step [default: 32, 5 for text]
+    /// Images, or windows or streams of text, per worker and step [default: 32, 12 for gpt, 5 for LSTMs]
     batch: usize = 32, "batch" "N";
 
-    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], rmsprop[:rho=0.9,m=0],
-    /// adagrad [default: momentum, sgd for text]
+    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], adamw, rmsprop[:rho=0.9,m=0],
+    /// adagrad [default: momentum, adamw for gpt, sgd for LSTMs]
     optimizer: OptimizerKind = known("momentum"), "optimizer" "NAME";
 
     /// A number, or a schedule such as cosine:from=0.1,to=0.001,scale=on or
     /// step:from=0.1,factor=0.1,at=0.5+0.75 [default: one that suits the model]
     learning_rate: LearningRate = known("cosine:from=0.01,to=0.0001"), "lr" "RATE";
 
-    /// Weight of the ℓ2 penalty: the gradient gets this times the parameter [default: 0.0001, none for text]
+    /// Weight of the ℓ2 penalty: the gradient gets this times the parameter; with adamw, matrices lose this times the
+    /// learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs]
     weight_decay: f32 = 1e-4, "weight-decay" "W";
 
     /// Weight of the ℓ1 penalty: the gradient gets this times the parameter's sign [default: 0]
@@ -179,8 +188,8 @@ settings! {
     /// --json
     straggler: Option<Straggler> = None, "straggler" "WORKER=SECONDS";
 
-    /// Scale a worker's gradient down to this ℓ2 norm where it is longer [default: 5 for text, else any
-    /// norm will do]
+    /// Scale a worker's gradient down to this ℓ2 norm where it is longer [default: 1 for gpt, 5 for
+    /// LSTMs, else any norm will do]
     clip: Option<f32> = None, "clip" "NORM";
 
     /// Random crops (4 pixels of padding) and flips of colour training images, shifts (2 pixels) of grey ones
@@ -260,6 +269,8 @@ impl TrainingSettings {
                 format!("min_workers must be from 1 to the number of workers, {}", self.workers);
             check((1..=self.workers).contains(&least), format!("{message}, not {least}"))?;
         }
+        let message = format!("outer_rate must be a positive number, not {}", self.outer_rate);
+        check(self.outer_rate.is_normal() && self.outer_rate > 0.0, message)?;
         if let Some(norm) = self.clip {
             let message = "clip, the bound on the norm of gradients, must be a positive number";
             check(norm.is_finite() && norm > 0.0, format!("{message}, not {norm}"))?;

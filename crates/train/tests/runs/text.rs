@@ -2,7 +2,7 @@
 
 use super::*;
 use gradwire_models::data::{Text, Unit, embedded_sized};
-use gradwire_models::tasks::task_of;
+use gradwire_models::tasks::{TaskConfig, task_of};
 
 /// A text in which each symbol follows from the one before, mostly.
 fn chain(tokens: usize, seed: u64) -> Vec<u32> {
@@ -130,8 +130,14 @@ fn data_and_model_must_fit_each_other() {
 
 #[test]
 fn an_epoch_is_as_many_steps_as_streams_have_chunks() {
-    assert_eq!(task_of(&text(1000, 20)).steps_per_epoch(2, 3), 4.0);
-    assert_eq!(task_of(&embedded_sized(1, 40, 10)).steps_per_epoch(2, 8), 2.5);
+    let of = |model: &str, batch| {
+        let model = model.parse().unwrap();
+        TaskConfig { model, workers: 2, batch, augment: false, seed: 0 }
+    };
+    assert_eq!(task_of(&text(1000, 20)).steps_per_epoch(&of("charlstm", 3)), 4.0);
+    // A window is as long as the context.
+    assert_eq!(task_of(&text(1000, 20)).steps_per_epoch(&of("gpt:context=25", 2)), 10.0);
+    assert_eq!(task_of(&embedded_sized(1, 40, 10)).steps_per_epoch(&of("mlp", 8)), 2.5);
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! A block: attention and an MLP, each behind a normalisation and added to its input.
+
+use super::super::layers::Layout;
+use super::DEVIATION;
+use super::attention::{self, Attention};
+use super::dense::Dense;
+use super::norm::{LayerNorm, Normalised};
+use super::pointwise::{add, gelu, gelu_backward};
+
+/// A block.
+#[derive(Debug)]
+pub(super) struct Block {
+    heads: usize,
+    width: usize,
+    norm1: LayerNorm,
+    /// To queries, keys and values.
+    project: Dense,
+    /// From the heads back.
+    join: Dense,
+    norm2: LayerNorm,
+    expand: Dense,
+    contract: Dense,
+}
+
+/// What the backward pass needs: the values inside the block, in order.
+#[derive(Debug)]
+pub(super) struct Trace {
+    attention: Attention,
+    first: Normalised,
+    attended: attention::Trace,
+    joined: Vec<f32>,
+    second: Normalised,
+    expanded: Vec<f32>,
+    activated: Vec<f32>,
+}
+
+impl Block {
+    /// Declares one of `layers` blocks.
+    pub(super) fn new(layout: &mut Layout, name: &str, [layers, heads, width]: [usize; 3]) -> Self {
+        let variance = DEVIATION * DEVIATION;
+        // The variances of 2·layers outputs add up.
+        let added = variance / (2 * layers) as f32;
+        let called = |layer: &str| format!("{name}.{layer}");
+        Self {
+            heads,
+            width,
+            norm1: LayerNorm::new(layout, &called("norm1"), width),
+            project: Dense::new(layout, &called("attention.project"), [width, 3 * width], variance),
+            join: Dense::new(layout, &called("attention.join"), [width, width], added),
+            norm2: LayerNorm::new(layout, &called("norm2"), width),
+            expand: Dense::new(layout, &called("mlp.expand"), [width, 4 * width], variance),
+            contract: Dense::new(layout, &called("mlp.contract"), [4 * width, width], added),
+        }
+    }
+
+    /// The positions of its parameters.
+    pub(super) fn parameters(&self) -> Vec<usize> {
+        let Self { norm1, project, join, norm2, expand, contract, .. } = self;
+        let norms = [norm1, norm2].map(LayerNorm::parameters);
+        let layers = [project, join, expand, contract].map(Dense::parameters);
+        norms.into_iter().chain(layers).flatten().collect()
+    }
+
+    /// `[tokens, width]` in and out, in windows of `length` tokens.
+    pub(super) fn forward(
+        &self,
+        parameters: &[Vec<f32>],
+        mut x: Vec<f32>,
+        length: usize,
+    ) -> (Vec<f32>, Trace) {
+        let attention = Attention { length, heads: self.heads, width: self.width };
+        let first = self.norm1.forward(parameters, &x);
+        let (joined, attended) =
+            attention.forward(&self.project.forward(parameters, &first.output));
+        add(&mut x, &self.join.forward(parameters, &joined));
+        let second = self.norm2.forward(parameters, &x);
+        let expanded = self.expand.forward(parameters, &second.output);
+        let activated = gelu(&expanded);
+        add(&mut x, &self.contract.forward(parameters, &activated));
+        (x, Trace { attention, first, attended, joined, second, expanded, activated })
+    }
+
+    /// Adds the parameters' gradients, and turns the gradient of the output into that of the input.
+    pub(super) fn backward(
+        &self,
+        parameters: &[Vec<f32>],
+        trace: Trace,
+        gradient: &mut [f32],
+        gradients: &mut [Vec<f32>],
+    ) {
+        let Trace { attention, first, attended, joined, second, expanded, activated } = trace;
+        let mut inner = self.contract.backward(parameters, &activated, gradient, gradients);
+        gelu_backward(&expanded, &mut inner);
+        let inner = self.expand.backward(parameters, &second.output, &inner, gradients);
+        add(gradient, &self.norm2.backward(parameters, &second, &inner, gradients));
+        let inner = self.join.backward(parameters, &joined, gradient, gradients);
+        let inner = attention.backward(attended, &inner);
+        let inner = self.project.backward(parameters, &first.output, &inner, gradients);
+        add(gradient, &self.norm1.backward(parameters, &first, &inner, gradients));
+    }
+}
