@@ -10,6 +10,7 @@ mod run;
 mod sbc;
 mod study;
 mod three_lc;
+mod transformer;
 
 use crate::TestbedError;
 
@@ -17,7 +18,7 @@ pub use run::{Part, run_parts};
 pub use study::{Report, Results, Study};
 
 /// All studies, in the order in which they are listed.
-pub static STUDIES: [Study; 18] = [
+pub static STUDIES: [Study; 19] = [
     three_lc::TABLE_1,
     three_lc::TABLE_2,
     sbc::TABLE_2,
@@ -36,6 +37,7 @@ pub static STUDIES: [Study; 18] = [
     grace::FIGURE_9,
     three_lc::LINKS,
     exchange_scaling::EXCHANGE_SCALING,
+    transformer::FRONTIER,
 ];
 
 /// The study with this id.

@@ -26,10 +26,12 @@ pub struct Part {
 impl Part {
     /// Whether a run belongs to this part. Parts differ only in these settings.
     fn has(&self, run: &RunRecord) -> bool {
-        let TrainingSettings { workers, batch, exchange, learning_rate, .. } =
-            &self.experiment.settings;
-        (run.workers, run.batch, run.exchange) == (*workers, *batch, *exchange)
-            && run.learning_rate == *learning_rate
+        let part = &self.experiment.settings;
+        let TrainingSettings { workers, batch, exchange, send, optimizer, .. } = *part;
+        (run.workers, run.batch, run.exchange) == (workers, batch, exchange)
+            && (run.send, run.optimizer) == (send, optimizer)
+            && (run.outer, run.outer_rate) == (part.outer, part.outer_rate)
+            && run.learning_rate == part.learning_rate
     }
 }
 

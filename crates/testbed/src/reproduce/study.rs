@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use gradwire_exchange::Exchange;
 use gradwire_train::CompressionSchedule;
 use gradwire_train::RunRecord;
 
@@ -173,4 +174,18 @@ pub(super) fn schedules<S: AsRef<str>>(
     specs: impl IntoIterator<Item = S>,
 ) -> Vec<CompressionSchedule> {
     specs.into_iter().map(|spec| known(spec.as_ref())).collect()
+}
+
+/// Splits an experiment by exchange: compressors whose messages add use all-reduce; the others, and schedules of several,
+/// use all-gather. An exchange without compressors is left out.
+pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
+    let adds = |schedule: &CompressionSchedule| {
+        schedule.is_of_one() && schedule.first().entry().compressor().adds()
+    };
+    let (reduced, gathered): (Vec<_>, Vec<_>) =
+        experiment.compressors.iter().cloned().partition(adds);
+    let groups = [(Exchange::AllReduce, reduced), (Exchange::AllGather, gathered)];
+    let used = groups.into_iter().filter(|(_, compressors)| !compressors.is_empty());
+    let variant = |group| experiment.clone().with(|e| (e.exchange, e.compressors) = group);
+    used.map(variant).collect()
 }

@@ -40,7 +40,7 @@ fn default_experiments_can_run_and_begin_with_the_baseline() {
 
 #[test]
 fn vectors_are_compressed_as_in_the_papers() {
-    for (study, _, experiment) in that_train() {
+    for (study, _, experiment) in that_train().filter(|(study, ..)| !study.citation.is_empty()) {
         assert!(!experiment.raw_vectors, "{}", study.id);
     }
 }

@@ -3,7 +3,7 @@
 use super::paper::{self, BENCHMARKS};
 use crate::experiment::known;
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Study, schedules};
+use crate::reproduce::study::{Study, by_exchange, schedules};
 use crate::summary::{Row, Summary};
 use crate::table::{Table, difference, or_dash, quality};
 
@@ -19,7 +19,7 @@ pub(crate) const FEEDBACK: Study = Study {
         let compressors = schedules(std::iter::once("none".to_owned()).chain(pairs));
         BENCHMARKS[row].experiment().with(|e| e.compressors = compressors)
     }),
-    variants: |_, experiment, _| paper::by_exchange(experiment),
+    variants: |_, experiment, _| by_exchange(experiment),
     report: |results, _| {
         let (full, summary) = results.summarized()?;
         let seeds = results.experiment.seeds.len();

@@ -6,7 +6,7 @@ use crate::figures::{quality_axis, shown};
 use crate::format::{bandwidth, file_name, significant, times};
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
+use crate::reproduce::study::{Charts, Report, Results, Study, by_exchange, chart, schedules};
 use crate::summary::{Row, Summary};
 use crate::table::{Table, difference, quality};
 
@@ -22,7 +22,7 @@ pub(crate) const FIGURE_6: Study = Study {
         let compressors = schedules(METHODS.map(|(_, spec)| spec));
         BENCHMARKS[row].experiment().with(|e| e.compressors = compressors)
     }),
-    variants: |_, experiment, _| paper::by_exchange(experiment),
+    variants: |_, experiment, _| by_exchange(experiment),
     report: |results, _| report(results, None),
     ..Study::PLAIN
 };
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_adds_is_reduced_and_the_rest_gathered() {
-        let variants = paper::by_exchange(&FIGURE_6.experiment.unwrap()(0));
+        let variants = by_exchange(&FIGURE_6.experiment.unwrap()(0));
         assert_eq!(variants.len(), 2);
         let ids = |at: usize| -> Vec<&str> {
             variants[at].compressors.iter().map(|schedule| schedule.first().entry().id).collect()

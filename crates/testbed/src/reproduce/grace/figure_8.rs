@@ -9,7 +9,7 @@ use crate::experiment::Experiment;
 use crate::format::{bandwidth, significant, times};
 use crate::plot::{Chart, Point, Scale};
 use crate::reproduce::findings::Findings;
-use crate::reproduce::study::{Study, chart, schedules};
+use crate::reproduce::study::{Study, by_exchange, chart, schedules};
 use crate::scaling::{self, Scaled, scaled};
 use crate::table::Table;
 
@@ -59,7 +59,7 @@ fn experiment(row: usize) -> Experiment {
 
 fn variants(experiment: &Experiment) -> Vec<Experiment> {
     let with = |workers| experiment.clone().with(|e| e.workers = workers);
-    WORKERS.iter().flat_map(|&workers| paper::by_exchange(&with(workers))).collect()
+    WORKERS.iter().flat_map(|&workers| by_exchange(&with(workers))).collect()
 }
 
 /// Throughput of each method by the number of workers, and its parts.

@@ -1,7 +1,5 @@
 //! The results that the survey reports, and its experiments.
 
-use gradwire_exchange::Exchange;
-use gradwire_train::CompressionSchedule;
 use gradwire_train::RunRecord;
 
 use crate::experiment::{Experiment, known};
@@ -142,20 +140,10 @@ impl Benchmark {
     }
 }
 
-/// Splits an experiment by exchange, as the survey does: compressors whose messages add use all-reduce, the others
-/// all-gather. An exchange without compressors is left out.
-pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
-    let adds = |schedule: &CompressionSchedule| schedule.first().entry().compressor().adds();
-    let (reduced, gathered): (Vec<_>, Vec<_>) =
-        experiment.compressors.iter().cloned().partition(adds);
-    let groups = [(Exchange::AllReduce, reduced), (Exchange::AllGather, gathered)];
-    let used = groups.into_iter().filter(|(_, compressors)| !compressors.is_empty());
-    let variant = |group| experiment.clone().with(|e| (e.exchange, e.compressors) = group);
-    used.map(variant).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use gradwire_train::CompressionSchedule;
+
     use super::*;
 
     #[test]

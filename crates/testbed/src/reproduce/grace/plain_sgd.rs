@@ -5,7 +5,7 @@ use gradwire_train::CompressionSchedule;
 use super::figure_6::report;
 use super::paper::{self, BENCHMARKS, CLASSIFICATION};
 use crate::experiment::{Experiment, known};
-use crate::reproduce::study::{Study, schedules};
+use crate::reproduce::study::{Study, by_exchange, schedules};
 
 /// Figure 6 with plain SGD; its methods are those of section 5.1.
 pub(crate) const PLAIN_SGD: Study = Study {
@@ -40,7 +40,7 @@ fn variants(row: usize, experiment: &Experiment) -> Vec<Experiment> {
     let rate = sign_rate(row, &experiment.learning_rate.to_string());
     let of = |compressors| experiment.clone().with(|e| e.compressors = compressors);
     let slow = of(signs).with(|e| e.learning_rate = known(&rate));
-    [paper::by_exchange(&of(others)), paper::by_exchange(&slow)].concat()
+    [by_exchange(&of(others)), by_exchange(&slow)].concat()
 }
 
 /// The learning rate of methods that send signs. It is the survey's, unless the rate `others` of the other methods shows
