@@ -1,6 +1,6 @@
 //! Executes runs one after another, and skips those that are already done.
 
-use gradwire_train::settings::SETTINGS;
+use gradwire_train::settings::{SETTINGS, Setting, TrainingSettings};
 use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
 
 use crate::TestbedError;
@@ -110,16 +110,27 @@ fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
 /// Settings that may differ between the runs of one result file.
 const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 
-/// Refuses a finished run whose settings differ from those of the new runs, and names the first difference.
-fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
-    let settings = config.resolved();
+/// The settings in which a finished run differs from `settings`: title, the text there, the text here. Settings that the
+/// record lacks, or that may differ within a result file, do not count.
+pub(crate) fn differences<'a>(
+    settings: &'a TrainingSettings,
+    run: &'a RunRecord,
+) -> impl Iterator<Item = (&'static Setting, String, String)> {
     let compared = SETTINGS.iter().filter(|setting| {
         !MAY_DIFFER.contains(&setting.name) && !run.unsaid.contains(&setting.name)
     });
-    let both = compared.map(|one| (one.title(), one.text(&settings), one.text(&run.settings)));
+    let both = compared.map(|one| (one, one.text(settings), one.text(&run.settings)));
+    both.filter(|(_, here, there)| here != there)
+}
+
+/// Refuses a finished run whose settings differ from those of the new runs, and names the first difference.
+fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
+    let settings = config.resolved();
     let data = &config.data.checksum;
     let data = ("data checksum".to_owned(), data.clone(), run.data_checksum.clone());
-    match std::iter::once(data).chain(both).find(|(_, here, there)| here != there) {
+    let same_data = data.1 == data.2;
+    let settings = differences(&settings, run).map(|(one, here, there)| (one.title(), here, there));
+    match (!same_data).then_some(data).into_iter().chain(settings).next() {
         None => Ok(()),
         Some((what, here, there)) => Err(TestbedError::Config(format!(
             "the results there were made with {what} {there}, and this would be {here}; give \

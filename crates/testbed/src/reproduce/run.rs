@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gradwire_models::data::Dataset;
-use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{RunConfig, RunRecord};
 
 use super::study::Study;
@@ -12,7 +11,7 @@ use crate::TestbedError;
 use crate::engine::Engine;
 use crate::experiment::Experiment;
 use crate::results;
-use crate::runner::{Outcome, Progress, run_all};
+use crate::runner::{Outcome, Progress, differences, run_all};
 
 /// One of the experiments of a study, with its runs.
 #[derive(Debug, Clone)]
@@ -24,16 +23,28 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether a run belongs to this part. Parts differ only in these settings.
+    /// Whether a run belongs to this part: it differs in none of the settings that studies vary.
     fn has(&self, run: &RunRecord) -> bool {
-        let part = &self.experiment.settings;
-        let TrainingSettings { workers, batch, exchange, send, optimizer, .. } = *part;
-        (run.workers, run.batch, run.exchange) == (workers, batch, exchange)
-            && (run.send, run.optimizer) == (send, optimizer)
-            && (run.outer, run.outer_rate) == (part.outer, part.outer_rate)
-            && run.learning_rate == part.learning_rate
+        let mut differences = differences(&self.experiment.settings, run);
+        differences.all(|(setting, ..)| !VARIED.contains(&setting.name))
     }
 }
+
+/// The settings in which the parts of a study may differ.
+const VARIED: [&str; 12] = [
+    "workers",
+    "batch",
+    "exchange",
+    "learning_rate",
+    "send",
+    "optimizer",
+    "outer",
+    "outer_rate",
+    "split",
+    "participation",
+    "dropout",
+    "svrg",
+];
 
 impl Study {
     /// The parts of a row on `data`. Each run of `experiment` is repeated for each of `fractions` of its steps. `workers`
