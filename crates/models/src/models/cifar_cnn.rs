@@ -14,7 +14,7 @@ use super::network::Builder;
 pub(super) fn cifar_cnn(net: &mut Builder) {
     for (name, channels) in [("conv1", 32), ("conv2", 32), ("conv3", 64)] {
         // Relu commutes with max-pooling; after it there are a quarter of the values.
-        net.conv(name, channels, Window::same(5), Next::Relu);
+        net.conv(name, channels, Window::same(5), Next::PooledRelu);
         net.max_pool(Window::square(2)).relu().tap();
     }
     net.classifier("fc");

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::gpt::GptConfig;
 use super::imagenet_resnet::{RESNET18, RESNET50, imagenet_resnet};
+use super::loss::Loss;
 use super::mlp::{Hidden, mlp};
 use super::network::Builder;
 use super::vgg::{VGG16, VGG19, vgg};
@@ -73,7 +74,7 @@ pub enum ModelKind {
 /// The error for an unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
+    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers; mlp:392-50,tanh,squared on squared errors), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
 )]
 pub struct UnknownModel(pub String);
 
@@ -93,6 +94,14 @@ impl ModelKind {
     /// Whether gradients become final layer by layer, while back-propagation still runs.
     pub fn finishes_by_layer(self) -> bool {
         self.task().is_of_images() || matches!(self, ModelKind::Gpt(_))
+    }
+
+    /// The loss that a model of images minimises.
+    pub(super) fn loss(self) -> Loss {
+        match self {
+            ModelKind::Mlp { hidden } if hidden.squared => Loss::SquaredError,
+            _ => Loss::CrossEntropy,
+        }
     }
 
     /// The error for data of kind `task`.

@@ -13,7 +13,7 @@ use super::network::Builder;
 
 /// Declares the network, with or without relu after the convolutions.
 pub(super) fn lenet5(net: &mut Builder, rectified: bool) {
-    let next = if rectified { Next::Relu } else { Next::Linear };
+    let next = if rectified { Next::PooledRelu } else { Next::Linear };
     for (name, channels) in [("conv1", 20), ("conv2", 50)] {
         net.conv(name, channels, Window::of(5), next).max_pool(Window::square(2));
         if rectified {

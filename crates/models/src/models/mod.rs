@@ -16,6 +16,7 @@ mod imagenet_resnet;
 mod kind;
 mod layers;
 mod lenet5;
+mod loss;
 mod lstm;
 mod matmul;
 mod mlp;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use gradwire::{State, StateError};
 use gradwire_exchange::GradientSink;
 
 use super::layers::{Layout, Norm, Pass, Statistics, floats};
+use super::loss::Loss;
 use super::network::Network;
 use super::tap::Watch;
 use super::{ImageShape, ModelError, ModelKind, Score};
@@ -18,6 +18,7 @@ pub struct Model {
     shape: ImageShape,
     layout: Layout,
     network: Box<dyn Network>,
+    loss: Loss,
     statistics: Vec<Statistics>,
     device: Device,
 }
@@ -26,10 +27,11 @@ impl Model {
     /// A model for images and classes of the given shape.
     pub fn new(kind: ModelKind, shape: ImageShape) -> Result<Self, ModelError> {
         let (layout, network) = kind.build(shape)?.finish();
-        Ok(Self::with_network(shape, layout, Box::new(network)))
+        let model = Self::with_network(shape, layout, Box::new(network));
+        Ok(Self { loss: kind.loss(), ..model })
     }
 
-    /// A model with this network.
+    /// A model with this network, trained on cross-entropy.
     pub(super) fn with_network(
         shape: ImageShape,
         layout: Layout,
@@ -40,6 +42,7 @@ impl Model {
             statistics: layout.norms.iter().map(|&(_, n)| Statistics::new(n)).collect(),
             layout,
             network,
+            loss: Loss::CrossEntropy,
             device: Device::flex(),
         }
     }
@@ -55,12 +58,13 @@ impl Model {
     }
 
     /// The initial parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
-    /// weights uniform with variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere.
+    /// weights uniform with variance 2 / fan-in before a rectifier (0.65 / fan-in if it is pooled) and 1 / fan-in
+    /// elsewhere.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.layout.initial_parameters(seed)
     }
 
-    /// Adds the gradient of the batch's mean cross-entropy to `gradients` and returns that mean.
+    /// Adds the gradient of the batch's mean loss, as a rule cross-entropy, to `gradients` and returns that mean.
     /// Updates the batch-norm statistics.
     ///
     /// `images` are normalised values, image after image, each channel by channel; `labels` has one label per image, or
@@ -92,8 +96,8 @@ impl Model {
         };
         let images = batch(self.shape, images, &device);
         let scores = self.network.forward(&mut pass, images);
-        let targets = one_hot(labels, self.shape.classes, &device);
-        let loss = (log_softmax(scores, 1) * targets).sum() / -(labels.len() as f32);
+        let targets = targets(labels, self.shape.classes, self.loss.targets(), &device);
+        let loss = self.loss.mean(scores, targets);
 
         let mut backward = loss.backward();
         for (leaf, gradient) in leaves.iter().zip(gradients) {
@@ -121,7 +125,7 @@ impl Model {
             .collect();
         let mut pass = self.scoring(&parameters, statistics);
         let images = batch(self.shape, images, &self.device);
-        let scores = log_softmax(self.network.forward(&mut pass, images), 1).into_data();
+        let scores = self.loss.values(self.network.forward(&mut pass, images)).into_data();
         let mut score = Score::default();
         for (row, &label) in floats(&scores).chunks_exact(self.shape.classes).zip(labels) {
             score.examples += 1;
@@ -129,7 +133,7 @@ impl Model {
             score.correct += usize::from(found == label);
             score.both += usize::from(found == 1 && label == 1);
             score.either += usize::from(found == 1 || label == 1);
-            score.loss -= f64::from(row[label]);
+            score.loss += self.loss.of(row, label);
         }
         score
     }
@@ -206,10 +210,11 @@ fn batch(shape: ImageShape, images: &[f32], device: &Device) -> Tensor<4> {
     Tensor::from_data(TensorData::new(images.to_vec(), dims), device)
 }
 
-fn one_hot(labels: &[u16], classes: usize, device: &Device) -> Tensor<2> {
-    let mut rows = vec![0.0f32; labels.len() * classes];
+fn targets(labels: &[u16], classes: usize, values: [f32; 2], device: &Device) -> Tensor<2> {
+    let [of_label, of_others] = values;
+    let mut rows = vec![of_others; labels.len() * classes];
     for (row, &label) in rows.chunks_exact_mut(classes).zip(labels) {
-        row[usize::from(label)] = 1.0;
+        row[usize::from(label)] = of_label;
     }
     Tensor::from_data(TensorData::new(rows, [labels.len(), classes]), device)
 }

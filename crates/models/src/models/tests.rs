@@ -107,12 +107,12 @@ fn names_are_paths_and_unique() {
 
 #[test]
 fn kinds_parse_and_print() {
-    let names = "mlp mlp:7 mlp:392-50,tanh lenet5 lenet5:relu cifar-cnn resnet8 resnet20 resnet1202 resnet9 densenet40 \
+    let names = "mlp mlp:7 mlp:392-50,tanh mlp:392-50,tanh,squared gpt gpt:context=32 lenet5 lenet5:relu cifar-cnn resnet8 resnet20 resnet1202 resnet9 densenet40 \
                  vgg16 vgg19 alexnet resnet18 resnet50 unet unet:4 charlstm charlstm:64 wordlstm ncf";
     for name in names.split(' ') {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
-    let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin resnet resnet2 resnet34 resnet1208 resnet-20 vgg \
+    let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin mlp:5,squared gpt:heads=3 resnet resnet2 resnet34 resnet1208 resnet-20 vgg \
                    unet:0 unet:257 unet:x unet4 charlstm:0 vgg16:1";
     for name in unknown.split(' ').chain([""]) {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();
@@ -190,6 +190,33 @@ fn equal_scores_cost_the_logarithm_of_the_number_of_classes() {
     assert!((score.loss - 3.0 * f64::ln(10.0)).abs() < 1e-5);
 }
 
+#[test]
+fn squared_errors_are_distances_from_one_and_minus_one() {
+    let mut model = model("mlp:4,tanh,squared", MNIST);
+    let (parameters, mut gradients) = (zeros(model.tensors()), zeros(model.tensors()));
+    let loss = model.add_gradients(&parameters, &noise(2 * 784), &[3, 3], &mut gradients, None);
+    // All outputs are 0: ten distances of 1, and tanh has the slope 1.
+    assert!((loss - 5.0).abs() < 1e-6, "{loss}");
+    let expected: Vec<f32> = (0..10).map(|class| if class == 3 { -1.0 } else { 1.0 }).collect();
+    assert_eq!(gradients[3], expected);
+    let score = model.evaluate(&parameters, model.statistics(), &noise(3 * 784), &[0, 3, 0]);
+    assert_eq!((score.correct, score.examples, score.loss), (2, 3, 15.0));
+}
+
+#[test]
+fn scores_begin_small_behind_pooled_rectifiers() {
+    for (name, shape) in [("cifar-cnn", CIFAR), ("lenet5:relu", MNIST)] {
+        let mut model = model(name, shape);
+        let images =
+            noise(32 * shape.elements()).iter().map(|x| x * 3.0f32.sqrt()).collect::<Vec<_>>();
+        let labels: Vec<u16> = (0..32).map(|at| at % 10).collect();
+        let parameters = model.initial_parameters(3);
+        let loss =
+            model.add_gradients(&parameters, &images, &labels, &mut zeros(model.tensors()), None);
+        assert!((2.2..3.0).contains(&loss), "{name} begins with a loss of {loss}");
+    }
+}
+
 /// The directional derivative of the loss, by gradient and by differences.
 fn check_gradient(name: &str, shape: ImageShape) {
     let mut model = model(name, shape);
@@ -220,6 +247,7 @@ fn check_gradient(name: &str, shape: ImageShape) {
 fn gradients_are_slopes() {
     check_gradient("mlp", MNIST);
     check_gradient("mlp:20-5,tanh", MNIST);
+    check_gradient("mlp:20-5,tanh,squared", MNIST);
     check_gradient("lenet5:relu", MNIST);
     check_gradient("cifar-cnn", CIFAR);
     check_gradient("lenet5", MNIST);

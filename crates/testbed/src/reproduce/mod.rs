@@ -2,6 +2,7 @@
 //! the measured ones, and measurements of this project's own.
 
 mod adacomp;
+mod all_methods;
 mod entropy_bits;
 mod exchange_scaling;
 mod findings;
@@ -11,6 +12,7 @@ mod sbc;
 mod study;
 mod three_lc;
 mod transformer;
+mod variation;
 
 use crate::TestbedError;
 
@@ -18,7 +20,7 @@ pub use run::{Part, run_parts};
 pub use study::{Report, Results, Study};
 
 /// All studies, in the order in which they are listed.
-pub static STUDIES: [Study; 19] = [
+pub static STUDIES: [Study; 20] = [
     three_lc::TABLE_1,
     three_lc::TABLE_2,
     sbc::TABLE_2,
@@ -38,6 +40,7 @@ pub static STUDIES: [Study; 19] = [
     three_lc::LINKS,
     exchange_scaling::EXCHANGE_SCALING,
     transformer::FRONTIER,
+    all_methods::ALL_METHODS,
 ];
 
 /// The study with this id.

@@ -31,10 +31,11 @@ impl Part {
 }
 
 /// The settings in which the parts of a study may differ.
-const VARIED: [&str; 12] = [
+const VARIED: [&str; 13] = [
     "workers",
     "batch",
     "exchange",
+    "overlap",
     "learning_rate",
     "send",
     "optimizer",

@@ -9,11 +9,11 @@ use gradwire_train::RunRecord;
 
 use super::findings::page;
 use super::study::{Charts, Report, Results, Study, by_exchange, chart, schedules};
+use super::variation::runs_of;
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::format::{bytes, times};
 use crate::plot::{Chart, Point, Scale, Series};
-use crate::runner::differences;
 use crate::summary::Spread;
 use crate::table::{Table, or_dash};
 
@@ -26,8 +26,6 @@ pub(crate) const FRONTIER: Study = Study {
         Experiment::default().suiting(known("gpt")).with(|e| {
             e.data = "tinyshakespeare".to_owned();
             e.workers = 2;
-            // Text is never augmented; records say so.
-            e.augment = Some(false);
             e.steps = 2000;
             e.evaluations = 4;
             // The best for `none` of 0.001, 0.002, 0.004 and 0.008, with seed 0.
@@ -117,17 +115,17 @@ const FAMILIES: [Family; 5] = [
         send: "updates",
         outer: Some(("nesterov", 0.7)),
         optimizer: None,
-        front: &["none:every=10", "3lc:every=10", "terngrad:every=10"],
+        front: &["none:every=10", "terngrad:every=10", "3lc:every=10", "terngrad:every=50"],
         others: &[
-            "int8:every=10",
+            "none:every=50",
+            "3lc:every=50",
+            "onebit:every=50",
+            "none:every=100",
+            "terngrad:every=100",
+            "3lc:every=100",
             "onebit:every=10",
             "topk:every=10",
             "sbc:every=10",
-            "none:every=50",
-            "3lc:every=50",
-            "terngrad:every=50",
-            "none:every=100",
-            "3lc:every=100",
         ],
     },
     Family {
@@ -171,7 +169,7 @@ fn all_specs() -> Vec<&'static str> {
     specs
 }
 
-/// The compressors of each family that have a run with one seed, or with the other seeds, by exchange.
+/// The compressors of each family by exchange: the front with the first seed, the others, the front with other seeds.
 fn variants(experiment: &Experiment) -> Vec<(&'static Family, Experiment)> {
     let (first, others) = experiment.seeds.split_at(experiment.seeds.len().min(1));
     let with = |seeds: &[u64]| experiment.clone().with(|e| e.seeds = seeds.to_vec());
@@ -182,7 +180,8 @@ fn variants(experiment: &Experiment) -> Vec<(&'static Family, Experiment)> {
         };
         FAMILIES.iter().flat_map(of_family).collect::<Vec<_>>()
     };
-    let mut all = of(&with(first), |family| family.specs().collect());
+    let mut all = of(&with(first), |family| family.front.to_vec());
+    all.extend(of(&with(first), |family| family.others.to_vec()));
     all.extend(of(&with(others), |family| family.front.to_vec()));
     all.retain(|(_, one)| !one.seeds.is_empty());
     all
@@ -217,18 +216,12 @@ fn loss(run: &RunRecord) -> f64 {
 
 /// The settings that have runs, the baseline first.
 fn settings<'a>(results: &Results<'a>) -> Vec<Setting<'a>> {
-    let of = |experiment: &Experiment, spec: &str| -> Vec<&'a RunRecord> {
-        let same = |run: &&RunRecord| {
-            run.compressor == spec && differences(&experiment.settings, run).next().is_none()
-        };
-        results.runs.iter().filter(same).collect()
-    };
     let variants = variants(&results.experiment.clone().with(|e| e.seeds.truncate(1)));
     let specs = variants.iter().flat_map(|(family, experiment)| {
         experiment.compressors.iter().map(move |spec| (family, experiment, spec.to_string()))
     });
     let grouped: Vec<_> =
-        specs.map(|(family, experiment, spec)| (*family, of(experiment, &spec))).collect();
+        specs.map(|(family, one, spec)| (*family, runs_of(results.runs, one, &spec))).collect();
     let Some((_, none)) = grouped.first() else { return Vec::new() };
     let setting = |(family, runs): &(&'static Family, Vec<&'a RunRecord>)| {
         let losses = Spread::of(&runs.iter().map(|run| loss(run)).collect::<Vec<_>>())?;

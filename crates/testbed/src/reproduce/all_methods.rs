@@ -1,0 +1,338 @@
+//! One short run of every registered compressor, and of every exchange, split and schedule: that each trains a model, what
+//! it sends, and where it ends. The runs are too short to rank anything.
+//!
+//! A test fails for a compressor or an exchange without a result in the repository.
+
+use gradwire_models::schedule::LearningRate;
+use gradwire_train::{CompressionSchedule, RunRecord};
+
+use super::findings::page;
+use super::study::{Report, Results, Study, by_exchange, schedules};
+use super::variation::{Variation, runs_of};
+use crate::TestbedError;
+use crate::experiment::{Experiment, known};
+use crate::format::{bytes, significant};
+use crate::table::Table;
+
+/// The study of all methods.
+pub(crate) const ALL_METHODS: Study = Study {
+    id: "all-methods",
+    summary: "a short run of every compressor, exchange, split and schedule (--row compressors or exchanges)",
+    rows: &["compressors", "exchanges"],
+    fixed: &["exchange", "send", "split", "participation", "dropout", "optimizer", "svrg"],
+    experiment: Some(|row| {
+        Experiment::default().with(|e| {
+            e.steps = 300;
+            e.evaluations = 3;
+            e.raw_vectors = false;
+            e.compressors = match row {
+                COMPRESSORS => schedules(std::iter::once("none").chain(registered())),
+                _ => schedules(specs()),
+            };
+        })
+    }),
+    variants: |row, experiment, _| {
+        parts(row, experiment).into_iter().map(|(_, experiment)| experiment).collect()
+    },
+    report: |results, _| report(results),
+    ..Study::PLAIN
+};
+
+/// The row of compressors; the other is that of exchanges.
+const COMPRESSORS: usize = 0;
+
+/// The ids of all compressors but `none`.
+fn registered() -> impl Iterator<Item = &'static str> {
+    gradwire::registry::REGISTRY.iter().map(|entry| entry.id).filter(|id| *id != "none")
+}
+
+/// Exchanges, splits and schedules.
+const VARIATIONS: [Variation; 18] = [
+    Variation { name: "server", change: |e| e.exchange = known("server"), specs: &["none", "3lc"] },
+    Variation {
+        name: "two servers",
+        change: |e| e.exchange = known("server:servers=2"),
+        specs: &["3lc"],
+    },
+    Variation {
+        name: "server, one backup worker",
+        change: |e| e.exchange = known("server:backup=1"),
+        specs: &["none", "3lc"],
+    },
+    Variation {
+        name: "server, workers up to two steps ahead, a quarter of the learning rate",
+        change: |e| waits_for_nobody(e, "server:stale=2"),
+        specs: &["none", "3lc"],
+    },
+    Variation {
+        name: "asynchronous server, a quarter of the learning rate",
+        change: |e| waits_for_nobody(e, "server:mode=async"),
+        specs: &["none", "3lc"],
+    },
+    Variation {
+        name: "all-reduce",
+        change: |e| e.exchange = known("all-reduce"),
+        specs: &["none", "powersgd"],
+    },
+    Variation {
+        name: "all-gather",
+        change: |e| e.exchange = known("all-gather"),
+        specs: &["none", "3lc", "topk"],
+    },
+    Variation {
+        name: "scatter-reduce",
+        change: |e| e.exchange = known("scatter-reduce"),
+        specs: &["none", "3lc", "topk"],
+    },
+    Variation {
+        name: "sparse all-reduce",
+        change: |e| e.exchange = known("sparse-all-reduce"),
+        specs: &["topk"],
+    },
+    Variation {
+        name: "two nodes of two workers",
+        change: |e| e.exchange = known("hierarchical:node=2"),
+        specs: &["none", "3lc", "topk"],
+    },
+    Variation {
+        name: "overlap with back-propagation",
+        change: |e| (e.exchange, e.overlap) = (known("all-gather"), true),
+        specs: &["3lc"],
+    },
+    Variation {
+        name: "updates of ten local steps, a shard for each worker",
+        change: |e| local(e, "shards"),
+        specs: &["none:every=10", "3lc:every=10", "sbc:every=10"],
+    },
+    Variation {
+        name: "the same, two classes a worker",
+        change: |e| local(e, "classes:per=2"),
+        specs: &["none:every=10", "3lc:every=10"],
+    },
+    Variation {
+        name: "the same, classes by Dirichlet(0.5)",
+        change: |e| local(e, "dirichlet:alpha=0.5"),
+        specs: &["none:every=10", "3lc:every=10"],
+    },
+    Variation {
+        name: "the same shards, half of the workers in a round",
+        change: |e| {
+            local(e, "shards");
+            e.participation = 0.5;
+        },
+        specs: &["none:every=10", "3lc:every=10"],
+    },
+    Variation {
+        name: "the same shards, a tenth of the messages lost",
+        change: |e| {
+            local(e, "shards");
+            e.dropout = 0.1;
+        },
+        specs: &["none:every=10", "3lc:every=10"],
+    },
+    Variation {
+        name: "the same shards, Nesterov outside",
+        change: |e| {
+            local(e, "shards");
+            (e.outer, e.outer_rate) = (Some(known("nesterov")), 0.7);
+        },
+        specs: &["none:every=10", "3lc:every=10"],
+    },
+    Variation {
+        name: "schedules",
+        change: |e| (e.exchange, e.send) = (known("all-gather"), known("updates")),
+        specs: &[
+            "sbc2 until 0.5 then sbc1",
+            "sbc within 500kB",
+            "topk:ratio=0.01 from ratio=0.25 over 0.25",
+        ],
+    },
+];
+
+/// A server that updates the parameters with each worker's gradient, at a quarter of the rate for the mean of four.
+fn waits_for_nobody(experiment: &mut Experiment, exchange: &str) {
+    experiment.exchange = known(exchange);
+    experiment.learning_rate.from /= 4.0;
+}
+
+/// Updates of each worker's own shard.
+fn local(experiment: &mut Experiment, split: &str) {
+    experiment.exchange = known("all-gather");
+    experiment.send = known("updates");
+    experiment.split = known(split);
+}
+
+/// The compressors of all variations, each once, the baseline first.
+fn specs() -> Vec<&'static str> {
+    let mut all = Vec::new();
+    for spec in VARIATIONS.iter().flat_map(|variation| variation.specs) {
+        if !all.contains(spec) {
+            all.push(spec);
+        }
+    }
+    all
+}
+
+/// The parts of a row, each with its name.
+fn parts(row: usize, experiment: &Experiment) -> Vec<(&'static str, Experiment)> {
+    if row == COMPRESSORS {
+        return compressors(experiment);
+    }
+    let of = |variation: &Variation| {
+        let changed = experiment.clone().with(variation.change);
+        (variation.name, changed.with(|e| e.compressors = schedules(variation.specs)))
+    };
+    VARIATIONS.iter().map(of).collect()
+}
+
+/// Every compressor by exchange, with the optimizer that it is made for.
+fn compressors(experiment: &Experiment) -> Vec<(&'static str, Experiment)> {
+    /// What it is, whether it is for a compressor, and its settings.
+    type Setting = (&'static str, fn(&CompressionSchedule) -> bool, fn(&mut Experiment));
+    let settings: [Setting; 5] = [
+        (
+            "signs, plain SGD",
+            |one| one.first().compressor().votes(),
+            |e| {
+                (e.optimizer, e.learning_rate) = (known("sgd"), LearningRate::constant(0.001));
+            },
+        ),
+        ("momentum in the memory, plain SGD", has_momentum, |e| e.optimizer = known("sgd")),
+        (
+            "plain SGD",
+            |one| PLAIN_SGD.contains(&one.first().entry().id),
+            |e| {
+                e.optimizer = known("sgd");
+            },
+        ),
+        ("SVRG", |one| one.first().entry().id == "lpc-svrg", |e| e.svrg = 50),
+        ("momentum 0.9", |_| true, |_| {}),
+    ];
+    let mut left = experiment.compressors.clone();
+    let parts = settings.map(|(name, is_for, change)| {
+        let (mine, others) = std::mem::take(&mut left).into_iter().partition(is_for);
+        left = others;
+        let changed = experiment.clone().with(|e| e.compressors = mine).with(change);
+        by_exchange(&changed).into_iter().map(move |one| (name, one))
+    });
+    let mut parts: Vec<_> = parts.into_iter().flatten().collect();
+    // The baseline comes first.
+    parts.sort_by_key(|(_, one)| one.compressors[0].first().entry().id != "none");
+    parts
+}
+
+/// Compressors that diverge here with momentum: they send a hundredth, not chosen by size, or draw it without error
+/// feedback.
+const PLAIN_SGD: [&str; 4] = ["randomk", "adaptive", "sketched-sgd", "sgc"];
+
+fn has_momentum(schedule: &CompressionSchedule) -> bool {
+    let spec = schedule.first();
+    let memory = spec.compressor().own_memory(spec.memory().is_some(), false);
+    memory.is_some_and(|memory| memory.replaces_momentum())
+}
+
+fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
+    let mut rows: Vec<(&str, &RunRecord)> = Vec::new();
+    for (name, part) in parts(results.row, results.experiment) {
+        for schedule in &part.compressors {
+            let runs = runs_of(results.runs, &part, &schedule.to_string());
+            rows.extend(runs.into_iter().map(|run| (name, run)));
+        }
+    }
+    let Some(&(_, first)) = rows.first() else {
+        return Err(TestbedError::Config("there are no runs to show".to_owned()));
+    };
+    let sent = |run: &RunRecord| 8.0 * run.bytes_up / (run.parameters as u64 * run.steps) as f64;
+    let what = if results.row == COMPRESSORS { "optimizer" } else { "set-up" };
+    let table = Table::of(&rows)
+        .column(what, |(name, _)| name)
+        .column("compressor", |(_, run)| &run.compressor)
+        .column("exchange", |(_, run)| run.exchange)
+        .column(first.metric.name(), |(_, run)| first.metric.show(run.quality))
+        .column("bits sent a parameter and step", |(_, run)| significant(sent(run)))
+        .column("sent", |(_, run)| bytes(run.bytes_up))
+        .column("seed", |(_, run)| run.seed)
+        .table();
+    let text = format!(
+        "{} on {}, {} workers with {} images each, {} steps, learning rate {}. Each method trains the model, and its bytes \
+         are counted; the runs are too short to rank methods.\n\n{}",
+        first.model,
+        first.data,
+        first.workers,
+        first.batch,
+        first.steps,
+        first.learning_rate,
+        table.markdown(),
+    );
+    Ok(page(results, &text, &Vec::new(), vec![table.terminal()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use gradwire_exchange::{Exchange, Synchronization};
+
+    use super::*;
+    use crate::results;
+
+    /// The committed runs of a row.
+    fn committed(row: &str) -> Vec<RunRecord> {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/all-methods");
+        results::read(&results.join(row).join("runs.jsonl")).unwrap()
+    }
+
+    #[test]
+    fn every_compressor_has_a_result() {
+        let runs = committed("compressors");
+        for entry in gradwire::registry::REGISTRY {
+            let runs: Vec<_> = runs.iter().filter(|run| run.compressor == entry.id).collect();
+            assert!(
+                runs.iter().any(|run| run.steps >= 300),
+                "'{}' has no result; run `cargo run --release -- reproduce all-methods --row compressors`",
+                entry.id
+            );
+        }
+    }
+
+    #[test]
+    fn every_exchange_has_a_result() {
+        let runs = committed("exchanges");
+        let experiment = ALL_METHODS.experiment.unwrap()(1);
+        for (name, part) in parts(1, &experiment) {
+            for schedule in &part.compressors {
+                let found = runs_of(&runs, &part, &schedule.to_string());
+                assert!(
+                    !found.is_empty(),
+                    "{name}, {schedule}: no result; run `cargo run --release -- reproduce all-methods --row exchanges`"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_of_exchange_is_run() {
+        let experiment = ALL_METHODS.experiment.unwrap()(1);
+        let parts = parts(1, &experiment);
+        let kind = |exchange: Exchange| match exchange {
+            Exchange::AllReduce => 0,
+            Exchange::AllGather => 1,
+            Exchange::ScatterReduce => 2,
+            Exchange::SparseAllReduce => 3,
+            Exchange::Hierarchical { .. } => 4,
+            Exchange::ParameterServer { synchronization, backups, servers } => {
+                match synchronization {
+                    Synchronization::BoundedStaleness(_) => 5,
+                    Synchronization::Asynchronous => 6,
+                    Synchronization::Synchronous if backups > 0 => 7,
+                    Synchronization::Synchronous if servers > 1 => 8,
+                    Synchronization::Synchronous => 9,
+                }
+            }
+        };
+        let mut kinds: Vec<usize> = parts.iter().map(|(_, part)| kind(part.exchange)).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert_eq!(kinds, (0..10).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,30 @@
+//! Parts of a study that differ from each other in a few settings.
+
+use gradwire_train::RunRecord;
+
+use crate::experiment::Experiment;
+use crate::runner::differences;
+
+/// A change of an experiment, with the compressors that are run with it.
+pub(super) struct Variation {
+    /// What it is, in a table's words.
+    pub(super) name: &'static str,
+    /// The change.
+    pub(super) change: fn(&mut Experiment),
+    /// The compressors, as their specs print.
+    pub(super) specs: &'static [&'static str],
+}
+
+/// The runs of an experiment with this compressor, of any length and seed. Whether images are augmented depends on the
+/// data where the experiment leaves it open, and does not count.
+pub(super) fn runs_of<'a>(
+    runs: &'a [RunRecord],
+    experiment: &Experiment,
+    spec: &str,
+) -> Vec<&'a RunRecord> {
+    let same = |run: &&RunRecord| {
+        let mut differences = differences(&experiment.settings, run);
+        run.compressor == spec && differences.all(|(setting, ..)| setting.name == "augment")
+    };
+    runs.iter().filter(same).collect()
+}
