@@ -12,7 +12,8 @@
 //! - **Error feedback**: off; the method is made for weights, which are sent as a whole each time. If it is on, for
 //!   gradients and updates, the residual is the difference from the middle of the bin.
 //! - **Deviations**: Algorithm 1 counts bins from the greatest value down and Algorithm 2 from the least
-//!   up; both count up here. The code is sent as code lengths; the paper sends packed probabilities. Lengths
+//!   up; both count up here. At least 4096 elements are sampled, where the paper gives the fraction alone: of its
+//!   smallest layer, 500 weights, that would be 15. The code is sent as code lengths; the paper sends packed probabilities. Lengths
 //!   are limited to 12 bits for up to 1024 bins, and to two more than N above.
 //! - **Cost**: 8 bytes per element for the maximum, 8 for the extremes, 12 to quantize, 4 to write and read the bins,
 //!   and Huffman coding.
