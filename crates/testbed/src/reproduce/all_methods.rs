@@ -7,7 +7,7 @@ use gradwire_models::schedule::LearningRate;
 use gradwire_train::{CompressionSchedule, RunRecord};
 
 use super::findings::page;
-use super::study::{Report, Results, Study, by_exchange, schedules};
+use super::study::{Report, Results, Study, by_exchange, has_momentum, schedules};
 use super::variation::{Variation, runs_of};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
@@ -224,12 +224,6 @@ fn compressors(experiment: &Experiment) -> Vec<(&'static str, Experiment)> {
 /// Compressors that diverge here with momentum: they send a hundredth, not chosen by size, or draw it without error
 /// feedback.
 const PLAIN_SGD: [&str; 4] = ["randomk", "adaptive", "sketched-sgd", "sgc"];
-
-fn has_momentum(schedule: &CompressionSchedule) -> bool {
-    let spec = schedule.first();
-    let memory = spec.compressor().own_memory(spec.memory().is_some(), false);
-    memory.is_some_and(|memory| memory.replaces_momentum())
-}
 
 fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let mut rows: Vec<(&str, &RunRecord)> = Vec::new();

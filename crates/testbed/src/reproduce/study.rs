@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gradwire_exchange::Exchange;
+use gradwire_models::optim::OptimizerKind;
 use gradwire_train::CompressionSchedule;
 use gradwire_train::RunRecord;
 
@@ -188,4 +189,24 @@ pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
     let used = groups.into_iter().filter(|(_, compressors)| !compressors.is_empty());
     let variant = |group| experiment.clone().with(|e| (e.exchange, e.compressors) = group);
     used.map(variant).collect()
+}
+
+/// Splits an experiment with momentum: compressors whose memory applies momentum are trained with plain SGD, so that it is
+/// applied once. Other experiments stay whole.
+pub(super) fn by_momentum(experiment: &Experiment) -> Vec<Experiment> {
+    if !matches!(experiment.optimizer, OptimizerKind::Momentum(_)) {
+        return vec![experiment.clone()];
+    }
+    let (own, others): (Vec<_>, Vec<_>) =
+        experiment.compressors.iter().cloned().partition(has_momentum);
+    let of = |compressors| experiment.clone().with(|e| e.compressors = compressors);
+    let plain = of(own).with(|e| e.optimizer = OptimizerKind::Sgd);
+    [of(others), plain].into_iter().filter(|part| !part.compressors.is_empty()).collect()
+}
+
+/// Whether a compressor's memory applies momentum.
+pub(super) fn has_momentum(schedule: &CompressionSchedule) -> bool {
+    let spec = schedule.first();
+    let memory = spec.compressor().own_memory(spec.memory().is_some(), false);
+    memory.is_some_and(|memory| memory.replaces_momentum())
 }

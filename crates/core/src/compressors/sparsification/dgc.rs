@@ -4,7 +4,7 @@
 //!   velocity to the residual, `v ← v + u`, which is compressed. Momentum factor masking (3.2): u and v become 0 where
 //!   elements were sent. The optimizer must not apply momentum again.
 //! - **Local clipping** (3.1): each of N ranks clips the ℓ2 norm of its gradient to clip·N^(−1/2), tensor by tensor; 0
-//!   does not clip. Warm-up of the ratio (3.3): over the first `warmup` steps it falls exponentially from a quarter to
+//!   does not clip. The paper clips the whole gradient: that is the trainer's `--clip`, ahead of the memory. Warm-up of the ratio (3.3): over the first `warmup` steps it falls exponentially from a quarter to
 //!   `ratio`.
 //! - **Selection**: the elements that reach a threshold estimated from a random sample (3.1's hierarchical selection).
 //!   If more than 1.25·k elements reach it, it is replaced by the exact threshold among those; if fewer than 0.8·k do,

@@ -6,7 +6,9 @@ use crate::figures::{quality_axis, shown};
 use crate::format::{bandwidth, file_name, significant, times};
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Charts, Report, Results, Study, by_exchange, chart, schedules};
+use crate::reproduce::study::{
+    Charts, Report, Results, Study, by_exchange, by_momentum, chart, schedules,
+};
 use crate::summary::{Row, Summary};
 use crate::table::{Table, difference, quality};
 
@@ -22,7 +24,7 @@ pub(crate) const FIGURE_6: Study = Study {
         let compressors = schedules(METHODS.map(|(_, spec)| spec));
         BENCHMARKS[row].experiment().with(|e| e.compressors = compressors)
     }),
-    variants: |_, experiment, _| by_exchange(experiment),
+    variants: |_, experiment, _| by_momentum(experiment).iter().flat_map(by_exchange).collect(),
     report: |results, _| report(results, None),
     ..Study::PLAIN
 };
@@ -111,6 +113,7 @@ mod tests {
     use gradwire_exchange::{Exchange, Link};
 
     use super::*;
+    use crate::experiment::known;
     use crate::summary::summarize;
     use crate::synthetic;
 
@@ -129,8 +132,8 @@ mod tests {
 
     #[test]
     fn what_adds_is_reduced_and_the_rest_gathered() {
-        let variants = by_exchange(&FIGURE_6.experiment.unwrap()(0));
-        assert_eq!(variants.len(), 2);
+        let variants = (FIGURE_6.variants)(0, &FIGURE_6.experiment.unwrap()(0), None);
+        assert_eq!(variants.len(), 3);
         let ids = |at: usize| -> Vec<&str> {
             variants[at].compressors.iter().map(|schedule| schedule.first().entry().id).collect()
         };
@@ -140,7 +143,9 @@ mod tests {
         assert!(
             ids(1).contains(&"signsgd")
                 && ids(1).contains(&"dryden")
-                && ids(1).len() == METHODS.len() - 4
+                && ids(1).len() == METHODS.len() - 5
         );
+        // Its memory applies the momentum.
+        assert_eq!((ids(2), variants[2].optimizer), (vec!["dgc"], known("sgd")));
     }
 }

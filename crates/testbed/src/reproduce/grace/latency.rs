@@ -39,7 +39,9 @@ const LEAST: usize = 3;
 fn report(results: &Results<'_>, progress: &dyn Progress) -> Result<Report, TestbedError> {
     let mut all = Vec::new();
     for elements in ELEMENTS {
-        for (_, spec) in METHODS {
+        for (_, schedule) in METHODS {
+            // Without the ramp that a training run begins with.
+            let spec = schedule.split(" from ").next().unwrap_or(schedule);
             if progress.stop() {
                 let done = format!("{} measurements are done", all.len());
                 return Err(TestbedError::Stopped(done));

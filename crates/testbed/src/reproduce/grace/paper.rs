@@ -24,7 +24,7 @@ pub(super) const METHODS: [(&str, &str); 25] = [
     ("Random-k(0.01)", "randomk"),
     ("Top-k(0.01)", "topk"),
     ("Threshold-v(0.01)", "threshold:v=0.01"),
-    ("DGC", "dgc"),
+    ("DGC(0.01)", "dgc:ratio=0.01 from ratio=0.25 over 0.2"),
     ("Adaptive(0.01)", "dryden"),
     ("Wangni et al.(0.01)", "adaptive"),
     ("SketchML", "sketchml"),

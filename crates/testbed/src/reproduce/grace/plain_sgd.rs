@@ -17,7 +17,8 @@ pub(crate) const PLAIN_SGD: Study = Study {
     fixed: &["exchange"],
     experiment: Some(|row| {
         BENCHMARKS[row].experiment().with(|e| {
-            e.compressors = schedules(["none", "powersgd", "randomk", "dgc", "signsgd", "signum"]);
+            let dgc = "dgc:ratio=0.01 from ratio=0.25 over 0.2";
+            e.compressors = schedules(["none", "powersgd", "randomk", dgc, "signsgd", "signum"]);
             e.optimizer = known("sgd");
         })
     }),
