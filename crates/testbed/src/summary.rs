@@ -54,8 +54,8 @@ pub struct Row {
     pub steps: u64,
     /// Final quality, in the summary's metric.
     pub quality: Spread,
-    /// Mean quality minus that of `none`; `None` without a run of it.
-    pub difference: Option<f64>,
+    /// Quality minus that of the run of `none` with the same seed; `None` if there is none.
+    pub difference: Option<Spread>,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
     /// The same over the tensors that are sent compressed; `None` with exchanges in which the cost of raw tensors is
@@ -128,8 +128,10 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     let mut rows = rows.collect::<Result<Vec<Row>, _>>()?;
     let baseline = rows.iter().find(|row| row.compressor == "none").cloned();
     let parameters = groups[0][0].parameters as f64;
-    for row in &mut rows {
+    let none = groups.iter().find(|group| group[0].compressor == "none");
+    for (row, group) in rows.iter_mut().zip(&groups) {
         compare(row, baseline.as_ref(), parameters);
+        row.difference = none.and_then(|none| paired(group, none));
     }
     Ok(Summary {
         rows,
@@ -224,6 +226,16 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
     })
 }
 
+/// The differences of quality between runs with the same seed and length. Equal seeds have the same initial parameters
+/// and data, so their spread is that of the compressor's effect.
+pub(crate) fn paired(runs: &[&RunRecord], others: &[&RunRecord]) -> Option<Spread> {
+    let other = |run: &RunRecord| {
+        others.iter().find(|other| (other.seed, other.steps) == (run.seed, run.steps))
+    };
+    let pairs = runs.iter().filter_map(|run| Some(run.quality - other(run)?.quality));
+    Spread::of(&pairs.collect::<Vec<_>>())
+}
+
 /// Computes the values of a row that are relative to the baseline.
 fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
     let steps = row.steps as f64;
@@ -238,7 +250,6 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
     row.ratio_down = down / row.bytes_down;
     row.ratio = (up + down) / (row.bytes_up + row.bytes_down);
     if let Some(none) = baseline {
-        row.difference = Some(row.quality.mean - none.quality.mean);
         for (here, there) in row.on_links.iter_mut().zip(&none.on_links) {
             here.speedup = Some(there.step / here.step);
         }
@@ -304,7 +315,9 @@ mod tests {
         let row = &summary.rows[1];
         assert_eq!(row.quality.count, 2);
         assert!(near(row.quality.mean, 0.915));
-        assert!(row.difference.unwrap().abs() < 1e-12);
+        // 0.91 and 0.92 both times.
+        let difference = row.difference.unwrap();
+        assert!(difference.mean.abs() < 1e-12 && difference.sd < 1e-12 && difference.count == 2);
         // 4000 bytes against 100 up and 200 down; 1000 parameters.
         assert!(near(row.ratio_up, 40.0));
         assert!(near(row.ratio_down, 20.0));
@@ -314,6 +327,17 @@ mod tests {
         assert!(near(row.bits_per_parameter, 1.2));
         // Of 32000 bits a step, 100 raw parameters take 3200; the rest over 900 parameters.
         assert!(near(summary.rows[0].bits_per_compressed.unwrap(), 32.0));
+    }
+
+    #[test]
+    fn differences_are_paired_by_seed() {
+        let mut runs = [("none", 1), ("none", 2), ("3lc", 2), ("3lc", 1), ("3lc", 3)]
+            .map(|(compressor, seed)| synthetic::run(compressor, seed));
+        (runs[2].quality, runs[3].quality) = (0.90, 0.87);
+        // 0.90 − 0.92 and 0.87 − 0.91; seed 3 has no partner.
+        let difference = synthetic::summary(&runs).rows[1].difference.unwrap();
+        assert!(near(difference.mean, -0.03) && near(difference.sd, 0.02 / 2f64.sqrt()));
+        assert_eq!(difference.count, 2);
     }
 
     #[test]

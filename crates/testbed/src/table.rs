@@ -145,7 +145,7 @@ pub fn traffic(summary: &Summary) -> Table {
     Table::of(&summary.rows)
         .column("compressor", |row| &row.compressor)
         .column(metric.name(), |row| quality(metric, &row.quality))
-        .column("against none", |row| or_dash(row.difference.map(|by| difference(metric, by))))
+        .column("against none", |row| or_dash(row.difference.map(|by| difference(metric, &by))))
         .column("bits/parameter", |row| significant(row.bits_per_parameter))
         .column(ratio, |row| times(row.ratio))
         .column("up", |row| times(row.ratio_up))
@@ -203,14 +203,17 @@ pub fn quality(metric: Metric, quality: &Spread) -> String {
     format!("{} ± {} [{}–{}]", show(mean), significant(sd), show(min), show(max))
 }
 
-/// A difference of qualities with its sign; of fractions in percentage points.
-pub fn difference(metric: Metric, value: f64) -> String {
-    match value.abs() {
-        _ if metric.is_fraction() => points(value),
-        1e300.. => "–".to_owned(),
-        1e6.. => format!("{value:+.1e}"),
-        _ => format!("{value:+.3}"),
-    }
+/// A difference of qualities with its sign, and its standard deviation if there are several; of fractions in percentage
+/// points.
+pub fn difference(metric: Metric, difference: &Spread) -> String {
+    let Spread { mean, sd, count, .. } = *difference;
+    let (shown, deviation) = match mean.abs() {
+        _ if metric.is_fraction() => (points(mean), format!("{:.2}", sd * 100.0)),
+        1e300.. => return "–".to_owned(),
+        1e6.. => (format!("{mean:+.1e}"), format!("{sd:.1e}")),
+        _ => (format!("{mean:+.3}"), format!("{sd:.3}")),
+    };
+    if count > 1 { format!("{shown} ± {deviation}") } else { shown }
 }
 
 /// Explanations of the numbers in [`traffic`] and [`time`], for a caption.
@@ -246,7 +249,8 @@ pub fn notes(summary: &Summary) -> Vec<String> {
         ),
         (
             several_seeds,
-            "Quality is mean ± standard deviation over seeds, with the least and the greatest.",
+            "Quality is mean ± standard deviation over seeds, with the least and the greatest. Differences from none are \
+             taken seed by seed, and their deviation is that of these differences.",
         ),
     ];
     notes.into_iter().filter(|(said, _)| *said).map(|(_, note)| note.to_owned()).collect()

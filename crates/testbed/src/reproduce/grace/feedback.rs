@@ -1,10 +1,12 @@
 //! Section 5.4 of the survey: quality with error feedback and without it.
 
+use gradwire_train::RunRecord;
+
 use super::paper::{self, BENCHMARKS};
 use crate::experiment::known;
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{Study, by_exchange, schedules};
-use crate::summary::{Row, Summary};
+use crate::summary::{Row, Summary, paired};
 use crate::table::{Table, difference, or_dash, quality};
 
 /// Section 5.4.
@@ -25,7 +27,8 @@ pub(crate) const FEEDBACK: Study = Study {
         let seeds = results.experiment.seeds.len();
         let setup = BENCHMARKS[results.row].setup(&full[0], seeds, false, None);
         let charts = charts_over_steps(&summary, &full);
-        let findings = Findings::of_one_setup("Measured", table(&summary), &summary, charts, setup);
+        let findings =
+            Findings::of_one_setup("Measured", table(&summary, &full), &summary, charts, setup);
         Ok(findings.report(results))
     },
     ..Study::PLAIN
@@ -50,7 +53,7 @@ const FED_BACK: [&str; 14] = [
 ];
 
 /// The quality of each method with error feedback and without it.
-fn table(summary: &Summary) -> Table {
+fn table(summary: &Summary, runs: &[RunRecord]) -> Table {
     // The baseline has no error feedback.
     let none = summary.baseline().map(|none| ("none", [None, Some(none)]));
     let methods = FED_BACK.iter().map(|&id| (id, both(id).map(|spec| summary.row(&spec))));
@@ -58,14 +61,17 @@ fn table(summary: &Summary) -> Table {
     let rows: Vec<_> = none.into_iter().chain(run).collect();
     let cell = |row: Option<&Row>| or_dash(row.map(|row| quality(summary.metric, &row.quality)));
     let gain = |with: &Row, without: &Row| {
-        difference(summary.metric, with.quality.mean - without.quality.mean)
+        let [with, without] = [with, without].map(|row| {
+            runs.iter().filter(|run| run.compressor == row.compressor).collect::<Vec<_>>()
+        });
+        Some(difference(summary.metric, &paired(&with, &without)?))
     };
     Table::of(&rows)
         .column("compressor", |(id, _)| id)
         .column("with error feedback", |(_, [with, _])| cell(*with))
         .column("without", |(_, [_, without])| cell(*without))
         .column("feedback brings", |(_, [with, without])| {
-            or_dash(with.zip(*without).map(|(with, without)| gain(with, without)))
+            or_dash(with.zip(*without).and_then(|(with, without)| gain(with, without)))
         })
         .table()
 }
@@ -85,14 +91,14 @@ mod tests {
 
     #[test]
     fn feedback_is_set_side_by_side() {
-        // Seeds 1 and 3 have 91 and 93 per cent.
-        let runs = [
+        let mut runs = [
             synthetic::run("none", 1),
-            synthetic::run("topk", 3),
+            synthetic::run("topk", 1),
             synthetic::run("topk:ef=off", 1),
         ];
+        (runs[1].quality, runs[2].quality) = (0.93, 0.91);
         let summary = synthetic::summary(&runs);
-        let text = table(&summary).markdown();
+        let text = table(&summary, &runs).markdown();
         assert!(
             text.contains("topk") && text.contains("93.00") && text.contains("+2.00"),
             "{text}"

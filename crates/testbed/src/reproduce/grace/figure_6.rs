@@ -64,7 +64,7 @@ fn table(summary: &Summary, compared: impl Fn(&str) -> bool) -> Table {
             None => "no result".to_owned(),
         })
         .column("against none", |(.., row)| {
-            cell(*row, &|row| row.difference.map(|value| difference(metric, value)))
+            cell(*row, &|row| row.difference.map(|value| difference(metric, &value)))
         })
         .column("volume", |(.., row)| {
             cell(*row, &|row| Some(format!("{} %", significant(100.0 / row.ratio))))

@@ -36,7 +36,7 @@ fn table_1(summary: &Summary) -> Table {
         or_dash(summary.row(spec).and_then(cell))
     };
     let metric = summary.metric;
-    let against = |row: &Row| row.difference.map(|value| difference(metric, value));
+    let against = |row: &Row| row.difference.map(|value| difference(metric, &value));
     let baseline = paper::TABLE_1[0].3;
     let mut columns = Table::of(&paper::TABLE_1)
         .column("design", |(name, ..)| name)
