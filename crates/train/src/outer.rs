@@ -34,3 +34,32 @@ impl Optimizer for OuterOptimizer {
         self.optimizer.restore(prefix, state)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gradwire::Tensor;
+    use gradwire_models::optim::OptimizerKind;
+
+    use super::*;
+
+    #[test]
+    fn two_rounds_of_diloco_by_hand() {
+        let nesterov: OptimizerKind = "nesterov".parse().unwrap();
+        let tensors = [Tensor::new("a", &[1])];
+        let mut outer = OuterOptimizer::new(nesterov.build(&tensors, 0.0), 0.7);
+        let mut parameters = [0.0];
+        // v = −1, and 0.7·(1 + 0.9·1); then v = −0.9 − 0, and 0.7·0.9·0.9 more. The rate of the local steps has no effect.
+        for (change, expected) in [(1.0, 1.33), (0.0, 1.897)] {
+            outer.update(0, 123.0, &[change], &mut parameters);
+            assert!((parameters[0] - expected).abs() < 1e-6, "{parameters:?}");
+        }
+        let mut state = State::new();
+        outer.save("outer/", &mut state);
+        let mut other = OuterOptimizer::new(nesterov.build(&tensors, 0.0), 0.7);
+        other.restore("outer/", &state).unwrap();
+        let mut resumed = parameters;
+        outer.update(0, 0.0, &[0.5], &mut parameters);
+        other.update(0, 0.0, &[0.5], &mut resumed);
+        assert_eq!(parameters, resumed);
+    }
+}

@@ -47,6 +47,8 @@ struct Family {
     outer: Option<(&'static str, f32)>,
     /// The workers' optimizer, if it is not the model's.
     optimizer: Option<&'static str>,
+    /// The workers' learning rate, if it is not the baseline's.
+    rate: Option<&'static str>,
     /// Compressors, as their specs print, that run with every seed.
     front: &'static [&'static str],
     /// Those that run with the first seed.
@@ -60,6 +62,7 @@ const FAMILIES: [Family; 5] = [
         send: "gradients",
         outer: None,
         optimizer: None,
+        rate: None,
         front: &["none", "3lc", "terngrad"],
         others: &[
             "natural",
@@ -82,6 +85,7 @@ const FAMILIES: [Family; 5] = [
         send: "gradients",
         outer: None,
         optimizer: Some("adamw:beta2=0.99,freeze=200"),
+        rate: None,
         front: &[],
         others: &[
             "none",
@@ -95,6 +99,7 @@ const FAMILIES: [Family; 5] = [
         send: "updates",
         outer: None,
         optimizer: None,
+        rate: None,
         front: &["none:every=10", "3lc", "3lc:every=10"],
         others: &[
             "terngrad",
@@ -115,6 +120,7 @@ const FAMILIES: [Family; 5] = [
         send: "updates",
         outer: Some(("nesterov", 0.7)),
         optimizer: None,
+        rate: None,
         front: &["none:every=10", "terngrad:every=10", "3lc:every=10", "terngrad:every=50"],
         others: &[
             "none:every=50",
@@ -133,6 +139,7 @@ const FAMILIES: [Family; 5] = [
         send: "updates",
         outer: Some(("nesterov:m=0.5", 1.0)),
         optimizer: None,
+        rate: None,
         front: &[],
         others: &["3lc:every=10", "3lc:every=50", "sbc:every=10"],
     },
@@ -150,6 +157,9 @@ impl Family {
             e.mask = false;
             e.outer = self.outer.map(|(outer, _)| known(outer));
             e.outer_rate = self.outer.map_or(1.0, |(_, rate)| rate);
+            if let Some(rate) = self.rate {
+                e.learning_rate = known(rate);
+            }
             if let Some(optimizer) = self.optimizer {
                 e.optimizer = known(optimizer);
             }

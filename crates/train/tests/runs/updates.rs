@@ -54,6 +54,45 @@ fn masking_forgets_the_momentum_of_what_was_sent() {
 }
 
 #[test]
+fn an_outer_step_of_plain_descent_adds_the_mean_update() {
+    let outer = |outer: Option<&str>, rate| {
+        let config = updates("3lc:every=3", "all-gather").with(|c| {
+            (c.outer, c.outer_rate) = (outer.map(|name| name.parse().unwrap()), rate);
+        });
+        train(&config).digest
+    };
+    let added = outer(None, 1.0);
+    assert_eq!(outer(Some("sgd"), 1.0), added);
+    assert_ne!(outer(Some("sgd"), 0.5), added);
+    assert_ne!(outer(Some("nesterov"), 1.0), added);
+    refused(
+        &config("none", "all-gather").with(|c| c.outer = Some("sgd".parse().unwrap())),
+        &["outer", "send=updates"],
+    );
+    refused(
+        &updates("none", "all-gather").with(|c| c.outer_rate = 0.0),
+        &["outer_rate", "positive"],
+    );
+}
+
+#[test]
+fn outer_optimizers_are_the_same_on_workers_and_servers_and_resume_bit_for_bit() {
+    let (_folder, path) = checkpoint();
+    let of = |exchange| {
+        updates("none:every=3", exchange).with(|c| {
+            (c.outer, c.outer_rate) = (Some("nesterov".parse().unwrap()), 0.7);
+        })
+    };
+    let gathered = of("all-gather");
+    let whole = train(&gathered);
+    assert_eq!(stop(&gathered, 7, &path), 9, "stops wait for the end of a round");
+    assert_eq!(resume(&gathered, &path).unwrap().digest, whole.digest);
+    for (server, gathered) in train(&of("server")).trace.iter().zip(&whole.trace) {
+        assert!((server.loss - gathered.loss).abs() < 1e-4, "{} {}", server.loss, gathered.loss);
+    }
+}
+
+#[test]
 fn federated_runs_resume_bit_for_bit_on_every_exchange() {
     let (_folder, path) = checkpoint();
     for exchange in ["all-gather", "scatter-reduce", "server:servers=2"] {
