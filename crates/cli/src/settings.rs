@@ -35,9 +35,10 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Whether the setting with this name was given as a flag.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.given.0.iter().any(|(setting, _)| *setting == name)
+    /// Whether this flag of a setting was given.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        let named = |name: &str| Setting::named(name).is_some_and(|setting| setting.flag == flag);
+        self.given.0.iter().any(|(name, _)| named(name))
     }
 
     /// The experiment these settings describe, on top of the file's or of `base`.

@@ -193,6 +193,12 @@ impl Spec {
         &*self.compressor
     }
 
+    /// Whether its memory applies momentum to gradients, so that no optimizer should do it again.
+    pub fn applies_momentum(&self) -> bool {
+        let memory = self.compressor.own_memory(self.memory().is_some(), false);
+        memory.is_some_and(|memory| memory.replaces_momentum())
+    }
+
     /// The parameters that every compressor has in addition to its own.
     pub fn common_parameters() -> &'static [Param] {
         COMMON

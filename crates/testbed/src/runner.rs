@@ -110,7 +110,7 @@ fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
 /// Settings that may differ between the runs of one result file.
 const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 
-/// The settings in which a finished run differs from `settings`: title, the text there, the text here. Settings that the
+/// The settings in which a finished run differs from `settings`: the setting, its text in `settings`, its text in the run. Settings that the
 /// record lacks, or that may differ within a result file, do not count.
 pub(crate) fn differences<'a>(
     settings: &'a TrainingSettings,

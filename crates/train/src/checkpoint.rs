@@ -33,7 +33,7 @@ use crate::config::RunConfig;
 use crate::diagnosis::Diagnosis;
 use crate::record::{Evaluation, StepRecord, WorkersChanged};
 use crate::rotation;
-use crate::settings::MOST_WORKERS;
+use crate::settings::{MOST_WORKERS, SETTINGS, TrainingSettings};
 use gradwire_models::tasks::Replica;
 
 /// The prefix of the entries of a worker.
@@ -84,8 +84,13 @@ impl Checkpoint {
 
     /// Interprets a state, of any version, as a checkpoint of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
-        let state = upgrade(state);
+        let mut state = upgrade(state);
         check_complete(&state)?;
+        for (key, value) in settings_added_since() {
+            if matches!(state.setting(&key), Err(StateError::Missing(_))) {
+                state.set_setting(&key, value);
+            }
+        }
         // In a hierarchical exchange only leaders have residuals, so they cannot be redistributed.
         let fixed = config.exchange.leads();
         for (key, value) in
@@ -237,4 +242,11 @@ pub(crate) fn facts(config: &RunConfig) -> String {
     let line = |(name, value): (String, String)| format!("{name} {value}\n");
     let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
     version + &config.facts_of_ranks().into_iter().map(line).collect::<String>()
+}
+
+/// Settings that checkpoints of the first release lack, with the values that its runs had.
+fn settings_added_since() -> impl Iterator<Item = (String, String)> {
+    let before = TrainingSettings::default();
+    let added = SETTINGS.iter().filter(|setting| ["outer", "outer_rate"].contains(&setting.name));
+    added.map(move |setting| (format!("config/{}", setting.title()), setting.text(&before)))
 }

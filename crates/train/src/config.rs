@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Checkpoints of earlier versions have these names and texts.
+    /// Checkpoints have these names and texts; those of earlier versions lack the outer optimizer's.
     #[test]
     fn checkpoints_say_what_earlier_ones_did() {
         let settings = TrainingSettings {

@@ -55,7 +55,7 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
         ),
         (
             config.clip.is_some(),
-            "the norm of a gradient is known when all of it is; leave clip off".to_owned(),
+            "the norm of a gradient is known when all of it is; give --clip off".to_owned(),
         ),
         (config.l1 > 0.0, "the ℓ1 penalty is added to whole gradients; leave l1 at 0".to_owned()),
         (

@@ -133,7 +133,7 @@ pub struct Evaluation {
     pub metric: Metric,
     /// Quality on the test set.
     pub quality: f64,
-    /// Mean cross-entropy.
+    /// Mean loss: cross-entropy, unless the model minimises another.
     pub loss: f64,
     /// Images or tokens evaluated.
     pub examples: usize,

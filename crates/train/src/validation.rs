@@ -16,16 +16,40 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
             config.compressor
         )));
     }
-    if config.outer.is_some() && config.send != Payload::Updates {
+    check_outer(config)?;
+    let alike = config.exchange.keeps_replicas_identical();
+    if config.send == Payload::Weights && !alike {
         return Err(TrainError::Config(format!(
-            "an outer optimizer applies the updates of local steps, and {} are sent; give send=updates, or no outer",
-            config.send
+            "weights are averaged over all workers at once, and '{}' applies those of each as they come; give \
+             send=updates, or another exchange",
+            config.exchange
         )));
     }
     svrg::check(config)?;
     overlap::check(config)?;
     elastic::check(config)?;
     tasks::check(&config.data, &task_config(config)).map_err(TrainError::Config)
+}
+
+/// Refuses an outer optimizer that has nothing to apply, or no mean of all workers.
+fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
+    let reason = match config.outer {
+        None if config.outer_rate != 1.0 => {
+            "the outer learning rate is that of an outer optimizer; give --outer, such as nesterov"
+                .to_owned()
+        }
+        Some(_) if config.send != Payload::Updates => format!(
+            "an outer optimizer applies the updates of local steps, and {} are sent; give --send updates, or no --outer",
+            config.send
+        ),
+        Some(outer) if !config.exchange.keeps_replicas_identical() => format!(
+            "the outer optimizer {outer} applies the mean of all workers, and '{}' applies the update of each as it \
+             comes; give another exchange",
+            config.exchange
+        ),
+        _ => return Ok(()),
+    };
+    Err(TrainError::Config(reason))
 }
 
 /// The settings that the task depends on.
@@ -37,11 +61,8 @@ pub(crate) fn task_config(config: &RunConfig) -> TaskConfig {
 /// A warning of a configuration that can run but is likely a mistake.
 pub(crate) fn warning(config: &RunConfig) -> Option<String> {
     let spec = config.compressor.first();
-    let compressor = spec.compressor();
-    let memory = compressor.own_memory(spec.memory().is_some(), false);
-    let corrects = memory.is_some_and(|memory| memory.replaces_momentum());
     let twice = config.optimizer.has_momentum() || config.send.is_local();
-    (corrects && twice).then(|| {
+    (spec.applies_momentum() && twice).then(|| {
         format!(
             "'{spec}' has the momentum in its memory already, and what it compresses has been through an \
              optimizer with momentum or through local steps; give --optimizer sgd with gradients, or momentum=0"

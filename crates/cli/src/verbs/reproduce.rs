@@ -30,8 +30,8 @@ pub(crate) struct Reproduce {
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
-    /// cifar-cnn, bn50-dnn, lstm), or of the survey (resnet20, densenet40, resnet9, vgg16, ncf, lstm,
-    /// unet) [default: the first]
+    /// cifar-cnn, bn50-dnn, lstm), of the survey (resnet20, densenet40, resnet9, vgg16, ncf, lstm,
+    /// unet), or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]

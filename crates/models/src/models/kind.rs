@@ -12,6 +12,7 @@ use super::vgg::{VGG16, VGG19, vgg};
 use super::{ImageShape, ModelError, alexnet, resnet9, unet};
 use super::{cifar_cnn::cifar_cnn, densenet::densenet, lenet5::lenet5, resnet::resnet};
 use crate::TaskKind;
+use crate::options::OptionsError;
 
 /// The models: `mlp` (layers of 300 and 100 units with relu; others as in `mlp:392-50,tanh`), `lenet5`
 /// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
@@ -71,12 +72,18 @@ pub enum ModelKind {
     Ncf,
 }
 
-/// The error for an unknown name.
+/// A name that stands for no model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers; mlp:392-50,tanh,squared on squared errors), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
-)]
-pub struct UnknownModel(pub String);
+pub enum UnknownModel {
+    /// An unknown name.
+    #[error(
+        "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers; mlp:392-50,tanh,squared on squared errors), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
+    )]
+    Name(String),
+    /// Sizes that a GPT cannot have.
+    #[error(transparent)]
+    Sizes(#[from] OptionsError),
+}
 
 impl ModelKind {
     /// The depth of the deepest ResNet: that of the paper.
@@ -199,13 +206,14 @@ impl FromStr for ModelKind {
             Some(("charlstm", hidden)) => {
                 Some(ModelKind::CharLstm { hidden: within(hidden, 4096)? })
             }
-            Some(("gpt", _)) => Some(ModelKind::Gpt(name.parse().ok()?)),
-            _ if name == "gpt" => Some(ModelKind::Gpt(GptConfig::default())),
             _ if name == "mlp" => Some(ModelKind::Mlp { hidden: Hidden::default() }),
             _ => resnet(name.strip_prefix("resnet")?),
         };
+        if name == "gpt" || name.starts_with("gpt:") {
+            return Ok(ModelKind::Gpt(name.parse()?));
+        }
         let named = NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-        named.or_else(sized).ok_or_else(|| UnknownModel(name.to_owned()))
+        named.or_else(sized).ok_or_else(|| UnknownModel::Name(name.to_owned()))
     }
 }
 

@@ -112,11 +112,20 @@ fn kinds_parse_and_print() {
     for name in names.split(' ') {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
-    let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin mlp:5,squared gpt:heads=3 resnet resnet2 resnet34 resnet1208 resnet-20 vgg \
+    let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin mlp:5,squared gpts resnet resnet2 resnet34 resnet1208 resnet-20 vgg \
                    unet:0 unet:257 unet:x unet4 charlstm:0 vgg16:1";
     for name in unknown.split(' ').chain([""]) {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();
         assert!(message.contains("lenet5, lenet5:relu") && message.contains(name), "{message}");
+    }
+    for (name, says) in [
+        ("gpt:layers=0", "1 to 256"),
+        ("gpt:heads=3", "heads=3 is not allowed; give a number that divides the width"),
+        ("gpt:width=130", "width=130 is not allowed; give a multiple of the 4 heads"),
+        ("gpt:depth=3", "layers, heads"),
+    ] {
+        let message = name.parse::<ModelKind>().unwrap_err().to_string();
+        assert!(message.contains(says), "{name}: {message}");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::models::{Gpt, GptConfig, ModelError, Score, Statistics, Windows};
 
 /// The random stream of places.
 const STREAM: u32 = 0x7769_6e64;
-/// Windows that one part of an evaluation has.
+/// Windows of one part of an evaluation, which are scored at once.
 const TOGETHER: usize = 16;
 
 /// A transformer that reads windows of a text.
@@ -41,6 +41,7 @@ pub(super) fn check(
     gpt: GptConfig,
 ) -> Result<(), String> {
     let (tokens, unit, context) = (text.train.len(), text.unit, gpt.context);
+    // Also if workers share the text: the split is not known here.
     if tokens / config.workers <= context {
         return Err(format!(
             "the training text of '{name}' has {tokens} {unit}, and {} workers with a context of {context} take at least \

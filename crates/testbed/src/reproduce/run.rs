@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gradwire_models::data::Dataset;
+use gradwire_train::settings::{SETTINGS, Setting};
 use gradwire_train::{RunConfig, RunRecord};
 
 use super::study::Study;
@@ -23,29 +24,21 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether a run belongs to this part: it differs in none of the settings that studies vary.
-    fn has(&self, run: &RunRecord) -> bool {
+    /// Whether a run belongs to this part: it differs in none of the settings that the study `varies`.
+    fn has(&self, run: &RunRecord, varies: &[&str]) -> bool {
         let mut differences = differences(&self.experiment.settings, run);
-        differences.all(|(setting, ..)| !VARIED.contains(&setting.name))
+        differences.all(|(setting, ..)| !varies.contains(&setting.name))
     }
 }
 
-/// The settings in which the parts of a study may differ.
-const VARIED: [&str; 13] = [
-    "workers",
-    "batch",
-    "exchange",
-    "overlap",
-    "learning_rate",
-    "send",
-    "optimizer",
-    "outer",
-    "outer_rate",
-    "split",
-    "participation",
-    "dropout",
-    "svrg",
-];
+/// The names of the settings in which parts differ from the first.
+fn varied(parts: &[Part]) -> Vec<&'static str> {
+    let text = |part: &Part, setting: &Setting| setting.text(&part.experiment.settings);
+    let differs = |setting: &&Setting| {
+        parts.iter().any(|part| text(part, setting) != text(&parts[0], setting))
+    };
+    SETTINGS.iter().filter(differs).map(|setting| setting.name).collect()
+}
 
 impl Study {
     /// The parts of a row on `data`. Each run of `experiment` is repeated for each of `fractions` of its steps. `workers`
@@ -85,9 +78,10 @@ pub fn run_parts(
     progress: &dyn Progress,
 ) -> Result<Outcome, TestbedError> {
     let mut outcome = Outcome::default();
+    let varies = varied(parts);
     for part in parts {
         let (mine, others): (Vec<_>, Vec<_>) =
-            results::read(kept)?.into_iter().partition(|run| parts.len() == 1 || part.has(run));
+            results::read(kept)?.into_iter().partition(|run| part.has(run, &varies));
         let keep = |mine: &[RunRecord]| results::write(kept, &[&others, mine].concat());
         outcome.add(run_all(&part.runs, &mine, engine, progress, keep)?);
     }
@@ -102,6 +96,29 @@ fn steps_of(steps: u64, fraction: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::known;
+    use crate::synthetic;
+
+    #[test]
+    fn runs_belong_to_a_part_by_what_the_study_varies() {
+        let part = |exchange: &str| {
+            let experiment = Experiment::default().with(|e| e.exchange = known(exchange));
+            Part { experiment, runs: Vec::new() }
+        };
+        let parts = [part("all-reduce"), part("all-gather")];
+        assert_eq!(varied(&parts), ["exchange"]);
+        let of = |part: &Part| {
+            let settings = part.experiment.settings.clone();
+            RunRecord { settings, ..synthetic::run("none", 0) }
+        };
+        let mut run = of(&parts[1]);
+        let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(run, &["exchange"]));
+        assert_eq!(owners(&run), [false, true]);
+        // A run with another optimizer is the part's, so that its settings are compared and it is refused.
+        run.optimizer = known("adam");
+        assert_eq!(owners(&run), [false, true]);
+        assert!(varied(&parts[..1]).is_empty());
+    }
 
     #[test]
     fn a_fraction_of_the_steps_is_at_least_one_step() {

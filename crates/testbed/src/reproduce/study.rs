@@ -191,22 +191,16 @@ pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
     used.map(variant).collect()
 }
 
-/// Splits an experiment with momentum: compressors whose memory applies momentum are trained with plain SGD, so that it is
-/// applied once. Other experiments stay whole.
+/// Splits an experiment whose optimizer is momentum: compressors whose memory applies momentum are trained with plain SGD,
+/// so that it is applied once. Experiments with other optimizers stay whole, also with Adam, for which DGC's correction is
+/// not defined.
 pub(super) fn by_momentum(experiment: &Experiment) -> Vec<Experiment> {
     if !matches!(experiment.optimizer, OptimizerKind::Momentum(_)) {
         return vec![experiment.clone()];
     }
     let (own, others): (Vec<_>, Vec<_>) =
-        experiment.compressors.iter().cloned().partition(has_momentum);
+        experiment.compressors.iter().cloned().partition(|one| one.first().applies_momentum());
     let of = |compressors| experiment.clone().with(|e| e.compressors = compressors);
     let plain = of(own).with(|e| e.optimizer = OptimizerKind::Sgd);
     [of(others), plain].into_iter().filter(|part| !part.compressors.is_empty()).collect()
-}
-
-/// Whether a compressor's memory applies momentum.
-pub(super) fn has_momentum(schedule: &CompressionSchedule) -> bool {
-    let spec = schedule.first();
-    let memory = spec.compressor().own_memory(spec.memory().is_some(), false);
-    memory.is_some_and(|memory| memory.replaces_momentum())
 }

@@ -1,7 +1,8 @@
 //! Parts of a study that differ from each other in a few settings.
 
-use gradwire_train::RunRecord;
+use gradwire_train::{CompressionSchedule, RunRecord};
 
+use super::study::schedules;
 use crate::experiment::Experiment;
 use crate::runner::differences;
 
@@ -13,6 +14,19 @@ pub(super) struct Variation {
     pub(super) change: fn(&mut Experiment),
     /// The compressors, as their specs print.
     pub(super) specs: &'static [&'static str],
+}
+
+/// Compressors from their specs, each once.
+pub(super) fn each_once<'a>(
+    specs: impl IntoIterator<Item = &'a &'static str>,
+) -> Vec<CompressionSchedule> {
+    let mut all: Vec<&str> = Vec::new();
+    for spec in specs {
+        if !all.contains(spec) {
+            all.push(spec);
+        }
+    }
+    schedules(all)
 }
 
 /// The runs of an experiment with this compressor, of any length and seed. Whether images are augmented depends on the

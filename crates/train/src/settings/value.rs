@@ -130,7 +130,11 @@ impl Value for bool {
 impl<T: Value> Value for Option<T> {
     const SWITCH: bool = T::SWITCH;
 
+    /// `off` is none, unless it is a value of a switch.
     fn of_texts(texts: &[&str]) -> Result<Self, String> {
+        if !T::SWITCH && texts.last() == Some(&"off") {
+            return Ok(None);
+        }
         T::of_texts(texts).map(Some)
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Trace {
 impl Attention {
     /// `[tokens, 3 · width]` in, `[tokens, width]` out.
     pub(super) fn forward(self, x: &[f32]) -> (Vec<f32>, Trace) {
-        let Self { length, width, .. } = self;
+        let length = self.length;
         let size = self.size();
         let heads = self.by_head::<3>(x);
         let mut weights = vec![0.0; heads.len() / (3 * size) * length];
@@ -45,23 +45,21 @@ impl Attention {
             multiply(Matrix::new(weights, length), values, false, out);
         }
         let mut y = vec![0.0; x.len() / 3];
-        debug_assert_eq!(y.len() % width, 0);
         self.by_token::<1>(&outputs, &mut y);
         (y, Trace { heads, weights })
     }
 
     /// The gradient of the input.
     pub(super) fn backward(self, trace: Trace, y_gradient: &[f32]) -> Vec<f32> {
-        let Self { length, .. } = self;
-        let size = self.size();
+        let (length, size) = (self.length, self.size());
         let outputs = self.by_head::<1>(y_gradient);
-        let Trace { heads, mut weights } = trace;
+        let Trace { heads, weights } = trace;
         let mut gradients = vec![0.0; heads.len()];
         let mut scores = vec![0.0; length * length];
         let each = heads
             .chunks_exact(3 * length * size)
             .zip(gradients.chunks_exact_mut(3 * length * size));
-        let each = each.zip(weights.chunks_exact_mut(length * length));
+        let each = each.zip(weights.chunks_exact(length * length));
         for (((head, gradient), weights), out) in each.zip(outputs.chunks_exact(length * size)) {
             let [queries, keys, values] = self.parts(head);
             let out = Matrix::new(out, size);

@@ -14,12 +14,12 @@ pub(super) struct Block {
     width: usize,
     norm1: LayerNorm,
     /// To queries, keys and values.
-    project: Dense,
+    qkv: Dense,
     /// From the heads back.
-    join: Dense,
+    out: Dense,
     norm2: LayerNorm,
-    expand: Dense,
-    contract: Dense,
+    fc1: Dense,
+    fc2: Dense,
 }
 
 /// What the backward pass needs: the values inside the block, in order.
@@ -30,7 +30,7 @@ pub(super) struct Trace {
     attended: attention::Trace,
     joined: Vec<f32>,
     second: Normalised,
-    expanded: Vec<f32>,
+    hidden: Vec<f32>,
     activated: Vec<f32>,
 }
 
@@ -45,19 +45,19 @@ impl Block {
             heads,
             width,
             norm1: LayerNorm::new(layout, &called("norm1"), width),
-            project: Dense::new(layout, &called("attention.project"), [width, 3 * width], variance),
-            join: Dense::new(layout, &called("attention.join"), [width, width], added),
+            qkv: Dense::new(layout, &called("attention.qkv"), [width, 3 * width], variance),
+            out: Dense::new(layout, &called("attention.out"), [width, width], added),
             norm2: LayerNorm::new(layout, &called("norm2"), width),
-            expand: Dense::new(layout, &called("mlp.expand"), [width, 4 * width], variance),
-            contract: Dense::new(layout, &called("mlp.contract"), [4 * width, width], added),
+            fc1: Dense::new(layout, &called("mlp.fc1"), [width, 4 * width], variance),
+            fc2: Dense::new(layout, &called("mlp.fc2"), [4 * width, width], added),
         }
     }
 
     /// The positions of its parameters.
     pub(super) fn parameters(&self) -> Vec<usize> {
-        let Self { norm1, project, join, norm2, expand, contract, .. } = self;
+        let Self { norm1, qkv, out, norm2, fc1, fc2, .. } = self;
         let norms = [norm1, norm2].map(LayerNorm::parameters);
-        let layers = [project, join, expand, contract].map(Dense::parameters);
+        let layers = [qkv, out, fc1, fc2].map(Dense::parameters);
         norms.into_iter().chain(layers).flatten().collect()
     }
 
@@ -70,14 +70,13 @@ impl Block {
     ) -> (Vec<f32>, Trace) {
         let attention = Attention { length, heads: self.heads, width: self.width };
         let first = self.norm1.forward(parameters, &x);
-        let (joined, attended) =
-            attention.forward(&self.project.forward(parameters, &first.output));
-        add(&mut x, &self.join.forward(parameters, &joined));
+        let (joined, attended) = attention.forward(&self.qkv.forward(parameters, &first.output));
+        add(&mut x, &self.out.forward(parameters, &joined));
         let second = self.norm2.forward(parameters, &x);
-        let expanded = self.expand.forward(parameters, &second.output);
-        let activated = gelu(&expanded);
-        add(&mut x, &self.contract.forward(parameters, &activated));
-        (x, Trace { attention, first, attended, joined, second, expanded, activated })
+        let hidden = self.fc1.forward(parameters, &second.output);
+        let activated = gelu(&hidden);
+        add(&mut x, &self.fc2.forward(parameters, &activated));
+        (x, Trace { attention, first, attended, joined, second, hidden, activated })
     }
 
     /// Adds the parameters' gradients, and turns the gradient of the output into that of the input.
@@ -88,14 +87,14 @@ impl Block {
         gradient: &mut [f32],
         gradients: &mut [Vec<f32>],
     ) {
-        let Trace { attention, first, attended, joined, second, expanded, activated } = trace;
-        let mut inner = self.contract.backward(parameters, &activated, gradient, gradients);
-        gelu_backward(&expanded, &mut inner);
-        let inner = self.expand.backward(parameters, &second.output, &inner, gradients);
+        let Trace { attention, first, attended, joined, second, hidden, activated } = trace;
+        let mut inner = self.fc2.backward(parameters, &activated, gradient, gradients);
+        gelu_backward(&hidden, &mut inner);
+        let inner = self.fc1.backward(parameters, &second.output, &inner, gradients);
         add(gradient, &self.norm2.backward(parameters, &second, &inner, gradients));
-        let inner = self.join.backward(parameters, &joined, gradient, gradients);
+        let inner = self.out.backward(parameters, &joined, gradient, gradients);
         let inner = attention.backward(attended, &inner);
-        let inner = self.project.backward(parameters, &first.output, &inner, gradients);
+        let inner = self.qkv.backward(parameters, &first.output, &inner, gradients);
         add(gradient, &self.norm1.backward(parameters, &first, &inner, gradients));
     }
 }

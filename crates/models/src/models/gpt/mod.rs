@@ -249,21 +249,22 @@ impl FromStr for GptConfig {
     /// Reads `gpt:layers=4,heads=4,width=128,context=64`.
     fn from_str(text: &str) -> Result<Self, OptionsError> {
         let mut options = Options::parse(text)?;
-        let Self { layers, heads, width, context } = Self::default();
+        let default = Self::default();
         let mut size = |key, default: usize, most, expected| {
             let read = |value: &str| value.parse().ok().filter(|size| (1..=most).contains(size));
             options.take(key, default, expected, read)
         };
-        let layers = size("layers", layers, 256, "a number from 1 to 256")?;
-        let width = size("width", width, 16_384, "a number from 1 to 16384")?;
-        let context = size("context", context, 65_536, "a number from 1 to 65536")?;
-        let heads = options.take("heads", heads, "a number that divides the width", |value| {
-            value.parse().ok().filter(|&heads: &usize| heads > 0 && width.is_multiple_of(heads))
-        })?;
+        let layers = size("layers", default.layers, 256, "a number from 1 to 256")?;
+        let heads = size("heads", default.heads, 16_384, "a number that divides the width")?;
+        let width = size("width", default.width, 16_384, "a number from 1 to 16384")?;
+        let context = size("context", default.context, 65_536, "a number from 1 to 65536")?;
         if !width.is_multiple_of(heads) {
-            return Err(OptionsError::Unknown(format!(
-                "gpt: {heads} heads do not divide a width of {width}; give heads= too"
-            )));
+            let (key, value, expected) = match heads == default.heads {
+                true => ("width", width, "a multiple of the 4 heads, or heads= too"),
+                false => ("heads", heads, "a number that divides the width"),
+            };
+            let (id, key) = (options.id().to_owned(), key.to_owned());
+            return Err(OptionsError::BadValue { id, key, value: value.to_string(), expected });
         }
         options.finish()?;
         Ok(Self { layers, heads, width, context })

@@ -240,3 +240,18 @@ fn checkpoints_are_kept_where_a_link_leads() {
     assert!(link.is_symlink() && file.is_file());
     assert_eq!(resume(&config, &link).unwrap().digest, whole.digest);
 }
+
+#[test]
+fn checkpoints_from_before_outer_optimizers_go_on_without_one() {
+    let (_folder, path) = checkpoint();
+    let config = config("topk:every=2", "all-gather").with(|c| c.send = "updates".parse().unwrap());
+    let whole = train(&config);
+    stop(&config, 5, &path);
+    let mut state = State::read(&path).unwrap();
+    state.retain(|name| !name.starts_with("config/outer"));
+    state.write_atomic(&path).unwrap();
+    let nesterov = config.clone().with(|c| c.outer = Some("nesterov".parse().unwrap()));
+    let error = resume(&nesterov, &path).unwrap_err().to_string();
+    assert!(error.contains("outer = off") && error.contains("nesterov"), "{error}");
+    assert_eq!(resume(&config, &path).unwrap().digest, whole.digest);
+}
