@@ -60,7 +60,7 @@ fn overlap_changes_no_bit_and_says_what_it_hid() {
     assert_eq!(run["overlap"], true);
     assert!(run["trace"][0]["background"].as_f64().unwrap() > 0.0);
     let refused = bench.refused(&format!("{line} --overlap on --clip 1"));
-    assert!(refused.contains("leave clip off, or leave overlap off"), "{refused}");
+    assert!(refused.contains("give --clip off, or leave overlap off"), "{refused}");
 }
 
 #[test]
@@ -176,6 +176,9 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
         ("reproduce grace-fig6 --row ncf --exchange server", "sets --exchange by itself"),
         ("reproduce grace-fig8 --row ncf --workers 4", "sets --workers by itself"),
         ("reproduce adacomp-fig7 --batch 32", "sets --batch by itself"),
+        ("reproduce transformer-frontier --outer-lr 0.5", "sets --outer-lr by itself"),
+        ("reproduce transformer-frontier --rule vectors->none", "sets --rule by itself"),
+        ("reproduce transformer-frontier --fraction 0.5", "sets --fraction by itself"),
         ("reproduce 4lc-table1", "3lc-table1"),
     ]);
 }
@@ -202,6 +205,13 @@ fn settings_that_cannot_work_are_refused_before_anything_is_written() {
             "all-gather",
         ),
         ("train --data images --model mlp --steps 2 --resume absent.state", "absent.state"),
+        ("train --data images --model mlp --steps 2 --outer nesterov", "give --send updates"),
+        ("train --data images --model mlp --steps 2 --send updates --outer-lr 0.7", "give --outer"),
+        (
+            "train --data images --model mlp --steps 2 --send updates --exchange server:mode=async --outer sgd",
+            "mean of all workers",
+        ),
+        ("compare --model gpt:heads=3", "divides the width"),
     ]);
 }
 

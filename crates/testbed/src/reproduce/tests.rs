@@ -1,4 +1,5 @@
 use gradwire_train::CompressionSchedule;
+use gradwire_train::settings::SETTINGS;
 
 use super::*;
 use crate::experiment::Experiment;
@@ -34,6 +35,16 @@ fn default_experiments_can_run_and_begin_with_the_baseline() {
         // Tables find runs by what specs print.
         for schedule in &experiment.compressors {
             assert_eq!(schedule.to_string().parse::<CompressionSchedule>().unwrap(), *schedule);
+        }
+    }
+}
+
+#[test]
+fn fixed_flags_are_flags() {
+    let known = |flag: &str| SETTINGS.iter().any(|setting| setting.flag == flag);
+    for study in &STUDIES {
+        for flag in study.fixed {
+            assert!(known(flag) || ["seed", "fraction"].contains(flag), "{}: {flag}", study.id);
         }
     }
 }
