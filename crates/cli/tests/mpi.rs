@@ -135,7 +135,7 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
         let bench = Bench::with_images();
         let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at % 3];
         let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:16")
-            + " --steps 400 --evaluations 1 --deadline 3 --min-workers 1 --save run.state --save-every 20";
+            + " --steps 2000 --evaluations 1 --deadline 3 --min-workers 1 --save run.state --save-every 20";
         let said = fs::File::create(bench.path("said")).unwrap();
         let mut child = job(&bench, &mpi, true, 4, &line).stderr(said).spawn().unwrap();
         // Once it trains.

@@ -108,7 +108,7 @@ fn what_does_not_go_with_overlap_is_refused_with_the_remedy() {
         (base().with(|c| c.participation = 0.5), "participation at 1"),
         (base().with(|c| c.dropout = 0.1), "dropout at 0"),
         (config("lenet5", "topk within 1MB", "all-gather", true), "give a compressor"),
-        (base().with(|c| c.clip = Some(1.0)), "leave clip off"),
+        (base().with(|c| c.clip = Some(1.0)), "--clip off"),
         (base().with(|c| c.l1 = 0.1), "leave l1 at 0"),
         (base().with(|c| c.svrg = 5), "leave svrg at 0"),
         (config("lenet5", "3lc:every=2", "all-gather", true), "every=1"),

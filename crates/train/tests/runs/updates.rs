@@ -67,7 +67,7 @@ fn an_outer_step_of_plain_descent_adds_the_mean_update() {
     assert_ne!(outer(Some("nesterov"), 1.0), added);
     refused(
         &config("none", "all-gather").with(|c| c.outer = Some("sgd".parse().unwrap())),
-        &["outer", "send=updates"],
+        &["outer", "--send updates"],
     );
     refused(
         &updates("none", "all-gather").with(|c| c.outer_rate = 0.0),
