@@ -230,8 +230,7 @@ fn compressors(experiment: &Experiment) -> Vec<(&'static str, Experiment)> {
     parts
 }
 
-/// Compressors that diverge here with momentum: they send a hundredth, not chosen by size, or draw it without error
-/// feedback.
+/// Compressors that diverge here with momentum at this learning rate.
 const PLAIN_SGD: [&str; 4] = ["randomk", "adaptive", "sketched-sgd", "sgc"];
 
 fn report(results: &Results<'_>) -> Result<Report, TestbedError> {

@@ -292,7 +292,7 @@ fn set_up(run: &RunRecord) -> String {
     let rates: Vec<String> = rates.collect();
     format!(
         "{} with {} parameters on {}, {} workers with {} windows each, {} steps, AdamW with a mean-square decay of 0.99 \
-         and a weight decay of {}. Learning rates, each the best for `none` [of those tried](rates): \
+         and a weight decay of {}. Learning rates, found on `none` for gradients and for ten local steps [among those tried](rates): \
          {}. Vectors travel as `int8` where messages are gathered.\n\n\
          Loss: mean cross-entropy of a token of the test text after the last step. Against none: the difference from the \
          run of `none`, sent as gradients, with the same seed. Bytes: what a worker sent in the run, counted at the \
