@@ -5,19 +5,16 @@
 //! batch normalisation.
 
 use burn::tensor::Tensor;
-use burn::tensor::module::{
-    avg_pool2d, batch_norm, batch_norm_train, conv_transpose2d, linear, max_pool2d,
-};
-use burn::tensor::ops::{AvgPoolOptions, ConvTransposeOptions, MaxPoolOptions};
+use burn::tensor::module::{self, avg_pool2d, conv_transpose2d, linear};
+use burn::tensor::ops::{AvgPoolOptions, ConvTransposeOptions};
 use gradwire::Rng;
 
+use super::batch_norm::{EPSILON, batch_norm};
 use super::conv::conv;
 use super::tap::Watch;
 
 /// The random stream of initial parameters.
 const STREAM: u32 = 0x696e_6974;
-/// Added to a variance before its square root is taken.
-const EPSILON: f64 = 1e-5;
 /// Weight of a new batch in the running statistics of batch normalisation.
 const MOMENTUM: f32 = 0.1;
 
@@ -137,16 +134,18 @@ impl Statistics {
         Self { mean: vec![0.0; channels], variance: vec![1.0; channels] }
     }
 
-    fn observe(&mut self, mean: Tensor<1>, variance: Tensor<1>) {
+    /// Follows the means and variances of a batch, `[2, channels]`.
+    fn observe(&mut self, moments: Tensor<2>) {
+        let moments = moments.into_data();
+        let (mean, variance) = floats(&moments).split_at(self.mean.len());
         follow(&mut self.mean, mean);
         follow(&mut self.variance, variance);
     }
 }
 
 /// running ← (1 − momentum)·running + momentum·observed
-fn follow(running: &mut [f32], observed: Tensor<1>) {
-    let observed = observed.into_data();
-    for (running, &observed) in running.iter_mut().zip(floats(&observed)) {
+fn follow(running: &mut [f32], observed: &[f32]) {
+    for (running, &observed) in running.iter_mut().zip(observed) {
         *running += MOMENTUM * (observed - *running);
     }
 }
@@ -271,7 +270,7 @@ impl Conv {
 
     /// Images in, feature maps out: `[batch, channels, height, width]`.
     pub(crate) fn forward(&self, pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-        let maps = conv(x, pass.take(self.weight), self.window.stride, self.window.padding);
+        let maps = conv(x, pass.take(self.weight), self.window);
         match self.bias {
             Some(bias) => maps + pass.take_as(bias, [1, pass.elements(bias), 1, 1]),
             None => maps,
@@ -368,26 +367,19 @@ impl BatchNorm {
         let (scale, shift) = (pass.take(self.scale), pass.take(self.shift));
         match &mut pass.norm {
             Norm::Batch(statistics) => {
-                let result = batch_norm_train(x, scale, shift, EPSILON);
-                statistics[self.statistics].observe(result.mean, result.variance);
-                result.output
+                let (output, moments) = batch_norm(x, scale, shift);
+                statistics[self.statistics].observe(moments);
+                output
             }
             Norm::Running(statistics) => {
                 let running = &statistics[self.statistics];
                 let device = x.device();
                 let mean = Tensor::from_floats(running.mean.as_slice(), &device);
                 let variance = Tensor::from_floats(running.variance.as_slice(), &device);
-                batch_norm(x, scale, shift, mean, variance, EPSILON)
+                module::batch_norm(x, scale, shift, mean, variance, f64::from(EPSILON))
             }
         }
     }
-}
-
-/// The largest value of each window.
-pub(crate) fn max_pool(x: Tensor<4>, window: Window) -> Tensor<4> {
-    let Window { kernel, stride, padding } = window;
-    let options = MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]);
-    max_pool2d(x, options.with_padding([padding; 2]))
 }
 
 /// The mean of each `kernel` × `kernel` square.

@@ -6,10 +6,12 @@
 //! running statistics of batch normalisation, one of text nothing at all.
 
 mod alexnet;
+mod batch_norm;
 mod cifar_cnn;
 mod conv;
 mod densenet;
 mod error;
+mod flex;
 mod gpt;
 mod image_shape;
 mod imagenet_resnet;
@@ -19,6 +21,7 @@ mod lenet5;
 mod loss;
 mod lstm;
 mod matmul;
+mod max_pool;
 mod mlp;
 mod model;
 mod ncf;

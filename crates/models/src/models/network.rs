@@ -9,9 +9,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 use super::ImageShape;
-use super::layers::{
-    BatchNorm, Conv, Doubling, Layout, Linear, Next, Pass, Window, max_pool, mean_pool,
-};
+use super::layers::{BatchNorm, Conv, Doubling, Layout, Linear, Next, Pass, Window, mean_pool};
+use super::max_pool::max_pool;
 
 /// A network of images. Computes one score for each class and image, or class and pixel.
 pub(super) trait Network: Send + Sync + fmt::Debug {

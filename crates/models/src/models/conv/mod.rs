@@ -1,10 +1,9 @@
-//! Convolution as an operation of the engine: image by image, patches are copied to a scratch matrix that stays in
-//! cache (im2col), and multiplied by the kernels.
-//!
-//! Networks with few channels, like CIFAR's ResNets, train about twice as fast as with the engine's convolution, which
-//! spends most of its time on copying patches.
+//! Convolution as an operation of the engine. The engine's own convolution spends most of its time on copying patches;
+//! here, kernels are moved over padded images where they lie.
 
-mod patches;
+mod kernels;
+mod passes;
+mod stack;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -12,22 +11,17 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use burn_flex::FlexTensor;
 
-use super::matmul::{Matrix, multiply};
-use patches::Patches;
+use super::flex::{slice, tensor};
+use super::layers::Window;
 
 /// Images `[batch, from, height, width]` convolved with `[to, from, kernel, kernel]`, without bias:
 /// `[batch, to, rows, columns]`.
-pub(super) fn conv(
-    images: Tensor<4>,
-    weight: Tensor<4>,
-    stride: usize,
-    padding: usize,
-) -> Tensor<4> {
+pub(super) fn conv(images: Tensor<4>, weight: Tensor<4>, window: Window) -> Tensor<4> {
     let (images, weight) = (images.into_dispatch(), weight.into_dispatch());
-    Tensor::from_dispatch(<Dispatch as Convolve>::convolve(images, weight, stride, padding))
+    Tensor::from_dispatch(<Dispatch as Convolve>::convolve(images, weight, window))
 }
 
 #[backend_extension(Flex, Autodiff)]
@@ -35,19 +29,13 @@ trait Convolve: Backend {
     fn convolve(
         images: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        stride: usize,
-        padding: usize,
+        window: Window,
     ) -> FloatTensor<Self>;
 }
 
 impl Convolve for Flex {
-    fn convolve(
-        images: FlexTensor,
-        weight: FlexTensor,
-        stride: usize,
-        padding: usize,
-    ) -> FlexTensor {
-        Shapes::new(&images, &weight, stride, padding).forward(images, weight)
+    fn convolve(images: FlexTensor, weight: FlexTensor, window: Window) -> FlexTensor {
+        Shapes::new(&images, &weight, window).forward(images, weight)
     }
 }
 
@@ -55,10 +43,9 @@ impl<C: CheckpointStrategy> Convolve for Autodiff<Flex, C> {
     fn convolve(
         images: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        stride: usize,
-        padding: usize,
+        window: Window,
     ) -> FloatTensor<Self> {
-        let shapes = Shapes::new(images.primitive(), weight.primitive(), stride, padding);
+        let shapes = Shapes::new(images.primitive(), weight.primitive(), window);
         let nodes = [images.node(), weight.node()];
         match Convolution.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
@@ -100,82 +87,45 @@ struct Shapes {
     batch: usize,
     from: usize,
     to: usize,
-    patches: Patches,
+    window: Window,
+    height: usize,
+    width: usize,
 }
 
 impl Shapes {
-    fn new(images: &FlexTensor, weight: &FlexTensor, stride: usize, padding: usize) -> Self {
+    fn new(images: &FlexTensor, weight: &FlexTensor, window: Window) -> Self {
         let (images, weight) = (images.layout().shape().dims(), weight.layout().shape().dims());
         let [batch, from, height, width]: [usize; 4] = images;
-        let [to, inputs, kernel, columns]: [usize; 4] = weight;
-        assert_eq!((inputs, columns), (from, kernel), "kernels are square, one for each channel");
-        Self { batch, from, to, patches: Patches { kernel, stride, padding, height, width } }
+        let [to, inputs, rows, columns]: [usize; 4] = weight;
+        let found = [inputs, rows, columns];
+        assert_eq!(found, [from, window.kernel, window.kernel], "a square kernel for each channel");
+        Self { batch, from, to, window, height, width }
     }
 
-    /// Values of one image.
-    fn image(&self) -> usize {
-        self.from * self.patches.height * self.patches.width
+    /// Rows and columns of an output map.
+    fn places(&self) -> [usize; 2] {
+        [self.height, self.width].map(|length| self.window.places(length))
     }
 
-    /// The number of terms in each value of the output.
-    fn inner(&self) -> usize {
-        self.from * self.patches.kernel * self.patches.kernel
-    }
-
-    fn places(&self) -> usize {
-        self.patches.places().iter().product()
-    }
-
-    /// maps = W · patches, for each image.
     fn forward(&self, images: FlexTensor, weight: FlexTensor) -> FlexTensor {
         let (images, weight) = (images.to_contiguous(), weight.to_contiguous());
-        let kernels = Matrix::new(slice(&weight), self.inner());
-        let [rows, columns] = self.patches.places();
-        let mut maps = vec![0.0; self.batch * self.to * self.places()];
-        let mut laid_out = vec![0.0; self.inner() * self.places()];
-        let per_image = maps.chunks_exact_mut(self.to * self.places());
-        for (image, maps) in slice(&images).chunks_exact(self.image()).zip(per_image) {
-            self.patches.lay_out(image, &mut laid_out);
-            multiply(kernels, Matrix::new(&laid_out, self.places()), false, maps);
-        }
+        let maps = passes::forward(self, slice(&images), slice(&weight));
+        let [rows, columns] = self.places();
         tensor(maps, [self.batch, self.to, rows, columns])
     }
 
-    /// ∂patches = Wᵀ · ∂maps, added back to the image (col2im).
     fn images_gradient(&self, gradient: FlexTensor, weight: FlexTensor) -> FlexTensor {
         let (gradient, weight) = (gradient.to_contiguous(), weight.to_contiguous());
-        let kernels = Matrix::new(slice(&weight), self.inner()).transposed();
-        let mut found = vec![0.0; self.batch * self.image()];
-        let mut laid_out = vec![0.0; self.inner() * self.places()];
-        let per_image = slice(&gradient).chunks_exact(self.to * self.places());
-        for (maps, image) in per_image.zip(found.chunks_exact_mut(self.image())) {
-            multiply(kernels, Matrix::new(maps, self.places()), false, &mut laid_out);
-            self.patches.add_back(&laid_out, image);
-        }
-        tensor(found, [self.batch, self.from, self.patches.height, self.patches.width])
+        let found = passes::images_gradient(self, slice(&gradient), slice(&weight));
+        tensor(found, [self.batch, self.from, self.height, self.width])
     }
 
-    /// ∂W = Σ ∂maps · patchesᵀ over the images.
     fn weight_gradient(&self, gradient: FlexTensor, images: FlexTensor) -> FlexTensor {
         let (gradient, images) = (gradient.to_contiguous(), images.to_contiguous());
-        let mut found = vec![0.0; self.to * self.inner()];
-        let mut laid_out = vec![0.0; self.inner() * self.places()];
-        let per_image = slice(&gradient).chunks_exact(self.to * self.places());
-        for (maps, image) in per_image.zip(slice(&images).chunks_exact(self.image())) {
-            self.patches.lay_out(image, &mut laid_out);
-            let laid_out = Matrix::new(&laid_out, self.places()).transposed();
-            multiply(Matrix::new(maps, self.places()), laid_out, true, &mut found);
-        }
-        tensor(found, [self.to, self.from, self.patches.kernel, self.patches.kernel])
+        let found = passes::weight_gradient(self, slice(&gradient), slice(&images));
+        let Window { kernel, .. } = self.window;
+        tensor(found, [self.to, self.from, kernel, kernel])
     }
-}
-
-fn slice(tensor: &FlexTensor) -> &[f32] {
-    tensor.as_slice().expect("a contiguous tensor of f32")
-}
-
-fn tensor(values: Vec<f32>, shape: [usize; 4]) -> FlexTensor {
-    FlexTensor::from_data(TensorData::new(values, shape))
 }
 
 #[cfg(test)]

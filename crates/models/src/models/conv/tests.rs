@@ -4,7 +4,7 @@ use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, Tensor, TensorData, module};
 
 use super::conv;
-use crate::models::layers::floats;
+use crate::models::layers::{Window, floats};
 
 fn values(shape: [usize; 4], step: f32, device: &Device) -> Tensor<4> {
     let values = (0..shape.iter().product()).map(|at: usize| (at as f32 * step).sin()).collect();
@@ -21,16 +21,31 @@ fn close(found: Tensor<4>, expected: Tensor<4>) {
 
 #[test]
 fn values_and_gradients_are_those_of_the_engine() {
-    let cases =
-        [(1, 1, 4, 5, 0), (3, 1, 6, 6, 1), (3, 2, 8, 7, 1), (5, 1, 9, 7, 0), (1, 2, 5, 5, 0)];
-    for (kernel, stride, height, width, padding) in cases {
+    let cases = [
+        (1, 1, 4, 5, 0),
+        (3, 1, 6, 6, 1),
+        (3, 2, 8, 7, 1),
+        (3, 2, 7, 8, 1),
+        (5, 1, 9, 7, 0),
+        (5, 1, 6, 40, 2),
+        (1, 2, 5, 5, 0),
+        (1, 3, 6, 7, 0),
+        (2, 2, 5, 4, 0),
+        (4, 3, 11, 9, 2),
+        (7, 2, 12, 10, 3),
+        (11, 4, 20, 23, 2),
+        (2, 3, 8, 9, 1),
+    ];
+    // 33 images are no whole number of stacks.
+    let each = cases.into_iter().flat_map(|case| [1, 33].map(|batch| (batch, case)));
+    for (batch, (kernel, stride, height, width, padding)) in each {
         let device = Device::flex().autodiff();
-        let images = values([3, 4, height, width], 0.7, &device).require_grad();
-        let weight = values([6, 4, kernel, kernel], 1.3, &device).require_grad();
+        let images = values([batch, 5, height, width], 0.7, &device).require_grad();
+        let weight = values([9, 5, kernel, kernel], 1.3, &device).require_grad();
         let run = |own: bool| {
             let (x, w) = (images.clone(), weight.clone());
             let maps = if own {
-                conv(x, w, stride, padding)
+                conv(x, w, Window { kernel, stride, padding })
             } else {
                 let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
                 module::conv2d(x, w, None, options)
