@@ -66,6 +66,8 @@ struct Family {
     outer: Option<(&'static str, f32)>,
     /// Whether the workers' mean squares stay what they are after a tenth of the steps.
     frozen: bool,
+    /// Compressors of certain tensors.
+    rules: &'static [&'static str],
     rate: &'static str,
     /// Compressors, as their specs print, that run with every seed.
     every_seed: &'static [&'static str],
@@ -74,12 +76,13 @@ struct Family {
 }
 
 /// The settings that are compared; `none` sent as gradients is the baseline.
-const FAMILIES: [Family; 6] = [
+const FAMILIES: [Family; 7] = [
     Family {
         name: "gradients",
         send: "gradients",
         outer: None,
         frozen: false,
+        rules: &[],
         rate: RATE,
         every_seed: &["none", "terngrad", "3lc"],
         first_seed: &[
@@ -87,11 +90,16 @@ const FAMILIES: [Family; 6] = [
             "qsgd:s=7",
             "int8",
             "3lc:ef=off",
+            "3lc:beta=0.9",
+            "3lc:beta=0.5",
+            "terngrad:code=huffman",
+            "terngrad:clip=4,code=huffman",
             "topk:ratio=0.1",
             "topk",
             "powersgd",
             "efsignsgd",
             "onebit",
+            "onebit:beta=0.9",
             "sbc",
             "adacomp",
             "none until 0.1 then 3lc",
@@ -99,10 +107,21 @@ const FAMILIES: [Family; 6] = [
         ],
     },
     Family {
+        name: "gradients, embeddings as int8",
+        send: "gradients",
+        outer: None,
+        frozen: false,
+        rules: &["tokens.weight -> int8", "positions.weight -> int8"],
+        rate: RATE,
+        every_seed: &[],
+        first_seed: &["3lc", "onebit", "topk"],
+    },
+    Family {
         name: "gradients, mean squares frozen after a tenth",
         send: "gradients",
         outer: None,
         frozen: true,
+        rules: &[],
         rate: RATE,
         every_seed: &[],
         first_seed: &[
@@ -117,6 +136,7 @@ const FAMILIES: [Family; 6] = [
         send: "updates",
         outer: None,
         frozen: false,
+        rules: &[],
         rate: RATE,
         every_seed: &["3lc"],
         first_seed: &["terngrad", "onebit", "topk", "sbc", "powersgd"],
@@ -126,6 +146,7 @@ const FAMILIES: [Family; 6] = [
         send: "updates",
         outer: Some(("nesterov", 0.7)),
         frozen: false,
+        rules: &[],
         rate: DILOCO_RATE,
         every_seed: &[],
         first_seed: &["none:every=10", "none:every=50", "terngrad:every=50", "3lc:every=50"],
@@ -135,15 +156,30 @@ const FAMILIES: [Family; 6] = [
         send: "updates",
         outer: Some(("nesterov:m=0.5", 0.7)),
         frozen: false,
+        rules: &[],
         rate: RATE,
         every_seed: &[],
-        first_seed: &["none:every=10", "none:every=50", "terngrad:every=50", "3lc:every=50"],
+        first_seed: &[
+            "none:every=10",
+            "none:every=50",
+            "terngrad:every=10",
+            "terngrad:code=huffman,every=25",
+            "terngrad:every=50",
+            "terngrad:code=huffman,every=100",
+            "onebit:every=10",
+            "onebit:every=50",
+            "3lc:every=10",
+            "3lc:every=50",
+            "sbc:every=10",
+            "sbc:p=0.1,every=10",
+        ],
     },
     Family {
         name: "updates of local steps",
         send: "updates",
         outer: None,
         frozen: false,
+        rules: &[],
         rate: LOCAL_RATE,
         every_seed: &["none:every=10", "terngrad:every=10", "3lc:every=10"],
         first_seed: &[
@@ -174,6 +210,7 @@ impl Family {
             if self.frozen {
                 e.optimizer = known(&format!("{},freeze={}", e.optimizer, (e.steps / 10).max(1)));
             }
+            e.rules = self.rules.iter().map(|rule| known(rule)).collect();
             e.compressors = schedules(compressors);
         })
     }
@@ -208,8 +245,7 @@ fn of_families(
 /// third of what 3LC sends.
 fn with_vectors_as_int8(experiment: Experiment) -> Experiment {
     let gathered = experiment.exchange == Exchange::AllGather;
-    experiment
-        .with(|e| e.rules = if gathered { vec![known("vectors -> int8")] } else { Vec::new() })
+    experiment.with(|e| e.rules.extend(gathered.then(|| known("vectors -> int8"))))
 }
 
 /// The runs of one setting.
