@@ -75,7 +75,7 @@ fn compare_needs_no_data() {
 fn language_models_are_measured_in_perplexity() {
     let bench = Bench::new();
     bench.text("letters", "to be or not to be, that is the question\n", 30);
-    let line = "compare --data letters --model charlstm:8 --workers 2 --batch 2 --steps 6 \
+    let line = "compare --data letters --model charlstm:hidden=8 --workers 2 --batch 2 --steps 6 \
                 --compressor none --compressor 3lc --json rows.json";
     let printed = bench.ok(line);
     assert!(printed.contains("perplexity") && !printed.contains("accuracy"), "{printed}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gradwire_models::data::load;
-use gradwire_models::models::UNROLL;
+use gradwire_models::models::ModelKind;
 use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{Evaluation, Observer, RunConfig, RunOptions, run};
 
@@ -25,8 +25,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = arguments.next().unwrap_or_else(|| "charlstm".to_owned());
     let compressor = arguments.next().unwrap_or_else(|| "none".to_owned());
     let steps = arguments.next().map_or(Ok(400), |steps| steps.parse())?;
+    let kind: ModelKind = model.parse()?;
+    let (ModelKind::CharLstm(lstm) | ModelKind::WordLstm(lstm)) = kind else {
+        return Err(format!("'{model}' is no LSTM; take charlstm or wordlstm").into());
+    };
     let settings = TrainingSettings {
-        model: model.parse()?,
+        model: kind,
         workers: 2,
         steps,
         batch: 5,
@@ -50,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "{:.2} bits per parameter and step, {:.0} tokens per second and core",
         record.bits_per_parameter(),
-        (config.batch * UNROLL) as f64 / seconds
+        (config.batch * lstm.unroll) as f64 / seconds
     );
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use super::gpt::GptConfig;
 use super::imagenet_resnet::{RESNET18, RESNET50, imagenet_resnet};
 use super::loss::Loss;
+use super::lstm::LstmConfig;
 use super::mlp::{Hidden, mlp};
 use super::network::Builder;
 use super::vgg::{VGG16, VGG19, vgg};
@@ -19,7 +20,7 @@ use crate::options::OptionsError;
 /// `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`, `resnet18`, `resnet50` or
 /// `vgg19` for those of ImageNet's; `unet` (16 channels in its narrowest layer; others as in `unet:4`) for images with
 /// masks; `gpt` (others as in `gpt:layers=6,heads=6,width=384,context=256`), `charlstm` (200 hidden units; others as in
-/// `charlstm:64`) or `wordlstm` for text; `ncf` for ratings.
+/// `charlstm:hidden=512,unroll=35,dropout=0.5,embedding=off`) or `wordlstm` for text; `ncf` for ratings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
@@ -62,12 +63,9 @@ pub enum ModelKind {
     /// A decoder-only transformer, for text.
     Gpt(GptConfig),
     /// Two layers of long short-term memory, for characters.
-    CharLstm {
-        /// Hidden units of each layer, at least 1.
-        hidden: usize,
-    },
-    /// The same with 650 hidden units, for words.
-    WordLstm,
+    CharLstm(LstmConfig),
+    /// The same, with more hidden units, for words.
+    WordLstm(LstmConfig),
     /// Neural collaborative filtering, for ratings.
     Ncf,
 }
@@ -77,10 +75,10 @@ pub enum ModelKind {
 pub enum UnknownModel {
     /// An unknown name.
     #[error(
-        "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers; mlp:392-50,tanh,squared on squared errors), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:N with N hidden units, 1 to 4096) and wordlstm for text; ncf for ratings"
+        "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers; mlp:392-50,tanh,squared on squared errors), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on) and wordlstm (the same with 650 hidden units) for text; ncf for ratings"
     )]
     Name(String),
-    /// Sizes that a GPT cannot have.
+    /// Sizes that a GPT or an LSTM cannot have.
     #[error(transparent)]
     Sizes(#[from] OptionsError),
 }
@@ -91,7 +89,7 @@ impl ModelKind {
     /// The kind of data that it learns from.
     pub fn task(self) -> TaskKind {
         match self {
-            ModelKind::Gpt(_) | ModelKind::CharLstm { .. } | ModelKind::WordLstm => TaskKind::Text,
+            ModelKind::Gpt(_) | ModelKind::CharLstm(_) | ModelKind::WordLstm(_) => TaskKind::Text,
             ModelKind::UNet { .. } => TaskKind::Segmentation,
             ModelKind::Ncf => TaskKind::Ratings,
             _ => TaskKind::Images,
@@ -146,8 +144,8 @@ impl ModelKind {
                 unet::unet(&mut net, width);
             }
             ModelKind::Gpt(_)
-            | ModelKind::CharLstm { .. }
-            | ModelKind::WordLstm
+            | ModelKind::CharLstm(_)
+            | ModelKind::WordLstm(_)
             | ModelKind::Ncf => {
                 return Err(self.not_for(TaskKind::Images));
             }
@@ -169,7 +167,7 @@ impl ModelKind {
 }
 
 /// The models whose names have no parameters.
-const NAMES: [(&str, ModelKind); 14] = [
+const NAMES: [(&str, ModelKind); 12] = [
     ("lenet5", ModelKind::LeNet5 { rectified: false }),
     ("lenet5:relu", ModelKind::LeNet5 { rectified: true }),
     ("cifar-cnn", ModelKind::CifarCnn),
@@ -181,13 +179,8 @@ const NAMES: [(&str, ModelKind); 14] = [
     ("resnet18", ModelKind::ResNet18),
     ("resnet50", ModelKind::ResNet50),
     ("unet", ModelKind::UNet { width: unet::WIDTH }),
-    ("charlstm", ModelKind::CharLstm { hidden: HIDDEN }),
-    ("wordlstm", ModelKind::WordLstm),
     ("ncf", ModelKind::Ncf),
 ];
-
-/// Hidden units of `charlstm`.
-const HIDDEN: usize = 200;
 
 impl FromStr for ModelKind {
     type Err = UnknownModel;
@@ -203,14 +196,14 @@ impl FromStr for ModelKind {
         let sized = || match name.split_once(':') {
             Some(("mlp", hidden)) => Some(ModelKind::Mlp { hidden: hidden.parse().ok()? }),
             Some(("unet", width)) => Some(ModelKind::UNet { width: within(width, 256)? }),
-            Some(("charlstm", hidden)) => {
-                Some(ModelKind::CharLstm { hidden: within(hidden, 4096)? })
-            }
             _ if name == "mlp" => Some(ModelKind::Mlp { hidden: Hidden::default() }),
             _ => resnet(name.strip_prefix("resnet")?),
         };
-        if name == "gpt" || name.starts_with("gpt:") {
-            return Ok(ModelKind::Gpt(name.parse()?));
+        match name.split(':').next() {
+            Some("gpt") => return Ok(ModelKind::Gpt(name.parse()?)),
+            Some("charlstm") => return Ok(ModelKind::CharLstm(LstmConfig::CHARACTERS.read(name)?)),
+            Some("wordlstm") => return Ok(ModelKind::WordLstm(LstmConfig::WORDS.read(name)?)),
+            _ => {}
         }
         let named = NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
         named.or_else(sized).ok_or_else(|| UnknownModel::Name(name.to_owned()))
@@ -228,7 +221,8 @@ impl fmt::Display for ModelKind {
             ModelKind::ResNet { n } => write!(f, "resnet{}", 6 * n + 2),
             ModelKind::Gpt(config) => config.fmt(f),
             ModelKind::UNet { width } => write!(f, "unet:{width}"),
-            ModelKind::CharLstm { hidden } => write!(f, "charlstm:{hidden}"),
+            ModelKind::CharLstm(config) => config.print(f, "charlstm", LstmConfig::CHARACTERS),
+            ModelKind::WordLstm(config) => config.print(f, "wordlstm", LstmConfig::WORDS),
             named => unreachable!("{named:?} has a name"),
         }
     }

@@ -39,7 +39,7 @@ pub use error::ModelError;
 pub use gpt::{Gpt, GptConfig, Windows};
 pub use image_shape::ImageShape;
 pub use kind::{ModelKind, UnknownModel};
-pub use lstm::{Chunk, Dropout, HiddenState, LanguageModel, UNROLL};
+pub use lstm::{Chunk, Dropout, HiddenState, LanguageModel, LstmConfig};
 pub use mlp::Hidden;
 pub use model::Model;
 pub(crate) use ncf::cross_entropy;

@@ -108,12 +108,12 @@ fn names_are_paths_and_unique() {
 #[test]
 fn kinds_parse_and_print() {
     let names = "mlp mlp:7 mlp:392-50,tanh mlp:392-50,tanh,squared gpt gpt:context=32 lenet5 lenet5:relu cifar-cnn resnet8 resnet20 resnet1202 resnet9 densenet40 \
-                 vgg16 vgg19 alexnet resnet18 resnet50 unet unet:4 charlstm charlstm:64 wordlstm ncf";
+                 vgg16 vgg19 alexnet resnet18 resnet50 unet unet:4 charlstm charlstm:hidden=512,unroll=100,dropout=0.25,embedding=off wordlstm wordlstm:dropout=0 ncf";
     for name in names.split(' ') {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
     let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin mlp:5,squared gpts resnet resnet2 resnet34 resnet1208 resnet-20 vgg \
-                   unet:0 unet:257 unet:x unet4 charlstm:0 vgg16:1";
+                   unet:0 unet:257 unet:x unet4 vgg16:1";
     for name in unknown.split(' ').chain([""]) {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();
         assert!(message.contains("lenet5, lenet5:relu") && message.contains(name), "{message}");
@@ -123,6 +123,10 @@ fn kinds_parse_and_print() {
         ("gpt:heads=3", "heads=3 is not allowed; give a number that divides the width"),
         ("gpt:width=130", "width=130 is not allowed; give a multiple of the 4 heads"),
         ("gpt:depth=3", "layers, heads"),
+        ("charlstm:hidden=0", "1 to 4096"),
+        ("charlstm:64", "'64' is not of the form key=value"),
+        ("wordlstm:dropout=0.125", "a multiple of 0.01 from 0 to 0.9"),
+        ("wordlstm:embedding=no", "off or on"),
     ] {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();
         assert!(message.contains(says), "{name}: {message}");

@@ -39,7 +39,7 @@ impl<'a> Task<'a> for Language<'a> {
         }
         match config.model {
             ModelKind::Gpt(gpt) => windows::check(self.name, self.text, config, gpt),
-            _ => text_batches::check(self.name, self.text, config),
+            model => text_batches::check(self.name, self.text, config, unroll(model)),
         }
     }
 
@@ -47,7 +47,11 @@ impl<'a> Task<'a> for Language<'a> {
         let &TaskConfig { workers, batch, .. } = config;
         match config.model {
             ModelKind::Gpt(gpt) => self.examples() as f64 / (workers * batch * gpt.context) as f64,
-            _ => text_batches::steps_per_epoch(self.examples(), workers, batch).max(1) as f64,
+            model => {
+                let steps =
+                    text_batches::steps_per_epoch(self.examples(), workers, batch, unroll(model));
+                steps.max(1) as f64
+            }
         }
     }
 
@@ -87,11 +91,20 @@ impl<'a> Task<'a> for Language<'a> {
     }
 }
 
+/// The tokens that a recurrent model is unrolled for. Other models are refused where they are built.
+fn unroll(model: ModelKind) -> usize {
+    match model {
+        ModelKind::CharLstm(config) | ModelKind::WordLstm(config) => config.unroll,
+        _ => 1,
+    }
+}
+
 /// A recurrent model that reads several streams.
 pub(super) struct TextReplica<'a> {
     model: LanguageModel,
     batches: TextBatches<'a>,
     test: &'a [u32],
+    unroll: usize,
     /// The hidden state at the end of the last batch.
     hidden: HiddenState,
     /// The step whose batch continues the text of the last one.
@@ -108,10 +121,12 @@ impl<'a> TextReplica<'a> {
     ) -> Result<Self, ModelError> {
         let &TaskConfig { workers, batch, seed, .. } = config;
         let model = LanguageModel::new(config.model, text.vocabulary.len())?;
+        let unroll = unroll(config.model);
         Ok(Self {
+            unroll,
             hidden: model.blank(batch),
             model,
-            batches: TextBatches::new(&text.train, rank, workers, batch),
+            batches: TextBatches::new(&text.train, rank, workers, batch, unroll),
             test: &text.test,
             next: 0,
             seed,
@@ -170,7 +185,7 @@ impl Replica for TextReplica<'_> {
         examples: usize,
         part: usize,
     ) -> Score {
-        let part = TestPart::new(self.test, examples, part);
+        let part = TestPart::new(self.test, examples, part, self.unroll);
         let mut hidden = self.model.blank(part.streams());
         let mut total = Score::default();
         part.for_each(|chunk, counts| {

@@ -1,14 +1,14 @@
 //! Batches of text for recurrent models: the tokens that a worker reads at a step, and those for testing.
 //!
 //! The training text is cut into as many equal parts as there are workers, and each part into as many equal streams as
-//! the batch has; remainders are not used. A step reads the next [`UNROLL`] tokens of each stream and predicts those
-//! one further on. When a stream has no whole chunk left, an epoch is over, and all streams start from their beginning.
+//! the batch has; remainders are not used. A step reads the next chunk of each stream, as many tokens as the model is
+//! unrolled for, and predicts those one further on. When a stream has no whole chunk left, an epoch is over, and all streams start from their beginning.
 
 use std::ops::Range;
 
 use super::TaskConfig;
 use crate::data::Text;
-use crate::models::{Chunk, UNROLL};
+use crate::models::Chunk;
 
 /// The training batches of one worker.
 #[derive(Debug)]
@@ -16,54 +16,68 @@ pub(super) struct TextBatches<'a> {
     /// The worker's part of the text.
     part: &'a [u32],
     streams: usize,
+    /// The length of a chunk.
+    unroll: usize,
     inputs: Vec<u32>,
     targets: Vec<u32>,
 }
 
-/// The fewest tokens of a stream: one chunk, and the token after it.
-const MIN_STREAM: usize = UNROLL + 1;
-
-/// Steps in which `workers` with batches of `streams` read a text of `tokens` tokens once; 0 if it is
-/// too short.
-pub(super) fn steps_per_epoch(tokens: usize, workers: usize, streams: usize) -> u64 {
+/// Steps in which `workers` with batches of `streams` read a text of `tokens` tokens once, in chunks of `unroll` tokens;
+/// 0 if it is too short.
+pub(super) fn steps_per_epoch(tokens: usize, workers: usize, streams: usize, unroll: usize) -> u64 {
     let stream = tokens / workers / streams;
-    (stream.saturating_sub(1) / UNROLL) as u64
+    (stream.saturating_sub(1) / unroll) as u64
 }
 
 /// Refuses texts that are too short to train or to evaluate on.
-pub(super) fn check(name: &str, text: &Text, config: &TaskConfig) -> Result<(), String> {
+pub(super) fn check(
+    name: &str,
+    text: &Text,
+    config: &TaskConfig,
+    unroll: usize,
+) -> Result<(), String> {
     let &TaskConfig { workers, batch, .. } = config;
     let (tokens, unit) = (text.train.len(), text.unit);
-    if steps_per_epoch(tokens, workers, batch) == 0 {
+    if steps_per_epoch(tokens, workers, batch, unroll) == 0 {
         return Err(format!(
             "the training text of '{name}' has {tokens} {unit}, and {workers} workers with {batch} streams each take \
-             at least {MIN_STREAM} for each stream; use fewer workers, a smaller batch or a longer text"
+             at least {} for each stream; use fewer workers, a smaller batch or a longer text",
+            unroll + 1
         ));
     }
     Ok(())
 }
 
 impl<'a> TextBatches<'a> {
-    /// The batches of a worker. The text has at least [`MIN_STREAM`] tokens for each stream of each worker.
-    pub(super) fn new(text: &'a [u32], rank: usize, workers: usize, streams: usize) -> Self {
+    /// The batches of a worker. The text has a chunk and one more token for each stream of each worker.
+    pub(super) fn new(
+        text: &'a [u32],
+        rank: usize,
+        workers: usize,
+        streams: usize,
+        unroll: usize,
+    ) -> Self {
         let size = text.len() / workers;
         let part = &text[rank * size..][..size];
-        Self { part, streams, inputs: Vec::new(), targets: Vec::new() }
+        Self { part, streams, unroll, inputs: Vec::new(), targets: Vec::new() }
     }
 
     /// Whether all streams start from their beginning with this step.
     pub(super) fn starts_epoch(&self, step: u64) -> bool {
-        step.is_multiple_of(steps_per_epoch(self.part.len(), 1, self.streams))
+        step.is_multiple_of(self.steps_per_epoch())
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        steps_per_epoch(self.part.len(), 1, self.streams, self.unroll)
     }
 
     /// Loads the batch of a step.
     pub(super) fn load(&mut self, step: u64) {
         let size = self.part.len() / self.streams;
-        let chunk = step % steps_per_epoch(self.part.len(), 1, self.streams);
-        let start = chunk as usize * UNROLL;
+        let start = (step % self.steps_per_epoch()) as usize * self.unroll;
         self.inputs.clear();
         self.targets.clear();
-        for time in start..start + UNROLL {
+        for time in start..start + self.unroll {
             for stream in self.part.chunks_exact(size).take(self.streams) {
                 self.inputs.push(stream[time]);
                 self.targets.push(stream[time + 1]);
@@ -89,18 +103,21 @@ pub(super) const TEST_PARTS: usize = TEST_STREAMS / TOGETHER;
 #[derive(Debug)]
 pub(super) struct TestPart<'a> {
     text: &'a [u32],
+    /// The length of a chunk.
+    unroll: usize,
     /// The tokens each stream predicts.
     pieces: Vec<Range<usize>>,
 }
 
 impl<'a> TestPart<'a> {
     /// Part `part` of the predictions of the text's first `tokens` tokens after the very first.
-    pub(super) fn new(text: &'a [u32], tokens: usize, part: usize) -> Self {
+    pub(super) fn new(text: &'a [u32], tokens: usize, part: usize, unroll: usize) -> Self {
         let size = tokens.div_ceil(TEST_STREAMS);
         let end = |stream: usize| 1 + (stream * size).min(tokens);
         let streams = part * TOGETHER..(part + 1) * TOGETHER;
         let pieces = streams.map(|stream| end(stream)..end(stream + 1));
-        Self { text, pieces: pieces.filter(|piece| !piece.is_empty()).collect() }
+        let pieces = pieces.filter(|piece| !piece.is_empty()).collect();
+        Self { text, unroll, pieces }
     }
 
     /// The number of streams.
@@ -110,19 +127,20 @@ impl<'a> TestPart<'a> {
 
     /// Calls `each` with the part's chunks in order, and with which of their predictions count.
     pub(super) fn for_each(&self, mut each: impl FnMut(Chunk<'_>, &[bool])) {
+        let unroll = self.unroll;
         let longest = self.pieces.iter().map(Range::len).max().unwrap_or(0);
         if longest == 0 {
             return;
         }
         let (mut inputs, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
-        for start in (0..UNROLL + longest).step_by(UNROLL) {
+        for start in (0..unroll + longest).step_by(unroll) {
             inputs.clear();
             targets.clear();
             counts.clear();
-            for time in start..(start + UNROLL).min(UNROLL + longest) {
+            for time in start..(start + unroll).min(unroll + longest) {
                 for piece in &self.pieces {
                     // Positions outside the text are read as its first token, and are not scored.
-                    let target = (piece.start + time).checked_sub(UNROLL);
+                    let target = (piece.start + time).checked_sub(unroll);
                     let known = |at: Option<usize>| at.and_then(|at| self.text.get(at)).copied();
                     inputs.push(known(target.and_then(|at| at.checked_sub(1))).unwrap_or(0));
                     targets.push(known(target).unwrap_or(0));
@@ -142,8 +160,8 @@ mod tests {
     fn streams_read_on_and_begin_anew() {
         // Two workers with parts of 150; two streams of 75 each: two chunks and some left over.
         let text: Vec<u32> = (0..301).collect();
-        assert_eq!(steps_per_epoch(301, 2, 2), 2);
-        let mut batches = TextBatches::new(&text, 1, 2, 2);
+        assert_eq!(steps_per_epoch(301, 2, 2, 35), 2);
+        let mut batches = TextBatches::new(&text, 1, 2, 2, 35);
         for (step, starts, first) in
             [(0, true, 150), (1, false, 185), (2, true, 150), (5, false, 185)]
         {
@@ -157,10 +175,10 @@ mod tests {
 
     #[test]
     fn a_stream_needs_a_chunk_and_one_token() {
-        assert_eq!(steps_per_epoch(2 * 3 * MIN_STREAM, 2, 3), 1);
-        assert_eq!(steps_per_epoch(2 * 3 * MIN_STREAM - 1, 2, 3), 0);
+        assert_eq!(steps_per_epoch(2 * 3 * 36, 2, 3, 35), 1);
+        assert_eq!(steps_per_epoch(2 * 3 * 36 - 1, 2, 3, 35), 0);
         // The paper's: 5072443 characters, four workers, five streams.
-        assert_eq!(steps_per_epoch(5_072_443, 4, 5), 7_246);
+        assert_eq!(steps_per_epoch(5_072_443, 4, 5, 35), 7_246);
     }
 
     #[test]
@@ -169,7 +187,7 @@ mod tests {
         for tokens in [999, 500, 33, 32, 5, 1] {
             let mut seen = vec![0; 1000];
             for part in 0..TEST_PARTS {
-                TestPart::new(&text, tokens, part).for_each(|chunk, counts| {
+                TestPart::new(&text, tokens, part, 35).for_each(|chunk, counts| {
                     for ((input, target), _) in
                         chunk.inputs.iter().zip(chunk.targets).zip(counts).filter(|(_, c)| **c)
                     {
@@ -187,7 +205,7 @@ mod tests {
     #[test]
     fn predictions_follow_a_chunk_of_context() {
         let text: Vec<u32> = (0..3200).collect();
-        let part = TestPart::new(&text, 3199, 1);
+        let part = TestPart::new(&text, 3199, 1, 35);
         let mut read = Vec::new();
         part.for_each(|chunk, counts| {
             let stream = chunk.inputs.iter().zip(counts).step_by(chunk.streams);

@@ -17,10 +17,10 @@ impl Experiment {
             | ModelKind::DenseNet40
             | ModelKind::ResNet18
             | ModelKind::ResNet50 => known("cosine:from=0.1,to=0.001,scale=on,warmup=0.05"),
-            ModelKind::CharLstm { .. } => {
+            ModelKind::CharLstm(_) => {
                 known("step:from=1,factor=0.8,at=0.3125+0.5+0.625+0.75+0.875")
             }
-            ModelKind::WordLstm => known("step:from=1,factor=0.8,after=0.4,every=0.02"),
+            ModelKind::WordLstm(_) => known("step:from=1,factor=0.8,after=0.4,every=0.02"),
             ModelKind::Mlp { .. }
             | ModelKind::LeNet5 { .. }
             | ModelKind::CifarCnn
@@ -85,7 +85,7 @@ mod tests {
         near(rate(25_199), 0.8);
         near(rate(25_200), 0.64);
         near(rate(59_999), 0.8f64.powi(30));
-        let rate = Experiment::learning_rate_for(known("charlstm:64"));
+        let rate = Experiment::learning_rate_for(known("charlstm:hidden=64"));
         let falls: Vec<u64> =
             (1..16_000).filter(|&s| rate.at(s, 16_000, 4) < rate.at(s - 1, 16_000, 4)).collect();
         assert_eq!(falls, [5_000, 8_000, 10_000, 12_000, 14_000]);

@@ -120,8 +120,8 @@ settings! {
     /// The model: mlp (mlp:392-50,tanh with these hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20
     /// (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50, vgg19 for images
     /// of ImageNet's size; unet (unet:N with N channels in its narrowest layer) for images with masks;
-    /// gpt (gpt:layers=4,heads=4,width=128,context=64), charlstm (charlstm:N with N hidden units), wordlstm
-    /// for text; ncf for ratings [default: lenet5]
+    /// gpt (gpt:layers=4,heads=4,width=128,context=64), charlstm
+    /// (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on), wordlstm for text; ncf for ratings [default: lenet5]
     model: ModelKind = known("lenet5"), "model" "MODEL";
 
     /// Number of workers [default: 4; under mpirun, the processes that are no servers]

@@ -28,7 +28,7 @@ fn text(train: usize, test: usize) -> Arc<Dataset> {
 
 pub(super) fn config(compressor: &str) -> RunConfig {
     let settings = TrainingSettings {
-        model: "charlstm:12".parse().unwrap(),
+        model: "charlstm:hidden=12".parse().unwrap(),
         workers: 2,
         steps: 10,
         batch: 3,
@@ -56,7 +56,7 @@ fn perplexity_begins_with_the_vocabulary_and_falls() {
     assert_eq!(evaluated, [(4, 100), (8, 100), (10, 199)]);
 
     let record = train(&config("none").with(|c| {
-        c.model = "charlstm:32".parse().unwrap();
+        c.model = "charlstm:hidden=32".parse().unwrap();
         c.steps = 300;
         c.learning_rate = "1".parse().unwrap();
         c.evaluate_every = 0;
@@ -143,7 +143,7 @@ fn data_and_model_must_fit_each_other() {
     let images = || Arc::new(embedded_sized(1, 40, 10));
     for (config, parts) in [
         (base().with(|c| c.model = "lenet5".parse().unwrap()), ["chain", "text", "lenet5"]),
-        (base().with(|c| c.data = images()), ["digits", "images", "charlstm:12"]),
+        (base().with(|c| c.data = images()), ["digits", "images", "charlstm:hidden=12"]),
         (base().with(|c| c.data = text(215, 20)), ["215 characters", "2 workers", "36"]),
         (base().with(|c| c.data = text(1000, 1)), ["test text", "two", "characters"]),
         (gpt("none").with(|c| c.data = text(17, 20)), ["17 characters", "context of 8", "9 each"]),

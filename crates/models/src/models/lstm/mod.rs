@@ -7,17 +7,22 @@
 //!
 //! - an embedding as wide as the hidden layers, and gates in the order i, j, f, o without a constant
 //!   added to the forget gate;
-//! - dropout with probability one half on the outputs of the embedding, the first and the second layer, but not on the
-//!   recurrent connections;
-//! - back-propagation through [`UNROLL`] = 35 steps, with outputs and cells carried on from one such
-//!   chunk to the next;
+//! - dropout with probability one half, or another, on the outputs of the embedding, the first and the second layer, but
+//!   not on the recurrent connections;
+//! - back-propagation through 35 steps, or another number, with outputs and cells carried on from one such chunk to the
+//!   next;
 //! - initial parameters uniform in ±0.05, the gates' biases 0;
-//! - as the training loss, the *sum* over the 35 steps of the mean over the streams of a batch. The learning rate of 1
+//! - as the training loss, the *sum* over these steps of the mean over the streams of a batch. The learning rate of 1
 //!   and the clipping norm of 5 are for this sum. The reported loss is the mean over all tokens.
 //!
 //! Parameters: V·H + 2·(2H·4H + 4H) + H·V + V. With V = 80 characters and H = 200 these are
 //! 673 680; with V = 10 000 words and H = 650 they are 19 775 200.
+//!
+//! Without an embedding, the first layer reads one-hot vectors, as in Karpathy's char-rnn, which the AdaComp paper trains
+//! with 512 hidden units and without dropout (Chen et al., arXiv:1712.02679, Table 2):
+//! `charlstm:hidden=512,dropout=0,embedding=off`.
 
+mod config;
 mod layer;
 
 #[cfg(test)]
@@ -33,11 +38,8 @@ use crate::TaskKind;
 
 use layer::{INIT, Layer, LayerState, add};
 
-/// Steps of truncated back-propagation through time.
-pub const UNROLL: usize = 35;
+pub use config::LstmConfig;
 
-/// The fraction of the outputs that dropout keeps.
-const KEEP: f32 = 0.5;
 /// The random stream of dropout.
 const STREAM: u32 = 0x6472_6f70;
 
@@ -45,8 +47,9 @@ const STREAM: u32 = 0x6472_6f70;
 #[derive(Debug)]
 pub struct LanguageModel {
     vocabulary: usize,
-    hidden: usize,
-    embedding: usize,
+    config: LstmConfig,
+    /// The position of the embedding's weights, if there is one.
+    embedding: Option<usize>,
     layers: Vec<Layer>,
     weight: usize,
     bias: usize,
@@ -85,7 +88,7 @@ pub struct Dropout {
 struct Pass {
     /// The inputs of each layer, after dropout, and last those of the softmax.
     inputs: Vec<Vec<f32>>,
-    /// The dropout factors of the inputs; empty without dropout.
+    /// The dropout factors of the inputs, each empty where nothing is dropped.
     masks: Vec<Vec<f32>>,
     traces: Vec<layer::Trace>,
     /// `[positions, vocabulary]`
@@ -98,23 +101,25 @@ impl LanguageModel {
     /// # Errors
     /// If `kind` is not a language model, or there are fewer than two symbols.
     pub fn new(kind: ModelKind, vocabulary: usize) -> Result<Self, ModelError> {
-        let hidden = match kind {
-            ModelKind::CharLstm { hidden } => hidden,
-            ModelKind::WordLstm => 650,
-            _ => return Err(kind.not_for(TaskKind::Text)),
+        let (ModelKind::CharLstm(config) | ModelKind::WordLstm(config)) = kind else {
+            return Err(kind.not_for(TaskKind::Text));
         };
+        let hidden = config.hidden;
         if vocabulary < 2 || hidden == 0 {
             return Err(ModelError::Vocabulary { symbols: vocabulary });
         }
         let mut layout = Layout::default();
-        let embedding = layout.parameter("embedding", "weight", &[vocabulary, hidden], INIT);
-        let layers = ["lstm1", "lstm2"]
-            .map(|name| Layer::new(&mut layout, name, hidden, hidden))
+        let shape = [vocabulary, hidden];
+        let embedding =
+            config.embedding.then(|| layout.parameter("embedding", "weight", &shape, INIT));
+        let inputs = if config.embedding { hidden } else { vocabulary };
+        let layers = [("lstm1", inputs), ("lstm2", hidden)]
+            .map(|(name, inputs)| Layer::new(&mut layout, name, inputs, hidden))
             .into_iter()
             .collect();
         let weight = layout.parameter("softmax", "weight", &[hidden, vocabulary], INIT);
         let bias = layout.parameter("softmax", "bias", &[vocabulary], INIT);
-        Ok(Self { vocabulary, hidden, embedding, layers, weight, bias, layout })
+        Ok(Self { vocabulary, config, embedding, layers, weight, bias, layout })
     }
 
     /// The names and shapes of the parameters.
@@ -129,7 +134,7 @@ impl LanguageModel {
 
     /// The hidden state before the first token of `streams` streams: zeros.
     pub fn blank(&self, streams: usize) -> HiddenState {
-        let zeros = |_: &Layer| LayerState::zeros(streams, self.hidden);
+        let zeros = |_: &Layer| LayerState::zeros(streams, self.config.hidden);
         HiddenState { layers: self.layers.iter().map(zeros).collect() }
     }
 
@@ -158,7 +163,8 @@ impl LanguageModel {
         }
         let scores_gradient = Matrix::new(&scores, self.vocabulary);
         let x = inputs.pop().expect("the softmax has inputs");
-        let transposed = Matrix::new(&x, self.hidden).transposed();
+        let hidden_units = self.config.hidden;
+        let transposed = Matrix::new(&x, hidden_units).transposed();
         multiply(transposed, scores_gradient, true, &mut gradients[self.weight]);
         let weight = Matrix::new(&parameters[self.weight], self.vocabulary);
         let mut gradient = vec![0.0; x.len()];
@@ -169,10 +175,12 @@ impl LanguageModel {
             let (x, trace) = inputs.pop().zip(traces.pop()).expect("each layer has left a trace");
             gradient = layer.backward(parameters, &x, trace, &gradient, gradients);
         }
-        drop_out(&mut gradient, masks.first());
-        let embedding = &mut gradients[self.embedding];
-        for (row, &token) in gradient.chunks_exact(self.hidden).zip(chunk.inputs) {
-            add(&mut embedding[token as usize * self.hidden..][..self.hidden], row);
+        if let Some(embedding) = self.embedding {
+            drop_out(&mut gradient, masks.first());
+            let embedding = &mut gradients[embedding];
+            for (row, &token) in gradient.chunks_exact(hidden_units).zip(chunk.inputs) {
+                add(&mut embedding[token as usize * hidden_units..][..hidden_units], row);
+            }
         }
         loss / chunk.targets.len() as f64
     }
@@ -209,32 +217,46 @@ impl LanguageModel {
     ) -> Pass {
         assert_eq!(chunk.inputs.len(), chunk.targets.len(), "a target for each input");
         assert_eq!(chunk.inputs.len() % chunk.streams, 0, "all streams at each time");
-        let size = chunk.inputs.len() * self.hidden;
-        let mask = |place| dropout.map(|dropout| dropout.mask(place, size));
+        let LstmConfig { hidden: units, dropout: percentage, .. } = self.config;
+        // One-hot vectors stay whole.
+        let drops = |place| percentage > 0 && (place > 0 || self.embedding.is_some());
+        let size = chunk.inputs.len() * units;
+        let mask = |place| match dropout {
+            Some(dropout) if drops(place) => dropout.mask(place, size, percentage),
+            _ => Vec::new(),
+        };
         let mut pass =
             Pass { inputs: Vec::new(), masks: Vec::new(), traces: Vec::new(), scores: Vec::new() };
         let keep = |pass: &mut Pass, mut x: Vec<f32>| {
-            pass.masks.extend(mask(pass.inputs.len()));
-            drop_out(&mut x, pass.masks.get(pass.inputs.len()));
+            pass.masks.push(mask(pass.inputs.len()));
+            drop_out(&mut x, pass.masks.last());
             pass.inputs.push(x);
         };
 
-        let mut embedded = Vec::with_capacity(size);
-        for &token in chunk.inputs {
-            let row = &parameters[self.embedding][token as usize * self.hidden..][..self.hidden];
-            embedded.extend_from_slice(row);
-        }
-        keep(&mut pass, embedded);
+        keep(&mut pass, self.embed(parameters, chunk.inputs));
         for (at, (layer, state)) in self.layers.iter().zip(&mut hidden.layers).enumerate() {
             let trace = layer.forward(parameters, &pass.inputs[at], state);
-            keep(&mut pass, trace.outputs(self.hidden).to_vec());
+            keep(&mut pass, trace.outputs(units).to_vec());
             pass.traces.push(trace);
         }
         pass.scores = parameters[self.bias].repeat(chunk.inputs.len());
-        let x = Matrix::new(&pass.inputs[self.layers.len()], self.hidden);
+        let x = Matrix::new(&pass.inputs[self.layers.len()], units);
         let weight = Matrix::new(&parameters[self.weight], self.vocabulary);
         multiply(x, weight, true, &mut pass.scores);
         pass
+    }
+
+    /// What the first layer reads.
+    fn embed(&self, parameters: &[Vec<f32>], tokens: &[u32]) -> Vec<f32> {
+        let Some(embedding) = self.embedding else {
+            let mut one_hot = vec![0.0; tokens.len() * self.vocabulary];
+            for (row, &token) in one_hot.chunks_exact_mut(self.vocabulary).zip(tokens) {
+                row[token as usize] = 1.0;
+            }
+            return one_hot;
+        };
+        let rows: Vec<&[f32]> = parameters[embedding].chunks_exact(self.config.hidden).collect();
+        tokens.iter().flat_map(|&token| rows[token as usize]).copied().collect()
     }
 }
 
@@ -270,17 +292,19 @@ impl HiddenState {
 }
 
 impl Dropout {
-    /// The factors of the outputs at a place of the model: 0, or 1 / [`KEEP`].
-    fn mask(self, place: usize, size: usize) -> Vec<f32> {
+    /// The factors of the outputs at a place of the model: 0 for this percentage of them, for the others the inverse of
+    /// the fraction that is kept.
+    fn mask(self, place: usize, size: usize, percentage: u8) -> Vec<f32> {
+        let keep = 1.0 - f32::from(percentage) / 100.0;
         let mut words = vec![0; size];
         Rng::new(self.seed, place as u64, self.rank, self.step, STREAM).fill(&mut words);
-        let limit = (f64::from(KEEP) * (1u64 << 32) as f64) as u32;
-        words.into_iter().map(|word| if word < limit { 1.0 / KEEP } else { 0.0 }).collect()
+        let limit = (f64::from(keep) * (1u64 << 32) as f64) as u32;
+        words.into_iter().map(|word| if word < limit { 1.0 / keep } else { 0.0 }).collect()
     }
 }
 
 fn drop_out(values: &mut [f32], mask: Option<&Vec<f32>>) {
-    if let Some(mask) = mask {
+    if let Some(mask) = mask.filter(|mask| !mask.is_empty()) {
         values.iter_mut().zip(mask).for_each(|(value, factor)| *value *= factor);
     }
 }

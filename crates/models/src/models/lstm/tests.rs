@@ -5,8 +5,11 @@ use crate::models::ImageShape;
 use crate::models::tests::{elements, go, norm, zeros};
 
 fn model(hidden: usize, vocabulary: usize) -> LanguageModel {
-    LanguageModel::new(ModelKind::CharLstm { hidden }, vocabulary).unwrap()
+    let config = LstmConfig { hidden, ..LstmConfig::CHARACTERS };
+    LanguageModel::new(ModelKind::CharLstm(config), vocabulary).unwrap()
 }
+
+const WORDS: ModelKind = ModelKind::WordLstm(LstmConfig::WORDS);
 
 /// Parameters large enough for every gate to matter.
 fn parameters(model: &LanguageModel) -> Vec<Vec<f32>> {
@@ -40,7 +43,7 @@ fn sizes_are_those_of_the_paper() {
     // 10000·650 + 2·(1300·2600 + 2600) + 650·10000 + 10000.
     let (parameters, shapes) = sizes("wordlstm", 10_000);
     assert_eq!((parameters, shapes.len()), (19_775_200, 7));
-    assert_eq!(sizes("charlstm:64", 10).0, 640 + 2 * (128 * 256 + 256) + 640 + 10);
+    assert_eq!(sizes("charlstm:hidden=64", 10).0, 640 + 2 * (128 * 256 + 256) + 640 + 10);
 }
 
 #[test]
@@ -62,9 +65,9 @@ fn images_have_models_of_their_own() {
     let message = LanguageModel::new("lenet5".parse().unwrap(), 50).unwrap_err().to_string();
     assert!(message.contains("lenet5") && message.contains("charlstm"), "{message}");
     let shape = ImageShape { channels: 1, height: 28, width: 28, classes: 10 };
-    let message = crate::models::Model::new(ModelKind::WordLstm, shape).unwrap_err().to_string();
+    let message = crate::models::Model::new(WORDS, shape).unwrap_err().to_string();
     assert!(message.contains("wordlstm") && message.contains("lenet5"), "{message}");
-    assert!(LanguageModel::new(ModelKind::WordLstm, 1).is_err());
+    assert!(LanguageModel::new(WORDS, 1).is_err());
 }
 
 /// The losses of one stream, written out unit by unit in double precision.
@@ -74,7 +77,7 @@ fn naive(
     inputs: &[u32],
     targets: &[u32],
 ) -> Vec<f64> {
-    let (h, v) = (model.hidden, model.vocabulary);
+    let (h, v) = (model.config.hidden, model.vocabulary);
     let p = |tensor: usize, at: usize| f64::from(parameters[tensor][at]);
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let mut state = [(vec![0.0; h], vec![0.0; h]), (vec![0.0; h], vec![0.0; h])];
@@ -221,19 +224,19 @@ fn gradients_are_added_and_averaged_over_streams() {
 #[test]
 fn dropout_keeps_half_and_its_gradients_are_slopes() {
     let dropout = Dropout { seed: 1, rank: 2, step: 3 };
-    let mask = dropout.mask(0, 10_000);
+    let mask = dropout.mask(0, 10_000, 50);
     let kept = mask.iter().filter(|&&factor| factor == 2.0).count();
     assert!((4_750..5_250).contains(&kept), "{kept}");
     assert!(mask.iter().all(|&factor| factor == 0.0 || factor == 2.0));
-    assert_eq!(mask, dropout.mask(0, 10_000));
+    assert_eq!(mask, dropout.mask(0, 10_000, 50));
     for other in [
         Dropout { seed: 2, ..dropout },
         Dropout { rank: 0, ..dropout },
         Dropout { step: 4, ..dropout },
     ] {
-        assert_ne!(mask, other.mask(0, 10_000));
+        assert_ne!(mask, other.mask(0, 10_000, 50));
     }
-    assert_ne!(mask, dropout.mask(1, 10_000));
+    assert_ne!(mask, dropout.mask(1, 10_000, 50));
 
     let model = model(6, 5);
     let parameters = parameters(&model);
@@ -257,4 +260,55 @@ fn dropout_keeps_half_and_its_gradients_are_slopes() {
         let name = model.tensors()[tensor].name();
         assert!((slope / norm - 1.0).abs() < 0.01, "{name}: {slope} is not {norm}");
     }
+}
+
+#[test]
+fn one_hot_vectors_are_an_embedding_by_the_identity() {
+    let size = 6;
+    let embedded = model(size, size);
+    let config = LstmConfig { hidden: size, embedding: false, ..LstmConfig::CHARACTERS };
+    let one_hot = LanguageModel::new(ModelKind::CharLstm(config), size).unwrap();
+    assert_eq!(one_hot.tensors().len(), 6);
+    // (67 + 512)·2048 + 2048 + 1024·2048 + 2048 + 512·67 + 67.
+    let kind = "charlstm:hidden=512,dropout=0,embedding=off".parse().unwrap();
+    assert_eq!(elements(LanguageModel::new(kind, 67).unwrap().tensors()), 3_321_411);
+
+    let mut parameters = parameters(&embedded);
+    parameters[0].iter_mut().enumerate().for_each(|(at, value)| {
+        *value = if at % (size + 1) == 0 { 1.0 } else { 0.0 };
+    });
+    let text = tokens(13, size as u64, 7);
+    let chunk = Chunk { inputs: &text[..12], targets: &text[1..], streams: 2 };
+    let mut expected = zeros(embedded.tensors());
+    let loss =
+        embedded.add_gradients(&parameters, chunk, None, &mut embedded.blank(2), &mut expected);
+    let mut found = zeros(one_hot.tensors());
+    let found_loss =
+        one_hot.add_gradients(&parameters[1..], chunk, None, &mut one_hot.blank(2), &mut found);
+    assert!((loss - found_loss).abs() < 1e-6);
+    for (found, expected) in found.iter().flatten().zip(expected[1..].iter().flatten()) {
+        assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+    }
+}
+
+#[test]
+fn other_fractions_are_dropped() {
+    let dropout = Dropout { seed: 1, rank: 2, step: 3 };
+    let mask = dropout.mask(0, 10_000, 20);
+    let kept = mask.iter().filter(|&&factor| factor == 1.25).count();
+    assert!((7_800..8_200).contains(&kept), "{kept}");
+    assert!(mask.iter().all(|&factor| factor == 0.0 || factor == 1.25));
+
+    // Without a fraction to drop, the draws have no effect; one-hot vectors stay whole.
+    let text = tokens(9, 5, 7);
+    let chunk = Chunk { inputs: &text[..8], targets: &text[1..], streams: 1 };
+    let loss = |percentage, dropout| {
+        let config = LstmConfig { hidden: 4, dropout: percentage, ..LstmConfig::CHARACTERS };
+        let model = LanguageModel::new(ModelKind::CharLstm(config), 5).unwrap();
+        let mut gradients = zeros(model.tensors());
+        let parameters = parameters(&model);
+        model.add_gradients(&parameters, chunk, dropout, &mut model.blank(1), &mut gradients)
+    };
+    assert_eq!(loss(0, Some(dropout)), loss(0, None));
+    assert_ne!(loss(20, Some(dropout)), loss(20, None));
 }

@@ -48,7 +48,7 @@ pub(super) const ROWS: [Row; 4] = [
     Row {
         errors: [None, None],
         paper: ["2 layers of 512, 13 MB", "Shakespeare", "10", "45", "8"],
-        trains: ["charlstm:512", "tinyshakespeare"],
+        trains: ["charlstm:hidden=512,dropout=0,embedding=off", "tinyshakespeare"],
         batch: 1,
         epochs: 45.0,
         optimizer: ["adam", "cosine:from=0.002"],
