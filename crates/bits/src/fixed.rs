@@ -33,8 +33,12 @@ pub fn len(count: usize, width: u32) -> usize {
 pub fn pack(values: &[u32], width: u32, out: &mut Vec<u8>) {
     assert!(width <= 32, "a width of {width} bits is above 32");
     out.reserve(len(values.len(), width));
+    let rest = match width {
+        1..=8 => EIGHTS[width as usize - 1].0(values, out),
+        _ => values,
+    };
     let mut writer = BitWriter::new(out);
-    for &value in values {
+    for &value in rest {
         let value = u64::from(value);
         assert!(value >> width == 0, "{value} does not fit in {width} bits");
         writer.put(value, width);
@@ -51,12 +55,67 @@ pub fn unpack(bytes: &[u8], width: u32, values: &mut [u32]) -> Result<(), Decode
     assert!(width <= 32, "a width of {width} bits is above 32");
     expect_len(bytes, len(values.len(), width))?;
     let mask = (1u64 << width) - 1;
+    let (bytes, rest) = match width {
+        1..=8 => EIGHTS[width as usize - 1].1(bytes, values),
+        _ => (bytes, values),
+    };
     let mut reader = BitReader::new(bytes);
-    for value in values {
+    for value in rest {
         *value = (reader.peek() & mask) as u32;
         reader.skip(width);
     }
     reader.finish().map(drop)
+}
+
+type Pack = for<'a, 'b> fn(&'a [u32], &'b mut Vec<u8>) -> &'a [u32];
+type Unpack = for<'a, 'b> fn(&'a [u8], &'b mut [u32]) -> (&'a [u8], &'b mut [u32]);
+
+/// For 1 to 8 bits: functions that pack and unpack eight numbers at a time.
+const EIGHTS: [(Pack, Unpack); 8] = [
+    (pack_eights::<1>, unpack_eights::<1>),
+    (pack_eights::<2>, unpack_eights::<2>),
+    (pack_eights::<3>, unpack_eights::<3>),
+    (pack_eights::<4>, unpack_eights::<4>),
+    (pack_eights::<5>, unpack_eights::<5>),
+    (pack_eights::<6>, unpack_eights::<6>),
+    (pack_eights::<7>, unpack_eights::<7>),
+    (pack_eights::<8>, unpack_eights::<8>),
+];
+
+/// Appends eight numbers at a time, which are as many bytes as one has bits; returns the numbers that are left.
+fn pack_eights<'a, const WIDTH: usize>(values: &'a [u32], out: &mut Vec<u8>) -> &'a [u32] {
+    let (eights, rest) = values.as_chunks::<8>();
+    for eight in eights {
+        let (mut bits, mut all) = (0, 0);
+        for (at, &value) in eight.iter().enumerate() {
+            bits |= u64::from(value) << (at * WIDTH);
+            all |= value;
+        }
+        if all >> WIDTH != 0 {
+            let value = eight.iter().find(|&value| value >> WIDTH != 0).unwrap_or(&all);
+            panic!("{value} does not fit in {WIDTH} bits");
+        }
+        out.extend_from_slice(&bits.to_le_bytes()[..WIDTH]);
+    }
+    rest
+}
+
+/// The reverse of [`pack_eights`]; returns the bytes and the numbers that are left.
+fn unpack_eights<'a, 'b, const WIDTH: usize>(
+    bytes: &'a [u8],
+    values: &'b mut [u32],
+) -> (&'a [u8], &'b mut [u32]) {
+    let (eights, rest) = values.as_chunks_mut::<8>();
+    let (packed, left) = bytes.split_at(eights.len() * WIDTH);
+    for (eight, packed) in eights.iter_mut().zip(packed.as_chunks::<WIDTH>().0) {
+        let mut bits = [0; 8];
+        bits[..WIDTH].copy_from_slice(packed);
+        let bits = u64::from_le_bytes(bits);
+        for (at, value) in eight.iter_mut().enumerate() {
+            *value = (bits >> (at * WIDTH)) as u32 & ((1 << WIDTH) - 1);
+        }
+    }
+    (left, rest)
 }
 
 #[cfg(test)]
@@ -64,6 +123,13 @@ mod tests {
     use super::*;
     use alloc::vec;
     use proptest::prelude::*;
+
+    #[test]
+    fn numbers_of_no_bits_are_zero() {
+        let mut values = [7; 9];
+        assert_eq!(unpack(&[], 0, &mut values), Ok(()));
+        assert_eq!(values, [0; 9]);
+    }
 
     #[test]
     fn bits_by_hand() {

@@ -14,11 +14,12 @@ pub struct Preset {
     pub items: &'static str,
 }
 
-/// The presets: the three points of the SBC paper's experiments.
+/// The presets: the three points of the SBC paper's experiments, and the one-bit method that EDEN generalises.
 pub static PRESETS: &[Preset] = &[
     Preset { name: "sbc1", id: "sbc", items: "p=0.001" },
     Preset { name: "sbc2", id: "sbc", items: "p=0.01,every=10" },
     Preset { name: "sbc3", id: "sbc", items: "p=0.01,every=100" },
+    Preset { name: "drive", id: "eden", items: "bits=1" },
 ];
 
 /// Every name that a spec string may begin with.
@@ -44,6 +45,7 @@ pub static REGISTRY: &[&Entry] = &[
     &quantization::inceptionn::ENTRY,
     &quantization::three_lc::ENTRY,
     &quantization::entropy_bits::ENTRY,
+    &quantization::eden::ENTRY,
     &sparsification::topk::ENTRY,
     &sparsification::randomk::ENTRY,
     &sparsification::threshold::ENTRY,

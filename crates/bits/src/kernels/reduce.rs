@@ -34,6 +34,25 @@ pub struct SignSums {
 const LANES: usize = 16;
 
 vectorised! {
+    /// The inner product in double precision. Products are added in lanes, as for [`sum_of_squares`]. Processes the shorter
+    /// length.
+    pub fn inner_product / inner_product_scalar(a: &[f32], b: &[f32]) -> f64 {
+        let mut lanes = [0.0; LANES];
+        let len = a.len().min(b.len());
+        let ((a, a_rest), (b, b_rest)) = (a[..len].as_chunks::<LANES>(), b[..len].as_chunks::<LANES>());
+        for (a, b) in a.iter().zip(b) {
+            for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+                *lane += f64::from(a) * f64::from(b);
+            }
+        }
+        for ((lane, &a), &b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
+            *lane += f64::from(a) * f64::from(b);
+        }
+        lanes.iter().sum()
+    }
+}
+
+vectorised! {
     /// The sum of the squares in double precision. Element i is added in lane i mod 16; then the lanes are
     /// added from first to last.
     pub fn sum_of_squares / sum_of_squares_scalar(values: &[f32]) -> f64 {
@@ -160,6 +179,16 @@ mod tests {
         let values: alloc::vec::Vec<f32> = (1..=20).map(|x| x as f32).collect();
         assert_eq!(sum_of_squares(&values), 2870.0);
         assert!(sum_of_squares(&[f32::MAX; 100]).is_finite());
+    }
+
+    #[test]
+    fn inner_products_by_hand() {
+        assert_eq!(inner_product(&[], &[1.0]), 0.0);
+        assert_eq!(inner_product(&[3.0, -4.0, 9.0], &[0.5, 2.0]), -6.5);
+        // Sixteen lanes and a rest: 20 − 2·(1 + 2 + … + 20) + (1 + 4 + … + 400).
+        let values: alloc::vec::Vec<f32> = (1..=20).map(|x| x as f32).collect();
+        let less: alloc::vec::Vec<f32> = values.iter().map(|x| x - 1.0).collect();
+        assert_eq!(inner_product(&values, &less), 2870.0 - 210.0);
     }
 
     #[test]

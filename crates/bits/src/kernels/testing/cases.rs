@@ -165,6 +165,26 @@ pub const KERNELS: &[(&str, Case)] = &[
     ("abs_max_bits", |input, output| output.bits([abs_max_bits(&input.floats())])),
     ("max_byte", |input, output| output.bits([max_byte(&input.bytes())])),
     ("sum_of_squares", |input, output| output.wide(sum_of_squares(&input.floats()))),
+    ("inner_product", |input, output| {
+        output.wide(inner_product(&input.floats(), &input.more()));
+    }),
+    ("hadamard", |input, output| {
+        let mut values = input.floats();
+        if let Some(bits) = values.len().checked_ilog2() {
+            hadamard(&mut values[..1 << bits]);
+        }
+        output.computed(&values);
+    }),
+    ("flip_signs", |input, output| {
+        let mut values = input.floats();
+        flip_signs(&mut values, &input.draws());
+        output.moved(&values);
+    }),
+    ("limits_reached", |input, output| {
+        let mut symbols = input.symbols();
+        limits_reached(&input.floats(), input.x, &[0.1, 0.5, 3.0], 4, &mut symbols);
+        output.bits(symbols.iter().copied());
+    }),
     ("sums_by_sign", |input, output| {
         let sums = sums_by_sign(&input.floats());
         output.wide(sums.negative_sum);

@@ -1,6 +1,7 @@
 //! Quantization: every element, in fewer bits.
 
 pub mod dynamic_tree;
+pub mod eden;
 pub mod efsignsgd;
 mod elias_levels;
 pub mod entropy_bits;

@@ -1,0 +1,194 @@
+//! The Walsh–Hadamard transform, and random signs.
+
+use super::vectorised;
+
+/// Elements that are transformed within a register.
+const GROUP: usize = 16;
+
+/// The Walsh–Hadamard transform in place, not normalised: applied twice, it multiplies by the length. Element i of the
+/// result is the sum of the elements, each with the sign (−1)^(number of bits that i and its index have in common).
+///
+/// Sums of two are taken first over neighbours, then over pairs, and so on, whatever the processor. It takes log2(length)
+/// additions an element; call it for blocks that stay in the first-level cache.
+///
+/// # Panics
+/// If the length is not a power of two.
+pub fn hadamard(values: &mut [f32]) {
+    assert!(values.len().is_power_of_two(), "the length {} is not a power of two", values.len());
+    let (groups, rest) = values.as_chunks_mut::<GROUP>();
+    if groups.is_empty() {
+        let mut half = 1;
+        while half < rest.len() {
+            for pair in rest.chunks_exact_mut(2 * half) {
+                let (low, high) = pair.split_at_mut(half);
+                butterflies(low, high);
+            }
+            half *= 2;
+        }
+        return;
+    }
+    within_groups(groups);
+    across_groups(values);
+}
+
+/// Transforms each group.
+fn within_groups(groups: &mut [[f32; GROUP]]) {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx512.is_used() {
+        // SAFETY: the processor has the features the function is compiled for.
+        return unsafe { avx512::within_groups(groups) };
+    }
+    for group in groups {
+        *group = within::<8>(within::<4>(within::<2>(within::<1>(*group))));
+    }
+}
+
+vectorised! {
+    /// What is left of the transform when each group is transformed.
+    fn across_groups / across_groups_scalar(values: &mut [f32]) {
+        let mut half = GROUP;
+        // Two steps each time the elements are read.
+        while 4 * half <= values.len() {
+            for four in values.chunks_exact_mut(4 * half) {
+                let (low, high) = four.split_at_mut(2 * half);
+                let ((a, b), (c, d)) = (low.split_at_mut(half), high.split_at_mut(half));
+                for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+                    let (sum, difference) = (*a + *b, *a - *b);
+                    let (other_sum, other_difference) = (*c + *d, *c - *d);
+                    (*a, *b) = (sum + other_sum, difference + other_difference);
+                    (*c, *d) = (sum - other_sum, difference - other_difference);
+                }
+            }
+            half *= 4;
+        }
+        if half < values.len() {
+            let (low, high) = values.split_at_mut(half);
+            butterflies(low, high);
+        }
+    }
+}
+
+#[inline(always)]
+fn butterflies(low: &mut [f32], high: &mut [f32]) {
+    for (a, b) in low.iter_mut().zip(high) {
+        (*a, *b) = (*a + *b, *a - *b);
+    }
+}
+
+/// Sums and differences of the elements that are `HALF` apart.
+#[inline(always)]
+fn within<const HALF: usize>(group: [f32; GROUP]) -> [f32; GROUP] {
+    core::array::from_fn(|at| {
+        let other = group[at ^ HALF];
+        if at & HALF == 0 { group[at] + other } else { other - group[at] }
+    })
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx512 {
+    use core::arch::x86_64::*;
+
+    /// As the scalar loop: of each pair the sum in the lower place, the difference in the higher.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn within_groups(groups: &mut [[f32; 16]]) {
+        for group in groups {
+            // SAFETY: the group holds the sixteen floats that are read, and then written.
+            unsafe {
+                let x = _mm512_loadu_ps(group.as_ptr());
+                let x = step(x, _mm512_permute_ps::<0b10_11_00_01>(x), 0xaaaa);
+                let x = step(x, _mm512_permute_ps::<0b01_00_11_10>(x), 0xcccc);
+                let x = step(x, _mm512_shuffle_f32x4::<0b10_11_00_01>(x, x), 0xf0f0);
+                let x = step(x, _mm512_shuffle_f32x4::<0b01_00_11_10>(x, x), 0xff00);
+                _mm512_storeu_ps(group.as_mut_ptr(), x);
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn step(x: __m512, other: __m512, higher: __mmask16) -> __m512 {
+        _mm512_mask_sub_ps(_mm512_add_ps(x, other), higher, other, x)
+    }
+}
+
+vectorised! {
+    /// Flips the sign of element i where bit i mod 32 of word i / 32 is 1.
+    ///
+    /// # Panics
+    /// If there are fewer words than one for 32 elements.
+    pub fn flip_signs / flip_signs_scalar(values: &mut [f32], words: &[u32]) {
+        assert!(words.len() >= values.len().div_ceil(32), "a word for 32 elements");
+        for (values, word) in values.chunks_mut(32).zip(words) {
+            for (at, value) in (0u32..).zip(values) {
+                *value = f32::from_bits(value.to_bits() ^ (word >> at & 1) << 31);
+            }
+        }
+    }
+}
+
+vectorised! {
+    /// Writes for each value how many `limits` the absolute value times `inverse` reaches, plus `below` if the value is
+    /// negative. Processes the shorter length.
+    pub fn limits_reached / limits_reached_scalar(
+        values: &[f32],
+        inverse: f32,
+        limits: &[f32],
+        below: u16,
+        symbols: &mut [u16],
+    ) {
+        for (value, symbol) in values.iter().zip(&mut *symbols) {
+            *symbol = below & (value.is_sign_negative() as u16).wrapping_neg();
+        }
+        for limit in limits {
+            for (value, symbol) in values.iter().zip(&mut *symbols) {
+                *symbol += u16::from((value * inverse).abs() >= *limit);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Small whole numbers, whose sums are exact in any order.
+    fn numbers(len: usize) -> Vec<f32> {
+        (0..len).map(|at| (at * 7 % 13) as f32 - 6.0).collect()
+    }
+
+    #[test]
+    fn transforms_are_sums_with_signs() {
+        for bits in 0..10 {
+            let values = numbers(1 << bits);
+            let sign = |at: usize| if at.count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+            let sum = |row: usize| {
+                values.iter().enumerate().map(|(at, value)| sign(row & at) * value).sum::<f32>()
+            };
+            let expected: Vec<f32> = (0..values.len()).map(sum).collect();
+            let mut found = values.clone();
+            hadamard(&mut found);
+            assert_eq!(found, expected);
+            hadamard(&mut found);
+            let length = values.len() as f32;
+            assert!(found.iter().zip(&values).all(|(found, value)| *found == length * value));
+        }
+    }
+
+    #[test]
+    fn signs_by_hand() {
+        let mut values = [1.0; 34];
+        values[1] = -2.0;
+        flip_signs(&mut values, &[0b111, 2]);
+        assert_eq!(values[..4], [-1.0, 2.0, -1.0, 1.0]);
+        assert_eq!(values[31..], [1.0, 1.0, -1.0]);
+    }
+
+    #[test]
+    fn limits_by_hand() {
+        let mut symbols = [9; 6];
+        let values = [0.0, -0.5, 0.5, 1.0, -3.0, -0.0];
+        limits_reached(&values, 2.0, &[1.0, 2.0], 4, &mut symbols);
+        assert_eq!(symbols, [0, 5, 1, 2, 6, 4]);
+    }
+}

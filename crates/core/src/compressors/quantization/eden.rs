@@ -1,0 +1,456 @@
+//! `eden`: the tensor rotated at random, quantized as if it were normally distributed, and scaled.
+//!
+//! A block of n = 4096 elements x becomes y = H·D·x with H the Walsh–Hadamard matrix and D random signs, which the receiver
+//! draws, too. The elements of y are close to normally distributed with the deviation ‖x‖, so that y / ‖x‖ is rounded to the
+//! nearest level of the [Lloyd–Max quantizer](crate::numeric::lloyd_max) of a normal distribution. With q these levels the
+//! block decodes to a·D·H·q.
+//!
+//! - **Scale**: without error feedback a = ‖x‖² / ⟨q, y⟩, with which the decoded block has the right component along x.
+//!   Its squared error is 0.571, 0.133, 0.0358 and 0.00959 of ‖x‖² with 1 to 4 bits. With error feedback a =
+//!   ⟨q, y⟩ / (n·‖q‖²), with which the error is least: 0.363, 0.1175, 0.03454 and 0.00950.
+//! - **Bits**: from 0.1 to 8. With b = ⌊b⌋ + f bits, the first f·n elements of a rotated block have ⌈b⌉ bits, the others
+//!   ⌊b⌋, of which 0 bits mean that they are not sent. `drive` is the preset of one bit.
+//! - **Blocks**: what is left behind the last whole block is padded to a power of two if an eighth of it or less is
+//!   padding, or if there are fewer than 64 elements; else the largest power of two of it is a block of its own.
+//! - **Message**: a of each block as f32, then the levels of ⌈b⌉ bits of all blocks, then those of ⌊b⌋ bits; with
+//!   `code=huffman` both in [Huffman code](gradwire_bits::huffman) where that is shorter: 1.91, 2.83 and 3.77 bits for 2, 3
+//!   and 4. An empty tensor has an empty message.
+//! - **Draws**: the sign of element i of the tensor is bit i mod 32 of word i / 32 of the sender's stream for tensor and
+//!   step, where blocks begin at multiples of 64 words or of their size in bits.
+//! - **Expectation**: the gradient, for rotations that are uniformly random. With H·D it is so approximately: to 1 % for a
+//!   block of 4096, while blocks of a few elements have a bias. Elements are independent only for different ranks and steps.
+//! - **Error feedback**: off.
+//! - **Limits**: a block with a norm below about 3·10⁻³⁹ of the largest element is sent as zero. With error feedback the
+//!   scale is lower where an element's residual would overflow.
+//! - **Deviations**: the paper rotates the whole tensor, here blocks stay in the cache, each with its own scale (0.008 bits
+//!   an element). Below one bit it drops random elements before the rotation, here some are left out after it, which has the
+//!   same error; a fraction of a bit is a fixed share of the elements, where the paper draws it.
+//! - **Cost**: 8 bytes per element for the maximum, 8 to quantize, and 12 to 24 additions for each rotation.
+//!
+//! References: Vargaftik et al.: "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021; "EDEN:
+//! Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML 2022.
+
+use std::ops::Bound::Included;
+
+use gradwire_bits::{DecodeError, kernels, try_resize};
+
+use crate::numeric::{lloyd_max, matrix};
+use crate::parameters::{either, real};
+use crate::wire::symbols::Alphabet;
+use crate::wire::{fields, levels};
+use crate::{BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+
+pub(crate) static ENTRY: Entry = Entry {
+    id: "eden",
+    summary: "a random rotation, quantized as normally distributed values are best",
+    formula: "x̂ = a·D·H·q, q the levels nearest to H·D·c/‖c‖, a = ‖c‖²/⟨q, H·D·c⟩, in blocks of 4096",
+    family: Family::Quantization,
+    examples: &[
+        "ef=on",
+        "bits=0.3",
+        "bits=2.5,code=huffman",
+        "bits=4",
+        "bits=8,ef=on",
+        "bits=1.5,code=huffman,ef=on",
+    ],
+    reference: "Vargaftik et al., ICML 2022",
+    payload: "scales f32, levels",
+    ..Entry::of::<Eden>()
+};
+
+crate::parameters! {
+    /// Quantization after a random rotation.
+    pub struct Eden {
+        /// bits of an element
+        bits: f64 = real(1.0, Included(0.1), Included(8.0)),
+        /// levels of fixed width, or Huffman coded
+        huffman("code"): bool = either(&["fixed", "huffman"]),
+    }
+}
+
+/// A part of the tensor that is rotated at once, and padded to `size`, a power of two.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Piece {
+    start: usize,
+    len: usize,
+    size: usize,
+}
+
+/// The pieces of a tensor.
+fn pieces(elements: usize) -> impl Iterator<Item = Piece> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let left = elements - start;
+        let size = left.next_power_of_two();
+        let (len, size) = match () {
+            () if left == 0 => return None,
+            () if left >= BLOCK => (BLOCK, BLOCK),
+            () if left < 64 || 8 * (size - left) <= size => (left, size),
+            () => (size / 2, size / 2),
+        };
+        start += len;
+        Some(Piece { start: start - len, len, size })
+    })
+}
+
+/// The quantizer of a number of bits.
+#[derive(Debug)]
+struct Quantizer {
+    limits: [f32; 127],
+    numbers: [f32; 256],
+    /// The number of positive levels, which is also what a negative value adds to its level's number.
+    half: u16,
+}
+
+impl Quantizer {
+    /// `None` for 0 bits.
+    fn new(bits: u32) -> Option<Self> {
+        let half = 1 << bits.checked_sub(1)?;
+        let (limits, numbers) = (lloyd_max::limits(bits), lloyd_max::numbers(bits));
+        Some(Self { limits, numbers, half })
+    }
+
+    /// Appends the levels nearest to the values times `inverse`, and adds them to `decoded`.
+    fn quantize(&self, values: &[f32], inverse: f32, symbols: &mut Vec<u16>, decoded: &mut [f32]) {
+        let first = symbols.len();
+        symbols.resize(first + values.len(), 0);
+        let symbols = &mut symbols[first..];
+        let limits = &self.limits[..usize::from(self.half) - 1];
+        kernels::limits_reached(values, inverse, limits, self.half, symbols);
+        kernels::numbers_add(symbols, &self.numbers, decoded);
+    }
+}
+
+/// What only this method uses.
+#[derive(Debug, Default)]
+struct Buffers {
+    rotated: Vec<f32>,
+    /// The levels of ⌈b⌉ and of ⌊b⌋ bits.
+    symbols: [Vec<u16>; 2],
+}
+
+impl Eden {
+    /// ⌈b⌉ and ⌊b⌋; the first is ⌊b⌋ + 1 also for whole numbers, which have no elements of so many bits.
+    fn widths(&self) -> [u32; 2] {
+        let lower = self.bits.floor() as u32;
+        [lower + 1, lower]
+    }
+
+    /// How many elements of a piece have ⌈b⌉ bits, and how many ⌊b⌋.
+    fn counts(&self, size: usize) -> [usize; 2] {
+        let share = (self.bits.fract() * size as f64).round() as usize;
+        // Something must be sent.
+        let upper = if self.bits < 1.0 { share.max(1) } else { share };
+        [upper, size - upper]
+    }
+
+    /// How many pieces there are, and elements of ⌈b⌉ and of ⌊b⌋ bits that are sent.
+    fn totals(&self, elements: usize) -> (usize, [usize; 2]) {
+        let whole = elements / BLOCK;
+        let counts = self.counts(BLOCK).map(|count| count.saturating_mul(whole));
+        let (number, [upper, lower]) = pieces(elements % BLOCK)
+            .map(|piece| self.counts(piece.size))
+            .fold((whole, counts), |(number, [upper, lower]), [more_upper, more_lower]| {
+                let add = usize::saturating_add;
+                (number + 1, [add(upper, more_upper), add(lower, more_lower)])
+            });
+        (number, [upper, if self.bits < 1.0 { 0 } else { lower }])
+    }
+
+    fn quantizers(&self) -> [Option<Quantizer>; 2] {
+        let [upper, lower] = self.widths();
+        let upper = if self.bits.fract() > 0.0 { Quantizer::new(upper) } else { None };
+        [upper, Quantizer::new(lower)]
+    }
+
+    /// The codes of the levels.
+    fn alphabets(&self) -> [Alphabet; 2] {
+        // Nothing is written in those of no elements.
+        self.widths().map(|bits| Alphabet::new(1 << bits.clamp(1, 8), self.huffman))
+    }
+}
+
+/// The random signs of a piece, 32 in a word.
+type Signs = [u32; BLOCK / 32];
+
+fn draw_signs(context: &Context<'_>, piece: Piece) -> Signs {
+    let mut signs = [0; BLOCK / 32];
+    context.rng(0).fill_from(piece.start / 32, &mut signs[..piece.size.div_ceil(32)]);
+    signs
+}
+
+/// Replaces levels by what they decode to, without the scale.
+fn rotate_back(levels: &mut [f32], signs: &Signs) {
+    kernels::hadamard(levels);
+    kernels::flip_signs(levels, signs);
+}
+
+/// The scale of a piece whose elements were divided by `largest`; 0 if all its elements are.
+fn scale(scale: f64, largest: f32) -> f32 {
+    let scale = if scale.is_finite() { scale * f64::from(largest) } else { 0.0 };
+    scale.min(f64::from(f32::MAX)) as f32
+}
+
+/// What an element decodes to.
+fn scaled(level: f32, scale: f32) -> f32 {
+    (level * scale).clamp(-f32::MAX, f32::MAX)
+}
+
+impl Compressor for Eden {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
+        let (largest, inverse) = levels::invertible(source.abs_max());
+        let Workspace { block: decoded, own, coder, .. } = workspace;
+        let Buffers { rotated, symbols } = own.get();
+        symbols.iter_mut().for_each(Vec::clear);
+        let quantizers = self.quantizers();
+        for piece in pieces(source.len()) {
+            let Piece { start, len, size } = piece;
+            rotated.clear();
+            source.peek(start, len, |x| rotated.extend(x.iter().map(|x| x * inverse)));
+            rotated.resize(size, 0.0);
+            let square = kernels::sum_of_squares(rotated);
+            let (_, over_norm) = levels::invertible(square.sqrt() as f32);
+            let signs = draw_signs(context, piece);
+            kernels::flip_signs(rotated, &signs);
+            kernels::hadamard(rotated);
+
+            decoded.clear();
+            decoded.resize(size, 0.0);
+            let counts = self.counts(size);
+            let mut first = 0;
+            for ((quantizer, symbols), count) in quantizers.iter().zip(&mut *symbols).zip(counts) {
+                let part = first..first + count;
+                if let Some(quantizer) = quantizer {
+                    let decoded = &mut decoded[part.clone()];
+                    quantizer.quantize(&rotated[part], over_norm, symbols, decoded);
+                }
+                first += count;
+            }
+            let along = kernels::inner_product(decoded, rotated);
+            if !source.keeps_residual() {
+                fields::put_f32(scale(square / along, largest), message);
+                continue;
+            }
+            let least = along / (size as f64 * kernels::sum_of_squares(decoded));
+            rotate_back(decoded, &signs);
+            // What is left of an element is finite, too.
+            let room = (f32::MAX - source.abs_max()) / matrix::abs_max(decoded);
+            let scale = scale(least, largest).min(room);
+            fields::put_f32(scale, message);
+            source.take(start, len, |x| {
+                x.iter_mut().zip(&*decoded).for_each(|(x, decoded)| *x -= scaled(*decoded, scale));
+            });
+        }
+        for (alphabet, symbols) in self.alphabets().iter().zip(&*symbols) {
+            if !symbols.is_empty() {
+                alphabet.put(symbols, coder, message);
+            }
+        }
+        Sent::All
+    }
+
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, context, weight, workspace, out } = args;
+        let Workspace { block: decoded, own, coder, .. } = workspace;
+        let Buffers { symbols, .. } = own.get();
+        let (number, totals) = self.totals(out.len());
+        let scales = levels::take_steps(&mut message, number, 1.0)?;
+        for ((alphabet, symbols), total) in self.alphabets().iter().zip(&mut *symbols).zip(totals) {
+            symbols.clear();
+            if total > 0 {
+                alphabet.take(&mut message, total, symbols, coder)?;
+            }
+        }
+        fields::expect_len(message, 0)?;
+        // No piece is larger.
+        try_resize(decoded, BLOCK, 0.0)?;
+        let quantizers = self.quantizers();
+        let mut next = [0; 2];
+        for (piece, scale) in pieces(out.len()).zip(scales) {
+            decoded.clear();
+            decoded.resize(piece.size, 0.0);
+            let counts = self.counts(piece.size);
+            let mut first = 0;
+            for (at, count) in counts.into_iter().enumerate() {
+                if let Some(quantizer) = &quantizers[at] {
+                    let symbols = &symbols[at][next[at]..][..count];
+                    let decoded = &mut decoded[first..first + count];
+                    kernels::numbers_add(symbols, &quantizer.numbers, decoded);
+                    next[at] += count;
+                }
+                first += count;
+            }
+            rotate_back(decoded, &draw_signs(context, piece));
+            let scale = f32::from_le_bytes(*scale);
+            decoded.iter_mut().for_each(|x| *x = scaled(*x, scale));
+            let out = &mut out[piece.start..piece.start + piece.len];
+            kernels::add_scaled(out, &decoded[..piece.len], weight);
+        }
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        let [_, alphabet] = self.alphabets();
+        if self.bits.fract() > 0.0 { None } else { alphabet.value_bits() }
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        let (number, totals) = self.totals(elements);
+        let levels = self.alphabets().into_iter().zip(totals).filter(|(_, total)| *total > 0);
+        levels.fold(number.saturating_mul(4), |len, (alphabet, total)| {
+            len.saturating_add(alphabet.max_len(total))
+        })
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        (message_len / 4).saturating_mul(BLOCK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
+
+    /// A few large values among many small ones.
+    fn skewed(elements: usize) -> Vec<f32> {
+        let mut rng = crate::Rng::new(1, 2, 3, 4, 5);
+        (0..elements).map(|_| (rng.uniform() - 0.5) / rng.uniform().max(0.01).powi(2)).collect()
+    }
+
+    fn square(values: impl IntoIterator<Item = f32>) -> f64 {
+        values.into_iter().map(|x| f64::from(x) * f64::from(x)).sum()
+    }
+
+    /// The squared error of a decoded tensor over its square.
+    fn error(spec: &str, gradient: &[f32]) -> f64 {
+        let decoded = round_trip(spec, gradient);
+        square(gradient.iter().zip(decoded).map(|(x, y)| x - y)) / square(gradient.iter().copied())
+    }
+
+    #[test]
+    fn errors_are_those_of_the_paper() {
+        let gradient = skewed(40 * BLOCK);
+        // With a share s of ⌈b⌉ bits, what is captured is the mean; below one bit 1 / (0.6366·b) − 1.
+        let captured = |error: f64| 1.0 / (1.0 + error);
+        let half = 1.0 / (0.5 * (captured(0.571) + captured(0.133))) - 1.0;
+        for (bits, expected) in [
+            ("1", 0.571),
+            ("2", 0.133),
+            ("3", 0.0358),
+            ("4", 0.00959),
+            ("1.5", half),
+            ("0.25", 1.0 / (0.25 * captured(0.571)) - 1.0),
+        ] {
+            let found = error(&format!("eden:bits={bits}"), &gradient);
+            assert!((found / expected - 1.0).abs() < 0.02, "{bits} bits: {found}, not {expected}");
+        }
+        // The scale with error feedback leaves the least error.
+        for (bits, expected) in [("1", 0.3634), ("2", 0.1175), ("4", 0.0095)] {
+            let left = residual(&format!("eden:bits={bits},ef=on"), &gradient);
+            let found = square(left) / square(gradient.iter().copied());
+            assert!((found / expected - 1.0).abs() < 0.02, "{bits} bits: {found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn the_component_along_the_gradient_is_exact() {
+        for (spec, elements) in [("eden", 5000), ("eden:bits=0.3", 5000), ("eden:bits=2.5", 70)] {
+            let gradient = skewed(elements);
+            let decoded = round_trip(spec, &gradient);
+            let along: f64 =
+                gradient.iter().zip(&decoded).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
+            let whole = square(gradient.iter().copied());
+            assert!((along / whole - 1.0).abs() < 1e-5, "{spec}: {along} of {whole}");
+        }
+    }
+
+    #[test]
+    fn the_mean_over_steps_is_near_the_gradient() {
+        let (gradient, steps) = (skewed(BLOCK), 400u16);
+        let spec: crate::Spec = "eden".parse().unwrap();
+        let tensor = crate::Tensor::new("t", &[BLOCK]);
+        let (mut encoder, mut decoder) =
+            (crate::Encoder::new(&spec, 1, 0), crate::Decoder::new(&spec, 1));
+        let mut mean = vec![0.0; BLOCK];
+        for step in 0..u64::from(steps) {
+            let mut message = Vec::new();
+            let input = crate::Floats::F32(&gradient);
+            encoder.encode(&tensor, step, input, &mut message).unwrap();
+            let weight = 1.0 / f32::from(steps);
+            decoder.decode_add(&tensor, step, 0, &message, weight, &mut mean).unwrap();
+        }
+        let error = square(gradient.iter().zip(mean).map(|(x, y)| x - y));
+        let found = error / square(gradient.iter().copied());
+        let expected = 0.571 / f64::from(steps);
+        assert!((found / expected - 1.0).abs() < 0.1, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn pieces_are_powers_of_two_with_little_padding() {
+        let sizes = |elements| -> Vec<[usize; 2]> {
+            pieces(elements).map(|piece| [piece.len, piece.size]).collect()
+        };
+        assert!(sizes(0).is_empty());
+        assert_eq!(sizes(1), [[1, 1]]);
+        assert_eq!(sizes(33), [[33, 64]]);
+        assert_eq!(sizes(1000), [[1000, 1024]]);
+        assert_eq!(sizes(2 * BLOCK + 800), [[4096; 2], [4096; 2], [512; 2], [256; 2], [32; 2]]);
+        for elements in [63, 64, 65, 100, 895, 896, 4095, 9000] {
+            let end = |piece: Piece| {
+                assert!(piece.len <= piece.size && piece.start.is_multiple_of(32), "{piece:?}");
+                piece.start + piece.len
+            };
+            assert_eq!(pieces(elements).map(end).last(), Some(elements));
+        }
+    }
+
+    #[test]
+    fn messages_by_hand() {
+        // One element: the transform is itself, up to its sign; 3 = a·0.79788 and back.
+        let message = encode("eden", &[3.0]);
+        assert_eq!((message.len(), round_trip("eden", &[3.0])), (5, vec![3.0]));
+        assert!(
+            (f32::from_le_bytes(*message.first_chunk().unwrap()) - 3.0 / 0.797_884_6).abs() < 1e-5
+        );
+        // Of a tensor with one element that is not 0, all rotated elements have the same magnitude.
+        let mut one = [0.0; 64];
+        one[5] = -2.0;
+        let decoded = round_trip("eden", &one);
+        assert!(decoded.iter().zip(&one).all(|(x, y)| (x - y).abs() < 1e-6), "{decoded:?}");
+        assert!(encode("eden", &[]).is_empty());
+        assert_eq!(round_trip("eden:bits=3", &[0.0; 70]), [0.0; 70]);
+        // 4096 elements of 1 bit; 100 of 0.3 bits, in two pieces of 64 with 19 bits each.
+        assert_eq!(encode("eden", &skewed(4096)).len(), 4 + 512);
+        assert_eq!(encode("eden:bits=0.3", &skewed(100)).len(), 8 + 5);
+        let bits = |spec: &str| 8.0 * encode(spec, &skewed(40 * BLOCK)).len() as f64 / 163_840.0;
+        assert!((bits("eden:bits=2.5") - 2.508).abs() < 0.001);
+        let coded = bits("eden:bits=4,code=huffman");
+        assert!((3.77..3.83).contains(&coded), "{coded}");
+    }
+
+    #[test]
+    fn extremes_stay_finite() {
+        for spec in ["eden", "eden:bits=0.1", "eden:bits=8", "eden:ef=on"] {
+            let decoded = round_trip(spec, &[f32::MAX, -f32::MAX, f32::MAX, 0.0, 1.0]);
+            assert!(decoded.iter().all(|x| x.is_finite()), "{spec}: {decoded:?}");
+            let decoded = round_trip(spec, &[f32::from_bits(1); 9]);
+            assert_eq!(decoded, [0.0; 9], "{spec}");
+        }
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let good = encode("eden:bits=2", &[1.0, -2.0, 3.0]);
+        assert_eq!(good.len(), 5);
+        assert_eq!(refused("eden:bits=2", 3, &good[..4]), DecodeError::Truncated);
+        assert_eq!(refused("eden:bits=2", 5, &good), DecodeError::Truncated);
+        let long = [&good[..], &[0]].concat();
+        assert_eq!(refused("eden:bits=2", 3, &long), DecodeError::Trailing { extra: 1 });
+        for scale in [-1.0, f32::NAN, f32::INFINITY] {
+            let bad = [&f32::to_le_bytes(scale)[..], &good[4..]].concat();
+            assert!(matches!(refused("eden:bits=2", 3, &bad), DecodeError::Corrupt(_)));
+        }
+    }
+}
