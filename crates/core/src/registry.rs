@@ -57,6 +57,7 @@ pub static REGISTRY: &[&Entry] = &[
     &sparsification::sketched_sgd::ENTRY,
     &hybrid::strom::ENTRY,
     &hybrid::sbc::ENTRY,
+    &hybrid::chunk_topk::ENTRY,
     &hybrid::dryden::ENTRY,
     &hybrid::adacomp::ENTRY,
     &hybrid::local_selection::ENTRY,

@@ -174,6 +174,9 @@ const FAMILIES: [Family; 7] = [
             "eden:ef=on,every=25",
             "eden:ef=on,every=50",
             "eden:bits=0.5,ef=on,every=50",
+            "chunk-topk:beta=0.95,every=10",
+            "chunk-topk:beta=0.95,every=25",
+            "chunk-topk:k=512,beta=0.95,every=25",
             "3lc:every=10",
             "3lc:every=50",
             "sbc:every=10",
@@ -196,6 +199,8 @@ const FAMILIES: [Family; 7] = [
             "onebit:every=50",
             "sbc:every=10",
             "topk:every=10",
+            "chunk-topk:beta=0.95,every=10",
+            "chunk-topk:beta=0.95,every=25",
         ],
     },
 ];

@@ -2,6 +2,7 @@
 
 pub mod adacomp;
 mod bins;
+pub mod chunk_topk;
 pub mod dryden;
 pub mod local_selection;
 pub mod qsparse_local;

@@ -1,0 +1,310 @@
+//! `chunk-topk`: of each chunk of 4096 elements the largest, in two bits each; the compressor of SparseLoCo.
+//!
+//! - **Chunks**: a tensor of two or more dimensions is a matrix, of its first dimension and the product of the others. If
+//!   both are 64 or more, chunks are tiles of 64 × 64, smaller at the edges; of other tensors chunks are 4096 elements in a
+//!   row.
+//! - **Selection**: the k elements of a chunk with the largest absolute values, of equal ones those with the lowest
+//!   positions; no zeros. Of a chunk with s elements there are max(1, round(k·s / 4096)).
+//! - **Values**: with μ and σ the mean and the standard deviation of all selected values of the tensor, a value v is in bin
+//!   ⌊(v − μ) / (1.5·σ)⌋ + 2, at least 0 and at most 3, and decodes to the mean of its bin.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless that
+//!   is 0, the four means as f32, the bins of the values, and the positions. A bin has two bits, or its
+//!   [Huffman code](gradwire_bits::huffman) where that is shorter: often one bit, as few values are in the outer bins. With
+//!   k = 64, a position takes 7.4 bits in Rice code; 64 of 4096 have an entropy of 7.36 bits each, and SparseLoCo sends 12.
+//! - **Range**: k from 1 to 4096; up to 2³² − 1 elements.
+//! - **Error feedback**: on; the residual of a sent element is its difference from the mean. SparseLoCo weighs the residual
+//!   by 0.95: `beta=0.95`.
+//! - **Limits**: where max|c| is above half of the largest f32, means are cut so that no residual overflows.
+//! - **Deviations**: positions are coded by their gaps in the whole tensor.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 8 to select in the cache.
+//!
+//! Reference: Sarfi, Thérien, Lidin, Belilovsky: "Communication Efficient LLM Pre-training with SparseLoCo",
+//! arXiv:2508.15706, 2025.
+
+use std::ops::Range;
+
+use gradwire_bits::{DecodeError, bitmap, varint};
+
+use crate::numeric::matrix;
+use crate::parameters::whole;
+use crate::wire::fields;
+use crate::wire::positions::{self, PositionCode};
+use crate::wire::symbols::Alphabet;
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+
+pub(crate) static ENTRY: Entry = Entry {
+    id: "chunk-topk",
+    summary: "of each chunk of 4096 the largest elements, each in two bits",
+    formula: "x̂ = the mean of its bin at the k largest |c| of each chunk, bins ⌊(c − μ)/(1.5·σ)⌋, 0 elsewhere",
+    family: Family::Hybrid,
+    sparse: true,
+    error_feedback: true,
+    examples: &["k=1", "k=1000,beta=0.95", "k=4096"],
+    reference: "Sarfi et al., arXiv:2508.15706",
+    payload: "code u8, count varint, four means f32, bins, positions",
+    ..Entry::of::<ChunkTopK>()
+};
+
+crate::parameters! {
+    /// Sparsification by chunks, with values of two bits.
+    pub struct ChunkTopK {
+        /// number of elements of a chunk of 4096 to send
+        k: usize = whole(64, 1..=4096),
+    }
+}
+
+/// Elements of a chunk.
+const CHUNK: usize = SIDE * SIDE;
+/// Rows and columns of a tile.
+const SIDE: usize = 64;
+/// Bins of values.
+const BINS: usize = 4;
+/// The code of the bins.
+const VALUES: fn() -> Alphabet = || Alphabet::new(BINS, true);
+
+/// What only this method uses.
+#[derive(Debug, Default)]
+struct Buffers {
+    /// The absolute values of a chunk, as bits.
+    keys: Vec<u32>,
+}
+
+impl ChunkTopK {
+    /// How many elements a chunk of this size sends.
+    fn kept(&self, size: usize) -> usize {
+        ((2 * self.k * size + CHUNK) / (2 * CHUNK)).max(1)
+    }
+
+    /// A bound of the number of elements of a message. A matrix of 64 × 64 or more has at most four times as many tiles
+    /// as whole ones fit in it.
+    fn most(&self, elements: usize) -> usize {
+        let chunks = elements.div_ceil(CHUNK).saturating_mul(4);
+        (elements / CHUNK + 1).saturating_mul(self.k).saturating_add(chunks).min(elements)
+    }
+
+    /// Collects the positions that are sent, in increasing order.
+    fn select(&self, c: &[f32], shape: &[usize], workspace: &mut Workspace) {
+        let Workspace { positions, own, .. } = workspace;
+        let Buffers { keys } = own.get();
+        positions.clear();
+        positions.reserve(self.most(c.len()));
+        match matrix::dimensions(shape) {
+            Some([rows, columns]) if rows >= SIDE && columns >= SIDE => {
+                for top in (0..rows).step_by(SIDE) {
+                    let first = positions.len();
+                    for left in (0..columns).step_by(SIDE) {
+                        let within = left..columns.min(left + SIDE);
+                        let rows = top..rows.min(top + SIDE);
+                        let rows = rows
+                            .map(|row| row * columns + within.start..row * columns + within.end);
+                        self.select_of_chunk(c, rows, keys, positions);
+                    }
+                    positions[first..].sort_unstable();
+                }
+            }
+            _ => {
+                for start in (0..c.len()).step_by(CHUNK) {
+                    let row = start..c.len().min(start + CHUNK);
+                    self.select_of_chunk(c, std::iter::once(row), keys, positions);
+                }
+            }
+        }
+    }
+
+    /// Appends the positions of the largest elements of a chunk that consists of these ranges of `c`.
+    fn select_of_chunk(
+        &self,
+        c: &[f32],
+        rows: impl Iterator<Item = Range<usize>> + Clone,
+        keys: &mut Vec<u32>,
+        positions: &mut Vec<u32>,
+    ) {
+        keys.clear();
+        keys.reserve(CHUNK);
+        for row in rows.clone() {
+            keys.extend(c[row].iter().map(|x| x.abs().to_bits()));
+        }
+        let kept = self.kept(keys.len());
+        let (_, &mut least, _) = keys.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
+        let above = keys.iter().filter(|&&key| key > least).count();
+        let mut ties = if least == 0 { 0 } else { kept - above };
+        for row in rows {
+            let first = row.start;
+            for (at, x) in c[row].iter().enumerate() {
+                let key = x.abs().to_bits();
+                let tie = key == least && ties > 0;
+                if key > least || tie {
+                    ties -= usize::from(tie);
+                    positions.push((first + at) as u32);
+                }
+            }
+        }
+    }
+}
+
+/// The bin of each value, and the means of the bins, whose absolute values are at most `most`.
+fn bins(values: &[f32], most: f32, symbols: &mut Vec<u16>) -> [f32; BINS] {
+    let count = values.len() as f64;
+    let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
+    let square = |&x: &f32| (f64::from(x) - mean) * (f64::from(x) - mean);
+    let deviation = (values.iter().map(square).sum::<f64>() / count).sqrt();
+    let inverse = if deviation > 0.0 { 1.0 / (1.5 * deviation) } else { 0.0 };
+    let bin = |&x: &f32| ((f64::from(x) - mean) * inverse).floor().clamp(-2.0, 1.0) + 2.0;
+    symbols.clear();
+    symbols.extend(values.iter().map(|x| bin(x) as u16));
+    let (mut sums, mut counts) = ([0.0; BINS], [0.0; BINS]);
+    for (&symbol, &x) in symbols.iter().zip(values) {
+        sums[usize::from(symbol)] += f64::from(x);
+        counts[usize::from(symbol)] += 1.0;
+    }
+    std::array::from_fn(|bin| {
+        let mean = if counts[bin] > 0.0 { (sums[bin] / counts[bin]) as f32 } else { 0.0 };
+        mean.clamp(-most, most)
+    })
+}
+
+impl Compressor for ChunkTopK {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
+        let largest = source.abs_max();
+        let mut spare = std::mem::take(&mut workspace.block);
+        let (c, _) = source.take_all(&mut spare);
+        self.select(c, context.shape, workspace);
+        let Workspace { positions, values, symbols, coder, .. } = workspace;
+        let code = PositionCode::shortest(positions, c.len());
+        positions::put_header(code, positions.len(), message);
+        if !positions.is_empty() {
+            values.clear();
+            values.extend(positions.iter().map(|&at| c[at as usize]));
+            let half = f32::MAX / 2.0;
+            let most = if largest <= half { half } else { f32::MAX - largest };
+            let means = bins(values, most, symbols);
+            fields::put_f32s(&means, message);
+            VALUES().put(symbols, coder, message);
+            code.encode(positions, c.len(), message);
+            for (&at, &symbol) in positions.iter().zip(&*symbols) {
+                c[at as usize] -= means[usize::from(symbol)];
+            }
+        }
+        workspace.block = spare;
+        Sent::Positions
+    }
+
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
+        let Workspace { positions, symbols, coder, .. } = workspace;
+        let (code, count) = positions::take_header(&mut message, self.most(out.len()))?;
+        if count == 0 {
+            return fields::expect_len(message, 0);
+        }
+        let mut means = [0.0; BINS];
+        for mean in &mut means {
+            *mean = weight * fields::take_finite(&mut message)?;
+        }
+        VALUES().take(&mut message, count, symbols, coder)?;
+        code.decode(message, count, out.len(), positions)?;
+        for (&at, &symbol) in positions.iter().zip(&*symbols) {
+            out[at as usize] += means[usize::from(symbol)];
+        }
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        let most = self.most(elements);
+        // The shortest code of positions is no longer than a bitmap.
+        1 + varint::len(most as u64) + 4 * BINS + VALUES().max_len(most) + bitmap::len(elements)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{Sender, encode, refused, residual, round_trip};
+
+    #[test]
+    fn a_message_by_hand() {
+        // Four of six, as k = 2731 of 4096 is two thirds: 4, −4, 2, 3. Mean 1.25, deviation 3.11, bins of 4.67: −4 is
+        // 1.12 below, in bin 0; 2, 3 and 4 are in bin 2.
+        let gradient = [4.0, -1.0, -4.0, 2.0, 3.0, 0.5];
+        let message = encode("chunk-topk:k=2731", &gradient);
+        let means = [-4.0f32, 0.0, 3.0, 0.0].map(f32::to_le_bytes).concat();
+        assert_eq!(message, [&[0, 4], &means[..], &[0, 0b10_10_00_10, 0b01_1101]].concat());
+        assert_eq!(round_trip("chunk-topk:k=2731", &gradient), [3.0, 0.0, -4.0, 3.0, 3.0, 0.0]);
+        assert_eq!(residual("chunk-topk:k=2731", &gradient), [1.0, -1.0, 0.0, -1.0, 0.0, 0.5]);
+        assert_eq!(encode("chunk-topk", &[0.0; 5]), [2, 0]);
+        assert_eq!(encode("chunk-topk", &[]), [0, 0]);
+    }
+
+    /// The positions that are sent of a tensor of this shape, whose elements all differ.
+    fn sent(spec: &str, shape: &[usize]) -> (Vec<f32>, Vec<u32>, usize) {
+        let mut rng = crate::Rng::new(1, 2, 3, 4, 5);
+        let gradient: Vec<f32> = (0..shape.iter().product()).map(|_| rng.uniform() - 0.5).collect();
+        let mut sender = Sender::new(spec, shape);
+        let len = sender.encode(2, &gradient).len();
+        (gradient, sender.encoder.positions().to_vec(), len)
+    }
+
+    #[test]
+    fn tiles_of_a_matrix_are_selected_apart() {
+        // Tiles of 64 × 64, 64 × 6, 36 × 64 and 36 × 6: 64, 6, 36 and 3 elements.
+        let (gradient, positions, _) = sent("chunk-topk", &[100, 7, 10]);
+        assert!(positions.is_sorted());
+        let mut expected = Vec::new();
+        for (rows, columns, kept) in
+            [(0..64, 0..64, 64), (0..64, 64..70, 6), (64..100, 0..64, 36), (64..100, 64..70, 3)]
+        {
+            let tile = rows.flat_map(|row| columns.clone().map(move |column| row * 70 + column));
+            let mut tile: Vec<usize> = tile.collect();
+            tile.sort_by(|&a, &b| gradient[b].abs().total_cmp(&gradient[a].abs()));
+            expected.extend(tile[..kept].iter().map(|&at| at as u32));
+        }
+        expected.sort_unstable();
+        assert_eq!(positions, expected);
+        // Narrow ones are rows of 4096: 64 and 1.
+        let (_, positions, _) = sent("chunk-topk", &[4160, 1]);
+        assert_eq!(positions.iter().filter(|&&at| at >= 4096).count(), 1);
+        assert_eq!(positions.len(), 65);
+    }
+
+    #[test]
+    fn positions_take_little_more_than_their_entropy() {
+        let (_, positions, len) = sent("chunk-topk", &[1024, 1024]);
+        assert_eq!(positions.len(), 256 * 64);
+        // log2 of 4096 over 64 is 470.8 bits.
+        // Of uniform values the largest are all near 1 or −1: a bit for each.
+        let bits = 8.0 * len as f64 / positions.len() as f64 - 1.0;
+        assert!(bits < 1.03 * 470.8 / 64.0, "{bits}");
+    }
+
+    #[test]
+    fn of_equal_values_the_first_are_sent() {
+        let decoded = round_trip("chunk-topk:k=2", &[-1.0; 5000]);
+        let sent: Vec<usize> = (0..5000).filter(|&at| decoded[at] != 0.0).collect();
+        assert_eq!(sent, [0, 1, 4096]);
+        assert_eq!(decoded[0], -1.0);
+    }
+
+    #[test]
+    fn residuals_stay_finite() {
+        let gradient = [f32::MAX, -f32::MAX, 0.9 * f32::MAX, -0.1 * f32::MAX, 1.0];
+        let left = residual("chunk-topk:k=4096", &gradient);
+        assert!(left.iter().all(|x| x.is_finite()), "{left:?}");
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let good = encode("chunk-topk:k=2731", &[4.0, -1.0, -4.0, 2.0, 3.0, 0.5]);
+        let truncated = refused("chunk-topk:k=2731", 6, &good[..good.len() - 1]);
+        assert_eq!(truncated, DecodeError::Truncated);
+        for (at, byte) in [(0, 3), (1, 7), (5, 0x7f), (20, 0xff)] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            if at == 5 {
+                // Infinity.
+                bad[2..6].copy_from_slice(&f32::INFINITY.to_le_bytes());
+            }
+            assert!(matches!(refused("chunk-topk:k=2731", 6, &bad), DecodeError::Corrupt(_)));
+        }
+        refused("chunk-topk", 6, &[&good[..], &[0]].concat());
+    }
+}
