@@ -165,6 +165,12 @@ mod tests {
         pack(&[7, 8], 3, &mut vec![]);
     }
 
+    #[test]
+    #[should_panic(expected = "9 does not fit in 3 bits")]
+    fn a_number_too_wide_among_eight_is_refused() {
+        pack(&[7, 1, 2, 9, 3, 4, 5, 6], 3, &mut vec![]);
+    }
+
     proptest! {
         #[test]
         fn numbers_return(values: Vec<u32>, width in 0u32..=32) {

@@ -8,8 +8,8 @@ const GROUP: usize = 16;
 /// The Walsh–Hadamard transform in place, not normalised: applied twice, it multiplies by the length. Element i of the
 /// result is the sum of the elements, each with the sign (−1)^(number of bits that i and its index have in common).
 ///
-/// Sums of two are taken first over neighbours, then over pairs, and so on, whatever the processor. It takes log2(length)
-/// additions an element; call it for blocks that stay in the first-level cache.
+/// The order of additions is the same on every processor: elements 1 apart are combined first, then 2 apart, then 4. It
+/// takes log2(length) additions an element; call it for blocks that stay in the first-level cache.
 ///
 /// # Panics
 /// If the length is not a power of two.

@@ -185,7 +185,7 @@ mod tests {
     fn inner_products_by_hand() {
         assert_eq!(inner_product(&[], &[1.0]), 0.0);
         assert_eq!(inner_product(&[3.0, -4.0, 9.0], &[0.5, 2.0]), -6.5);
-        // Sixteen lanes and a rest: 20 − 2·(1 + 2 + … + 20) + (1 + 4 + … + 400).
+        // Sixteen lanes and a rest: (1 + 4 + … + 400) − (1 + 2 + … + 20).
         let values: alloc::vec::Vec<f32> = (1..=20).map(|x| x as f32).collect();
         let less: alloc::vec::Vec<f32> = values.iter().map(|x| x - 1.0).collect();
         assert_eq!(inner_product(&values, &less), 2870.0 - 210.0);

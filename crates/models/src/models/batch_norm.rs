@@ -1,4 +1,4 @@
-//! Batch normalisation as an operation of the engine, in two passes over the maps forward and two backward; the
+//! Batch normalisation as an operation of the engine. Forward it reads the maps three times and writes them once; the
 //! engine's own transposes and copies them several times.
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -77,7 +77,7 @@ impl BatchNorm for Flex {
 
 impl<C: CheckpointStrategy> BatchNorm for Autodiff<Flex, C> {
     fn moments(maps: FloatTensor<Self>) -> FloatTensor<Self> {
-        // Nothing is differentiated by the moments but the normalised maps, in the operation below.
+        // Gradients do not flow through the moments; `normalise` accounts for their part.
         Self::from_inner(<Flex as BatchNorm>::moments(maps.into_primitive()))
     }
 

@@ -73,6 +73,7 @@ const NONE: u32 = u32::MAX;
 
 /// The largest value of each window, and its pixel within its map.
 fn pool(maps: &FlexTensor, window: Window) -> (FlexTensor, Vec<u32>) {
+    assert!(window.padding < window.kernel, "a window lies on a pixel at each of its places");
     let maps = maps.to_contiguous();
     let [batch, channels, height, width]: [usize; 4] = maps.layout().shape().dims();
     let [rows, columns] = [height, width].map(|length| window.places(length));

@@ -104,7 +104,6 @@ pub(super) struct TextReplica<'a> {
     model: LanguageModel,
     batches: TextBatches<'a>,
     test: &'a [u32],
-    unroll: usize,
     /// The hidden state at the end of the last batch.
     hidden: HiddenState,
     /// The step whose batch continues the text of the last one.
@@ -123,7 +122,6 @@ impl<'a> TextReplica<'a> {
         let model = LanguageModel::new(config.model, text.vocabulary.len())?;
         let unroll = unroll(config.model);
         Ok(Self {
-            unroll,
             hidden: model.blank(batch),
             model,
             batches: TextBatches::new(&text.train, rank, workers, batch, unroll),
@@ -185,7 +183,7 @@ impl Replica for TextReplica<'_> {
         examples: usize,
         part: usize,
     ) -> Score {
-        let part = TestPart::new(self.test, examples, part, self.unroll);
+        let part = TestPart::new(self.test, examples, part, self.batches.unroll());
         let mut hidden = self.model.blank(part.streams());
         let mut total = Score::default();
         part.for_each(|chunk, counts| {

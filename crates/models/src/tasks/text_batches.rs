@@ -67,6 +67,11 @@ impl<'a> TextBatches<'a> {
         step.is_multiple_of(self.steps_per_epoch())
     }
 
+    /// The length of a chunk.
+    pub(super) fn unroll(&self) -> usize {
+        self.unroll
+    }
+
     fn steps_per_epoch(&self) -> u64 {
         steps_per_epoch(self.part.len(), 1, self.streams, self.unroll)
     }
@@ -179,15 +184,16 @@ mod tests {
         assert_eq!(steps_per_epoch(2 * 3 * 36 - 1, 2, 3, 35), 0);
         // The paper's: 5072443 characters, four workers, five streams.
         assert_eq!(steps_per_epoch(5_072_443, 4, 5, 35), 7_246);
+        assert_eq!(steps_per_epoch(5_072_443, 4, 5, 100), 2_536);
     }
 
     #[test]
     fn every_test_token_is_predicted_once_from_the_one_before() {
         let text: Vec<u32> = (0..1000).collect();
-        for tokens in [999, 500, 33, 32, 5, 1] {
+        for (tokens, unroll) in [999, 500, 33, 32, 5, 1].into_iter().zip([35, 7, 35, 100, 1, 35]) {
             let mut seen = vec![0; 1000];
             for part in 0..TEST_PARTS {
-                TestPart::new(&text, tokens, part, 35).for_each(|chunk, counts| {
+                TestPart::new(&text, tokens, part, unroll).for_each(|chunk, counts| {
                     for ((input, target), _) in
                         chunk.inputs.iter().zip(chunk.targets).zip(counts).filter(|(_, c)| **c)
                     {

@@ -8,15 +8,19 @@
 //! - **Values**: with μ and σ the mean and the standard deviation of all selected values of the tensor, a value v is in bin
 //!   ⌊(v − μ) / (1.5·σ)⌋ + 2, at least 0 and at most 3, and decodes to the mean of its bin.
 //! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless that
-//!   is 0, the four means as f32, the bins of the values, and the positions. A bin has two bits, or its
-//!   [Huffman code](gradwire_bits::huffman) where that is shorter: often one bit, as few values are in the outer bins. With
-//!   k = 64, a position takes 7.4 bits in Rice code; 64 of 4096 have an entropy of 7.36 bits each, and SparseLoCo sends 12.
+//!   is 0, the four means as f32, the bins of the values, and the positions. The bins begin with a byte, which says whether
+//!   they are in [Huffman code](gradwire_bits::huffman) because it is shorter than two bits: often it is one bit, as few
+//!   values are in the outer bins. With k = 64, a position takes 7.5 bits in Rice code; 64 of 4096 have an entropy of 7.36
+//!   bits each, and SparseLoCo sends 12.
 //! - **Range**: k from 1 to 4096; up to 2³² − 1 elements.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean. SparseLoCo weighs the residual
 //!   by 0.95: `beta=0.95`.
 //! - **Limits**: where max|c| is above half of the largest f32, means are cut so that no residual overflows.
-//! - **Deviations**: positions are coded by their gaps in the whole tensor.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 8 to select in the cache.
+//! - **Deviations**: positions are coded by their gaps in the whole tensor. An element is averaged over all ranks, where
+//!   published code of SparseLoCo averages it over the ranks that sent it; that code also rounds (v − μ) / (1.5·σ) to the
+//!   nearest bin instead of down, and takes as sides of its tiles the largest divisors of the dimensions up to 64.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 8 to select in the cache, and a sort of the
+//!   positions of each row of tiles.
 //!
 //! Reference: Sarfi, Thérien, Lidin, Belilovsky: "Communication Efficient LLM Pre-training with SparseLoCo",
 //! arXiv:2508.15706, 2025.
@@ -271,7 +275,7 @@ mod tests {
         let (_, positions, len) = sent("chunk-topk", &[1024, 1024]);
         assert_eq!(positions.len(), 256 * 64);
         // log2 of 4096 over 64 is 470.8 bits.
-        // Of uniform values the largest are all near 1 or −1: a bit for each.
+        // Of uniform values the largest are all near ½ or −½: a bit for each.
         let bits = 8.0 * len as f64 / positions.len() as f64 - 1.0;
         assert!(bits < 1.03 * 470.8 / 64.0, "{bits}");
     }

@@ -111,7 +111,7 @@ impl Correlate<'_> {
 }
 
 /// Adds to the gradient of the weight of each output plane and term the sum over `positions`, a multiple of
-/// [`MULTIPLE`], of `maps · planes[offset + position]`. The number of planes in `maps` is a multiple of [`ROWS`].
+/// [`MULTIPLE`], of `maps · planes[offset + position]`. `maps` has a whole number of [`ROWS`] planes.
 pub(super) fn add_weight_gradient(
     positions: usize,
     maps: &[f32],
@@ -122,7 +122,7 @@ pub(super) fn add_weight_gradient(
     Arch::new().dispatch(WeightGradient { positions, maps, planes, offsets, gradient });
 }
 
-/// Output planes that [`weight_gradient`] takes together.
+/// Output planes are taken in groups of this size, or half of it.
 pub(super) const ROWS: usize = 4;
 
 struct WeightGradient<'a> {

@@ -96,6 +96,7 @@ impl Shapes {
     fn new(images: &FlexTensor, weight: &FlexTensor, window: Window) -> Self {
         let (images, weight) = (images.layout().shape().dims(), weight.layout().shape().dims());
         let [batch, from, height, width]: [usize; 4] = images;
+        assert!(window.padding < window.kernel, "a kernel lies on a pixel at each of its places");
         let [to, inputs, rows, columns]: [usize; 4] = weight;
         let found = [inputs, rows, columns];
         assert_eq!(found, [from, window.kernel, window.kernel], "a square kernel for each channel");

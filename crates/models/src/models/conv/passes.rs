@@ -30,10 +30,17 @@ pub(super) fn images_gradient(shapes: &Shapes, gradient: &[f32], weight: &[f32])
     let Window { kernel, stride, padding } = shapes.window;
     let phases = stride * stride;
     let turned = kernel.div_ceil(stride);
-    // In a phase, elements before this one are padding for all phases.
-    let first = padding / stride;
-    let window = Window { kernel: turned, stride: 1, padding: turned - 1 - first };
     let [rows, columns] = shapes.places();
+    // The first element of a phase that is computed: those before it are padding in all phases. It is earlier where the
+    // last pixels would not be reached.
+    let first = [(shapes.height, rows), (shapes.width, columns)].into_iter().fold(
+        padding / stride,
+        |first, (length, places)| {
+            let last = (length + padding - 1) / stride;
+            first.min((places + turned - 2).saturating_sub(last))
+        },
+    );
+    let window = Window { kernel: turned, stride: 1, padding: turned - 1 - first };
     let stack = Stack::new(window, rows, columns);
     let weights = Weights::new(shapes.from * phases, shapes.to * turned * turned, |plane, term| {
         let (plane, phase) = (plane / phases, plane % phases);

@@ -105,9 +105,10 @@ impl LanguageModel {
             return Err(kind.not_for(TaskKind::Text));
         };
         let hidden = config.hidden;
-        if vocabulary < 2 || hidden == 0 {
+        if vocabulary < 2 {
             return Err(ModelError::Vocabulary { symbols: vocabulary });
         }
+        assert!(hidden > 0 && config.unroll > 0, "a model has hidden units and is unrolled");
         let mut layout = Layout::default();
         let shape = [vocabulary, hidden];
         let embedding =

@@ -311,4 +311,13 @@ fn other_fractions_are_dropped() {
     };
     assert_eq!(loss(0, Some(dropout)), loss(0, None));
     assert_ne!(loss(20, Some(dropout)), loss(20, None));
+    let masks = |embedding| {
+        let config = LstmConfig { hidden: 4, embedding, ..LstmConfig::CHARACTERS };
+        let model = LanguageModel::new(ModelKind::CharLstm(config), 5).unwrap();
+        let mut hidden = model.blank(1);
+        let pass = model.forward(&parameters(&model), chunk, Some(dropout), &mut hidden);
+        pass.masks.iter().map(Vec::len).collect::<Vec<_>>()
+    };
+    assert_eq!(masks(true), [32, 32, 32]);
+    assert_eq!(masks(false), [0, 32, 32]);
 }
