@@ -1,5 +1,6 @@
 //! Quantization: every element, in fewer bits.
 
+pub mod codebook8;
 pub mod dynamic_tree;
 pub mod eden;
 pub mod efsignsgd;
