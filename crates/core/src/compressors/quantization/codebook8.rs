@@ -17,7 +17,8 @@
 //!
 //! Reference: Jaghouar et al.: "INTELLECT-1 Technical Report", arXiv:2412.01152, 2024, section 2.
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Bins};
 
 use crate::numeric::moments::Moments;
 use crate::parameters::either;
@@ -38,6 +39,8 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Buckets.
 const BUCKETS: usize = 256;
+/// Tables of sums that the elements take in turn.
+const TABLES: usize = 4;
 /// Bytes with a bit for each bucket.
 const USED: usize = BUCKETS / 8;
 
@@ -54,25 +57,31 @@ fn buckets(source: &mut Source<'_>, symbols: &mut Vec<u16>) -> [Option<f32>; BUC
     let mut moments = Moments::default();
     source.peek_blocks(|_, block| moments.add(block));
     let (mean, deviation) = (moments.mean(), moments.standard_deviation());
-    let inverse = if deviation > 0.0 { BUCKETS as f64 / (12.0 * deviation) } else { 0.0 };
-    let half = BUCKETS as f64 / 2.0;
-    let (mut sums, mut counts) = ([0.0; BUCKETS], [0u64; BUCKETS]);
+    // Where all elements are equal, any width is right.
+    let deviation = if deviation > 0.0 { deviation } else { 1.0 };
+    let (least, width) = (mean - 6.0 * deviation, 12.0 * deviation / BUCKETS as f64);
+    let bins = Bins { least, width, top: (BUCKETS - 1) as u16 };
+    // Equal buckets follow each other; with tables of their own, their sums do not wait for each other.
+    let (mut sums, mut counts) = ([[0.0; BUCKETS]; TABLES], [[0u64; BUCKETS]; TABLES]);
     symbols.clear();
-    source.peek_blocks(|_, block| {
-        for &x in block {
-            let place = ((f64::from(x) - mean) * inverse).floor() + half;
-            let bucket = place.clamp(0.0, (BUCKETS - 1) as f64) as u16;
-            symbols.push(bucket);
-            sums[usize::from(bucket)] += f64::from(x);
-            counts[usize::from(bucket)] += 1;
+    symbols.resize(source.len(), 0);
+    source.peek_blocks(|start, block| {
+        let symbols = &mut symbols[start..start + block.len()];
+        kernels::bin_of(block, bins, symbols);
+        for (block, symbols) in block.chunks(TABLES).zip(symbols.chunks(TABLES)) {
+            for (table, (&x, &bucket)) in block.iter().zip(symbols).enumerate() {
+                sums[table][usize::from(bucket)] += f64::from(x);
+                counts[table][usize::from(bucket)] += 1;
+            }
         }
     });
     // What is left of an element is finite, too.
     let (largest, half) = (source.abs_max(), f32::MAX / 2.0);
     let most = if largest <= half { half } else { f32::MAX - largest };
     std::array::from_fn(|bucket| {
-        let mean = (sums[bucket] / counts[bucket] as f64) as f32;
-        (counts[bucket] > 0).then(|| mean.clamp(-most, most))
+        let count: u64 = counts.iter().map(|table| table[bucket]).sum();
+        let sum: f64 = sums.iter().map(|table| table[bucket]).sum();
+        (count > 0).then(|| ((sum / count as f64) as f32).clamp(-most, most))
     })
 }
 
