@@ -132,7 +132,7 @@ struct Buffers {
 }
 
 impl Eden {
-    /// ⌈b⌉ and ⌊b⌋; the first is ⌊b⌋ + 1 also for whole numbers, which have no elements of so many bits.
+    /// The two widths of levels, ⌊b⌋ + 1 and ⌊b⌋. If b is a whole number, no element has the first.
     fn widths(&self) -> [u32; 2] {
         let lower = self.bits.floor() as u32;
         [lower + 1, lower]
