@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use gradwire_bits::DecodeError;
 
-use crate::memories::{Memory, Scope};
+use crate::memories::Memory;
 use crate::multi_round::MultiRound;
 use crate::{Context, Element, Sent, Source, Workspace};
 
@@ -52,6 +52,12 @@ pub trait Compressor: Debug + Send + Sync {
     /// once (a scale, a mean) do not count.
     fn value_bits(&self) -> Option<u32> {
         None
+    }
+
+    /// Whether, for every tensor, the expected squared error of the decoded one is at most the squared norm: zeros would
+    /// not be nearer. `ef=ef21` needs it. False by default.
+    fn is_contractive(&self) -> bool {
+        false
     }
 
     /// How the messages of several ranks become one gradient.
@@ -154,15 +160,5 @@ impl dyn Compressor + '_ {
     /// Whether the method's memory uses [`Input::squares`](crate::Input::squares).
     pub fn keeps_squares(&self) -> bool {
         self.memory().is_some_and(|memory| memory.keeps_squares())
-    }
-
-    /// The method's own memory where it replaces the plain residual, with error feedback or without; `plain` is true
-    /// for values that are not gradients ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
-    pub fn own_memory(&self, error_feedback: bool, plain: bool) -> Option<&dyn Memory> {
-        self.memory().filter(|memory| match memory.scope() {
-            Scope::ErrorFeedback => error_feedback && !plain,
-            Scope::Gradients => !plain,
-            Scope::Always => true,
-        })
     }
 }

@@ -133,7 +133,7 @@ impl Encoder {
         // Of values that are not gradients nothing is forgotten.
         let feedback = spec.memory().map(|weights| if plain { Residual::PLAIN } else { weights });
         let residual = feedback.unwrap_or(Residual::PLAIN);
-        let memory = compressor.own_memory(feedback.is_some(), plain).unwrap_or(&residual);
+        let memory = spec.own_memory(plain).unwrap_or(&residual);
         let present = entry.kept.present();
         let velocity = memory.keeps_velocity();
         let arrays = entry.kept.arrays_of(tensor, feedback, velocity, compressor);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::Compressor;
 use crate::parameters::{Param, Parameters, Value};
+use crate::{Compressor, Spec};
 
 /// How a method saves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +98,13 @@ impl Entry {
     /// The compressor with its default parameters.
     pub fn compressor(&self) -> Arc<dyn Compressor> {
         (self.build)(&self.defaults())
+    }
+
+    /// Its parameters, then the common ones whose names are not among them.
+    pub fn all_parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
+        let own = self.parameters;
+        let is_own = move |key| own.iter().any(|parameter| parameter.key == key);
+        own.iter().chain(Spec::common_parameters().iter().filter(move |one| !is_own(one.key)))
     }
 
     /// Whether messages are the elements themselves, 32 bits each, as those of `none` are.

@@ -47,6 +47,11 @@ pub trait MultiRound: Debug + Send + Sync {
         out: &mut [f32],
     ) -> Result<(), DecodeError>;
 
+    /// As [`Compressor::is_contractive`](crate::Compressor::is_contractive), for a single rank.
+    fn is_contractive(&self) -> bool {
+        false
+    }
+
     /// As [`Compressor::max_elements`](crate::Compressor::max_elements), for the transcript of a single rank.
     fn max_elements(&self, message_len: usize) -> usize;
 }

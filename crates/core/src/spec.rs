@@ -1,12 +1,13 @@
 //! One string configures one compressor: `3lc:s=1.75`, `topk:ratio=0.01,ef=off`.
 
 use std::fmt;
-use std::ops::Bound::Included;
+use std::ops::Bound::{Excluded, Included};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::compressors::{baseline, quantization, sparsification};
 use crate::entry::Entry;
+use crate::memories::{Average, Ef21, Memory, Scope};
 use crate::parameters::{Kind, Param, Value, real, whole};
 use crate::{Compressor, Residual, registry};
 
@@ -18,8 +19,9 @@ pub use error::SpecError;
 const COMMON: &[Param] = &[
     Param {
         key: "ef",
-        kind: Kind::Choice { options: &["off", "on"] },
-        help: "error feedback: keep what a message leaves out and add it to the next gradient",
+        kind: Kind::Choice { options: &["off", "on", "ef21"] },
+        help: "error feedback: keep what a message leaves out and add it to the next gradient; ef21: send changes of an \
+               estimate of the gradient, which receivers add up",
     },
     Param {
         key: "beta",
@@ -30,6 +32,11 @@ const COMMON: &[Param] = &[
         key: "gamma",
         kind: real(1.0, Included(1e-6), Included(1e6)),
         help: "weight of the gradient when the residual is fed back",
+    },
+    Param {
+        key: "momentum",
+        kind: real(0.0, Included(0.0), Excluded(1.0)),
+        help: "compress a running mean of gradients, in which the earlier mean has this weight",
     },
     Param {
         key: "every",
@@ -50,7 +57,15 @@ pub struct Spec {
     /// Made from the values.
     compressor: Arc<dyn Compressor>,
     memory: Option<Residual>,
+    rule: Option<Rule>,
     every: u64,
+}
+
+/// A memory that a spec configures in place of the plain residual.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Rule {
+    Average(Average),
+    Ef21(Ef21),
 }
 
 impl PartialEq for Spec {
@@ -58,6 +73,7 @@ impl PartialEq for Spec {
         self.entry.id == other.entry.id
             && self.values == other.values
             && self.memory == other.memory
+            && self.rule == other.rule
             && self.every == other.every
     }
 }
@@ -70,6 +86,7 @@ impl Spec {
             compressor: entry.compressor(),
             values: entry.defaults(),
             memory: entry.error_feedback.then_some(Residual::PLAIN),
+            rule: None,
             every: 1,
         }
     }
@@ -103,16 +120,38 @@ impl Spec {
         self.entry
     }
 
-    /// The residual of error feedback; `None` without error feedback. A compressor may use its own
-    /// [memory](crate::memories) instead.
+    /// The residual of error feedback; `None` without error feedback. Another memory may
+    /// [replace](Self::own_memory) it.
     pub fn memory(&self) -> Option<Residual> {
         self.memory
     }
 
-    /// The same compressor with another residual, or without error feedback.
+    /// The same compressor with another plain residual, or without error feedback.
     pub fn with_memory(mut self, memory: Option<Residual>) -> Self {
-        self.memory = memory;
+        (self.memory, self.rule) = (memory, None);
         self
+    }
+
+    /// The [memory](crate::memories) that replaces the plain residual: the compressor's own, or the one that `ef=ef21` or
+    /// `momentum` asks for; `None` if none does. `plain` is true for values that are not gradients
+    /// ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
+    pub fn own_memory(&self, plain: bool) -> Option<&dyn Memory> {
+        let configured = self.rule.as_ref().map(|rule| -> &dyn Memory {
+            match rule {
+                Rule::Average(average) => average,
+                Rule::Ef21(ef21) => ef21,
+            }
+        });
+        self.compressor.memory().or(configured).filter(|memory| match memory.scope() {
+            Scope::ErrorFeedback => self.memory.is_some() && !plain,
+            Scope::Gradients => !plain,
+            Scope::Always => true,
+        })
+    }
+
+    /// Whether messages carry changes, whose mean receivers add to a sum that they keep: with `ef=ef21`.
+    pub fn sends_changes(&self) -> bool {
+        self.own_memory(false).is_some_and(|memory| memory.sends_changes())
     }
 
     /// Local steps: how many training steps pass from one exchange to the next.
@@ -154,6 +193,7 @@ impl Spec {
         let compressor = earlier.compressor();
         let keeps = earlier.memory.is_some()
             || compressor.memory().is_some()
+            || earlier.rule.is_some()
             || compressor.rounds().is_some();
         // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
@@ -164,6 +204,7 @@ impl Spec {
         let same = || {
             self.entry.id == earlier.entry.id
                 && self.memory == earlier.memory
+                && self.rule == earlier.rule
                 && kept(self.compressor()) == kept(compressor)
         };
         !keeps || same()
@@ -195,8 +236,7 @@ impl Spec {
 
     /// Whether its memory applies momentum to gradients, so that no optimizer should do it again.
     pub fn applies_momentum(&self) -> bool {
-        let memory = self.compressor.own_memory(self.memory().is_some(), false);
-        memory.is_some_and(|memory| memory.replaces_momentum())
+        self.own_memory(false).is_some_and(|memory| memory.replaces_momentum())
     }
 
     /// The parameters that every compressor has in addition to its own.
@@ -224,6 +264,41 @@ impl FromStr for Spec {
             given.read_default(item)?;
         }
         given.into_spec()
+    }
+}
+
+/// The values of the common parameters.
+struct Common {
+    feedback: Option<&'static str>,
+    weights: Option<Residual>,
+    momentum: f32,
+    every: u64,
+}
+
+impl Common {
+    /// Reads the values that were given, in the order of [`COMMON`].
+    fn of(given: &[Option<Value>]) -> Self {
+        let value = |key: &str| {
+            let at = COMMON.iter().position(|parameter| parameter.key == key);
+            at.and_then(|at| given[at])
+        };
+        let real = |key: &str| match value(key) {
+            Some(Value::Real(x)) => Some(x as f32),
+            _ => None,
+        };
+        let (beta, gamma) = (real("beta"), real("gamma"));
+        let weights = beta
+            .or(gamma)
+            .map(|_| Residual { beta: beta.unwrap_or(1.0), gamma: gamma.unwrap_or(1.0) });
+        let feedback = match value("ef") {
+            Some(Value::Choice(word)) => Some(word),
+            _ => None,
+        };
+        let every = match value("every") {
+            Some(Value::Whole(every)) => every,
+            _ => 1,
+        };
+        Self { feedback, weights, momentum: real("momentum").unwrap_or(0.0), every }
     }
 }
 
@@ -278,33 +353,36 @@ impl Given {
             *value = given.unwrap_or(*value);
         }
         spec.compressor = (self.entry.build)(&spec.values);
-        let common = |at: usize| self.values[own + at];
-        let on = match common(0) {
-            Some(Value::Choice(word)) => word == "on",
-            // Weights for a residual switch error feedback on.
-            _ => self.entry.error_feedback || common(1).is_some() || common(2).is_some(),
+        let Common { feedback, weights, momentum, every } = Common::of(&self.values[own..]);
+        // Weights for a residual switch error feedback on.
+        let on = self.entry.error_feedback || weights.is_some();
+        let feedback = feedback.unwrap_or(if on { "on" } else { "off" });
+        spec.memory = (feedback != "off").then(|| weights.unwrap_or(Residual::PLAIN));
+        spec.rule = match (feedback, momentum) {
+            ("ef21", momentum) => Some(Rule::Ef21(Ef21 { momentum })),
+            (_, 0.0) => None,
+            (_, decay) => Some(Rule::Average(Average { decay })),
         };
-        let weight = |at: usize| match common(at) {
-            Some(Value::Real(x)) => x as f32,
-            _ => 1.0,
-        };
-        spec.memory = on.then(|| Residual { beta: weight(1), gamma: weight(2) });
-        if let Some(Value::Whole(every)) = common(3) {
-            spec.every = every;
-        }
-        // Weights without a plain residual have no effect, so they are an error.
-        if common(1).is_some() || common(2).is_some() {
-            if !on {
-                return Err(SpecError::NoResidual { id, reason: "ef=off keeps none" });
+        spec.every = every;
+        let has_own = spec.compressor().memory().is_some();
+        let impossible = |key, reason| Err(SpecError::Impossible { id, key, reason });
+        // What has no effect is an error.
+        match (feedback, weights) {
+            ("off", Some(_)) => impossible("a weight of the residual", "ef=off keeps none"),
+            ("ef21", Some(_)) => impossible("a weight of the residual", "ef=ef21 keeps none"),
+            (_, Some(_)) if has_own => {
+                impossible("a weight of the residual", "its memory has weights of its own")
             }
-            if spec.compressor().memory().is_some() {
-                return Err(SpecError::NoResidual {
-                    id,
-                    reason: "its memory has weights of its own",
-                });
+            ("ef21", _) if has_own => impossible("ef=ef21", "it has a memory of its own"),
+            ("ef21", _) if !spec.compressor().is_contractive() => impossible(
+                "ef=ef21",
+                "its messages can be further from a tensor than zeros are, so that estimates would diverge",
+            ),
+            _ if has_own && spec.rule.is_some() => {
+                impossible("momentum", "it has a memory of its own")
             }
+            _ => Ok(spec),
         }
-        Ok(spec)
     }
 }
 
@@ -322,8 +400,11 @@ impl fmt::Display for Spec {
                 item(parameter.key, &value)?;
             }
         }
-        if self.memory.is_some() != self.entry.error_feedback {
-            item("ef", &if self.memory.is_some() { "on" } else { "off" })?;
+        match (self.rule, self.memory) {
+            (Some(Rule::Ef21(_)), _) => item("ef", &"ef21")?,
+            (_, Some(_)) if !self.entry.error_feedback => item("ef", &"on")?,
+            (_, None) if self.entry.error_feedback => item("ef", &"off")?,
+            _ => {}
         }
         if let Some(Residual { beta, gamma }) = self.memory {
             for (key, weight) in [("beta", beta), ("gamma", gamma)] {
@@ -331,6 +412,14 @@ impl fmt::Display for Spec {
                     item(key, &weight)?;
                 }
             }
+        }
+        match self.rule {
+            Some(Rule::Average(Average { decay: momentum }) | Rule::Ef21(Ef21 { momentum }))
+                if momentum > 0.0 =>
+            {
+                item("momentum", &momentum)?;
+            }
+            _ => {}
         }
         if self.every != 1 {
             item("every", &self.every)?;

@@ -5,7 +5,7 @@
 
 use gradwire::{Decoder, Element, Encoder, Error, Input, Sent, Spec, State, Tensor};
 
-use crate::state_keys::REDUCE;
+use crate::state_keys::{self, REDUCE};
 use crate::{GroupConfig, Result, Schedule};
 
 /// The encoders and the decoder of one rank, for all tensors of the model.
@@ -19,12 +19,22 @@ pub(crate) struct Codecs {
 
 /// One tensor of the model.
 struct Entry {
+    tensor: Tensor,
     schedule: Schedule,
     /// The stage of the schedule that encoders and decoder are set to.
     stage: Option<usize>,
     /// The names under which it is encoded: the tensor's, or those of its slices.
     names: Vec<String>,
     carried: Carried,
+    /// Where messages carry changes: the sum of their means, empty before the first.
+    sum: Sum,
+}
+
+/// A sum of means of changes, which is the same on all ranks, and a copy for rollback.
+#[derive(Debug, Default)]
+struct Sum {
+    now: Vec<f32>,
+    checkpoint: Vec<f32>,
 }
 
 /// The elements of a tensor that the messages of one step carried.
@@ -70,10 +80,12 @@ impl Codecs {
         encoder: Encoder,
     ) -> Self {
         let entry = |(tensor, schedule): (&Tensor, Schedule)| Entry {
+            tensor: tensor.clone(),
             schedule,
             stage: None,
             names: vec![tensor.name().to_owned()],
             carried: Carried::default(),
+            sum: Sum::default(),
         };
         Self {
             tensors: config.tensors.iter().zip(schedules).map(entry).collect(),
@@ -178,6 +190,28 @@ impl Codecs {
         self.decoder.compressor_of(tensor.name()).aggregate(mean);
     }
 
+    /// Where messages of a tensor carry changes, adds the mean of all ranks' changes to the sum, and replaces the mean by
+    /// the sum. Call it once a step, with the mean that all ranks have.
+    pub(crate) fn accumulate(&mut self, index: usize, mean: &mut [f32]) {
+        if !self.sends_changes(index) {
+            return;
+        }
+        let Entry { sum, carried, .. } = &mut self.tensors[index];
+        sum.now.resize(mean.len(), 0.0);
+        for (sum, mean) in sum.now.iter_mut().zip(mean) {
+            *sum += *mean;
+            *mean = *sum;
+        }
+        // The result has all elements, whichever of them the messages changed.
+        carried.all = true;
+    }
+
+    /// Whether the messages of a tensor carry changes.
+    pub(crate) fn sends_changes(&self, index: usize) -> bool {
+        let Entry { schedule, stage, .. } = &self.tensors[index];
+        stage.is_some_and(|stage| schedule.stage(stage).sends_changes())
+    }
+
     /// The element type of messages for a tensor; `None` unless its compressor is linear.
     pub(crate) fn linear(&self, tensor: &Tensor) -> Option<Element> {
         self.encoder.compressor_of(tensor.name()).linear()
@@ -252,22 +286,51 @@ impl Codecs {
         self.tensors.iter().flat_map(|entry| &entry.names).map(String::as_str)
     }
 
-    /// Copies the state of the encoders, for [`rollback`](Self::rollback).
+    /// Copies the state of the encoders and the sums, for [`rollback`](Self::rollback).
     pub(crate) fn checkpoint(&mut self) {
         self.encoder.checkpoint();
         self.second.iter_mut().for_each(Encoder::checkpoint);
+        self.tensors.iter_mut().for_each(|entry| entry.sum.checkpoint.clone_from(&entry.sum.now));
     }
 
     /// Restores the state that [`checkpoint`](Self::checkpoint) copied.
     pub(crate) fn rollback(&mut self) {
         self.encoder.rollback();
         self.second.iter_mut().for_each(Encoder::rollback);
+        self.tensors.iter_mut().for_each(|entry| entry.sum.now.clone_from(&entry.sum.checkpoint));
     }
 
-    /// Adds the state of the encoder to `state`, under `prefix`; that of the encoder of averages, under `reduce/`.
+    /// Adds the state of the encoder and the sums to `state`, under `prefix`; that of the encoder of averages, under
+    /// `reduce/`.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.encoder.save(prefix, state);
         self.second.iter().for_each(|second| second.save(REDUCE, state));
+        self.save_sums(prefix, state);
+    }
+
+    /// Adds the sums of changes to `state`, under `prefix`.
+    pub(crate) fn save_sums(&self, prefix: &str, state: &mut State) {
+        for Entry { tensor, sum, .. } in self.tensors.iter().filter(|e| !e.sum.now.is_empty()) {
+            state.set_floats(&state_keys::sum(prefix, tensor.name()), sum.now.clone());
+        }
+    }
+
+    /// Restores the sums that [`save_sums`](Self::save_sums) wrote, and empties all others.
+    ///
+    /// # Errors
+    /// `State` for a sum of another length than the tensor's; nothing has changed then.
+    pub(crate) fn restore_sums(&mut self, prefix: &str, state: &State) -> Result<()> {
+        let saved = |tensor: &Tensor| {
+            let key = state_keys::sum(prefix, tensor.name());
+            match state.floats(&key) {
+                Ok(_) => state.floats_of(&key, tensor.elements()).map(<[f32]>::to_vec),
+                Err(_) => Ok(Vec::new()),
+            }
+        };
+        let sums = self.tensors.iter().map(|entry| saved(&entry.tensor));
+        let sums = sums.collect::<Result<Vec<_>, _>>()?;
+        self.tensors.iter_mut().zip(sums).for_each(|(entry, sum)| entry.sum.now = sum);
+        Ok(())
     }
 
     /// Restores what [`save`](Self::save) wrote, at any stage of the schedules.
@@ -284,7 +347,7 @@ impl Codecs {
         }
         self.encoder.restore(prefix, state)?;
         self.second.iter_mut().try_for_each(|second| second.restore(REDUCE, state))?;
-        Ok(())
+        self.restore_sums(prefix, state)
     }
 }
 

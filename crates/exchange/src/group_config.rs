@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Spec, Tensor};
+use gradwire::{Element, Spec, Tensor};
 
 use crate::error::refuse;
 use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization};
@@ -51,6 +51,7 @@ impl GroupConfig<'_> {
     pub(crate) fn validate_group(&self) -> Result<()> {
         self.validate_names()?;
         self.validate_schedule()?;
+        self.validate_changes()?;
         match self.exchange {
             Exchange::AllReduce => self.validate_linear(),
             Exchange::AllGather => Ok(()),
@@ -111,6 +112,37 @@ impl GroupConfig<'_> {
             (before, begun) = (spec, *from);
         }
         Ok(())
+    }
+
+    /// The sum of changes is the mean of the ranks' estimates only if every change of every rank is in it.
+    fn validate_changes(&self) -> Result<()> {
+        let Some(spec) = self.policy.pushes().find(|spec| spec.sends_changes()) else {
+            return Ok(());
+        };
+        let alone = match self.exchange {
+            Exchange::ParameterServer { backups, synchronization, .. } => {
+                backups > 0 || synchronization != Synchronization::Synchronous
+            }
+            _ => false,
+        };
+        let narrow = |spec: &&Spec| {
+            spec.sends_changes() && spec.compressor().linear().is_some_and(|e| e != Element::F32)
+        };
+        if let (Exchange::AllReduce, Some(spec)) =
+            (self.exchange, self.policy.pushes().find(narrow))
+        {
+            return refuse(format!(
+                "all-reduce rounds sums of 16-bit numbers, and with '{spec}' these errors would add up; use all-gather, \
+                 or ef=on"
+            ));
+        }
+        if self.participation.everyone() && !alone {
+            return Ok(());
+        }
+        refuse(format!(
+            "'{spec}' sends changes of an estimate, and all ranks' changes must arrive at every step; give full participation \
+             without dropout, backup or asynchronous workers, or ef=on"
+        ))
     }
 
     fn validate_linear(&self) -> Result<()> {
@@ -259,7 +291,7 @@ impl GroupConfig<'_> {
 pub(crate) fn adds(spec: &Spec) -> bool {
     let compressor = spec.compressor();
     // A compressor's own memory does not support rounds.
-    let own = compressor.own_memory(spec.memory().is_some(), false);
+    let own = spec.own_memory(false);
     compressor.linear().is_some() || compressor.rounds().is_some() && own.is_none()
 }
 

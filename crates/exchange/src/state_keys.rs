@@ -3,7 +3,8 @@
 //!
 //! An exchange saves, for every tensor, its compressor as the setting `push/spec/fc.weight`, and the arrays that it
 //! keeps: `push/residual/fc.weight`, and `velocity` and `kept` in place of `residual`. Scatter-reduce has entries of
-//! slices, `fc.weight[0..512]`, and entries of the owners' averages under `reduce/`.
+//! slices, `fc.weight[0..512]`, and entries of the owners' averages under `reduce/`. Where messages carry changes
+//! (`ef=ef21`), `push/sum/fc.weight` is their sum.
 //!
 //! In version 1 a compressor belonged to a part of the policy: `push/spec` was that of all tensors without a rule; the
 //! entries of rules were under `push/rule0/` and so on, in order.
@@ -11,14 +12,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use gradwire::State;
+use gradwire::{Spec, State};
 
 /// The prefix of the state of a rank's gradients.
 pub(crate) const PUSH: &str = "push/";
 /// The prefix of the state of an owner's averages.
 pub(crate) const REDUCE: &str = "reduce/";
 
-/// The kinds of arrays.
+/// The key of the sum of a tensor's changes. It is the same on all ranks, of whatever number.
+pub(crate) fn sum(prefix: &str, name: &str) -> String {
+    format!("{prefix}sum/{name}")
+}
+
+/// The keys of a rank's estimate of a tensor's gradient, and of the sum of all ranks' changes.
+pub(crate) fn estimate_and_sum(prefix: &str, name: &str) -> [String; 2] {
+    [format!("{prefix}residual/{name}"), sum(prefix, name)]
+}
+
+/// The kinds of arrays that each rank has for itself.
 const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
 
 /// The key of an array that is kept for a tensor or a slice of one.
@@ -101,7 +112,7 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 /// over the residuals and velocities of the old ranks j, j + `workers`, j + 2·`workers` …, added up and multiplied by
 /// `workers` / `states.len()`; where there are more ranks than before, the new ones start with none. Slices of
 /// scatter-reduce are put together, and an owner's second residual, which stands for all ranks, is weighted by the old
-/// number of ranks. All else (statistics and factors that methods start from, an optimizer's state, settings) is that
+/// number of ranks. All else (sums of changes, statistics and factors that methods start from, an optimizer's state, settings) is that
 /// of the old rank j modulo `states.len()`.
 ///
 /// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks and the same
@@ -117,10 +128,14 @@ pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
     own.retain(|key| {
         !is_spec(key) && Entry::read(key).is_none_or(|entry| entry.is_kept_of_pushes())
     });
-    specs.into_iter().for_each(|(key, spec)| own.set_setting(&key, spec));
+    specs.iter().for_each(|(key, spec)| own.set_setting(key, spec.clone()));
     let mut sums = BTreeMap::new();
+    let estimates = |name: &str| {
+        let spec = specs.get(&spec_key(PUSH, name)).and_then(|spec| spec.parse::<Spec>().ok());
+        spec.is_some_and(|spec| spec.sends_changes())
+    };
     for state in states.iter().skip(rank).step_by(workers) {
-        add_whole(state, states.len() as f32, &mut sums);
+        add_whole(state, states.len() as f32, &estimates, &mut sums);
     }
     let factor = workers as f32 / states.len() as f32;
     for (key, mut sum) in sums {
@@ -151,11 +166,21 @@ pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -
     }
 }
 
-/// Adds the residuals and velocities of a state to those of whole tensors.
-fn add_whole(state: &State, workers: f32, sums: &mut BTreeMap<String, Vec<f32>>) {
+/// Adds the residuals and velocities of a state to those of whole tensors. A tensor of which `estimates` is true has
+/// estimates in place of residuals, which contain what an owner has yet to pass on.
+fn add_whole(
+    state: &State,
+    workers: f32,
+    estimates: &dyn Fn(&str) -> bool,
+    sums: &mut BTreeMap<String, Vec<f32>>,
+) {
     for (key, values) in state.floats_under("") {
         let Some(entry) = Entry::read(key).filter(|entry| entry.kind != "kept") else { continue };
-        let weight = if entry.owner == REDUCE { workers } else { 1.0 };
+        let weight = match (entry.owner == REDUCE, estimates(entry.name)) {
+            (false, _) => 1.0,
+            (true, false) => workers,
+            (true, true) => -workers,
+        };
         let sum = sums.entry(format!("{PUSH}{}/{}", entry.kind, entry.name)).or_default();
         let start = entry.range.map_or(0, |range| range.start);
         if sum.len() < start + values.len() {

@@ -61,7 +61,9 @@ fn check_all(names: &[&str]) {
     let all = all.iter().chain(&uncorrected).chain([&weighted]);
     // Servers cannot send votes.
     for spec in all.filter(|spec| !spec.compressor().votes()) {
-        names.iter().for_each(|name| obeys(name, spec));
+        let asynchronous = |name: &str| name.contains("stale") || name.contains("async");
+        let suits = |name: &&&str| !(spec.sends_changes() && asynchronous(name));
+        names.iter().filter(suits).for_each(|name| obeys(name, spec));
     }
 }
 

@@ -59,7 +59,16 @@ fn bits(means: &[Vec<f32>]) -> Vec<u32> {
 fn averages_do_not_depend_on_the_groups() {
     let (one, two) = (vec![vec![0, 1, 2, 3]], vec![vec![3, 1], vec![2, 0]]);
     for name in ["all-reduce", "all-gather", "scatter-reduce"] {
-        for text in ["none", "fp16:ef=on", "3lc", "topk:ratio=0.05", "dgc", "powersgd", "randomk"] {
+        for text in [
+            "none",
+            "fp16:ef=on",
+            "3lc",
+            "topk:ratio=0.05",
+            "topk:ratio=0.05,ef=ef21,momentum=0.5",
+            "dgc",
+            "powersgd",
+            "randomk",
+        ] {
             if name == "all-reduce" && !adds(&text.parse::<Spec>().unwrap()) {
                 continue;
             }
@@ -157,20 +166,23 @@ fn ranks_that_had_a_basis_each_have_one_together_when_they_reduce() {
 
 #[test]
 fn a_resumed_rank_goes_on_bit_for_bit() {
-    for name in ["all-gather", "scatter-reduce"] {
+    let texts = ["3lc", "topk:ratio=0.1,ef=ef21,momentum=0.5"];
+    for (name, text) in
+        ["all-gather", "scatter-reduce"].into_iter().flat_map(|name| texts.map(|text| (name, text)))
+    {
         let groups = [vec![2, 0], vec![1, 3]];
-        let whole = ranks(vec![model(name, "3lc"); 2], |rank, reducer| {
+        let whole = ranks(vec![model(name, text); 2], |rank, reducer| {
             (0..6).map(|at| bits(&step(reducer, &groups, rank, at))).collect::<Vec<_>>()
         });
-        let half = ranks(vec![model(name, "3lc"); 2], |rank, reducer| {
+        let half = ranks(vec![model(name, text); 2], |rank, reducer| {
             (0..3).for_each(|at| drop(step(reducer, &groups, rank, at)));
             reducer.save()
         });
-        let resumed = ranks(vec![model(name, "3lc"); 2], |rank, reducer| {
+        let resumed = ranks(vec![model(name, text); 2], |rank, reducer| {
             reducer.load(&half[rank..=rank]).unwrap();
             (3..6).map(|at| bits(&step(reducer, &[vec![0, 1, 2, 3]], rank, at))).collect::<Vec<_>>()
         });
-        assert!(resumed[0] == whole[0][3..] && resumed[1] == whole[1][3..], "{name}");
+        assert!(resumed[0] == whole[0][3..] && resumed[1] == whole[1][3..], "{name}, {text}");
     }
 }
 
@@ -213,8 +225,11 @@ fn a_survivor_keeps_its_residual_in_a_smaller_group() {
 
 #[test]
 fn a_step_with_nan_is_taken_back_on_all_ranks() {
-    for name in ["all-gather", "scatter-reduce"] {
-        let mut skipping = model(name, "topk:ratio=0.1");
+    let texts = ["topk:ratio=0.1", "topk:ratio=0.1,ef=ef21"];
+    for (name, text) in
+        ["all-gather", "scatter-reduce"].into_iter().flat_map(|name| texts.map(|text| (name, text)))
+    {
+        let mut skipping = model(name, text);
         skipping.on_non_finite = OnNonFinite::Skip;
         let ends = ranks(vec![skipping; 2], |rank, reducer| {
             let tensors = reducer.tensors().to_vec();

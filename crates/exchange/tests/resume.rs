@@ -58,6 +58,8 @@ fn a_resumed_run_is_bit_identical() {
             "onebit",
             "powersgd",
             "gradiveq:slice=8,keep=2,refresh=4",
+            "topk:ratio=0.1,ef=ef21,momentum=0.5",
+            "randomk:ratio=0.2,ef=ef21",
         ];
         let registered = registered.iter().map(|text| text.parse().unwrap());
         for spec in registered.chain(custom::momenta()) {

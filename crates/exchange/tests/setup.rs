@@ -5,7 +5,8 @@ mod common;
 use common::{Run, Sgd, connected};
 use gradwire::Tensor;
 use gradwire_exchange::{
-    Operation, Phase, ReplicatedOptimizer, Role, StepInput, Transport, in_process, launch,
+    Operation, Participation, Phase, ReplicatedOptimizer, Role, StepInput, Transport, in_process,
+    launch,
 };
 
 fn refusal(run: &Run) -> String {
@@ -37,6 +38,25 @@ fn sparse_all_reduce_refuses_what_sends_all() {
     rules.setup().validate().unwrap();
     rules.policy.rules = vec!["t0.* -> int8".parse().unwrap()];
     assert!(refusal(&rules).contains("'int8'"));
+}
+
+#[test]
+fn changes_need_every_rank_at_every_step() {
+    let mut run = run("all-gather", "topk:ef=ef21");
+    run.setup().validate().unwrap();
+    run.participation = Participation::equal(3).with_participants(2, 0.0, 1);
+    let message = refusal(&run);
+    for part in ["topk:ef=ef21", "at every step", "full participation", "ef=on"] {
+        assert!(message.contains(part), "{message}");
+    }
+    run.participation = Participation::equal(3);
+    for name in ["server:backup=1", "server:mode=async", "server:stale=2"] {
+        run.exchange = name.parse().unwrap();
+        assert!(refusal(&run).contains("backup or asynchronous"), "{name}");
+    }
+    // Sums of 16-bit numbers are rounded on their way, and nobody keeps the difference.
+    let message = refusal(&self::run("all-reduce", "fp16:ef=ef21"));
+    assert!(message.contains("16-bit") && message.contains("all-gather"), "{message}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         dict.set_item("error_feedback", entry.error_feedback)?;
         dict.set_item("reference", entry.reference)?;
         let parameters = PyDict::new(py);
-        for parameter in entry.parameters.iter().chain(Spec::common_parameters()) {
+        for parameter in entry.all_parameters() {
             let described = PyDict::new(py);
             described.set_item("default", parameter.kind.default().to_string())?;
             described.set_item("values", parameter.kind.expected())?;

@@ -23,10 +23,11 @@ const FLAGS: [&[&str]; 12] = [
 ];
 
 /// Parameters that every compressor has in addition to its own.
-const COMMON: [(&str, &str); 4] = [
+const COMMON: [(&str, &str); 5] = [
     ("ef", "on or off"),
     ("beta", "a number in [0, 1]"),
     ("gamma", "a number in [0.5, 2]"),
+    ("momentum", "a number in [0, 0.9]"),
     ("every", "a whole number from 1 to 5"),
 ];
 

@@ -72,6 +72,10 @@ impl<R: MultiRound> Compressor for SingleRank<R> {
         decoded
     }
 
+    fn is_contractive(&self) -> bool {
+        self.0.is_contractive()
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         // A tensor that a method would not shrink is sent uncompressed.
         elements.saturating_mul(4)

@@ -13,9 +13,7 @@ impl Encoder {
     /// [`contribute`](Self::contribute). A method whose own [memory](crate::memories) is in use is not.
     pub fn has_rounds(&self, name: &str) -> bool {
         let spec = self.spec_of(name);
-        let compressor = spec.compressor();
-        let own = compressor.own_memory(spec.memory().is_some(), self.plain);
-        compressor.rounds().is_some() && own.is_none()
+        spec.compressor().rounds().is_some() && spec.own_memory(self.plain).is_none()
     }
 
     /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), as little-endian `f32`; returns false after

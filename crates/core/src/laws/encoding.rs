@@ -28,7 +28,7 @@ pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
 /// `corrected == decoded + residual`, for plain residuals. Other memories have separate tests.
 pub(super) fn residual_is_what_is_not_sent(spec: &Spec) {
     let Some(Residual { beta, gamma }) = spec.memory() else { return };
-    if spec.compressor().memory().is_some() {
+    if spec.own_memory(false).is_some() {
         return;
     }
     over_tensors(|tensor, gradient, case| {

@@ -1,7 +1,7 @@
 //! Laws of means: of linear messages over ranks, of unbiased ones over draws.
 
-use super::parse;
-use super::samples::{SEED, SIZES, decode, gaussian, means_and_variances};
+use super::samples::{SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
+use super::{over_tensors_of, parse};
 use crate::{Decoder, Element, Encoder, Entry, Floats, Spec, Tensor};
 
 /// The elements of a linear message.
@@ -56,6 +56,27 @@ pub(super) fn linear_messages_add(spec: &Spec) {
             assert!((a - b).abs() <= largest * precision, "{elements}: {a} and {b}");
         }
     }
+}
+
+/// The squared error of a contractive compressor's messages, in the mean over some draws, is at most the squared norm.
+pub(super) fn contractive_messages_help(spec: &Spec) {
+    const DRAWS: u64 = 5;
+    if !spec.compressor().is_contractive() {
+        return;
+    }
+    let spec = spec.clone().with_memory(None);
+    let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
+    over_tensors_of(&[0, 1, 4, 5, 1023], |tensor, gradient, case| {
+        let mut error = 0.0;
+        for step in 0..DRAWS {
+            let message = encode(&mut encoder(&spec), tensor, step, gradient).unwrap();
+            let decoded = decode(&spec, tensor, step, &message).unwrap();
+            let pairs = gradient.iter().zip(&decoded);
+            error += squares(&mut pairs.map(|(&x, &y)| f64::from(x) - f64::from(y)));
+        }
+        let norm = squares(&mut gradient.iter().map(|&x| x.into())) * DRAWS as f64;
+        assert!(error <= norm * (1.0 + 1e-5), "{case}: an error of {error} for a norm of {norm}");
+    });
 }
 
 /// Of the default configuration: the mean of many draws is within five standard deviations of each element.

@@ -10,6 +10,7 @@
 mod decoding;
 mod encoding;
 mod means;
+mod memories;
 mod ranges;
 pub mod samples;
 
@@ -31,11 +32,23 @@ pub const LAWS: &[(&str, Law)] = &[
     ("every truncation is an error and adds nothing", decoding::truncation_is_refused),
     ("arbitrary bytes add all or nothing", decoding::arbitrary_bytes_add_all_or_nothing),
     ("decoding is linear in the weight, and adds", decoding::is_linear_in_the_weight),
+    (
+        "errors of contractive messages are no larger than the tensor",
+        means::contractive_messages_help,
+    ),
     ("the mean of linear messages is the message of the mean", means::linear_messages_add),
 ];
 
+/// Those of configurations with a memory that any compressor can have.
+const LAWS_OF_MEMORIES: &[(&str, Law)] = &[
+    ("a restored encoder continues as the saved one", encoding::restored_continues_as_saved),
+    ("input that is not finite is named and changes nothing", encoding::non_finite_is_refused),
+    ("16-bit input is encoded as its exact conversion", encoding::sixteen_bits_are_converted),
+    ("what is sent and kept follows the formulas", memories::memories_follow_their_formulas),
+];
+
 /// Checks all laws of a compressor, registered or not: the default configuration with error feedback on and off, the
-/// entry's examples, and the ends of its parameters' ranges. Takes seconds.
+/// entry's examples, the memories that any compressor can have, and the ends of its parameters' ranges. Takes seconds.
 ///
 /// # Panics
 /// If the compressor breaks a law; the law and the configuration are printed.
@@ -44,6 +57,12 @@ pub fn check(entry: &'static Entry) {
     assert!(described.iter().all(|text| !text.is_empty()), "an entry lacks a text: {described:?}");
     for spec in specs(entry) {
         for (name, law) in LAWS {
+            let _named = Named(format!("{spec}: {name}"));
+            law(&spec);
+        }
+    }
+    for spec in memories::specs(entry) {
+        for (name, law) in LAWS_OF_MEMORIES {
             let _named = Named(format!("{spec}: {name}"));
             law(&spec);
         }
@@ -83,8 +102,13 @@ impl Drop for Named {
 }
 
 /// Checks all sizes, shapes and kinds of tensor.
-fn over_tensors(mut check: impl FnMut(&Tensor, &[f32], &str)) {
-    for elements in samples::SIZES {
+fn over_tensors(check: impl FnMut(&Tensor, &[f32], &str)) {
+    over_tensors_of(&samples::SIZES, check);
+}
+
+/// Checks all shapes and kinds of tensor of these sizes.
+fn over_tensors_of(sizes: &[usize], mut check: impl FnMut(&Tensor, &[f32], &str)) {
+    for &elements in sizes {
         for (kind, values) in samples::tensors(elements) {
             for shape in samples::shapes(elements) {
                 check(&Tensor::new("layer.weight", &shape), &values, &format!("{shape:?}, {kind}"));

@@ -3,10 +3,9 @@
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use super::parse;
 use super::samples::{decode, encode, encoder, gaussian};
 use crate::parameters::Kind;
-use crate::{Entry, Spec, Tensor};
+use crate::{Entry, Spec, SpecError, Tensor};
 
 /// A parameter's values around the ends of its range, as a spec string has them.
 struct Values {
@@ -50,7 +49,7 @@ fn values(kind: Kind) -> Values {
 
 pub(super) fn ends_work_and_nothing_beyond(entry: &'static Entry) {
     let (tensor, gradient) = (Tensor::new("t", &[33, 31]), gaussian(1023, 5));
-    for parameter in entry.parameters.iter().chain(Spec::common_parameters()) {
+    for parameter in entry.all_parameters() {
         let Values { outside, inside } = values(parameter.kind);
         for value in outside {
             let item = format!("{}={value}", parameter.key);
@@ -64,13 +63,11 @@ pub(super) fn ends_work_and_nothing_beyond(entry: &'static Entry) {
         }
         for value in inside {
             let text = format!("{}={value}", parameter.key);
-            if ["beta", "gamma"].contains(&parameter.key)
-                && Spec::with_parameters(entry, &text).is_err()
-            {
-                // The compressor's own memory has other weights.
-                continue;
-            }
-            let spec = parse(entry, &text);
+            let spec = match Spec::with_parameters(entry, &text) {
+                // Some common parameters are not for compressors with a memory of their own.
+                Err(SpecError::Impossible { .. }) => continue,
+                parsed => parsed.unwrap_or_else(|error| panic!("{error}")),
+            };
             let mut encoder = encoder(&spec);
             for step in 0..3 {
                 let message = encode(&mut encoder, &tensor, step, &gradient).unwrap();

@@ -2,10 +2,11 @@
 //!
 //! A memory is a rule without state. The arrays it works on belong to a tensor's name; an
 //! [`Encoder`](crate::Encoder) holds, saves and restores them. The plain [`Residual`] is what a spec configures
-//! (`ef`, `beta`, `gamma`); a compressor can bring another rule
+//! (`ef`, `beta`, `gamma`), which can also ask for [`Ef21`] or [`Average`]; a compressor can bring another rule
 //! ([`Compressor::memory`](crate::Compressor::memory)).
 
 mod average;
+mod ef21;
 mod long_term;
 mod momentum;
 mod residual;
@@ -16,6 +17,7 @@ use std::any::Any;
 use std::fmt::Debug;
 
 pub use average::Average;
+pub use ef21::Ef21;
 pub use long_term::LongTerm;
 pub use momentum::Momentum;
 pub use squares::Squares;
@@ -50,13 +52,19 @@ pub trait Memory: Debug + Send + Sync {
         false
     }
 
+    /// Whether messages carry changes: receivers add the mean of all ranks' messages to a sum that they keep, and the sum
+    /// is the result.
+    fn sends_changes(&self) -> bool {
+        false
+    }
+
     /// Whether it applies momentum, so that the optimizer must not apply it again.
     fn replaces_momentum(&self) -> bool {
         false
     }
 }
 
-/// When a compressor's own memory replaces the plain residual.
+/// When a memory replaces the plain residual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// For gradients, unless error feedback is off.

@@ -26,7 +26,13 @@ impl Memory for Momentum {
             }
         };
         let weights = [self.momentum, factor];
-        accelerate(input.gradient, weights, velocity, Some(&*residual), scratch)?;
+        accelerate(
+            input.gradient,
+            weights,
+            velocity,
+            Some((Residual::PLAIN, &*residual)),
+            scratch,
+        )?;
         let feedback = Some((Residual::PLAIN, residual));
         let source = Source::new(Floats::F32(velocity), feedback, scratch)?;
         let sent = encoding.encode(&mut source.with_kept(kept));

@@ -49,12 +49,14 @@ pub enum SpecError {
         /// The values allowed, in words.
         expected: String,
     },
-    /// `beta` or `gamma` without a plain residual.
-    #[error("'{id}': beta and gamma weigh a plain residual, and {reason}; leave them out")]
-    NoResidual {
+    /// A common parameter that this compressor, or another parameter, rules out.
+    #[error("'{id}': {key} is impossible, because {reason}; leave it out")]
+    Impossible {
         /// The compressor.
         id: &'static str,
-        /// Why there is none.
+        /// What was asked for.
+        key: &'static str,
+        /// Why it cannot be.
         reason: &'static str,
     },
 }

@@ -205,6 +205,17 @@ fn closing(page: &mut String) {
     for parameter in Spec::common_parameters() {
         parameter_row("all", parameter, page);
     }
+    let contractive = REGISTRY.iter().filter(|entry| {
+        let compressor = entry.compressor();
+        compressor.is_contractive() && compressor.memory().is_none()
+    });
+    let names: Vec<_> = contractive.map(|entry| code(entry.id)).collect();
+    writeln!(
+        page,
+        "\n`ef=ef21` needs a contractive compressor without a memory of its own: {}. With it, `momentum` gives EF21-SGDM.",
+        names.join(", ")
+    )
+    .unwrap();
     page.push_str("\n## Presets\n\nNames for configurations.\n\n");
     head(page, ["preset", "stands for"]);
     for preset in PRESETS {

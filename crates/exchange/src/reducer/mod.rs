@@ -273,6 +273,9 @@ impl Reducer {
             report,
         };
         collective.reduce(&mut reduction, values)?;
+        for (&index, range) in group.indices.iter().zip(&group.ranges) {
+            codecs.accumulate(index, &mut values[range.clone()]);
+        }
         let bytes = group.indices.iter().map(|&index| codecs.carried(index).bytes);
         self.message_bytes += bytes.sum::<usize>();
         Ok(Outcome::Averaged)

@@ -1,6 +1,6 @@
 //! Saving and restoring the state of a reducer.
 
-use gradwire::{State, StateError};
+use gradwire::{Spec, State, StateError};
 
 use super::Reducer;
 use crate::error::refuse;
@@ -85,7 +85,7 @@ impl Reducer {
     }
 
     /// Restores the state that this worker saved as a rank of another group, of any size: survivors of a lost rank
-    /// keep their residuals. Only for all-gather, in which a rank's state is its own and covers whole tensors.
+    /// keep their residuals; with `ef=ef21` the estimates of gradients begin again at 0. Only for all-gather, in which a rank's state is its own and covers whole tensors.
     ///
     /// # Errors
     /// `Config` for another exchange; `State` for the state of another model or configuration. Nothing has changed
@@ -101,7 +101,17 @@ impl Reducer {
             }
         }
         self.check(state)?;
-        self.restore(state)
+        // The sum contains the estimates of ranks that are gone: all begin again at 0.
+        let changing =
+            self.config.tensors.iter().filter(|tensor| {
+                self.config.policy.push_of(tensor).specs().any(Spec::sends_changes)
+            });
+        let begun_again: Vec<String> = changing
+            .flat_map(|tensor| state_keys::estimate_and_sum(state_keys::PUSH, tensor.name()))
+            .collect();
+        let mut state = state.clone();
+        state.retain(|key| !begun_again.iter().any(|again| again == key));
+        self.restore(&state)
     }
 
     /// Refuses entries for tensors that this model does not have, and entries of another size.

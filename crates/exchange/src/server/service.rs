@@ -274,6 +274,7 @@ impl Server {
                 pushes.decode_add(&slot.tensor, (step, worker), push, weight, mean)
             })?;
             pushes.aggregate(&slot.tensor, mean);
+            pushes.accumulate(slot.index, mean);
             Ok::<(), gradwire::Error>(())
         })?;
         delta.clear();

@@ -314,6 +314,10 @@ impl DistributedOptimizer for ServerWorker {
     }
 
     fn sent(&self, index: usize) -> Option<&[u32]> {
+        // The server applies the sum of all changes.
+        if self.push_codecs.sends_changes(index) {
+            return None;
+        }
         self.push_codecs.carried(index).positions()
     }
 

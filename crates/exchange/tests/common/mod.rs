@@ -47,7 +47,7 @@ pub fn suits(name: &str, spec: &Spec) -> bool {
     match name {
         "all-reduce" => adds(spec),
         "sparse-all-reduce" => spec.entry().sparse,
-        "server:stale=0" => !spec.compressor().votes(),
+        "server:stale=0" => !spec.compressor().votes() && !spec.sends_changes(),
         _ => true,
     }
 }
@@ -69,6 +69,8 @@ pub fn specs() -> Vec<Spec> {
         "powersgd:rank=1,ef=off",
         "gradiveq:slice=8,keep=2,refresh=2",
         "sketched-sgd:ratio=0.03,rows=2,width=3",
+        "topk:ratio=0.25,ef=ef21,momentum=0.5",
+        "3lc:momentum=0.9",
     ];
     let variants = variants.iter().map(|text| text.parse().unwrap());
     REGISTRY.iter().map(|entry| Spec::of(entry)).chain(variants).collect()

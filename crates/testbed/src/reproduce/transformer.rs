@@ -161,19 +161,22 @@ const FAMILIES: [Family; 7] = [
         frozen: false,
         rules: &[],
         rate: RATE,
-        every_seed: &[],
-        first_seed: &[
+        every_seed: &[
             "none:every=10",
+            "terngrad:code=huffman,every=10",
+            "eden:every=25",
+            "eden:every=50",
+            "terngrad:code=huffman,every=100",
+        ],
+        first_seed: &[
             "none:every=50",
             "terngrad:every=10",
             "terngrad:code=huffman,every=25",
             "terngrad:every=50",
-            "terngrad:code=huffman,every=100",
             "onebit:every=10",
             "onebit:every=50",
-            "terngrad:code=huffman,every=10",
-            "eden:every=25",
-            "eden:every=50",
+            "eden:every=100 until 0.7 then eden:every=25",
+            "eden:every=25 until 0.3 then eden:every=100",
             "eden:ef=on,every=25",
             "eden:ef=on,every=50",
             "chunk-topk:beta=0.95,every=10",
@@ -192,12 +195,11 @@ const FAMILIES: [Family; 7] = [
         frozen: false,
         rules: &[],
         rate: LOCAL_RATE,
-        every_seed: &["none:every=10", "terngrad:every=10", "3lc:every=10"],
+        every_seed: &["none:every=10", "terngrad:every=10", "onebit:every=10", "3lc:every=10"],
         first_seed: &[
             "terngrad:every=50",
             "3lc:every=50",
             "none:every=50",
-            "onebit:every=10",
             "onebit:every=50",
             "sbc:every=10",
             "topk:every=10",
@@ -229,13 +231,13 @@ impl Family {
     }
 }
 
-/// The families with the compressors that run with every seed, by exchange; those that run with the first, the long list of
-/// gradients last; and the former with the other seeds.
+/// The families with the compressors that run with every seed, by exchange, the first seed before the others; then those that
+/// run with the first seed alone, the long list of gradients last.
 fn variants(experiment: &Experiment) -> Vec<(&'static Family, Experiment)> {
     let (first, others) = experiment.seeds.split_at(experiment.seeds.len().min(1));
     let mut all = of_families(experiment, first, |family| family.every_seed);
-    all.extend(of_families(experiment, first, |family| family.first_seed).into_iter().rev());
     all.extend(of_families(experiment, others, |family| family.every_seed));
+    all.extend(of_families(experiment, first, |family| family.first_seed).into_iter().rev());
     all.retain(|(_, one)| !one.seeds.is_empty());
     all
 }

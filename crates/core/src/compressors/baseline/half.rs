@@ -53,6 +53,10 @@ impl Compressor for Half {
         Some(16)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         elements.saturating_mul(2)
     }

@@ -49,6 +49,10 @@ impl Compressor for Uncompressed {
         Some(32)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         elements.saturating_mul(4)
     }

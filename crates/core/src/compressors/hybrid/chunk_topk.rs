@@ -213,6 +213,10 @@ impl Compressor for ChunkTopK {
         Ok(())
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         let most = self.most(elements);
         // The shortest code of positions is no longer than a bitmap.

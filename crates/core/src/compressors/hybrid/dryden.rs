@@ -88,6 +88,10 @@ impl Compressor for Dryden {
         Some(1)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         signs::max_len::<2>(self.most(elements).saturating_mul(2).min(elements), elements)
     }

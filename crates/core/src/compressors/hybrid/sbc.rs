@@ -244,6 +244,10 @@ impl Compressor for Sbc {
         Some(0)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         let most = self.most(elements);
         // The cheapest parameter costs no more than the derived one.

@@ -82,6 +82,10 @@ impl Compressor for Strom {
         Some(1)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         signs::max_len::<0>(elements, elements)
     }

@@ -78,7 +78,7 @@ impl Factors {
 
 /// Fills columns of zeros (initially all) with draws from [−1, 1) that are the same on every rank; otherwise they would
 /// stay zero.
-fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
+pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
     let rng = context.shared_rng(0);
     for (at, column) in columns.chunks_exact_mut(rows).enumerate() {
         if column.iter().all(|&x| x == 0.0) {
@@ -89,6 +89,12 @@ fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
             }
         }
     }
+}
+
+/// The number of elements of the square matrix whose factors of `rank` columns have `message_len` bytes.
+pub(super) fn max_elements(rank: usize, message_len: usize) -> usize {
+    let side = message_len / 4 / rank / 2 + 1;
+    side.saturating_mul(side).max(message_len / 4)
 }
 
 /// How a method with two factors computes them. Factors are stored column by column.
@@ -122,6 +128,10 @@ fn copy(from: &[f32], to: &mut Vec<f32>) {
 }
 
 impl<M: Alternation> MultiRound for M {
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn kept_len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank()).map_or(0, |factors| factors.second())
     }
@@ -189,9 +199,7 @@ impl<M: Alternation> MultiRound for M {
         Ok(())
     }
 
-    /// The number of elements of the square matrix whose factors have `message_len` bytes.
     fn max_elements(&self, message_len: usize) -> usize {
-        let side = message_len / 4 / self.rank() / 2 + 1;
-        side.saturating_mul(side).max(message_len / 4)
+        max_elements(self.rank(), message_len)
     }
 }

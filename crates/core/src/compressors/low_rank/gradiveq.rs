@@ -92,6 +92,10 @@ impl GradiVeq {
 }
 
 impl MultiRound for GradiVeq {
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     /// The basis, and how often it was used.
     fn kept_len(&self, shape: &[usize]) -> usize {
         self.factors(shape.iter().product()).map_or(0, |factors| factors.second() + 1)

@@ -143,6 +143,10 @@ impl Compressor for Codebook8 {
         self.symbols().value_bits()
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         if elements == 0 {
             return 0;

@@ -132,6 +132,10 @@ impl Compressor for DynamicTree {
         self.bytes().value_bits()
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         self.bytes().max_len(elements).saturating_add(HEADER)
     }

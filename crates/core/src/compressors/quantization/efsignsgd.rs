@@ -68,6 +68,10 @@ impl Compressor for EfSignSgd {
         Some(1)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         two_levels::len(elements) + HEADER
     }

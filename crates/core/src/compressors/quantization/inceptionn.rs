@@ -219,6 +219,10 @@ impl Compressor for Inceptionn {
         Ok(())
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         let extra = if self.huffman { sorted::EXTRA } else { 0 };
         (elements.div_ceil(TAGS) + extra).saturating_add(elements.saturating_mul(4))

@@ -73,6 +73,10 @@ impl Compressor for Int8 {
         Some(8)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         elements.saturating_add(HEADER)
     }

@@ -68,6 +68,10 @@ impl Compressor for OneBit {
         two_levels::decode_add(message, [weight * negative, weight * positive], out)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         two_levels::len(elements) + HEADER
     }

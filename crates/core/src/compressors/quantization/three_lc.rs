@@ -77,6 +77,10 @@ impl Compressor for ThreeLc {
         Fifths::new(out.len()).decode_add(message, self.zero_runs, scale, out)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         elements.div_ceil(5) + HEADER
     }

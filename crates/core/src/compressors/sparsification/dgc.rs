@@ -147,6 +147,10 @@ impl<M: Memory> Compressor for Dgc<M> {
         Some(32)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         self.widest().max_len(elements)
     }

@@ -185,6 +185,10 @@ impl Compressor for RandomK {
         Some(32)
     }
 
+    fn is_contractive(&self) -> bool {
+        !self.unbiased
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         fraction::kept(self.ratio, elements).saturating_mul(4)
     }

@@ -81,6 +81,10 @@ impl Compressor for Threshold {
         Some(32)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         // A sparse message that turns out too long is first written with its header and positions.
         let positions = PositionCode::Bitmap.max_len(elements, elements);

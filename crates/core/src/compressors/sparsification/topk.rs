@@ -133,6 +133,10 @@ impl Compressor for TopK {
         Some(32)
     }
 
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         let most = self.most(elements);
         let positions = match self.code {
