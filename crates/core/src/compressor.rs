@@ -54,8 +54,8 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
-    /// Whether, for every tensor, the expected squared error of the decoded one is at most the squared norm: zeros would
-    /// not be nearer. `ef=ef21` needs it. False by default.
+    /// Whether, with error feedback and for every tensor, the expected squared error of the decoded one is at most the
+    /// squared norm: zeros would not be nearer. `ef=ef21` needs it. False by default.
     fn is_contractive(&self) -> bool {
         false
     }

@@ -121,6 +121,24 @@ pub const KERNELS: &[(&str, Case)] = &[
         let out: Vec<u8> = out.iter().map(|q: &i8| *q as u8).collect();
         output.symbols((&input.floats(), input.x), &values, &out);
     }),
+    ("pack_nibbles", |input, output| {
+        let numbers = input.elements(input.len, |at| input.word(at) as i8);
+        let mut bytes = alloc::vec![0; input.len.div_ceil(2)];
+        pack_nibbles(&numbers, &mut bytes);
+        output.bits(bytes.iter().map(|&byte| u32::from(byte)));
+    }),
+    ("unpack_nibbles", |input, output| {
+        let bytes = input.elements(input.len, |at| input.word(at) as u8);
+        for len in [2 * input.len, (2 * input.len).saturating_sub(1)] {
+            let mut numbers = alloc::vec![0; len];
+            unpack_nibbles(&bytes, &mut numbers);
+            output.bits(numbers.iter().map(|&number: &i8| number as u32));
+        }
+    }),
+    ("has_empty_nibble", |input, output| {
+        let bytes = input.elements(input.len, |at| input.word(at) as u8);
+        output.bits(bytes.windows(5).map(|five| u32::from(has_empty_nibble(five))));
+    }),
     ("levels_add", |input, output| {
         let mut out = input.more();
         levels_add(&input.symbols(), -100.0, input.x, &mut out);

@@ -3,6 +3,7 @@
 //! A tensor is a matrix: its first dimension by the product of the others. Tensors of fewer than two dimensions, and
 //! tensors that the factors would not shrink, are sent uncompressed.
 
+pub mod acp_sgd;
 pub mod atomo;
 mod factors;
 pub mod gradiveq;

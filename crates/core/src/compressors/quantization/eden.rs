@@ -296,6 +296,11 @@ impl Compressor for Eden {
         if self.bits.fract() > 0.0 { None } else { alphabet.value_bits() }
     }
 
+    /// With error feedback, where the scale is that of least squares.
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn max_len(&self, elements: usize) -> usize {
         let (number, totals) = self.totals(elements);
         let levels = self.alphabets().into_iter().zip(totals).filter(|(_, total)| *total > 0);

@@ -7,6 +7,7 @@ pub mod efsignsgd;
 mod elias_levels;
 pub mod entropy_bits;
 pub mod inceptionn;
+pub mod int4;
 pub mod int8;
 pub mod lpc_svrg;
 pub mod natural;

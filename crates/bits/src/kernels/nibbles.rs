@@ -1,0 +1,77 @@
+//! Integers from −7 to 7, two in a byte.
+
+use super::vectorised;
+
+/// What is added to a number, so that none is negative.
+const BIAS: i8 = 8;
+
+vectorised! {
+    /// Packs numbers from −8 to 7, the first of each two in the low half of a byte. An odd last number shares its byte with
+    /// a 0.
+    ///
+    /// # Panics
+    /// If `bytes` is not half as long as `numbers`, rounded up.
+    pub fn pack_nibbles / pack_nibbles_scalar(numbers: &[i8], bytes: &mut [u8]) {
+        assert_eq!(bytes.len(), numbers.len().div_ceil(2));
+        let nibble = |number: i8| number.wrapping_add(BIAS) as u8 & 15;
+        let (pairs, rest) = numbers.as_chunks::<2>();
+        for (pair, byte) in pairs.iter().zip(&mut *bytes) {
+            *byte = nibble(pair[0]) | nibble(pair[1]) << 4;
+        }
+        if let ([last], [.., byte]) = (rest, bytes) {
+            *byte = nibble(*last) | nibble(0) << 4;
+        }
+    }
+}
+
+vectorised! {
+    /// The numbers that [`pack_nibbles`] has packed.
+    ///
+    /// # Panics
+    /// If `bytes` is not half as long as `numbers`, rounded up.
+    pub fn unpack_nibbles / unpack_nibbles_scalar(bytes: &[u8], numbers: &mut [i8]) {
+        assert_eq!(bytes.len(), numbers.len().div_ceil(2));
+        let (pairs, rest) = numbers.as_chunks_mut::<2>();
+        for (pair, byte) in pairs.iter_mut().zip(bytes) {
+            *pair = [(byte & 15) as i8 - BIAS, (byte >> 4) as i8 - BIAS];
+        }
+        if let ([last], [.., byte]) = (rest, bytes) {
+            *last = (byte & 15) as i8 - BIAS;
+        }
+    }
+}
+
+vectorised! {
+    /// Whether a byte has a half of 0, which stands for −8.
+    pub fn has_empty_nibble / has_empty_nibble_scalar(bytes: &[u8]) -> bool {
+        bytes.iter().fold(false, |found, &byte| found | (byte & 15 == 0) | (byte < 16))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_share_bytes_low_half_first() {
+        let numbers = [-7, 7, 0, 1, -1];
+        let mut bytes = [0; 3];
+        pack_nibbles(&numbers, &mut bytes);
+        assert_eq!(bytes, [0xf1, 0x98, 0x87]);
+        assert!(!has_empty_nibble(&bytes));
+        let mut back = [0; 5];
+        unpack_nibbles(&bytes, &mut back);
+        assert_eq!(back, numbers);
+    }
+
+    #[test]
+    fn a_half_of_zero_is_found_anywhere() {
+        for at in 0..200 {
+            for empty in [0x10, 0x01, 0x00] {
+                let mut bytes = [0x88; 200];
+                bytes[at] = empty;
+                assert!(has_empty_nibble(&bytes));
+            }
+        }
+    }
+}

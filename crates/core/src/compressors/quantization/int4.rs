@@ -1,0 +1,340 @@
+//! `int4`: 15 evenly spaced levels in blocks, optionally after a Hadamard transform of each block.
+//!
+//! The tensor is cut into blocks of `block` elements; the last may be shorter. In each block `step = max|c| / 7`,
+//! `q = round(c / step)` in [−7, 7] (ties to even), decoded as `q·step`. With `hadamard=on` the same is done to `H·c` of
+//! each whole block, where H is the orthonormal Walsh–Hadamard matrix, and decoded with the inverse, which is H itself: a
+//! large element is spread over its block, so that the others do not all become 0.
+//!
+//! - **Message**: for each block `step` as bf16, rounded up, and two levels in a byte, the first in the low half, as q + 8:
+//!   4 + 16 / `block` bits an element. An odd last level shares its byte with a 0.
+//! - **Range**: `block` is a power of two from 32 to 4096.
+//! - **Error feedback**: on.
+//! - **Limits**: in a block where `1 / step` overflows the step is 0, and everything stays in the residual.
+//! - **Use**: with scatter-reduce each slice is quantized twice, as gradients and as their mean; that is qgZ of one level.
+//!   Across nodes use `hierarchical`.
+//! - **Deviations**: both papers quantize without error feedback (`ef=off` here). SDP4Bit transforms 32 elements and
+//!   quantizes 128 together; here both are `block`. qgZ does not say how it stores scales.
+//! - **Cost**: 8 bytes per element for the sum, 8 for the residual, half a byte for the message; the transform takes
+//!   log2(`block`) additions an element in each direction.
+//!
+//! References: Wang et al.: "ZeRO++: Extremely Efficient Collective Communication for Giant Model Training", ICLR 2024,
+//! §3.3 (qgZ); Jia et al.: "SDP4Bit: Toward 4-bit Communication Quantization in Sharded Data Parallelism for LLM
+//! Training", NeurIPS 2024, §3.2 (the transform).
+
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::numeric::matrix::abs_max;
+use crate::parameters::{Choice, choice, either};
+use crate::wire::{fields, levels};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
+
+pub(crate) static ENTRY: Entry = Entry {
+    id: "int4",
+    summary: "15 evenly spaced levels up to the largest absolute value of a block",
+    formula: "x̂ = s·round(c/s), s = max|c|/7 of the block; with the transform H·s·round(H·c/s)",
+    family: Family::Quantization,
+    error_feedback: true,
+    examples: &["hadamard=on", "block=32", "block=512,hadamard=on,ef=off"],
+    reference: "Wang et al., ICLR 2024, §3.3; Jia et al., NeurIPS 2024",
+    payload: "for each block: step bf16, two levels a byte",
+    ..Entry::of::<Int4>()
+};
+
+/// The number of elements of a block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Block(usize);
+
+impl Choice for Block {
+    const WORDS: &'static [&'static str] =
+        &["128", "32", "64", "256", "512", "1024", "2048", "4096"];
+    const VALUES: &'static [Self] = &[
+        Block(128),
+        Block(32),
+        Block(64),
+        Block(256),
+        Block(512),
+        Block(1024),
+        Block(2048),
+        Block(4096),
+    ];
+}
+
+crate::parameters! {
+    /// 4-bit quantization in blocks.
+    pub struct Int4 {
+        /// elements with a common step
+        block: Block = choice::<Block>(),
+        /// whether blocks are transformed before they are quantized
+        hadamard: bool = either(&["off", "on"]),
+    }
+}
+
+/// The greatest level.
+const LEVELS: f32 = 7.0;
+/// Bytes of a step.
+const STEP: usize = 2;
+
+/// The greatest step as bf16 at which no level overflows.
+const MOST: f32 = f32::from_bits((f32::MAX / LEVELS).to_bits() & 0xffff_0000);
+
+/// The step as bf16, not below this one unless that would overflow, and its inverse; both 0 if the inverse overflows.
+fn step_from(least: f32) -> (f32, f32) {
+    let up = f32::from_bits(least.to_bits().saturating_add(0xffff) & 0xffff_0000);
+    levels::invertible(up.min(MOST))
+}
+
+/// The buffers of a block.
+struct Buffers {
+    levels: [i8; BLOCK],
+    /// The block transformed, then what its levels decode to.
+    rotated: [f32; BLOCK],
+}
+
+impl Buffers {
+    fn new() -> Self {
+        Self { levels: [0; BLOCK], rotated: [0.0; BLOCK] }
+    }
+
+    /// Quantizes a block, leaves what the levels do not say in it, and returns the step.
+    fn quantize(&mut self, block: &mut [f32]) -> f32 {
+        let (step, inverse) = step_from(abs_max(block) / LEVELS);
+        kernels::int8_residual(block, inverse, step, &mut self.levels[..block.len()]);
+        step
+    }
+
+    /// As [`quantize`](Self::quantize), for the transformed block; `largest` is the tensor's largest absolute value.
+    fn quantize_transformed(&mut self, block: &mut [f32], largest: f32) -> f32 {
+        let (largest, inverse) = levels::invertible(largest);
+        let size = block.len() as f32;
+        let (numbers, rotated) =
+            (&mut self.levels[..block.len()], &mut self.rotated[..block.len()]);
+        rotated.iter_mut().zip(&*block).for_each(|(to, x)| *to = x * inverse);
+        kernels::hadamard(rotated);
+        // Divided by the size once, the inverse need not be normalised. Neither power of two rounds.
+        let (mut step, _) = step_from(abs_max(rotated) / LEVELS / size * largest);
+        let over_step = if step > 0.0 { largest / size / step } else { 0.0 };
+        kernels::int8_residual(rotated, over_step, 0.0, numbers);
+        transform_back(numbers, rotated);
+        // What is left of an element is finite, too.
+        if largest > f32::MAX / (2.0 * size) {
+            let room = (f32::MAX - largest) / abs_max(rotated).max(1.0);
+            step = step.min(f32::from_bits(room.to_bits() & 0xffff_0000));
+        }
+        block.iter_mut().zip(&*rotated).for_each(|(x, decoded)| *x -= scaled(*decoded, step));
+        step
+    }
+}
+
+/// Writes the transform of levels.
+fn transform_back(levels: &[i8], out: &mut [f32]) {
+    out.iter_mut().zip(levels).for_each(|(out, &level)| *out = level.into());
+    kernels::hadamard(out);
+}
+
+/// What an element of a transformed block decodes to.
+fn scaled(sum: f32, step: f32) -> f32 {
+    (sum * step).clamp(f32::MIN, f32::MAX)
+}
+
+impl Int4 {
+    /// Whether a block of this length is transformed.
+    fn transforms(&self, len: usize) -> bool {
+        self.hadamard && len == self.block.0
+    }
+
+    /// Bytes of the message of a tensor.
+    fn message_len(&self, elements: usize) -> usize {
+        let whole = (elements / self.block.0).saturating_mul(STEP + self.block.0 / 2);
+        match elements % self.block.0 {
+            0 => whole,
+            rest => whole.saturating_add(STEP + rest.div_ceil(2)),
+        }
+    }
+
+    /// The step and the levels of each block of a message of the right length.
+    fn blocks<'a>(&self, message: &'a [u8]) -> impl Iterator<Item = (f32, &'a [u8])> + use<'a> {
+        message.chunks(STEP + self.block.0 / 2).map(|block| {
+            let (step, levels) = block.split_at(STEP);
+            (f32::from_bits(u32::from(u16::from_le_bytes([step[0], step[1]])) << 16), levels)
+        })
+    }
+
+    fn check(&self, message: &[u8], elements: usize) -> Result<(), DecodeError> {
+        fields::expect_len(message, self.message_len(elements))?;
+        for (step, levels) in self.blocks(message) {
+            if !(0.0..=MOST).contains(&step) || step.is_sign_negative() {
+                return Err(DecodeError::Corrupt("a step is negative or makes infinite elements"));
+            }
+            if kernels::has_empty_nibble(levels) {
+                return Err(DecodeError::Corrupt("a level is -8"));
+            }
+        }
+        match message.last() {
+            Some(byte) if elements % 2 == 1 && byte >> 4 != 8 => {
+                Err(DecodeError::Corrupt("a level follows the last"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Compressor for Int4 {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, .. } = args;
+        let largest = source.abs_max();
+        let mut buffers = Buffers::new();
+        source.take_blocks(|_, values| {
+            for block in values.chunks_mut(self.block.0) {
+                let step = match self.transforms(block.len()) {
+                    true => buffers.quantize_transformed(block, largest),
+                    false => buffers.quantize(block),
+                };
+                message.extend(((step.to_bits() >> 16) as u16).to_le_bytes());
+                let start = message.len();
+                message.resize(start + block.len().div_ceil(2), 0);
+                kernels::pack_nibbles(&buffers.levels[..block.len()], &mut message[start..]);
+            }
+        });
+        Sent::All
+    }
+
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, out, .. } = args;
+        self.check(message, out.len())?;
+        let Buffers { mut levels, mut rotated } = Buffers::new();
+        for (out, (step, bytes)) in out.chunks_mut(self.block.0).zip(self.blocks(message)) {
+            let levels = &mut levels[..out.len()];
+            kernels::unpack_nibbles(bytes, levels);
+            if !self.transforms(out.len()) {
+                kernels::int8_add(levels, weight * step, out);
+                continue;
+            }
+            let rotated = &mut rotated[..out.len()];
+            transform_back(levels, rotated);
+            rotated.iter_mut().for_each(|x| *x = scaled(*x, step));
+            kernels::add_scaled(out, rotated, weight);
+        }
+        Ok(())
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(4)
+    }
+
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        self.message_len(elements)
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len.saturating_mul(2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
+
+    #[test]
+    fn levels_are_whole_steps_from_zero_in_each_block() {
+        // The largest of the first block is 7, so its step is 1; that of the second is 1/2.
+        let mut gradient = [0.0; 35];
+        gradient[..6].copy_from_slice(&[7.0, -7.0, 0.5, 1.5, -2.25, 3.0]);
+        gradient[32..].copy_from_slice(&[3.5, 0.25, -0.75]);
+        let mut expected = vec![0x80, 0x3f, 0x1f, 0xa8, 0xb6];
+        expected.extend([0x88; 13]);
+        expected.extend([0, 0x3f, 0x8f, 0x86]);
+        assert_eq!(encode("int4:block=32", &gradient), expected);
+        let left = residual("int4:block=32", &gradient);
+        assert_eq!(left[..6], [0.0, 0.0, 0.5, -0.5, -0.25, 0.0]);
+        assert_eq!(left[32..], [0.0, 0.25, 0.25]);
+    }
+
+    #[test]
+    fn steps_are_rounded_up() {
+        // A seventh of 1 is 0x3e124925; as bf16 the next above is 0x3e13.
+        assert_eq!(encode("int4", &[1.0])[..2], [0x13, 0x3e]);
+        let step = f32::from_bits(0x3e13_0000);
+        assert_eq!(round_trip("int4", &[1.0]), [7.0 * step]);
+    }
+
+    #[test]
+    fn a_transform_spreads_what_is_large() {
+        // One element of 32 in 32: all are 1 after the transform, the step is 1/7 rounded up, and all levels are 7.
+        let mut gradient = [0.0; 32];
+        gradient[3] = 32.0;
+        let message = encode("int4:block=32,hadamard=on", &gradient);
+        assert_eq!(message[..2], [0x13, 0x3e]);
+        // The signs of the fourth row of H: + − − +, over and over.
+        assert!(message[2..].chunks(2).all(|two| two == [0x1f, 0xf1]), "{message:x?}");
+        let decoded = round_trip("int4:block=32,hadamard=on", &gradient);
+        let step = f32::from_bits(0x3e13_0000);
+        assert_eq!(decoded[3], 32.0 * 7.0 * step);
+        assert!(decoded.iter().enumerate().all(|(at, &x)| at == 3 || x == 0.0));
+    }
+
+    /// The squared error over the square.
+    fn error(spec: &str, gradient: &[f32]) -> f64 {
+        let square = |x: f32| f64::from(x) * f64::from(x);
+        let decoded = round_trip(spec, gradient);
+        let errors = gradient.iter().zip(decoded).map(|(x, y)| square(x - y));
+        errors.sum::<f64>() / gradient.iter().map(|&x| square(x)).sum::<f64>()
+    }
+
+    #[test]
+    fn transforms_help_where_blocks_have_large_elements() {
+        // Gaussian numbers, of which one in 64 is a hundred times larger.
+        let mut gradient = crate::laws::samples::gaussian(1 << 14, 3);
+        gradient.iter_mut().step_by(64).for_each(|x| *x *= 100.0);
+        let small: Vec<f32> = gradient.iter().copied().filter(|x| x.abs() < 5.0).collect();
+        let kept = |spec: &str| {
+            let decoded = round_trip(spec, &gradient);
+            let pairs = gradient.iter().zip(decoded).filter(|(x, _)| x.abs() < 5.0);
+            pairs.filter(|(_, y)| *y != 0.0).count()
+        };
+        assert!(kept("int4") < small.len() / 10);
+        assert!(kept("int4:hadamard=on") > small.len() * 9 / 10);
+    }
+
+    #[test]
+    fn the_error_of_gaussian_numbers_is_that_of_their_step() {
+        // A uniform error of step² / 12; the mean square of a seventh of the largest of 128 is about 0.15.
+        let gradient = crate::laws::samples::gaussian(1 << 16, 5);
+        for spec in ["int4", "int4:hadamard=on"] {
+            let mut expected = 0.0;
+            for block in gradient.chunks(128) {
+                expected += 128.0 * f64::from(abs_max(block) / LEVELS).powi(2) / 12.0;
+            }
+            expected /= gradient.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+            let found = error(spec, &gradient);
+            assert!((found / expected - 1.0).abs() < 0.05, "{spec}: {found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn bad_steps_and_levels_are_corrupt() {
+        let one = encode("int4", &[1.0, -1.0, 0.5]);
+        assert_eq!(one.len(), 4);
+        for (at, byte) in [(1, 0xbf), (1, 0x7f), (2, 0x0f), (2, 0xf0), (3, 0x98)] {
+            let mut bytes = one.clone();
+            bytes[at] = byte;
+            assert!(matches!(refused("int4", 3, &bytes), DecodeError::Corrupt(_)), "{at}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_range_stay_finite() {
+        for spec in ["int4", "int4:block=32,hadamard=on"] {
+            let large: Vec<f32> =
+                (0..64).map(|at| if at % 3 == 0 { f32::MAX } else { f32::MIN }).collect();
+            assert!(round_trip(spec, &large).iter().all(|x| x.is_finite()));
+            assert!(residual(spec, &large).iter().all(|x| x.is_finite()));
+        }
+        let tiny = [f32::from_bits(1), -f32::from_bits(9)];
+        assert_eq!(residual("int4", &tiny), tiny);
+    }
+}
