@@ -60,7 +60,7 @@ fn registered() -> impl Iterator<Item = &'static str> {
 }
 
 /// Exchanges, splits and schedules.
-const VARIATIONS: [Variation; 18] = [
+const VARIATIONS: [Variation; 20] = [
     Variation { name: "server", change: |e| e.exchange = known("server"), specs: &["none", "3lc"] },
     Variation {
         name: "two servers",
@@ -150,6 +150,20 @@ const VARIATIONS: [Variation; 18] = [
             (e.outer, e.outer_rate) = (Some(known("nesterov")), 0.7);
         },
         specs: &["none:every=10", "3lc:every=10"],
+    },
+    Variation {
+        name: "EF21",
+        change: |e| e.exchange = known("all-gather"),
+        specs: &["topk:ef=ef21", "onebit:ef=ef21"],
+    },
+    Variation {
+        name: "momentum before compression, plain SGD",
+        change: |e| {
+            (e.exchange, e.optimizer) = (known("all-gather"), known("sgd"));
+            // A mean of gradients is a tenth of their sum with the weights of momentum.
+            e.learning_rate.from *= 10.0;
+        },
+        specs: &["topk:ef=ef21,momentum=0.9", "topk:momentum=0.9"],
     },
     Variation {
         name: "schedules",
