@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from functools import partial
 
 import numpy
 import pytest
@@ -46,7 +47,9 @@ def by_hand(size, rounds, every, outer):
     inners, nets = [], [copy.deepcopy(common) for _ in range(size)]
     for net in nets:
         inners.append(torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
-    outer = outer and torch.optim.SGD(common.parameters(), lr=outer.lr, momentum=outer.momentum, nesterov=True)
+    if isinstance(outer, gradwire.torch.Nesterov):
+        outer = partial(torch.optim.SGD, lr=outer.lr, momentum=outer.momentum, nesterov=True)
+    outer = outer and outer(common.parameters())
     for round_ in range(rounds):
         for rank, net in enumerate(nets):
             for step in range(round_ * every, (round_ + 1) * every):
@@ -69,7 +72,15 @@ def by_hand(size, rounds, every, outer):
     return flat(common)
 
 
-@pytest.mark.parametrize("outer", [None, gradwire.torch.Nesterov(lr=0.7, momentum=0.9)])
+OUTER = [
+    None,
+    gradwire.torch.Nesterov(lr=0.7, momentum=0.9),
+    partial(torch.optim.SGD, lr=0.5),
+    partial(torch.optim.Adam, lr=0.01),
+]
+
+
+@pytest.mark.parametrize("outer", OUTER)
 def test_none_equals_averaging_by_hand(outer):
     found = ranks(2, local, range(12), {"every": 4, "compressor": "none", "outer": outer})
     expected = by_hand(2, 3, 4, outer)
@@ -81,6 +92,8 @@ def test_none_equals_averaging_by_hand(outer):
 @pytest.mark.parametrize("options, optimizer", [
     ({"every": 5, "compressor": "sbc:p=0.05"}, "adam"),
     ({"compressor": "sbc:p=0.05,every=5", "sync_until": 10}, "sgd"),
+    ({"every": 5, "compressor": "topk:ratio=0.05,ef=ef21", "outer": partial(torch.optim.Adam, lr=0.01)}, "adam"),
+    ({"every": 5, "compressor": "chunk-topk", "outer": partial(torch.optim.SGD, lr=0.9), "median_clip": True}, "adam"),
 ])
 def test_sparse_updates_train_and_resume(options, optimizer):
     whole = ranks(2, local, range(40), options, optimizer)
@@ -90,6 +103,37 @@ def test_sparse_updates_train_and_resume(options, optimizer):
     half = ranks(2, local, range(23), options, optimizer)
     resumed = ranks(2, local, range(23, 40), options, optimizer, [one[2] for one in half])
     assert (resumed[0][0] == whole[0][0]).all()
+
+
+def clipped(rank, size, median_clip):
+    net = Net()
+    steps = gradwire.torch.LocalSteps(
+        net, torch.optim.SGD(net.parameters(), lr=1.0), every=1, compressor="none", median_clip=median_clip
+    )
+    before = flat(net)
+    for parameter in net.parameters():
+        parameter.grad = torch.full_like(parameter, [0.001, 0.002, 0.006][rank])
+    steps.step()
+    return before - flat(net)
+
+
+def test_long_changes_are_scaled_to_the_median():
+    for median_clip, mean in ((False, 0.003), (True, 0.005 / 3)):
+        for change in ranks(3, clipped, median_clip):
+            numpy.testing.assert_allclose(change, mean, rtol=1e-3)
+
+
+def other_outer(rank, size):
+    net = Net()
+    inner = torch.optim.SGD(net.parameters(), lr=0.1)
+    saved = gradwire.torch.LocalSteps(net, inner, outer=gradwire.torch.Nesterov()).state_dict()
+    for outer in (None, partial(torch.optim.Adam, lr=0.1)):
+        with pytest.raises(gradwire.StateError, match="another outer optimizer"):
+            gradwire.torch.LocalSteps(net, inner, outer=outer).load_state_dict(saved)
+
+
+def test_the_state_of_another_outer_optimizer_is_refused():
+    ranks(2, other_outer)
 
 
 def masked(rank, size, mask):

@@ -246,7 +246,8 @@ pub(crate) fn facts(config: &RunConfig) -> String {
 
 /// Settings that checkpoints of the first release lack, with the values that its runs had.
 fn settings_added_since() -> impl Iterator<Item = (String, String)> {
+    const ADDED: [&str; 3] = ["outer", "outer_rate", "median_clip"];
     let before = TrainingSettings::default();
-    let added = SETTINGS.iter().filter(|setting| ["outer", "outer_rate"].contains(&setting.name));
+    let added = SETTINGS.iter().filter(|setting| ADDED.contains(&setting.name));
     added.map(move |setting| (format!("config/{}", setting.title()), setting.text(&before)))
 }

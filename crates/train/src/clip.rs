@@ -1,4 +1,6 @@
-//! A bound on the norm of each step's gradient.
+//! Bounds on the norms of gradients and of updates.
+
+use gradwire_exchange::{Control, ExchangeError, Traffic};
 
 /// Bounds the ℓ2 norm, over all tensors together, of what is added to a gradient (Pascanu, Mikolov
 /// and Bengio 2013, algorithm 1).
@@ -41,6 +43,35 @@ impl Clip {
     }
 }
 
+/// Scales a worker's update down to the median of all workers' norms where it is longer (Sarfi et al. 2025, "SparseLoCo").
+/// All workers call it at the same time; they exchange their norms.
+pub(crate) fn to_median(
+    update: &mut [Vec<f32>],
+    (rank, workers, step): (usize, usize, u64),
+    control: &mut Control<'_>,
+) -> Result<Traffic, ExchangeError> {
+    let norm = update.iter().map(|values| squares(values)).sum::<f64>().sqrt() as f32;
+    let mut norms = vec![vec![0.0; workers]];
+    norms[0][rank] = norm;
+    // The mean of vectors with one norm each has all norms over the number of workers.
+    let traffic = control.exact_mean(step, &mut norms)?;
+    let limit = median(&mut norms[0]) * workers as f32;
+    if norm > limit {
+        update.iter_mut().flatten().for_each(|value| *value *= limit / norm);
+    }
+    Ok(traffic)
+}
+
+/// The middle number, or the mean of the two in the middle.
+fn median(numbers: &mut [f32]) -> f32 {
+    numbers.sort_unstable_by(f32::total_cmp);
+    let middle = numbers.len() / 2;
+    match numbers.len() % 2 {
+        1 => numbers[middle],
+        _ => f32::midpoint(numbers[middle - 1], numbers[middle]),
+    }
+}
+
 /// Σ x², in eight sums so that the additions run in parallel.
 fn squares(values: &[f32]) -> f64 {
     let mut sums = [0.0f64; 8];
@@ -56,6 +87,8 @@ fn squares(values: &[f32]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use gradwire_exchange::{Exchange, OnNonFinite, Policy, Reducer, ReducerConfig, in_process};
+
     use super::*;
 
     fn clip(norm: Option<f32>) -> Clip {
@@ -90,6 +123,52 @@ mod tests {
         let mut sum = vec![vec![0.0; 2], vec![0.0]];
         clip(Some(1.0)).bounded(&mut sum, |own| own[0][1] = f32::INFINITY);
         assert_eq!(sum[0][1], f32::INFINITY);
+    }
+
+    /// Updates of these lengths, by worker, clipped to the median.
+    fn clipped(lengths: &[f32]) -> Vec<Vec<f32>> {
+        let transports = in_process::connect(lengths.len(), in_process::Options::default());
+        let clip = |rank: usize, transport| {
+            let config = ReducerConfig {
+                exchange: Exchange::AllGather,
+                policy: Policy::new(gradwire::Spec::none()),
+                tensors: Vec::new(),
+                seed: 0,
+                on_non_finite: OnNonFinite::Refuse,
+            };
+            let mut reducer = Reducer::new(Box::new(transport), config).unwrap();
+            let mut update = vec![vec![0.6 * lengths[rank]], vec![0.0, -0.8 * lengths[rank]]];
+            let at = (rank, lengths.len(), 4);
+            let traffic = to_median(&mut update, at, &mut reducer.control()).unwrap();
+            assert!(traffic.bytes_up > 0);
+            update.concat()
+        };
+        std::thread::scope(|scope| {
+            let ranks = transports.into_iter().enumerate();
+            let threads: Vec<_> =
+                ranks.map(|(rank, transport)| scope.spawn(move || clip(rank, transport))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn updates_are_no_longer_than_the_median() {
+        for (lengths, expected) in [
+            (&[1.0, 20.0, 5.0][..], &[1.0, 5.0, 5.0][..]),
+            (&[4.0, 0.0, 2.0, 9.0], &[3.0, 0.0, 2.0, 3.0]),
+            (&[3.0, 3.0], &[3.0, 3.0]),
+        ] {
+            for (found, length) in clipped(lengths).iter().zip(expected) {
+                let near = |a: f32, b: f32| (a - b).abs() <= 1e-5;
+                assert!(near(found[0], 0.6 * length) && near(found[2], -0.8 * length), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 7.0]), 3.0);
+        assert_eq!(median(&mut [4.0, 1.0, 9.0, 2.0]), 3.0);
     }
 
     #[test]

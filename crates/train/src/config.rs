@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Checkpoints have these names and texts; those of earlier versions lack the outer optimizer's.
+    /// Checkpoints have these names and texts; those of earlier versions lack the outer optimizer's and the clipping's.
     #[test]
     fn checkpoints_say_what_earlier_ones_did() {
         let settings = TrainingSettings {
@@ -151,6 +151,7 @@ mod tests {
             ("send", "gradients"),
             ("outer", "off"),
             ("outer rate", "1"),
+            ("median clip", "false"),
             ("split", "shared"),
             ("participation", "1"),
             ("dropout", "0"),

@@ -17,6 +17,7 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
         )));
     }
     check_outer(config)?;
+    check_median(config)?;
     let alike = config.exchange.keeps_replicas_identical();
     if config.send == Payload::Weights && !alike {
         return Err(TrainError::Config(format!(
@@ -50,6 +51,22 @@ fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
         _ => return Ok(()),
     };
     Err(TrainError::Config(reason))
+}
+
+/// Refuses clipping to the median where there is no update of every worker, or nobody to compare norms with.
+fn check_median(config: &RunConfig) -> Result<(), TrainError> {
+    let everyone = config.participation == 1.0 && config.dropout == 0.0;
+    let conditions = [
+        (config.send == Payload::Updates, "updates: give --send updates"),
+        (everyone, "every worker in every round"),
+        (config.exchange.servers() == 0, "an exchange without servers"),
+    ];
+    match conditions.iter().find(|(holds, _)| config.median_clip && !holds) {
+        None => Ok(()),
+        Some((_, need)) => {
+            Err(TrainError::Config(format!("clipping to the median norm needs {need}")))
+        }
+    }
 }
 
 /// The settings that the task depends on.

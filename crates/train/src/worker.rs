@@ -8,7 +8,7 @@ use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput, StepRepo
 use gradwire_models::tasks::Replica;
 
 use crate::checkpoint::{self, PARAMETERS, save_values};
-use crate::clip::Clip;
+use crate::clip::{self, Clip};
 use crate::config::RunConfig;
 use crate::coordination::{Coordinator, Participant};
 use crate::diagnosis::Diagnoser;
@@ -251,6 +251,9 @@ impl<'a> Worker<'a> {
         if let Some(local) = &self.local {
             local.write(&self.parameters, &mut self.gradients);
         }
+        if self.shared.config.median_clip {
+            self.clip_to_median(sample)?;
+        }
         let rate = sample.record.learning_rate as f32;
         let input = StepInput {
             squares: self.micro_batches.as_ref().map(|batches| &batches.round[..]),
@@ -271,6 +274,16 @@ impl<'a> Worker<'a> {
             sample.record.sent.count(self.exchange.sent(index), tensor.elements(), raw);
         }
         Ok(report)
+    }
+
+    /// Scales this worker's update down to the median norm.
+    fn clip_to_median(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
+        let at = (self.rank, self.shared.config.workers, sample.record.step);
+        let clipped = clip::to_median(&mut self.gradients, at, &mut self.exchange.control());
+        let traffic = clipped.map_err(|source| self.failed(source))?;
+        sample.record.bytes_up += traffic.bytes_up as f64;
+        sample.record.bytes_down += traffic.bytes_down as f64;
+        Ok(())
     }
 
     /// Diagnoses what has just been exchanged, and the residuals.

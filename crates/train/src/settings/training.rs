@@ -142,6 +142,9 @@ settings! {
     /// The learning rate of the outer optimizer, the same at every round [default: 1]
     outer_rate: f32 = 1.0, "outer-lr" "RATE";
 
+    /// With updates: scale a worker's update down to the median of all workers' norms where it is longer [default: off]
+    median_clip: bool = false, "median-clip" "on|off";
+
     /// How the training set is split among workers: shared, shards[:sizes=4+2+1+1],
     /// classes[:per=2], dirichlet[:alpha=0.5] [default: shared]
     split: Split = Split::default(), "split" "SPLIT";

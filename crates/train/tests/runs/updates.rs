@@ -76,6 +76,24 @@ fn an_outer_step_of_plain_descent_adds_the_mean_update() {
 }
 
 #[test]
+fn clipping_to_the_median_changes_runs_with_unequal_updates_and_resumes() {
+    let (_folder, path) = checkpoint();
+    let of = |median_clip| {
+        updates("topk:every=3", "all-gather").with(|c| {
+            c.median_clip = median_clip;
+            c.split = "classes:per=2".parse().unwrap();
+        })
+    };
+    let whole = train(&of(true));
+    assert_ne!(whole.digest, train(&of(false)).digest);
+    stop(&of(true), 7, &path);
+    assert_eq!(resume(&of(true), &path).unwrap().digest, whole.digest);
+    refused(&of(true).with(|c| c.send = Payload::Gradients), &["median", "--send updates"]);
+    refused(&of(true).with(|c| c.dropout = 0.5), &["median", "every worker"]);
+    refused(&of(true).with(|c| c.exchange = "server".parse().unwrap()), &["median", "servers"]);
+}
+
+#[test]
 fn outer_optimizers_are_the_same_on_workers_and_servers_and_resume_bit_for_bit() {
     let (_folder, path) = checkpoint();
     let of = |exchange| {

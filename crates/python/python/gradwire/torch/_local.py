@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from functools import partial
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
@@ -14,7 +15,7 @@ from . import _setup
 from ._channel import Channel, private_group
 from ._elastic import Elastic
 from ._membership import Membership
-from ._replica import Nesterov, Replica
+from ._replica import Nesterov, Outer, Replica
 from ._setup import State
 
 class LocalSteps:
@@ -29,9 +30,12 @@ class LocalSteps:
 
     All ranks start from rank 0's parameters and buffers. In each round a rank sends the compressed change of its
     parameters since the last round, with error feedback, and all ranks continue from the common parameters. The first
-    ``sync_until`` steps are rounds of one step each (post-local SGD). ``outer`` is an optimizer for the mean change
-    (``Nesterov()``); without it the mean change is added. With ``mask`` the local momentum of the elements that were
-    sent is set to zero, as in sparse binary compression.
+    ``sync_until`` steps are rounds of one step each (post-local SGD). Without ``outer`` the mean
+    change is added to the common parameters. With it, an optimizer applies the change as the negative of a gradient:
+    ``outer`` is called with the common parameters, and returns the optimizer, such as ``Nesterov(lr=0.7)`` or
+    ``partial(torch.optim.Adam, lr=1e-3)``. With ``mask`` the local momentum of the elements that were
+    sent is set to zero, as in sparse binary compression. With ``median_clip`` a change is scaled down to the median norm
+    of all workers' changes where it is longer, as in SparseLoCo.
 
     The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues
     from them rounded; changes too small for its type still add up over rounds. Schedules count steps, not rounds: the last
@@ -53,9 +57,10 @@ class LocalSteps:
         every: Optional[int] = None,
         compressor: str = "sbc:p=0.01",
         *,
-        outer: Optional[Nesterov] = None,
+        outer: Optional[Outer] = None,
         sync_until: int = 0,
         mask: bool = True,
+        median_clip: bool = False,
         process_group: Optional[Any] = None,
         min_workers: Optional[int] = None,
         lighthouse: Optional[str] = None,
@@ -74,14 +79,15 @@ class LocalSteps:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
         named = _setup.trainable(model)
         make = partial(_setup.reducer, named, compressor, **options)
-        self._replica = Replica(model, named, optimizer, outer, mask, make)
+        self._replica = Replica(model, named, optimizer, outer, mask, median_clip, make)
         self._sync_until = sync_until
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
             deadline = float(options.get("deadline", 300.0))
             shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
             options.pop("deadline", None)
-            equal = repr((shapes, compressor, every, outer, sync_until, min_workers, sorted(options.items())))
+            applied = self._replica.outer and (type(self._replica.outer).__name__, self._replica.outer.defaults)
+            equal = repr((shapes, compressor, every, applied, sync_until, median_clip, min_workers, sorted(options.items())))
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, hashlib.sha256(equal.encode()).hexdigest(), deadline)
         else:
@@ -153,7 +159,7 @@ class LocalSteps:
             "round": replica.round,
             "world_size": replica.reducer.size,
             "common": replica.common.clone(),
-            "velocity": None if replica.velocity is None else replica.velocity.clone(),
+            "outer": None if replica.outer is None else copy.deepcopy(replica.outer.state_dict()),
             "exchange": [_setup.pack(state) for state in states],
         }
         if self._elastic is not None:
@@ -175,8 +181,7 @@ class LocalSteps:
                 f"the state has {first['common'].numel()} parameters, but the model has {replica.common.numel()}; it "
                 "belongs to another model"
             )
-        if (first["velocity"] is None) != (replica.velocity is None):
-            raise _core.StateError("the state was saved with another outer optimizer; use the same one")
+        outer = _outer_state(first, replica)
         if self._elastic is None:
             replica.reducer.load(parts)
         elif replica.step:
@@ -187,8 +192,18 @@ class LocalSteps:
         replica.step, replica.round = first["step"], first["round"]
         replica.base = first.get("base", first["step"])
         replica.common.copy_(first["common"])
-        if replica.velocity is not None:
-            replica.velocity.copy_(first["velocity"])
+        if replica.outer is not None:
+            replica.outer.load_state_dict(outer)
+
+
+def _outer_state(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
+    """The saved state of the outer optimizer, which must be one for the same parameters."""
+    saved: Optional[Dict[str, Any]] = state["outer"]
+    present = None if replica.outer is None else replica.outer.state_dict()
+    settings = [None if one is None else [sorted(group) for group in one["param_groups"]] for one in (saved, present)]
+    if settings[0] != settings[1]:
+        raise _core.StateError("the state was saved with another outer optimizer; use the same one")
+    return saved
 
 
 def _round_length(every: Optional[int], compressor: str, stages: Sequence[int]) -> int:

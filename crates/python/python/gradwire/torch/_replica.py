@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import struct
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -15,17 +17,26 @@ from ._channel import Channel
 _MOMENTA = ("momentum_buffer", "exp_avg")
 
 
+# Makes the outer optimizer for the common parameters.
+Outer = Callable[[List[torch.nn.Parameter]], torch.optim.Optimizer]
+
+
 @dataclass(frozen=True)
 class Nesterov:
-    """An outer optimizer that applies the workers' mean change by SGD with Nesterov momentum, as in DiLoCo
+    """Makes an outer optimizer that applies the workers' mean change by SGD with Nesterov momentum, as in DiLoCo
     (Douillard et al. 2023)."""
 
     lr: float = 0.7
     momentum: float = 0.9
 
+    def __call__(self, parameters: List[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimizer for these parameters."""
+        nesterov = self.momentum > 0
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, nesterov=nesterov)
+
 
 class Replica:
-    """A model with a local optimizer, the parameters that all replicas have in common, and the outer optimizer's state.
+    """A model with a local optimizer, the parameters that all replicas have in common, and their outer optimizer.
 
     ``named`` are the parameters that rounds average. ``make`` creates a reducer for them. Call ``connect`` before the first
     round.
@@ -38,8 +49,9 @@ class Replica:
         model: torch.nn.Module,
         named: Sequence[Tuple[str, torch.nn.Parameter]],
         optimizer: torch.optim.Optimizer,
-        outer: Optional[Nesterov],
+        outer: Optional[Outer],
         mask: bool,
+        median_clip: bool,
         make: Callable[[Channel], _core.Reducer],
     ) -> None:
         self.names = [name for name, _ in named]
@@ -47,7 +59,8 @@ class Replica:
         frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
         # What rounds do not average.
         self._rest = [*frozen, *model.buffers()]
-        self.optimizer, self._outer, self._mask, self._make = optimizer, outer, mask, make
+        self.optimizer, self._make_outer, self._make = optimizer, outer, make
+        self._mask, self._median_clip = mask, median_clip
         self.step = 0
         # The steps whose changes the common parameters contain.
         self.base = 0
@@ -58,7 +71,12 @@ class Replica:
     def start(self) -> None:
         """Makes the present parameters of the model the common ones."""
         self.common = self._flat()
-        self.velocity = torch.zeros_like(self.common) if self._outer is not None else None
+        # Views: the outer optimizer changes the flat tensor.
+        self._common = [
+            torch.nn.Parameter(values.view(parameter.shape))
+            for values, parameter in zip(self._parts(self.common), self._parameters)
+        ]
+        self.outer = self._make_outer(self._common) if self._make_outer is not None else None
 
     def tensors(self) -> List[torch.Tensor]:
         """All tensors of the model."""
@@ -84,17 +102,30 @@ class Replica:
         # The number of a round is that of its last step, which determines the stage of a schedule. Two rounds without a step
         # between them must not share a number, because it is also part of the key of random draws.
         number = max(self.step - 1, self.round)
+        if self._median_clip:
+            self._clip(change, number)
         self.reducer.average(self._group, number, buffer(change), partial(_hold, change))
         self.reducer.wait()
         return number
 
+    def _clip(self, change: torch.Tensor, number: int) -> None:
+        """Scales ``change`` down to the median of all ranks' norms, if it is longer."""
+        norm = change.norm().item()
+        norms = [struct.unpack("<d", one)[0] for one in self.reducer.gather(number, struct.pack("<d", norm))]
+        limit = statistics.median(norms)
+        if norm > limit:
+            change.mul_(limit / norm)
+
     def apply(self, change: torch.Tensor, number: int) -> None:
         """Applies the mean change of a round; the replica continues from the common parameters."""
         self.round, self.base = number + 1, self.step
-        if self._outer is not None and self.velocity is not None:
-            self.velocity.mul_(self._outer.momentum).add_(change)
-            change.add_(self.velocity, alpha=self._outer.momentum).mul_(self._outer.lr)
-        self.common.add_(change)
+        if self.outer is None:
+            self.common.add_(change)
+        else:
+            for common, gradient in zip(self._common, self._parts(change.neg_())):
+                common.grad = gradient.view(common.shape)
+            self.outer.step()
+            self.outer.zero_grad(set_to_none=True)
         self._set(self.common)
         if self._mask:
             self._mask_momentum()
@@ -103,7 +134,7 @@ class Replica:
         """What another replica needs to continue as this one."""
         return {
             "common": self.common,
-            "velocity": self.velocity,
+            "outer": self.outer.state_dict() if self.outer is not None else None,
             "base": self.base,
             "round": self.round,
             "rest": [tensor.detach().cpu() for tensor in self._rest],
@@ -117,8 +148,8 @@ class Replica:
         A ``new`` replica adopts buffers and optimizer state, too; others keep their own.
         """
         self.common.copy_(packed["common"])
-        if self.velocity is not None:
-            self.velocity.copy_(packed["velocity"])
+        if self.outer is not None:
+            self.outer.load_state_dict(packed["outer"])
         self.step = self.base = packed["base"]
         self.round = packed["round"]
         self._set(self.common if ahead is None else self.common + ahead)
