@@ -9,6 +9,7 @@
 //! interface.
 
 pub mod data;
+mod matmul;
 pub mod models;
 pub mod optim;
 mod options;

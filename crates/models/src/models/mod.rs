@@ -20,7 +20,6 @@ mod layers;
 mod lenet5;
 mod loss;
 mod lstm;
-mod matmul;
 mod max_pool;
 mod mlp;
 mod model;

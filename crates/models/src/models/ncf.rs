@@ -17,9 +17,9 @@
 //! large as the tables.
 
 use super::layers::{Init, Layout};
-use super::matmul::{Matrix, multiply};
 use super::{ModelError, ModelKind};
 use crate::TaskKind;
+use crate::matmul::{Matrix, multiply};
 
 #[cfg(test)]
 mod tests;

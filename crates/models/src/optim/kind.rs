@@ -1,5 +1,5 @@
 //! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`, `adamw:freeze=100`,
-//! `rmsprop:rho=0.9,m=0.8`, `adagrad`.
+//! `muon:m=0.95`, `rmsprop:rho=0.9,m=0.8`, `adagrad`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use gradwire::Tensor;
 use gradwire_exchange::Optimizer;
 
 use super::per_tensor::{PerTensor, Rule};
-use super::{AdaGradConfig, AdamConfig, MomentumConfig, RmsPropConfig, sgd::Sgd};
+use super::{AdaGradConfig, AdamConfig, MomentumConfig, MuonConfig, RmsPropConfig, sgd::Sgd};
 use crate::options::{Options, OptionsError, Printer};
 
 /// An optimizer with its settings. Prints only the settings that differ from the defaults.
@@ -20,6 +20,8 @@ pub enum OptimizerKind {
     Momentum(MomentumConfig),
     /// Adam or AdamW; β₁ = 0.9, β₂ = 0.999, ε = 1e-8 by default, and no freeze.
     Adam(AdamConfig),
+    /// Muon; m = 0.95 by default, and AdamW's defaults for vectors and embeddings.
+    Muon(MuonConfig),
     /// RMSProp; ρ = 0.9, no momentum, ε = 1e-8 by default.
     RmsProp(RmsPropConfig),
     /// AdaGrad; ε = 1e-10 by default.
@@ -29,6 +31,8 @@ pub enum OptimizerKind {
 const MOMENTUM: f32 = 0.9;
 const ADAM: AdamConfig =
     AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decoupled: false, freeze: None };
+const MUON: MuonConfig =
+    MuonConfig { momentum: 0.95, others: AdamConfig { decoupled: true, ..ADAM } };
 const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon: 1e-8 };
 const ADAGRAD: AdaGradConfig = AdaGradConfig { epsilon: 1e-10 };
 
@@ -38,7 +42,7 @@ impl OptimizerKind {
         match self {
             Self::Sgd | Self::AdaGrad(_) => false,
             Self::RmsProp(config) => config.momentum > 0.0,
-            Self::Momentum(_) | Self::Adam(_) => true,
+            Self::Momentum(_) | Self::Adam(_) | Self::Muon(_) => true,
         }
     }
 
@@ -55,6 +59,7 @@ impl OptimizerKind {
             Self::Sgd => of(Sgd, tensors, weight_decay),
             Self::Momentum(config) => of(config, tensors, weight_decay),
             Self::Adam(config) => of(config, tensors, weight_decay),
+            Self::Muon(config) => of(config, tensors, weight_decay),
             Self::RmsProp(config) => of(config, tensors, weight_decay),
             Self::AdaGrad(config) => of(config, tensors, weight_decay),
         }
@@ -87,6 +92,15 @@ impl FromStr for OptimizerKind {
                     |value| value.parse().ok().filter(|&updates| updates > 0).map(Some),
                 )?,
             }),
+            "muon" => Self::Muon(MuonConfig {
+                momentum: decay(&mut options, "m", MUON.momentum)?,
+                others: AdamConfig {
+                    beta1: decay(&mut options, "beta1", ADAM.beta1)?,
+                    beta2: decay(&mut options, "beta2", ADAM.beta2)?,
+                    epsilon: epsilon(&mut options, ADAM.epsilon)?,
+                    ..MUON.others
+                },
+            }),
             "rmsprop" => Self::RmsProp(RmsPropConfig {
                 rho: decay(&mut options, "rho", RMSPROP.rho)?,
                 momentum: decay(&mut options, "m", RMSPROP.momentum)?,
@@ -97,7 +111,7 @@ impl FromStr for OptimizerKind {
             }
             unknown => {
                 return Err(OptionsError::Unknown(format!(
-                    "unknown optimizer '{unknown}'; known are sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad"
+                    "unknown optimizer '{unknown}'; known are sgd, momentum, nesterov, adam, adamw, muon, rmsprop, adagrad"
                 )));
             }
         };
@@ -132,6 +146,13 @@ impl fmt::Display for OptimizerKind {
                 printer.unless("beta2", beta2, ADAM.beta2)?;
                 printer.unless("eps", epsilon, ADAM.epsilon)?;
                 freeze.map_or(Ok(()), |updates| printer.item("freeze", updates))
+            }
+            Self::Muon(MuonConfig { momentum, others }) => {
+                let mut printer = Printer::new(f, "muon")?;
+                printer.unless("m", momentum, MUON.momentum)?;
+                printer.unless("beta1", others.beta1, ADAM.beta1)?;
+                printer.unless("beta2", others.beta2, ADAM.beta2)?;
+                printer.unless("eps", others.epsilon, ADAM.epsilon)
             }
             Self::RmsProp(RmsPropConfig { rho, momentum, epsilon }) => {
                 let mut printer = Printer::new(f, "rmsprop")?;

@@ -11,6 +11,8 @@ pub(super) struct Step {
     pub(super) decay: f32,
     /// Updates of the tensor, this one included.
     pub(super) updates: u64,
+    /// The rows and columns of the tensor, if the rule updates it as a matrix.
+    pub(super) matrix: Option<[usize; 2]>,
 }
 
 /// An update rule for a single tensor: the settings of an optimizer.
@@ -28,6 +30,12 @@ pub(super) trait Rule: Send {
         true
     }
 
+    /// The rows and columns of a tensor that the rule updates as a matrix; `None` where it treats elements one by one.
+    fn matrix(&self, tensor: &Tensor) -> Option<[usize; 2]> {
+        let _ = tensor;
+        None
+    }
+
     /// Updates parameters and state.
     fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]);
 }
@@ -41,6 +49,7 @@ pub(super) struct PerTensor<R> {
 struct TensorState {
     name: String,
     decay: f32,
+    matrix: Option<[usize; 2]>,
     vectors: Vec<Vec<f32>>,
     updates: u64,
 }
@@ -51,6 +60,7 @@ impl<R: Rule> PerTensor<R> {
         let before = |tensor: &Tensor| TensorState {
             name: tensor.name().to_owned(),
             decay: if rule.decays(tensor) { decay } else { 0.0 },
+            matrix: rule.matrix(tensor),
             vectors: vec![vec![0.0; tensor.elements()]; R::STATE.len()],
             updates: 0,
         };
@@ -66,9 +76,9 @@ impl<R: Rule> Optimizer for PerTensor<R> {
         gradient: &[f32],
         parameters: &mut [f32],
     ) {
-        let TensorState { decay, vectors, updates, .. } = &mut self.tensors[index];
+        let TensorState { decay, matrix, vectors, updates, .. } = &mut self.tensors[index];
         *updates += 1;
-        let step = Step { learning_rate, decay: *decay, updates: *updates };
+        let step = Step { learning_rate, decay: *decay, updates: *updates, matrix: *matrix };
         self.rule.update(step, gradient, parameters, vectors);
     }
 

@@ -104,6 +104,7 @@ fn momentum_is_said_of_those_that_have_it() {
         ("nesterov", true),
         ("adam", true),
         ("adamw", true),
+        ("muon", true),
         ("rmsprop", false),
         ("rmsprop:m=0.8", true),
         ("adagrad", false),
@@ -114,10 +115,17 @@ fn momentum_is_said_of_those_that_have_it() {
 
 #[test]
 fn restored_optimizers_go_on_as_if_never_stopped() {
-    let tensors = [Tensor::new("a", &[3])];
-    for kind in
-        ["sgd", "momentum", "nesterov", "adam", "adamw:freeze=2", "rmsprop:m=0.5", "adagrad"]
-    {
+    let tensors = [Tensor::new("a", &[1, 3])];
+    for kind in [
+        "sgd",
+        "momentum",
+        "nesterov",
+        "adam",
+        "adamw:freeze=2",
+        "muon",
+        "rmsprop:m=0.5",
+        "adagrad",
+    ] {
         let kind: OptimizerKind = kind.parse().unwrap();
         let gradients = [[1.0, -2.0, 0.5], [0.25, 0.0, 3.0], [-1.0, 1.0, -1.0]];
         let mut whole = kind.build(&tensors, 0.01);
@@ -167,6 +175,8 @@ fn kinds_parse_and_print() {
         "adam:beta2=0.99,eps=0.001",
         "adamw",
         "adamw:beta1=0.95,freeze=100",
+        "muon",
+        "muon:m=0.9,beta2=0.95",
         "rmsprop",
         "rmsprop:rho=0.99,m=0.5,eps=0.001",
         "adagrad",
@@ -176,7 +186,7 @@ fn kinds_parse_and_print() {
     }
     assert_eq!("momentum:m=0.9".parse::<OptimizerKind>().unwrap().to_string(), "momentum");
     for (text, part) in [
-        ("lion", "known are sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad"),
+        ("lion", "known are sgd, momentum, nesterov, adam, adamw, muon, rmsprop, adagrad"),
         ("sgd:m=0.9", "no setting 'm'; known are: none"),
         ("momentum:m=1", "m=1 is not allowed; give a number in [0, 1)"),
         ("momentum:m=nan", "is not allowed"),

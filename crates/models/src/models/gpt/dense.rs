@@ -1,8 +1,8 @@
 //! Fully connected layers.
 
 use super::super::layers::{Init, Layout};
-use super::super::matmul::{Matrix, multiply};
 use super::pointwise::add;
+use crate::matmul::{Matrix, multiply};
 
 /// A fully connected layer on rows: `y = x·W + b` with `W` of shape `[from, to]`.
 #[derive(Debug)]

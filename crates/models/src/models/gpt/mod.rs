@@ -30,9 +30,9 @@ use std::sync::Arc;
 use gradwire_exchange::GradientSink;
 
 use super::layers::{Init, Layout};
-use super::matmul::{Matrix, multiply};
 use super::model::highest;
 use super::{ModelError, Score};
+use crate::matmul::{Matrix, multiply};
 use crate::options::{Options, OptionsError, Printer};
 
 use block::Block;

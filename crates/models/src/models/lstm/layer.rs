@@ -13,7 +13,7 @@
 //! product for all times, that of h one per time; the gradient of W is one product over all times.
 
 use super::super::layers::{Init, Layout};
-use super::super::matmul::{Matrix, multiply};
+use crate::matmul::{Matrix, multiply};
 
 /// The initial values of all parameters but biases: uniform in ±0.05.
 pub(super) const INIT: Init = Init::Uniform { variance: 0.05 * 0.05 / 3.0 };

@@ -31,10 +31,10 @@ mod tests;
 use gradwire::{Rng, State, StateError};
 
 use super::layers::Layout;
-use super::matmul::{Matrix, multiply};
 use super::model::highest;
 use super::{ModelError, ModelKind, Score};
 use crate::TaskKind;
+use crate::matmul::{Matrix, multiply};
 
 use layer::{INIT, Layer, LayerState, add};
 

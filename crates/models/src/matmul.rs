@@ -2,7 +2,7 @@
 
 /// A row-major or column-major matrix.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Matrix<'a> {
+pub(crate) struct Matrix<'a> {
     values: &'a [f32],
     rows: usize,
     columns: usize,
@@ -15,14 +15,14 @@ impl<'a> Matrix<'a> {
     ///
     /// # Panics
     /// If the values are no whole rows.
-    pub(super) fn new(values: &'a [f32], columns: usize) -> Self {
+    pub(crate) fn new(values: &'a [f32], columns: usize) -> Self {
         assert_eq!(values.len() % columns, 0, "a matrix has whole rows");
         let rows = values.len() / columns;
         Self { values, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
     /// The transposed matrix, of the same values.
-    pub(super) fn transposed(self) -> Self {
+    pub(crate) fn transposed(self) -> Self {
         Self {
             values: self.values,
             rows: self.columns,
@@ -38,7 +38,7 @@ impl<'a> Matrix<'a> {
 /// # Panics
 /// If the shapes do not fit each other.
 #[allow(unsafe_code, reason = "gemm takes pointers")]
-pub(super) fn multiply(left: Matrix<'_>, right: Matrix<'_>, accumulate: bool, out: &mut [f32]) {
+pub(crate) fn multiply(left: Matrix<'_>, right: Matrix<'_>, accumulate: bool, out: &mut [f32]) {
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
     assert_eq!(inner, right.rows, "the inner sizes of a product are equal");
     assert_eq!(out.len(), rows * columns, "a product has its factors' rows and columns");
