@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use gradwire_bits::DecodeError;
 
+use crate::accumulator::Accumulator;
 use crate::memories::Memory;
 use crate::multi_round::MultiRound;
 use crate::{Context, Element, Sent, Source, Workspace};
@@ -58,6 +59,11 @@ pub trait Compressor: Debug + Send + Sync {
     /// squared norm: zeros would not be nearer. `ef=ef21` needs it. False by default.
     fn is_contractive(&self) -> bool {
         false
+    }
+
+    /// How the messages of several ranks are added up, if not in the elements of their tensor.
+    fn accumulator(&self) -> Option<&dyn Accumulator> {
+        None
     }
 
     /// How the messages of several ranks become one gradient.

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use gradwire_bits::try_resize;
+
 use crate::specs::{Specs, check_length, check_size};
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Workspace};
 
@@ -72,5 +74,57 @@ impl Decoder {
             DecodeArgs { message, context: &context, weight, workspace: &mut self.workspace, out };
         let decoded = spec.compressor().decode_add(args);
         decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
+    }
+
+    /// As [`decode_add`](Self::decode_add) for one of several messages, which are added up in `sums`, an empty vector
+    /// before the first; [`finish`](Self::finish) adds the result to `out`. Where the compressor has no
+    /// [`Accumulator`](crate::Accumulator), the message is added to `out` right away.
+    ///
+    /// # Errors
+    /// As for [`decode_add`](Self::decode_add).
+    pub fn accumulate(
+        &mut self,
+        tensor: &Tensor,
+        (step, rank): (u64, u32),
+        message: &[u8],
+        weight: f32,
+        sums: &mut Vec<f32>,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let spec = &self.specs.0[self.index_of(tensor.name())];
+        let Some(accumulator) = spec.compressor().accumulator() else {
+            return self.decode_add(tensor, step, rank, message, weight, out);
+        };
+        check_size(spec, tensor)?;
+        check_length(tensor, out.len())?;
+        let context = Context::new(self.seed, tensor, step, rank);
+        let len = accumulator.sums(tensor.shape());
+        let decoded = try_resize(sums, len, 0.0).and_then(|()| {
+            let workspace = &mut self.workspace;
+            let (context, out) = (&context, &mut sums[..]);
+            accumulator.accumulate(DecodeArgs { message, context, weight, workspace, out })
+        });
+        decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
+    }
+
+    /// Adds the tensor of accumulated messages to `out`, and clears `sums`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn finish(
+        &mut self,
+        tensor: &Tensor,
+        step: u64,
+        sums: &mut Vec<f32>,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let spec = &self.specs.0[self.index_of(tensor.name())];
+        if let Some(accumulator) = spec.compressor().accumulator().filter(|_| !sums.is_empty()) {
+            let context = Context::new(self.seed, tensor, step, 0);
+            let finished = accumulator.finish(sums, &context, 1.0, &mut self.workspace, out);
+            finished.map_err(|source| Error::decoding(tensor.name(), 0, source))?;
+            sums.clear();
+        }
+        Ok(())
     }
 }

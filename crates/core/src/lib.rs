@@ -21,6 +21,7 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+mod accumulator;
 mod compressor;
 pub mod compressors;
 mod context;
@@ -49,6 +50,7 @@ pub mod tools;
 mod wire;
 mod workspace;
 
+pub use accumulator::Accumulator;
 pub use compressor::{Aggregation, Compressor, DecodeArgs, EncodeArgs};
 pub use compressors::SingleRank;
 pub use context::{Context, Element, Sent};

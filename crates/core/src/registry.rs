@@ -54,6 +54,7 @@ pub static REGISTRY: &[&Entry] = &[
     &sparsification::gradient_dropping::ENTRY,
     &sparsification::dgc::ENTRY,
     &sparsification::sgc::ENTRY,
+    &sparsification::demo::ENTRY,
     &sparsification::adaptive::ENTRY,
     &sparsification::variance::ENTRY,
     &sparsification::sketched_sgd::ENTRY,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::compressors::{baseline, quantization, sparsification};
 use crate::entry::Entry;
 use crate::memories::{Average, Ef21, Memory, Scope};
-use crate::parameters::{Kind, Param, Value, real, whole};
+use crate::parameters::{Kind, Param, Parameter, Value, real, whole};
 use crate::{Compressor, Residual, registry};
 
 mod error;
@@ -205,6 +205,8 @@ impl Spec {
             self.entry.id == earlier.entry.id
                 && self.memory == earlier.memory
                 && self.rule == earlier.rule
+                // Estimates are of what the steps of a round add up to.
+                && (self.every == earlier.every || !self.sends_changes())
                 && kept(self.compressor()) == kept(compressor)
         };
         !keeps || same()
@@ -236,7 +238,19 @@ impl Spec {
 
     /// Whether its memory applies momentum to gradients, so that no optimizer should do it again.
     pub fn applies_momentum(&self) -> bool {
+        if self.configured_momentum() > 0.0 {
+            return true;
+        }
         self.own_memory(false).is_some_and(|memory| memory.replaces_momentum())
+    }
+
+    /// The common parameter `momentum`.
+    fn configured_momentum(&self) -> f32 {
+        match self.rule {
+            Some(Rule::Average(Average { decay })) => decay,
+            Some(Rule::Ef21(Ef21 { momentum })) => momentum,
+            None => 0.0,
+        }
     }
 
     /// The parameters that every compressor has in addition to its own.
@@ -278,13 +292,11 @@ struct Common {
 impl Common {
     /// Reads the values that were given, in the order of [`COMMON`].
     fn of(given: &[Option<Value>]) -> Self {
-        let value = |key: &str| {
-            let at = COMMON.iter().position(|parameter| parameter.key == key);
-            at.and_then(|at| given[at])
-        };
-        let real = |key: &str| match value(key) {
-            Some(Value::Real(x)) => Some(x as f32),
-            _ => None,
+        let place = |key: &str| COMMON.iter().position(|parameter| parameter.key == key);
+        let value = |key: &str| place(key).and_then(|at| given[at]);
+        let real = |key: &str| {
+            let at = place(key)?;
+            Some(<f32 as Parameter>::of(given[at]?, &COMMON[at].kind))
         };
         let (beta, gamma) = (real("beta"), real("gamma"));
         let weights = beta
@@ -368,10 +380,10 @@ impl Given {
         let impossible = |key, reason| Err(SpecError::Impossible { id, key, reason });
         // What has no effect is an error.
         match (feedback, weights) {
-            ("off", Some(_)) => impossible("a weight of the residual", "ef=off keeps none"),
-            ("ef21", Some(_)) => impossible("a weight of the residual", "ef=ef21 keeps none"),
+            ("off", Some(_)) => impossible("beta or gamma", "ef=off keeps no residual"),
+            ("ef21", Some(_)) => impossible("beta or gamma", "ef=ef21 keeps no residual"),
             (_, Some(_)) if has_own => {
-                impossible("a weight of the residual", "its memory has weights of its own")
+                impossible("beta or gamma", "its memory has weights of its own")
             }
             ("ef21", _) if has_own => impossible("ef=ef21", "it has a memory of its own"),
             ("ef21", _) if !spec.compressor().is_contractive() => impossible(
@@ -413,13 +425,9 @@ impl fmt::Display for Spec {
                 }
             }
         }
-        match self.rule {
-            Some(Rule::Average(Average { decay: momentum }) | Rule::Ef21(Ef21 { momentum }))
-                if momentum > 0.0 =>
-            {
-                item("momentum", &momentum)?;
-            }
-            _ => {}
+        match self.configured_momentum() {
+            0.0 => {}
+            momentum => item("momentum", &momentum)?,
         }
         if self.every != 1 {
             item("every", &self.every)?;

@@ -13,6 +13,7 @@ const STEPS: u64 = 5;
 fn specs_with_own_memory() -> Vec<Spec> {
     let further = [
         "dgc:ratio=0.3,momentum=0.5",
+        "demo:k=3,momentum=0.5",
         "sgc:ratio=0.2,epsilon=0.5,alpha=0.25",
         "signum:momentum=0.5,ef=on",
         "variance:alpha=2,zeta=0.5",
@@ -251,6 +252,22 @@ fn power_of_two(sent: f32, r: f64, top: f64, case: &str) {
     assert!(sent.abs() >= top / 128.0 && sent.abs() <= top, "{case}, {sent}");
 }
 
+/// `δ ← m·δ + g`; what is decoded is subtracted. Signs decode to something else than what they subtract.
+fn decoupled(run: &mut Run<'_>, momentum: f32) {
+    let momentum = f64::from(momentum);
+    let mut delta = vec![0.0; run.sizes.len()];
+    for step in 0..STEPS {
+        let Some(seen) = run.step(step, None) else { return };
+        for (at, g) in run.gradient(step, 1.0).into_iter().enumerate() {
+            // A decoded element has parts of its neighbours.
+            run.sizes[at] += f64::from(seen.decoded[at]).abs();
+            delta[at] = momentum * delta[at] + g - f64::from(seen.decoded[at]);
+            run.near(seen.residual[at], delta[at], at, "δ");
+        }
+        assert!(seen.velocity.is_empty() && seen.kept.is_empty());
+    }
+}
+
 /// Another gradient of the same kind at every step.
 fn gradients(values: &[f32]) -> Vec<Vec<f32>> {
     let at = |step: usize| {
@@ -273,7 +290,8 @@ fn check(spec: &Spec, run: &mut Run<'_>) {
         // Without error feedback these have no memory.
         "dgc" if on => momentum(run, narrow("momentum"), narrow("clip")),
         "sgc" if on => long_term(run, narrow("epsilon"), narrow("alpha")),
-        "dgc" | "sgc" => {}
+        "demo" if on && !spec.to_string().contains("sign") => decoupled(run, narrow("momentum")),
+        "dgc" | "sgc" | "demo" => {}
         other => panic!("{other} has no law"),
     }
 }
@@ -306,5 +324,5 @@ fn methods_with_a_memory_of_their_own_are_known() {
     let mut ids: Vec<_> = specs_with_own_memory().iter().map(|spec| spec.entry().id).collect();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!(ids, ["dgc", "sgc", "signum", "variance"]);
+    assert_eq!(ids, ["demo", "dgc", "sgc", "signum", "variance"]);
 }

@@ -3,6 +3,8 @@
 //! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend on the group that
 //! the tensor is averaged in, or on the rule that chose its compressor.
 
+use std::collections::HashMap;
+
 use gradwire::{Decoder, Element, Encoder, Error, Input, Sent, Spec, State, Tensor};
 
 use crate::state_keys::{self, REDUCE};
@@ -15,6 +17,8 @@ pub(crate) struct Codecs {
     /// Compresses the averages of an owner in scatter-reduce.
     second: Option<Encoder>,
     decoder: Decoder,
+    /// The sums of messages that are not added up in elements, by the name of the tensor or slice.
+    sums: HashMap<String, Vec<f32>>,
 }
 
 /// One tensor of the model.
@@ -92,6 +96,7 @@ impl Codecs {
             encoder,
             second: None,
             decoder: Decoder::new(&Spec::none(), config.seed),
+            sums: HashMap::new(),
         }
     }
 
@@ -184,10 +189,36 @@ impl Codecs {
         self.decoder.decode_add(tensor, step, rank as u32, message, weight, out)
     }
 
+    /// Adds `weight` times the message of one of several ranks to their mean; call [`aggregate`](Self::aggregate) after
+    /// the last.
+    pub(crate) fn add_message(
+        &mut self,
+        tensor: &Tensor,
+        (step, rank): (u64, usize),
+        message: &[u8],
+        weight: f32,
+        mean: &mut [f32],
+    ) -> Result<(), Error> {
+        let sums = match self.sums.get_mut(tensor.name()) {
+            Some(sums) => sums,
+            None => self.sums.entry(tensor.name().to_owned()).or_default(),
+        };
+        self.decoder.accumulate(tensor, (step, rank as u32), message, weight, sums, mean)
+    }
+
     /// Turns the weighted mean of all messages for a tensor into the input of the optimizer, in place: the mean itself,
     /// or the result of a vote.
-    pub(crate) fn aggregate(&self, tensor: &Tensor, mean: &mut [f32]) {
+    pub(crate) fn aggregate(
+        &mut self,
+        tensor: &Tensor,
+        step: u64,
+        mean: &mut [f32],
+    ) -> Result<(), Error> {
+        if let Some(sums) = self.sums.get_mut(tensor.name()) {
+            self.decoder.finish(tensor, step, sums, mean)?;
+        }
         self.decoder.compressor_of(tensor.name()).aggregate(mean);
+        Ok(())
     }
 
     /// Where messages of a tensor carry changes, adds the mean of all ranks' changes to the sum, and replaces the mean by

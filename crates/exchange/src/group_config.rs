@@ -125,9 +125,7 @@ impl GroupConfig<'_> {
             }
             _ => false,
         };
-        let narrow = |spec: &&Spec| {
-            spec.sends_changes() && spec.compressor().linear().is_some_and(|e| e != Element::F32)
-        };
+        let narrow = |spec: &&Spec| spec.sends_changes() && is_narrow(spec);
         if let (Exchange::AllReduce, Some(spec)) =
             (self.exchange, self.policy.pushes().find(narrow))
         {
@@ -136,12 +134,12 @@ impl GroupConfig<'_> {
                  or ef=on"
             ));
         }
-        if self.participation.everyone() && !alone {
+        if self.participation.plain() && !alone {
             return Ok(());
         }
         refuse(format!(
-            "'{spec}' sends changes of an estimate, and all ranks' changes must arrive at every step; give full participation \
-             without dropout, backup or asynchronous workers, or ef=on"
+            "'{spec}' sends changes of an estimate, and all ranks' changes must arrive at every step, with equal weights; give \
+             shards of equal size and full participation, no dropout, and no backup or asynchronous workers, or ef=on"
         ))
     }
 
@@ -155,6 +153,12 @@ impl GroupConfig<'_> {
         let Some(spec) = self.policy.pushes().find(|spec| !adds(spec)) else {
             return Ok(());
         };
+        if spec.compressor().adds() {
+            return refuse(format!(
+                "all-reduce adds messages on their way, and those of '{spec}' do not add with this memory; leave out \
+                 momentum and ef=ef21, or use all-gather, scatter-reduce or server"
+            ));
+        }
         let linear: Vec<_> = REGISTRY
             .iter()
             .filter(|entry| entry.compressor().adds())
@@ -184,6 +188,12 @@ impl GroupConfig<'_> {
 
     /// Sums of sparse messages are sent with their positions.
     fn validate_sparse(&self) -> Result<()> {
+        if let Some(spec) = self.policy.pushes().find(|s| s.compressor().accumulator().is_some()) {
+            return refuse(format!(
+                "sparse-all-reduce adds elements, and messages of '{spec}' add up to means over the ranks that sent them; \
+                 use all-gather, scatter-reduce or server"
+            ));
+        }
         // A rule may leave some tensors uncompressed.
         let serves = |spec: &&Spec| spec.entry().sparse || spec.entry().is_identity();
         let main = std::iter::once(&self.policy.push.first).find(|spec| !spec.entry().sparse);
@@ -292,7 +302,13 @@ pub(crate) fn adds(spec: &Spec) -> bool {
     let compressor = spec.compressor();
     // A compressor's own memory does not support rounds.
     let own = spec.own_memory(false);
-    compressor.linear().is_some() || compressor.rounds().is_some() && own.is_none()
+    let adds_up = compressor.linear().is_some() && !(spec.sends_changes() && is_narrow(spec));
+    adds_up || compressor.rounds().is_some() && own.is_none()
+}
+
+/// Whether messages are 16-bit numbers, whose sums are rounded.
+fn is_narrow(spec: &Spec) -> bool {
+    spec.compressor().linear().is_some_and(|element| element != Element::F32)
 }
 
 /// Refuses buffers whose number or lengths do not match the tensors.

@@ -24,11 +24,6 @@ pub(crate) fn sum(prefix: &str, name: &str) -> String {
     format!("{prefix}sum/{name}")
 }
 
-/// The keys of a rank's estimate of a tensor's gradient, and of the sum of all ranks' changes.
-pub(crate) fn estimate_and_sum(prefix: &str, name: &str) -> [String; 2] {
-    [format!("{prefix}residual/{name}"), sum(prefix, name)]
-}
-
 /// The kinds of arrays that each rank has for itself.
 const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
 

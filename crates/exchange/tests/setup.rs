@@ -33,6 +33,8 @@ fn sparse_all_reduce_refuses_what_sends_all() {
         assert!(message.contains(part), "{message}");
     }
     assert!(refusal(&run("sparse-all-reduce", "none")).contains("'none'"));
+    let message = refusal(&run("sparse-all-reduce", "chunk-topk:mean=senders"));
+    assert!(message.contains("ranks that sent") && message.contains("all-gather"), "{message}");
     let mut rules = run("sparse-all-reduce", "topk");
     rules.policy.rules = vec!["t0.* -> none".parse().unwrap()];
     rules.setup().validate().unwrap();
@@ -49,6 +51,8 @@ fn changes_need_every_rank_at_every_step() {
     for part in ["topk:ef=ef21", "at every step", "full participation", "ef=on"] {
         assert!(message.contains(part), "{message}");
     }
+    run.participation = Participation::weighted(vec![1.0, 2.0, 1.0]);
+    assert!(refusal(&run).contains("equal weights"));
     run.participation = Participation::equal(3);
     for name in ["server:backup=1", "server:mode=async", "server:stale=2"] {
         run.exchange = name.parse().unwrap();
@@ -57,6 +61,12 @@ fn changes_need_every_rank_at_every_step() {
     // Sums of 16-bit numbers are rounded on their way, and nobody keeps the difference.
     let message = refusal(&self::run("all-reduce", "fp16:ef=ef21"));
     assert!(message.contains("16-bit") && message.contains("all-gather"), "{message}");
+    let message = refusal(&self::run("all-reduce", "powersgd:momentum=0.9"));
+    assert!(message.contains("do not add with this memory"), "{message}");
+    // Estimates of the sums of ten steps are not those of one.
+    let mut rounds = self::run("all-gather", "topk:ef=ef21,every=10");
+    rounds.policy.push.later = vec![(20, "topk:ef=ef21".parse().unwrap())];
+    assert!(refusal(&rounds).contains("cannot take over"));
 }
 
 #[test]

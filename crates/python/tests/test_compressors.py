@@ -15,8 +15,8 @@ STEPS = 25
 # Methods that use gradient and residual separately, keep more than a residual, or run several rounds: frames made by
 # hand do not support these.
 OWN_MEMORY = {
-    "acp-sgd", "adacomp", "adaptive", "dgc", "gradiveq", "gradzip", "local-selection", "powersgd", "sgc", "signsgd",
-    "signum", "sketched-sgd", "variance",
+    "acp-sgd", "adacomp", "adaptive", "demo", "dgc", "gradiveq", "gradzip", "local-selection", "powersgd", "sgc",
+    "signsgd", "signum", "sketched-sgd", "variance",
 }
 # Methods that send too little to learn much in these few steps.
 SLOW = {"adaptive", "dgc", "dryden", "gradient-dropping", "sbc", "sketched-sgd", "strom"}

@@ -127,7 +127,7 @@ def other_outer(rank, size):
     net = Net()
     inner = torch.optim.SGD(net.parameters(), lr=0.1)
     saved = gradwire.torch.LocalSteps(net, inner, outer=gradwire.torch.Nesterov()).state_dict()
-    for outer in (None, partial(torch.optim.Adam, lr=0.1)):
+    for outer in (None, partial(torch.optim.Adam, lr=0.1), partial(torch.optim.Adagrad, lr=0.7)):
         with pytest.raises(gradwire.StateError, match="another outer optimizer"):
             gradwire.torch.LocalSteps(net, inner, outer=outer).load_state_dict(saved)
 

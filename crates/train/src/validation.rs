@@ -16,6 +16,13 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
             config.compressor
         )));
     }
+    let spec = config.compressor.first();
+    if config.send == Payload::Weights && spec.own_memory(false).is_some() {
+        return Err(TrainError::Config(format!(
+            "weights are averaged as they are, and '{spec}' has a memory that is made for gradients; leave out momentum and \
+             ef=ef21, or send gradients or updates"
+        )));
+    }
     check_outer(config)?;
     check_median(config)?;
     let alike = config.exchange.keeps_replicas_identical();

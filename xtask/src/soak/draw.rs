@@ -24,7 +24,7 @@ const FLAGS: [&[&str]; 12] = [
 
 /// Parameters that every compressor has in addition to its own.
 const COMMON: [(&str, &str); 5] = [
-    ("ef", "on or off"),
+    ("ef", "on or off or ef21"),
     ("beta", "a number in [0, 1]"),
     ("gamma", "a number in [0.5, 2]"),
     ("momentum", "a number in [0, 0.9]"),

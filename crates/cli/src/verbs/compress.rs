@@ -37,7 +37,9 @@ impl Compress {
                 "'{input}' holds no tensors; there is nothing to compress"
             )));
         }
-        let mut encoder = Encoder::new(&self.compressor, self.seed, 0);
+        // A file has no earlier gradients, of which there could be a running mean.
+        let spec = self.compressor.clone().with_memory(self.compressor.memory());
+        let mut encoder = Encoder::new(&spec, self.seed, 0);
         let (mut file, mut message, mut bytes) = (Vec::new(), Vec::new(), 0);
         for named in &tensors {
             message.clear();
@@ -47,7 +49,7 @@ impl Compress {
                 .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
             bytes += floats.len() * floats.dtype().size();
             let frame = Frame {
-                spec: self.compressor.clone(),
+                spec: spec.clone(),
                 tensor: named.tensor.clone(),
                 dtype: floats.dtype(),
                 seed: self.seed,

@@ -1,6 +1,6 @@
 //! Laws of means: of linear messages over ranks, of unbiased ones over draws.
 
-use super::samples::{SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
+use super::samples::{RANK, SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
 use super::{over_tensors_of, parse};
 use crate::{Decoder, Element, Encoder, Entry, Floats, Residual, Spec, Tensor};
 
@@ -77,6 +77,31 @@ pub(super) fn contractive_messages_help(spec: &Spec) {
         }
         let norm = squares(&mut gradient.iter().map(|&x| x.into())) * DRAWS as f64;
         assert!(error <= norm * (1.0 + 1e-5), "{case}: an error of {error} for a norm of {norm}");
+    });
+}
+
+/// Of a message that two ranks send, the accumulated result is what a single one decodes to.
+pub(super) fn accumulated_messages_decode(spec: &Spec) {
+    if spec.compressor().accumulator().is_none() {
+        return;
+    }
+    over_tensors_of(&[0, 1, 4, 5, 1023], |tensor, gradient, case| {
+        let message = encode(&mut encoder(spec), tensor, 3, gradient).unwrap();
+        let expected = decode(spec, tensor, 3, &message).unwrap();
+        let (mut decoder, mut sums) = (Decoder::new(spec, SEED), Vec::new());
+        let mut found = vec![0.0; gradient.len()];
+        for weight in [0.25, 0.75] {
+            let (at, sums) = ((3, RANK), &mut sums);
+            decoder.accumulate(tensor, at, &message, weight, sums, &mut found).unwrap();
+        }
+        let before = sums.clone();
+        let truncated = &message[..message.len().saturating_sub(1)];
+        let refused = decoder.accumulate(tensor, (3, RANK), truncated, 1.0, &mut sums, &mut found);
+        assert!(message.is_empty() || refused.is_err() && sums == before, "{case}");
+        decoder.finish(tensor, 3, &mut sums, &mut found).unwrap();
+        for (a, b) in found.iter().zip(&expected) {
+            assert!((a - b).abs() <= 1e-5 * b.abs() + 1e-6, "{case}: {a} for {b}");
+        }
     });
 }
 

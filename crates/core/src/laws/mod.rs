@@ -36,6 +36,7 @@ pub const LAWS: &[(&str, Law)] = &[
         "errors of contractive messages are no larger than the tensor",
         means::contractive_messages_help,
     ),
+    ("accumulated messages decode like a single one", means::accumulated_messages_decode),
     ("the mean of linear messages is the message of the mean", means::linear_messages_add),
 ];
 

@@ -68,6 +68,9 @@ pub(super) fn ends_work_and_nothing_beyond(entry: &'static Entry) {
                 Err(SpecError::Impossible { .. }) => continue,
                 parsed => parsed.unwrap_or_else(|error| panic!("{error}")),
             };
+            let printed = spec.to_string();
+            let printed = printed.split_once(':').map_or("", |(_, items)| items);
+            assert_eq!(Spec::with_parameters(entry, printed).as_ref(), Ok(&spec), "{text}");
             let mut encoder = encoder(&spec);
             for step in 0..3 {
                 let message = encode(&mut encoder, &tensor, step, &gradient).unwrap();

@@ -12,14 +12,18 @@ use crate::{Floats, NonFinite, Residual, Sent, Source};
 /// `v ← m·v + (1 − m)·g` (Fatkhullin, Tyurin, Richtárik: "Momentum Provably Improves Error Feedback!", NeurIPS 2023,
 /// Algorithm 1, EF21-SGDM, whose η is 1 − m).
 ///
-/// The estimate is the array of the residual: the encoding leaves `v − h − c` in it, and h becomes v less that.
+/// The estimate is the array of the residual. The encoding leaves `v − h − c` in it, from which c and the new h follow.
 ///
-/// Deviation: the papers send the first gradient whole; here h starts at 0, so that the first message is compressed, too.
+/// Deviation: EF21-SGDM starts v and h with a gradient; here both start at 0, as h does in EF21.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ef21 {
     /// Momentum m, in \[0, 1); 0 is EF21, above it is EF21-SGDM.
     pub momentum: f32,
 }
+
+/// The estimate before the encoding.
+#[derive(Debug, Default)]
+struct Before(Vec<f32>);
 
 /// The weights of `g − h`.
 const DIFFERENCE: Residual = Residual { beta: -1.0, gamma: 1.0 };
@@ -37,15 +41,20 @@ impl Memory for Ef21 {
                 Floats::F32(velocity)
             }
         };
+        let Before(before) = encoding.buffers();
+        before.clear();
+        before.extend_from_slice(estimate);
         let source = Source::new(target, Some((DIFFERENCE, &mut *estimate)), scratch)?;
-        encoding.encode(&mut source.with_kept(kept));
+        let sent = encoding.encode(&mut source.with_kept(kept));
+        let Before(before) = encoding.buffers();
         for_blocks(target, scratch, |start, block| {
-            for (h, v) in estimate[start..].iter_mut().zip(block) {
-                *h = (v - *h).clamp(f32::MIN, f32::MAX);
+            let arrays = before[start..].iter().zip(&mut estimate[start..]);
+            for (v, (&before, h)) in block.iter().zip(arrays) {
+                // Exactly the estimate before where nothing was sent, as at the receivers.
+                *h = (before + ((v - before) - *h)).clamp(f32::MIN, f32::MAX);
             }
         });
-        // Every element of the sum counts, whichever of them the message changes.
-        Ok(Sent::All)
+        Ok(sent)
     }
 
     fn keeps_velocity(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Numerical routines that compressors share: statistics, selection and matrix products.
 
+pub(crate) mod cosine;
 pub mod lloyd_max;
 pub mod matrix;
 pub mod moments;

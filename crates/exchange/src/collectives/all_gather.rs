@@ -37,7 +37,6 @@ impl Collective for AllGather {
             let weight = step.weights[from];
             step.decompress(|step| step.decode_all((from, weight), packed, values))?;
         }
-        step.decompress(|step| step.aggregate(values));
-        Ok(())
+        step.decompress(|step| step.aggregate(values))
     }
 }

@@ -160,8 +160,7 @@ impl Hierarchical {
             let packed = if leader == own { &self.outgoing } else { &self.incoming };
             step.decompress(|step| step.decode_all(from, packed, values))?;
         }
-        step.decompress(|step| step.aggregate(values));
-        Ok(())
+        step.decompress(|step| step.aggregate(values))
     }
 
     /// As a leader: sends the mean to the members.

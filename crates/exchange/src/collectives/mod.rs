@@ -166,17 +166,18 @@ impl Reduction<'_> {
                     Operation::tensor(Phase::Gather, group.indices[at], tensor.name(), *step);
                 let message = packed::next(rank, packed, &mut read, operation)?;
                 let mean = &mut means[group.ranges[at].clone()];
-                codecs.decode_add(tensor, (*step, rank), message, weight, mean)?;
+                codecs.add_message(tensor, (*step, rank), message, weight, mean)?;
             }
         }
         packed::finish(rank, packed, read, Operation::whole(Phase::Gather, *step))
     }
 
     /// Turns the means of all tensors into the input of the optimizer: the mean itself, or the result of a vote.
-    fn aggregate(&self, means: &mut [f32]) {
+    fn aggregate(&mut self, means: &mut [f32]) -> Result<()> {
         for (tensor, range) in self.group.tensors.iter().zip(&self.group.ranges) {
-            self.codecs.aggregate(tensor, &mut means[range.clone()]);
+            self.codecs.aggregate(tensor, self.step, &mut means[range.clone()])?;
         }
+        Ok(())
     }
 }
 

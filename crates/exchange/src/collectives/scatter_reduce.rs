@@ -134,9 +134,15 @@ impl ScatterReduce {
                             continue;
                         }
                         let message = packed::next(from, packed, &mut cursors[from], operation)?;
-                        step.codecs.decode_add(tensor, (step.step, from), message, weight, mean)?;
+                        step.codecs.add_message(
+                            tensor,
+                            (step.step, from),
+                            message,
+                            weight,
+                            mean,
+                        )?;
                     }
-                    step.codecs.aggregate(tensor, mean);
+                    step.codecs.aggregate(tensor, step.step, mean)?;
                     Ok::<(), ExchangeError>(())
                 })?;
                 step.compress(|step| step.codecs.encode_average(tensor, step.step, mean, message))?;

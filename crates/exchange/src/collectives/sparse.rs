@@ -49,11 +49,11 @@ impl Collective for SparseAllReduce {
         step.decompress(|step| {
             for (at, tensor) in step.group.tensors.iter().enumerate() {
                 self.sum[at].spread(&mut self.mean, tensor.elements());
-                step.codecs.aggregate(tensor, &mut self.mean);
+                step.codecs.aggregate(tensor, step.step, &mut self.mean)?;
                 values[step.group.ranges[at].clone()].copy_from_slice(&self.mean);
             }
-        });
-        Ok(())
+            Ok(())
+        })
     }
 }
 

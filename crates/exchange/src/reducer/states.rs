@@ -1,6 +1,6 @@
 //! Saving and restoring the state of a reducer.
 
-use gradwire::{Spec, State, StateError};
+use gradwire::{State, StateError};
 
 use super::Reducer;
 use crate::error::refuse;
@@ -85,10 +85,10 @@ impl Reducer {
     }
 
     /// Restores the state that this worker saved as a rank of another group, of any size: survivors of a lost rank
-    /// keep their residuals; with `ef=ef21` the estimates of gradients begin again at 0. Only for all-gather, in which a rank's state is its own and covers whole tensors.
+    /// keep their residuals. Only for all-gather, in which a rank's state is its own and covers whole tensors.
     ///
     /// # Errors
-    /// `Config` for another exchange; `State` for the state of another model or configuration. Nothing has changed
+    /// `Config` for another exchange, or for `ef=ef21`; `State` for the state of another model or configuration. Nothing has changed
     /// then.
     pub fn adopt(&mut self, state: &State) -> Result<()> {
         self.alive()?;
@@ -100,18 +100,13 @@ impl Reducer {
                 ));
             }
         }
+        if let Some(spec) = self.config.policy.pushes().find(|spec| spec.sends_changes()) {
+            return refuse(format!(
+                "'{spec}' sends changes, and their sum contains those of ranks that are gone; use ef=on"
+            ));
+        }
         self.check(state)?;
-        // The sum contains the estimates of ranks that are gone: all begin again at 0.
-        let changing =
-            self.config.tensors.iter().filter(|tensor| {
-                self.config.policy.push_of(tensor).specs().any(Spec::sends_changes)
-            });
-        let begun_again: Vec<String> = changing
-            .flat_map(|tensor| state_keys::estimate_and_sum(state_keys::PUSH, tensor.name()))
-            .collect();
-        let mut state = state.clone();
-        state.retain(|key| !begun_again.iter().any(|again| again == key));
-        self.restore(&state)
+        self.restore(state)
     }
 
     /// Refuses entries for tensors that this model does not have, and entries of another size.

@@ -271,9 +271,9 @@ impl Server {
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
                 let weight = parts[worker] / whole;
-                pushes.decode_add(&slot.tensor, (step, worker), push, weight, mean)
+                pushes.add_message(&slot.tensor, (step, worker), push, weight, mean)
             })?;
-            pushes.aggregate(&slot.tensor, mean);
+            pushes.aggregate(&slot.tensor, step, mean)?;
             pushes.accumulate(slot.index, mean);
             Ok::<(), gradwire::Error>(())
         })?;

@@ -46,7 +46,7 @@ pub fn adds(spec: &Spec) -> bool {
 pub fn suits(name: &str, spec: &Spec) -> bool {
     match name {
         "all-reduce" => adds(spec),
-        "sparse-all-reduce" => spec.entry().sparse,
+        "sparse-all-reduce" => spec.entry().sparse && spec.compressor().accumulator().is_none(),
         "server:stale=0" => !spec.compressor().votes() && !spec.sends_changes(),
         _ => true,
     }
@@ -71,6 +71,7 @@ pub fn specs() -> Vec<Spec> {
         "sketched-sgd:ratio=0.03,rows=2,width=3",
         "topk:ratio=0.25,ef=ef21,momentum=0.5",
         "3lc:momentum=0.9",
+        "chunk-topk:mean=senders",
     ];
     let variants = variants.iter().map(|text| text.parse().unwrap());
     REGISTRY.iter().map(|entry| Spec::of(entry)).chain(variants).collect()

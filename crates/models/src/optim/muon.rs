@@ -7,7 +7,7 @@
 //! matrices of the first dimension by the product of the others.
 //!
 //! Vectors, and embeddings, which are looked up by row, are updated by AdamW. A tensor is an embedding if its name says
-//! so: it contains `tokens`, `positions` or `embed`.
+//! so: it contains `embed`, `tokens`, `positions`, `users` or `items`.
 //!
 //! A step takes fifteen products of a matrix in addition to those of training: of s the smaller and l the larger side,
 //! 5·(4·s²·l + 2·s³) operations.
@@ -17,10 +17,10 @@
 //! As in the first, and unlike in the second, momentum looks ahead (Nesterov).
 
 use gradwire::Tensor;
+use gradwire_bits::kernels::{self, Columns};
 
 use super::AdamConfig;
 use super::per_tensor::{Rule, Step};
-use crate::matmul::{Matrix, multiply};
 
 /// The settings of Muon.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,6 +31,8 @@ pub struct MuonConfig {
     pub others: AdamConfig,
 }
 
+/// Words in the names of embeddings.
+const EMBEDDINGS: [&str; 5] = ["embed", "tokens", "positions", "users", "items"];
 /// The size of AdamW's updates.
 const SIZE: f32 = 0.2;
 /// The coefficients of a Newton–Schulz step.
@@ -48,14 +50,18 @@ impl Rule for MuonConfig {
     }
 
     fn matrix(&self, tensor: &Tensor) -> Option<[usize; 2]> {
-        let is_embedding =
-            ["tokens", "positions", "embed"].iter().any(|word| tensor.name().contains(word));
+        let is_embedding = EMBEDDINGS.iter().any(|word| tensor.name().contains(word));
         match tensor.shape() {
             [rows, rest @ ..] if !rest.is_empty() && !is_embedding && tensor.elements() > 0 => {
                 Some([*rows, rest.iter().product()])
             }
             _ => None,
         }
+    }
+
+    /// Matrices have no mean squares.
+    fn keeps(&self, tensor: &Tensor, at: usize) -> bool {
+        at == 0 || self.matrix(tensor).is_none()
     }
 
     fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]) {
@@ -84,32 +90,41 @@ fn orthogonal(mut x: Vec<f32>, columns: usize) -> Vec<f32> {
     }
     x.iter_mut().for_each(|x| *x /= norm);
     let rows = x.len() / columns;
-    // A is a square matrix; of the two products the smaller.
-    let wide = rows <= columns;
-    let side = rows.min(columns);
-    let [mut square, mut factor] = [vec![0.0; side * side], vec![0.0; side * side]];
+    match rows <= columns {
+        true => wide(x, rows, columns),
+        false => transposed(&wide(transposed(&x, columns), columns, rows), rows),
+    }
+}
+
+/// The Newton–Schulz steps of a matrix with no more rows than columns.
+fn wide(mut x: Vec<f32>, rows: usize, columns: usize) -> Vec<f32> {
+    let [mut square, mut factor] = [vec![0.0; rows * rows], vec![0.0; rows * rows]];
     let mut next = vec![0.0; x.len()];
     let [a, b, c] = COEFFICIENTS;
     for _ in 0..STEPS {
-        let matrix = Matrix::new(&x, columns);
-        match wide {
-            true => multiply(matrix, matrix.transposed(), false, &mut square),
-            false => multiply(matrix.transposed(), matrix, false, &mut square),
-        }
-        let of_square = Matrix::new(&square, side);
-        multiply(of_square, of_square, false, &mut factor);
+        let by_columns = transposed(&x, columns);
+        product(&by_columns, rows, &by_columns, rows, &mut square);
+        product(&square, rows, &square, rows, &mut factor);
         factor
             .iter_mut()
             .zip(&square)
             .for_each(|(factor, square)| *factor = b * square + c * *factor);
-        let factor = Matrix::new(&factor, side);
-        match wide {
-            true => multiply(factor, matrix, false, &mut next),
-            false => multiply(matrix, factor, false, &mut next),
-        }
+        product(&factor, rows, &x, columns, &mut next);
         x.iter_mut().zip(&next).for_each(|(x, next)| *x = a * *x + next);
     }
     x
+}
+
+/// `P·Q`, where P is given by its columns, of `rows` elements, and Q by its rows, of `columns`. The same bits on every
+/// machine: replicas that apply the same gradients must stay equal.
+fn product(p: &[f32], rows: usize, q: &[f32], columns: usize, out: &mut [f32]) {
+    let [p, q] = [(p, rows), (q, columns)].map(|(values, len)| Columns { values, len, first: 0 });
+    kernels::product(out, columns, p, q);
+}
+
+fn transposed(x: &[f32], columns: usize) -> Vec<f32> {
+    let rows = x.len() / columns;
+    (0..x.len()).map(|at| x[at % rows * columns + at / rows]).collect()
 }
 
 #[cfg(test)]

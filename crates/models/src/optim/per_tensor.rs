@@ -30,6 +30,12 @@ pub(super) trait Rule: Send {
         true
     }
 
+    /// Whether a tensor has the vector with this place in [`STATE`](Self::STATE).
+    fn keeps(&self, tensor: &Tensor, at: usize) -> bool {
+        let _ = (tensor, at);
+        true
+    }
+
     /// The rows and columns of a tensor that the rule updates as a matrix; `None` where it treats elements one by one.
     fn matrix(&self, tensor: &Tensor) -> Option<[usize; 2]> {
         let _ = tensor;
@@ -57,11 +63,15 @@ struct TensorState {
 impl<R: Rule> PerTensor<R> {
     /// The optimizer of these tensors before their first update.
     pub(super) fn new(rule: R, tensors: &[Tensor], decay: f32) -> Self {
+        let vector = |tensor: &Tensor, at| match rule.keeps(tensor, at) {
+            true => vec![0.0; tensor.elements()],
+            false => Vec::new(),
+        };
         let before = |tensor: &Tensor| TensorState {
             name: tensor.name().to_owned(),
             decay: if rule.decays(tensor) { decay } else { 0.0 },
             matrix: rule.matrix(tensor),
-            vectors: vec![vec![0.0; tensor.elements()]; R::STATE.len()],
+            vectors: (0..R::STATE.len()).map(|at| vector(tensor, at)).collect(),
             updates: 0,
         };
         Self { tensors: tensors.iter().map(before).collect(), rule }

@@ -173,3 +173,22 @@ fn weights_are_averaged_as_updates_are() {
     let sparse = plain(Payload::Weights).with(|c| c.compressor = "topk".parse().unwrap());
     refused(&sparse, &["weights travel whole"]);
 }
+
+#[test]
+fn estimates_and_momentum_before_compression_resume_bit_for_bit() {
+    let (_folder, path) = checkpoint();
+    for exchange in ["all-gather", "scatter-reduce", "server", "hierarchical:node=2"] {
+        for compressor in ["topk:ratio=0.1,ef=ef21,momentum=0.5,every=2", "3lc:momentum=0.9"] {
+            let whole =
+                updates(compressor, exchange).with(|c| c.optimizer = "sgd".parse().unwrap());
+            let expected = train(&whole);
+            stop(&whole, 6, &path);
+            assert_eq!(resume(&whole, &path).unwrap().digest, expected.digest, "{exchange}");
+        }
+    }
+    let weights = config("3lc:momentum=0.9", "all-gather").with(|c| c.send = Payload::Weights);
+    refused(&weights, &["made for gradients", "leave out momentum"]);
+    let unequal = config("topk:ef=ef21", "all-gather")
+        .with(|c| c.split = "shards:sizes=3+1".parse().unwrap());
+    refused(&unequal, &["topk:ef=ef21", "equal weights"]);
+}

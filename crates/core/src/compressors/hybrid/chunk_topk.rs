@@ -16,8 +16,9 @@
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean. SparseLoCo weighs the residual
 //!   by 0.95: `beta=0.95`.
 //! - **Limits**: where max|c| is above half of the largest f32, means are cut so that no residual overflows.
-//! - **Deviations**: positions are coded by their gaps in the whole tensor. An element is averaged over all ranks, where
-//!   published code of SparseLoCo averages it over the ranks that sent it; that code also rounds (v − μ) / (1.5·σ) to the
+//! - **Mean**: over all ranks, those that did not send an element count as 0; with `mean=senders` over the ranks that sent
+//!   it, as published code of SparseLoCo has it.
+//! - **Deviations**: positions are coded by their gaps in the whole tensor. Published code rounds (v − μ) / (1.5·σ) to the
 //!   nearest bin instead of down, and takes as sides of its tiles the largest divisors of the dimensions up to 64.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 8 to select in the cache, and a sort of the
 //!   positions of each row of tiles.
@@ -29,12 +30,13 @@ use std::ops::Range;
 
 use gradwire_bits::{DecodeError, bitmap, varint};
 
+use crate::accumulator::{Accumulator, add_sent, means_of_sent};
 use crate::numeric::matrix;
-use crate::parameters::whole;
+use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "chunk-topk",
@@ -43,7 +45,7 @@ pub(crate) static ENTRY: Entry = Entry {
     family: Family::Hybrid,
     sparse: true,
     error_feedback: true,
-    examples: &["k=1", "k=1000,beta=0.95", "k=4096"],
+    examples: &["k=1", "k=1000,beta=0.95", "k=4096", "k=100,mean=senders"],
     reference: "Sarfi et al., arXiv:2508.15706",
     payload: "code u8, count varint, four means f32, bins, positions",
     ..Entry::of::<ChunkTopK>()
@@ -54,6 +56,8 @@ crate::parameters! {
     pub struct ChunkTopK {
         /// number of elements of a chunk of 4096 to send
         k: usize = whole(64, 1..=4096),
+        /// an element's mean over all ranks, or over those that sent it
+        senders("mean"): bool = either(&["ranks", "senders"]),
     }
 }
 
@@ -84,6 +88,30 @@ impl ChunkTopK {
     fn most(&self, elements: usize) -> usize {
         let chunks = elements.div_ceil(CHUNK).saturating_mul(4);
         (elements / CHUNK + 1).saturating_mul(self.k).saturating_add(chunks).min(elements)
+    }
+
+    /// Reads a message: the means of bins. Positions and bins are in the workspace.
+    fn read(
+        &self,
+        mut message: &[u8],
+        elements: usize,
+        workspace: &mut Workspace,
+    ) -> Result<[f32; BINS], DecodeError> {
+        let Workspace { positions, symbols, coder, .. } = workspace;
+        let (code, count) = positions::take_header(&mut message, self.most(elements))?;
+        positions.clear();
+        symbols.clear();
+        let mut means = [0.0; BINS];
+        if count == 0 {
+            fields::expect_len(message, 0)?;
+            return Ok(means);
+        }
+        for mean in &mut means {
+            *mean = fields::take_finite(&mut message)?;
+        }
+        VALUES().take(&mut message, count, symbols, coder)?;
+        code.decode(message, count, elements, positions)?;
+        Ok(means)
     }
 
     /// Collects the positions that are sent, in increasing order.
@@ -146,6 +174,13 @@ impl ChunkTopK {
     }
 }
 
+/// The positions and values of a message that was read.
+fn elements(workspace: &Workspace, means: [f32; BINS]) -> impl Iterator<Item = (usize, f32)> {
+    let Workspace { positions, symbols, .. } = workspace;
+    let pairs = positions.iter().zip(symbols);
+    pairs.map(move |(&at, &symbol)| (at as usize, means[usize::from(symbol)]))
+}
+
 /// The bin of each value, and the means of the bins, whose absolute values are at most `most`.
 fn bins(values: &[f32], most: f32, symbols: &mut Vec<u16>) -> [f32; BINS] {
     let count = values.len() as f64;
@@ -165,6 +200,31 @@ fn bins(values: &[f32], most: f32, symbols: &mut Vec<u16>) -> [f32; BINS] {
         let mean = if counts[bin] > 0.0 { (sums[bin] / counts[bin]) as f32 } else { 0.0 };
         mean.clamp(-most, most)
     })
+}
+
+impl Accumulator for ChunkTopK {
+    fn sums(&self, shape: &[usize]) -> usize {
+        2 * shape.iter().product::<usize>()
+    }
+
+    fn accumulate(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
+        let means = self.read(message, out.len() / 2, workspace)?;
+        add_sent(out, weight, elements(workspace, means));
+        Ok(())
+    }
+
+    fn finish(
+        &self,
+        sums: &[f32],
+        _: &Context<'_>,
+        weight: f32,
+        _: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        means_of_sent(sums).for_each(|(at, mean)| out[at] += weight * mean);
+        Ok(())
+    }
 }
 
 impl Compressor for ChunkTopK {
@@ -195,22 +255,16 @@ impl Compressor for ChunkTopK {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
-        let Workspace { positions, symbols, coder, .. } = workspace;
-        let (code, count) = positions::take_header(&mut message, self.most(out.len()))?;
-        if count == 0 {
-            return fields::expect_len(message, 0);
-        }
-        let mut means = [0.0; BINS];
-        for mean in &mut means {
-            *mean = weight * fields::take_finite(&mut message)?;
-        }
-        VALUES().take(&mut message, count, symbols, coder)?;
-        code.decode(message, count, out.len(), positions)?;
-        for (&at, &symbol) in positions.iter().zip(&*symbols) {
-            out[at as usize] += means[usize::from(symbol)];
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
+        let means = self.read(message, out.len(), workspace)?.map(|mean| weight * mean);
+        for (at, mean) in elements(workspace, means) {
+            out[at] += mean;
         }
         Ok(())
+    }
+
+    fn accumulator(&self) -> Option<&dyn Accumulator> {
+        self.senders.then_some(self)
     }
 
     fn is_contractive(&self) -> bool {
@@ -228,6 +282,7 @@ impl Compressor for ChunkTopK {
 mod tests {
     use super::*;
     use crate::compressors::testing::{Sender, encode, refused, residual, round_trip};
+    use crate::{Decoder, Spec, Tensor};
 
     #[test]
     fn a_message_by_hand() {
@@ -290,6 +345,25 @@ mod tests {
         let sent: Vec<usize> = (0..5000).filter(|&at| decoded[at] != 0.0).collect();
         assert_eq!(sent, [0, 1, 4096]);
         assert_eq!(decoded[0], -1.0);
+    }
+
+    #[test]
+    fn means_over_senders_leave_the_others_out() {
+        let mean = |spec: &str| {
+            let (parsed, tensor) = (spec.parse::<Spec>().unwrap(), Tensor::new("t", &[3]));
+            let mut decoder = Decoder::new(&parsed, 0);
+            let [mut sums, mut out] = [Vec::new(), vec![0.0; 3]];
+            for (rank, gradient) in [[6.0, 0.0, 0.0], [3.0, 0.0, 1.0]].iter().enumerate() {
+                let (message, at) = (encode(spec, gradient), (2, rank as u32));
+                decoder.accumulate(&tensor, at, &message, 0.5, &mut sums, &mut out).unwrap();
+            }
+            decoder.finish(&tensor, 2, &mut sums, &mut out).unwrap();
+            out
+        };
+        // Of three elements k = 1366 sends one.
+        assert_eq!(mean("chunk-topk:k=1366"), [4.5, 0.0, 0.0]);
+        assert_eq!(mean("chunk-topk:k=4096"), [4.5, 0.0, 0.5]);
+        assert_eq!(mean("chunk-topk:k=4096,mean=senders"), [4.5, 0.0, 1.0]);
     }
 
     #[test]

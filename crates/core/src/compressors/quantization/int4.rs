@@ -9,7 +9,8 @@
 //!   4 + 16 / `block` bits an element. An odd last level shares its byte with a 0.
 //! - **Range**: `block` is a power of two from 32 to 4096.
 //! - **Error feedback**: on.
-//! - **Limits**: in a block where `1 / step` overflows the step is 0, and everything stays in the residual.
+//! - **Limits**: in a block where `1 / step` overflows, or with `hadamard=on` max|c| of the tensor over the step, the step
+//!   is 0, and everything stays in the residual.
 //! - **Use**: with scatter-reduce each slice is quantized twice, as gradients and as their mean; that is qgZ of one level.
 //!   Across nodes use `hierarchical`.
 //! - **Deviations**: both papers quantize without error feedback (`ef=off` here). SDP4Bit transforms 32 elements and
@@ -112,7 +113,10 @@ impl Buffers {
         kernels::hadamard(rotated);
         // Divided by the size once, the inverse need not be normalised. Neither power of two rounds.
         let (mut step, _) = step_from(abs_max(rotated) / LEVELS / size * largest);
-        let over_step = if step > 0.0 { largest / size / step } else { 0.0 };
+        let mut over_step = largest / size / step;
+        if !over_step.is_finite() {
+            (step, over_step) = (0.0, 0.0);
+        }
         kernels::int8_residual(rotated, over_step, 0.0, numbers);
         transform_back(numbers, rotated);
         // What is left of an element is finite, too.
@@ -334,6 +338,13 @@ mod tests {
             assert!(round_trip(spec, &large).iter().all(|x| x.is_finite()));
             assert!(residual(spec, &large).iter().all(|x| x.is_finite()));
         }
+        // A block far smaller than the tensor's largest element.
+        let mut mixed = [0.0; 64];
+        mixed[0] = 3e38;
+        mixed[32..].fill(0.01);
+        let left = residual("int4:block=32,hadamard=on", &mixed);
+        let decoded = round_trip("int4:block=32,hadamard=on", &mixed);
+        assert!(left[32..].iter().zip(&decoded[32..]).all(|(a, b)| (a, b) == (&0.01, &0.0)));
         let tiny = [f32::from_bits(1), -f32::from_bits(9)];
         assert_eq!(residual("int4", &tiny), tiny);
     }

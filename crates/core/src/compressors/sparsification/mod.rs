@@ -1,6 +1,7 @@
 //! Sparsification: few elements, at full precision.
 
 pub mod adaptive;
+pub mod demo;
 pub mod dgc;
 pub(super) mod drawn;
 pub(super) mod fraction;

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
+import re
 from functools import partial
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -74,7 +74,7 @@ class LocalSteps:
                 "are not finite; skip the local step that overflows"
             )
         if lighthouse is not None:
-            _check_elastic(options, min_workers, process_group)
+            _check_elastic(compressor, options, min_workers, process_group)
         elif min_workers is not None:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
         named = _setup.trainable(model)
@@ -159,7 +159,7 @@ class LocalSteps:
             "round": replica.round,
             "world_size": replica.reducer.size,
             "common": replica.common.clone(),
-            "outer": None if replica.outer is None else copy.deepcopy(replica.outer.state_dict()),
+            "outer": replica.pack_outer(),
             "exchange": [_setup.pack(state) for state in states],
         }
         if self._elastic is not None:
@@ -192,16 +192,16 @@ class LocalSteps:
         replica.step, replica.round = first["step"], first["round"]
         replica.base = first.get("base", first["step"])
         replica.common.copy_(first["common"])
-        if replica.outer is not None:
-            replica.outer.load_state_dict(outer)
+        replica.load_outer(outer)
 
 
 def _outer_state(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
-    """The saved state of the outer optimizer, which must be one for the same parameters."""
+    """The saved state of the outer optimizer, which must be of the present one's kind."""
+    if "outer" not in state:
+        raise _core.StateError("the state was saved by an earlier version of gradwire, which this one does not read")
     saved: Optional[Dict[str, Any]] = state["outer"]
-    present = None if replica.outer is None else replica.outer.state_dict()
-    settings = [None if one is None else [sorted(group) for group in one["param_groups"]] for one in (saved, present)]
-    if settings[0] != settings[1]:
+    present = replica.pack_outer()
+    if (saved and saved["kind"]) != (present and present["kind"]):
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")
     return saved
 
@@ -217,10 +217,16 @@ def _round_length(every: Optional[int], compressor: str, stages: Sequence[int]) 
     return every if every is not None else own[0] if own[0] > 1 else 100
 
 
-def _check_elastic(options: Dict[str, Any], min_workers: Optional[int], process_group: Optional[Any]) -> None:
+def _check_elastic(
+    compressor: str, options: Dict[str, Any], min_workers: Optional[int], process_group: Optional[Any]
+) -> None:
     """Refuses arguments that cannot be combined with ``lighthouse``, and sets the exchange."""
     if process_group is not None:
         raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
+    if any(re.search(r"ef\s*=\s*ef21", spec) for spec in (compressor, *dict(options.get("rules") or {}).values())):
+        raise _core.ConfigError(
+            "with lighthouse ef=ef21 is impossible: the sum of changes contains those of lost workers; use ef=on"
+        )
     if min_workers is not None and min_workers < 1:
         raise _core.ConfigError(f"min_workers={min_workers} is too small; a round has at least 1 worker")
     # A rank's state may not depend on which other ranks there are.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 import struct
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ class Replica:
         """What another replica needs to continue as this one."""
         return {
             "common": self.common,
-            "outer": self.outer.state_dict() if self.outer is not None else None,
+            "outer": self.pack_outer(),
             "base": self.base,
             "round": self.round,
             "rest": [tensor.detach().cpu() for tensor in self._rest],
@@ -142,14 +143,24 @@ class Replica:
             "optimizer": self.optimizer.state_dict() if self.step else None,
         }
 
+    def pack_outer(self) -> Optional[Dict[str, Any]]:
+        """The kind of the outer optimizer, and a copy of its state."""
+        if self.outer is None:
+            return None
+        return {"kind": type(self.outer).__name__, "state": copy.deepcopy(self.outer.state_dict())}
+
+    def load_outer(self, packed: Optional[Dict[str, Any]]) -> None:
+        """Restores what ``pack_outer`` returned."""
+        if self.outer is not None and packed is not None:
+            self.outer.load_state_dict(copy.deepcopy(packed["state"]))
+
     def adopt(self, packed: Dict[str, Any], ahead: Optional[torch.Tensor], new: bool) -> None:
         """Continues from what another replica has packed, and from ``ahead``, a change that no round contains yet.
 
         A ``new`` replica adopts buffers and optimizer state, too; others keep their own.
         """
         self.common.copy_(packed["common"])
-        if self.outer is not None:
-            self.outer.load_state_dict(packed["outer"])
+        self.load_outer(packed["outer"])
         self.step = self.base = packed["base"]
         self.round = packed["round"]
         self._set(self.common if ahead is None else self.common + ahead)

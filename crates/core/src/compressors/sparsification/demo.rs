@@ -1,0 +1,468 @@
+//! `demo`: the largest coefficients of a cosine transform of the momentum, by block; the sign of their mean is the step.
+//!
+//! - **Momentum**: `δ ← m·δ + g`. What a message carries is subtracted from δ, which is what error feedback does with a
+//!   residual of weight m. Ranks share no momentum; the optimizer needs none.
+//! - **Blocks**: a tensor of two or more dimensions is a matrix, of its first dimension and the product of the others. The
+//!   sides of its blocks are the largest divisors of its dimensions up to 64. A vector is a matrix of one row.
+//! - **Coefficients**: those of the orthonormal DCT-II in both directions. Of each block the k with the largest absolute
+//!   values are sent, of equal ones those with the lowest positions; no zeros.
+//! - **Mean**: a coefficient is averaged over the ranks that sent it, transformed back, and the gradient of the step is the
+//!   sign of every element, 0 where it is 0.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint, the values and
+//!   the positions, at which a coefficient has the place in its block that elements have. Values are f32, or with
+//!   `values=sign` a bit each: then they decode to ±1, while their full values are subtracted from δ.
+//! - **Range**: k from 1 to 4096; up to 2³² − 1 elements.
+//! - **Error feedback**: on. Without it the gradient itself is transformed, and nothing is kept.
+//! - **Limits**: where max|c| is above 2¹⁰⁰ nothing is sent.
+//! - **Deviations**: the paper multiplies g by the learning rate before it is added to δ, which changes no sign while the
+//!   learning rate is constant. Dimensions with small divisors only, such as primes, make small blocks, of which
+//!   all coefficients are sent; published code has the same rule.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 4·64 multiplications per element to transform
+//!   and back, and a sort of the positions of each row of blocks. Receivers transform back once, whatever the number of
+//!   ranks.
+//!
+//! Reference: Peng, Quesnelle, Kingma: "DeMo: Decoupled Momentum Optimization", arXiv:2411.19870, 2024, Algorithm 1.
+
+use std::ops::Bound::{Excluded, Included};
+use std::sync::Arc;
+
+use gradwire_bits::{DecodeError, bitmap, try_resize, varint};
+
+use crate::accumulator::{Accumulator, add_sent, means_of_sent};
+use crate::memories::{Encoding, Memory, Step};
+use crate::numeric::cosine::{Basis, MAX_SIDE, Transform};
+use crate::numeric::matrix;
+use crate::parameters::{Parameters, either, real, whole};
+use crate::wire::fields;
+use crate::wire::positions::{self, PositionCode};
+use crate::{
+    Aggregation, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, NonFinite, Residual,
+    Sent, Source, Workspace,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    id: "demo",
+    summary: "the largest coefficients of a cosine transform of the momentum; steps by signs",
+    formula: "x̂ = DCT⁻¹ of the k largest |DCT(δ)| of each block, δ = m·δ_before + g less what was sent; the step is sign(mean)",
+    family: Family::Sparsification,
+    error_feedback: true,
+    examples: &["k=4096", "k=1,values=sign", "k=8,ef=off"],
+    reference: "Peng et al., arXiv:2411.19870",
+    payload: "code u8, count varint, values f32 or signs, positions",
+    ..Entry::new(Params::PARAMETERS, |values| {
+        let Params { k, momentum, signs } = Params::new(values);
+        Arc::new(Demo { k, signs, memory: Decoupled { momentum } })
+    })
+};
+
+crate::parameters! {
+    /// The parameters of decoupled momentum.
+    struct Params {
+        /// number of coefficients of a block to send
+        k: usize = whole(32, 1..=4096),
+        /// weight of the momentum before
+        momentum: f32 = real(0.999, Included(0.0), Excluded(1.0)),
+        /// coefficients as f32, or their signs
+        signs("values"): bool = either(&["f32", "sign"]),
+    }
+}
+
+/// Decoupled momentum.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Demo {
+    k: usize,
+    signs: bool,
+    memory: Decoupled,
+}
+
+/// The momentum, of which messages take away what they carry: a residual with a weight.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Decoupled {
+    momentum: f32,
+}
+
+impl Memory for Decoupled {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+        let weights = Residual { beta: self.momentum, gamma: 1.0 };
+        let feedback = step.feedback.map(|(_, momentum)| (weights, momentum));
+        let source = Source::new(step.input.gradient, feedback, step.scratch)?;
+        Ok(encoding.encode(&mut source.with_kept(step.kept)))
+    }
+
+    fn replaces_momentum(&self) -> bool {
+        true
+    }
+}
+
+/// The largest value that a tensor may have, and a bound of coefficients in messages.
+const LARGEST: [f32; 2] = [1.267_650_6e30, 1e33];
+
+/// A tensor as blocks.
+#[derive(Debug, Clone, Copy)]
+struct Blocks {
+    rows: usize,
+    columns: usize,
+    high: usize,
+    wide: usize,
+}
+
+impl Blocks {
+    /// The blocks of a tensor with elements.
+    fn of(shape: &[usize], elements: usize) -> Self {
+        let [rows, columns] = matrix::dimensions(shape).unwrap_or([1, elements]);
+        Self { rows, columns, high: side(rows), wide: side(columns) }
+    }
+
+    fn size(&self) -> usize {
+        self.high * self.wide
+    }
+
+    /// The offset of each block, row by row, after the offsets of the row's blocks.
+    fn starts(&self, top: usize) -> impl Iterator<Item = usize> + use<> {
+        let first = top * self.columns;
+        (first..first + self.columns).step_by(self.wide)
+    }
+
+    fn tops(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.rows).step_by(self.high)
+    }
+
+    /// The position of an element of a block.
+    fn place(&self, start: usize, at: usize) -> usize {
+        start + at / self.wide * self.columns + at % self.wide
+    }
+
+    fn read(&self, from: &[f32], start: usize, block: &mut [f32]) {
+        for (row, block) in block.chunks_exact_mut(self.wide).enumerate() {
+            block.copy_from_slice(&from[start + row * self.columns..][..self.wide]);
+        }
+    }
+
+    /// Adds a block times a weight.
+    fn add(&self, block: &[f32], weight: f32, start: usize, to: &mut [f32]) {
+        for (row, block) in block.chunks_exact(self.wide).enumerate() {
+            let to = &mut to[start + row * self.columns..][..self.wide];
+            to.iter_mut().zip(block).for_each(|(to, x)| *to += weight * x);
+        }
+    }
+}
+
+/// The largest divisor of a dimension up to [`MAX_SIDE`].
+fn side(dimension: usize) -> usize {
+    (1..=MAX_SIDE).rev().find(|side| dimension.is_multiple_of(*side)).unwrap_or(1)
+}
+
+/// What only this method uses.
+#[derive(Debug, Default)]
+struct Buffers {
+    /// The coefficients that are sent, 0 elsewhere.
+    coefficients: Vec<f32>,
+    keys: Vec<u32>,
+    /// The matrices of the sides so far.
+    bases: Vec<Basis>,
+}
+
+/// The transform of a tensor's blocks, whose matrices are added to those there are.
+fn transform<'a>(bases: &'a mut Vec<Basis>, blocks: &Blocks) -> Result<Transform<'a>, DecodeError> {
+    let mut place = |side: usize| match bases.iter().position(|basis| basis.side() == side) {
+        Some(at) => Ok(at),
+        None => {
+            bases.try_reserve(1)?;
+            bases.push(Basis::new(side)?);
+            Ok::<_, DecodeError>(bases.len() - 1)
+        }
+    };
+    let (high, wide) = (place(blocks.high)?, place(blocks.wide)?);
+    Ok(Transform::new(&bases[high], &bases[wide]))
+}
+
+/// A block.
+type Block = [f32; MAX_SIDE * MAX_SIDE];
+
+impl Demo {
+    /// Appends the positions of a block's largest coefficients, in the order of the block.
+    fn select(&self, block: &[f32], keys: &mut Vec<u32>, mut take: impl FnMut(usize)) {
+        keys.clear();
+        keys.extend(block.iter().map(|x| x.abs().to_bits()));
+        let kept = self.k.min(block.len());
+        let (_, &mut least, _) = keys.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
+        let above = keys.iter().filter(|&&key| key > least).count();
+        let mut ties = if least == 0 { 0 } else { kept - above };
+        for (at, x) in block.iter().enumerate() {
+            let key = x.abs().to_bits();
+            let tie = key == least && ties > 0;
+            if key > least || tie {
+                ties -= usize::from(tie);
+                take(at);
+            }
+        }
+    }
+
+    /// Collects the coefficients that are sent, with their positions in increasing order, and subtracts them.
+    fn extract(&self, c: &mut [f32], blocks: &Blocks, workspace: &mut Workspace) {
+        let Workspace { positions, own, .. } = workspace;
+        let Buffers { coefficients, keys, bases } = own.get();
+        // Without memory for them nothing is sent.
+        let Ok(mut transform) = transform(bases, blocks) else { return };
+        coefficients.clear();
+        coefficients.resize(c.len(), 0.0);
+        positions.clear();
+        let (mut block, mut all): (Block, Block) = ([0.0; _], [0.0; _]);
+        let (block, all) = (&mut block[..blocks.size()], &mut all[..blocks.size()]);
+        for top in blocks.tops() {
+            let first = positions.len();
+            for start in blocks.starts(top) {
+                blocks.read(c, start, block);
+                transform.forward(block, all);
+                block.fill(0.0);
+                self.select(all, keys, |at| {
+                    let place = blocks.place(start, at);
+                    positions.push(place as u32);
+                    (coefficients[place], block[at]) = (all[at], all[at]);
+                });
+                transform.inverse(block, all);
+                blocks.add(all, -1.0, start, c);
+            }
+            positions[first..].sort_unstable();
+        }
+    }
+
+    /// Reads a message: the positions are in the workspace, the values in its buffer of the same name.
+    fn read(
+        &self,
+        mut message: &[u8],
+        elements: usize,
+        workspace: &mut Workspace,
+    ) -> Result<(), DecodeError> {
+        let Workspace { positions, values, .. } = workspace;
+        let (code, count) = positions::take_header(&mut message, elements)?;
+        positions::make_room(count, elements, values)?;
+        if self.signs {
+            let bits = fields::take(&mut message, bitmap::len(count))?;
+            if count % 8 > 0 && bits[count / 8] >> (count % 8) != 0 {
+                return Err(DecodeError::Corrupt("a sign follows the last"));
+            }
+            let sign = |at: usize| if bits[at / 8] >> (at % 8) & 1 == 1 { -1.0 } else { 1.0 };
+            values.extend((0..count).map(sign));
+        } else {
+            for _ in 0..count {
+                let value = fields::take_finite(&mut message)?;
+                if value.abs() > LARGEST[1] {
+                    return Err(DecodeError::Corrupt("a coefficient is too large"));
+                }
+                values.push(value);
+            }
+        }
+        code.decode(message, count, elements, positions)
+    }
+}
+
+/// The sign of each element.
+fn signs(mean: &mut [f32]) {
+    mean.iter_mut().for_each(|x| *x = if *x == 0.0 { 0.0 } else { x.signum() });
+}
+
+impl Compressor for Demo {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, context, workspace, message } = args;
+        let largest = source.abs_max();
+        let mut spare = std::mem::take(&mut workspace.block);
+        let (c, _) = source.take_all(&mut spare);
+        workspace.positions.clear();
+        if largest <= LARGEST[0] && !c.is_empty() {
+            self.extract(c, &Blocks::of(context.shape, c.len()), workspace);
+        }
+        let Workspace { positions, own, .. } = &mut *workspace;
+        let Buffers { coefficients, .. } = own.get();
+        let code = PositionCode::shortest(positions, c.len());
+        positions::put_header(code, positions.len(), message);
+        let values = positions.iter().map(|&at| coefficients[at as usize]);
+        if self.signs {
+            let start = message.len();
+            message.resize(start + bitmap::len(positions.len()), 0);
+            for (at, value) in values.enumerate() {
+                message[start + at / 8] |= u8::from(value < 0.0) << (at % 8);
+            }
+        } else {
+            values.for_each(|value| fields::put_f32(value, message));
+        }
+        code.encode(positions, c.len(), message);
+        workspace.block = spare;
+        Sent::All
+    }
+
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, context, weight, workspace, out } = args;
+        let mut sums = std::mem::take(&mut workspace.block);
+        sums.clear();
+        let decoded = try_resize(&mut sums, self.sums(&[out.len()]), 0.0).and_then(|()| {
+            let (workspace, sums) = (&mut *workspace, &mut sums[..]);
+            let args = DecodeArgs { message, context, weight: 1.0, workspace, out: sums };
+            self.accumulate(args)
+        });
+        let decoded = decoded.and_then(|()| self.finish(&sums, context, weight, workspace, out));
+        workspace.block = sums;
+        decoded
+    }
+
+    fn memory(&self) -> Option<&dyn Memory> {
+        Some(&self.memory)
+    }
+
+    fn accumulator(&self) -> Option<&dyn Accumulator> {
+        Some(self)
+    }
+
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Vote(signs)
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        let values = elements.saturating_mul(4);
+        values.saturating_add(1 + varint::len(elements as u64) + bitmap::len(elements))
+    }
+}
+
+impl Accumulator for Demo {
+    fn sums(&self, shape: &[usize]) -> usize {
+        2 * shape.iter().product::<usize>()
+    }
+
+    fn accumulate(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
+        self.read(message, out.len() / 2, workspace)?;
+        let Workspace { positions, values, .. } = workspace;
+        add_sent(out, weight, positions.iter().map(|&at| at as usize).zip(values.iter().copied()));
+        Ok(())
+    }
+
+    fn finish(
+        &self,
+        sums: &[f32],
+        context: &Context<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let blocks = Blocks::of(context.shape, out.len());
+        let Buffers { coefficients, bases, .. } = workspace.own.get();
+        let mut transform = transform(bases, &blocks)?;
+        coefficients.clear();
+        try_resize(coefficients, out.len(), 0.0)?;
+        means_of_sent(sums).for_each(|(at, mean)| coefficients[at] = mean);
+        let (mut block, mut back): (Block, Block) = ([0.0; _], [0.0; _]);
+        let (block, back) = (&mut block[..blocks.size()], &mut back[..blocks.size()]);
+        for start in blocks.tops().flat_map(|top| blocks.starts(top)) {
+            blocks.read(coefficients, start, block);
+            transform.inverse(block, back);
+            blocks.add(back, weight, start, out);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compressors::testing::{Sender, encode, f32s, refused, round_trip};
+    use crate::{Decoder, Spec, Tensor};
+
+    fn near(found: &[f32], expected: &[f32]) {
+        assert_eq!(found.len(), expected.len());
+        for (a, b) in found.iter().zip(expected) {
+            assert!((a - b).abs() < 1e-5, "{found:?} for {expected:?}");
+        }
+    }
+
+    #[test]
+    fn two_messages_of_two_elements_by_hand() {
+        // The transform of (x, y) is ((x + y)/√2, (x − y)/√2).
+        let mut sender = Sender::new("demo:k=1,momentum=0.5", &[2]);
+        let (message, decoded) = sender.send(0, &[3.0, 1.0]);
+        assert_eq!(message.len(), 2 + 4 + 1);
+        assert_eq!((message[..2].to_vec(), message[6]), (vec![0, 1], 0b01));
+        near(&f32s(&message[2..6]), &[4.0 / 2f32.sqrt()]);
+        near(&decoded, &[2.0, 2.0]);
+        near(sender.residual(), &[1.0, -1.0]);
+        // Half of that and (1, 0): (1.5, −0.5); the second coefficient, 2/√2, is sent.
+        let (message, decoded) = sender.send(1, &[1.0, 0.0]);
+        assert_eq!(message[6], 0b10);
+        near(&decoded, &[1.0, -1.0]);
+        near(sender.residual(), &[0.5, 0.5]);
+    }
+
+    #[test]
+    fn a_coefficient_is_averaged_over_the_ranks_that_sent_it() {
+        let spec: Spec = "demo:k=1".parse().unwrap();
+        let tensor = Tensor::new("t", &[2]);
+        let [mut sums, mut out] = [vec![], vec![1.0, 1.0]];
+        let mut decoder = Decoder::new(&spec, 0);
+        // Ranks 0 and 1 send the first coefficient, of (3, 3) and (1, 1), rank 2 the second, of (4, −4).
+        for (rank, gradient) in [[3.0, 3.0], [1.0, 1.0], [4.0, -4.0]].iter().enumerate() {
+            let message = encode("demo:k=1", gradient);
+            let at = (0, rank as u32);
+            decoder.accumulate(&tensor, at, &message, 1.0 / 3.0, &mut sums, &mut out).unwrap();
+        }
+        assert_eq!(out, [1.0, 1.0]);
+        decoder.finish(&tensor, 0, &mut sums, &mut out).unwrap();
+        near(&out, &[1.0 + 2.0 + 4.0, 1.0 + 2.0 - 4.0]);
+        assert!(sums.is_empty());
+        let mut mean = out;
+        mean.push(0.0);
+        spec.compressor().aggregate(&mut mean);
+        assert_eq!(mean, [1.0, -1.0, 0.0]);
+    }
+
+    #[test]
+    fn all_coefficients_give_the_tensor_back() {
+        for shape in [&[64, 64][..], &[70, 130], &[6, 5, 4], &[127]] {
+            let mut rng = crate::Rng::new(1, 2, 3, 4, 5);
+            let gradient: Vec<f32> =
+                (0..shape.iter().product()).map(|_| rng.uniform() - 0.5).collect();
+            let mut sender = Sender::new("demo:k=4096", shape);
+            let (_, decoded) = sender.send(0, &gradient);
+            near(&decoded, &gradient);
+        }
+    }
+
+    #[test]
+    fn each_block_sends_its_own_largest() {
+        // Sides 35 and 65 / 13 = 65 > 64, so blocks are 35 × 13, five in a row.
+        let mut gradient = vec![0.0; 35 * 65];
+        for block in 0..5 {
+            // A constant block has one coefficient that is not zero.
+            for at in 0..35 * 13 {
+                gradient[at / 13 * 65 + 13 * block + at % 13] = (block + 1) as f32;
+            }
+        }
+        let mut sender = Sender::new("demo:k=1", &[35, 65]);
+        let (message, decoded) = sender.send(0, &gradient);
+        assert_eq!(message[1], 5);
+        decoded.iter().zip(&gradient).for_each(|(a, b)| assert!((a - b).abs() < 1e-4));
+    }
+
+    #[test]
+    fn signs_take_a_bit_each() {
+        let message = encode("demo:k=4096,values=sign", &[3.0, -1.0]);
+        // Coefficients 2/√2 and 4/√2.
+        assert_eq!(message, [0, 2, 0b00, 0b11]);
+        near(&round_trip("demo:k=4096,values=sign", &[3.0, -1.0]), &[2f32.sqrt(), 0.0]);
+        assert_eq!(encode("demo:k=4096,values=sign", &[-3.0, -1.0])[2], 0b11);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let good = encode("demo", &[3.0, -1.0, 2.0]);
+        assert_eq!(refused("demo", 3, &good[..good.len() - 1]), DecodeError::Truncated);
+        let mut large = good.clone();
+        large[2..6].copy_from_slice(&1e34f32.to_le_bytes());
+        assert!(matches!(refused("demo", 3, &large), DecodeError::Corrupt(_)));
+        let signs = encode("demo:values=sign", &[3.0, -1.0, 2.0]);
+        let mut spare = signs.clone();
+        spare[2] |= 0b1000;
+        assert!(matches!(refused("demo:values=sign", 3, &spare), DecodeError::Corrupt(_)));
+    }
+}
