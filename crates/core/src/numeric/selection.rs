@@ -263,6 +263,17 @@ fn sample(
     }
 }
 
+/// The least of the `kept` largest keys, and how many keys that equal it are among them, none of which counts if it is 0.
+/// Changes the order of the keys.
+///
+/// # Panics
+/// If `kept` is 0 or more than there are keys.
+pub(crate) fn least_of_largest(keys: &mut [u32], kept: usize) -> (u32, usize) {
+    let (_, &mut least, _) = keys.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
+    let above = keys.iter().filter(|&&key| key > least).count();
+    (least, if least == 0 { 0 } else { kept - above })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,5 +369,11 @@ mod tests {
             // Rank 204 of 4096 samples: five standard deviations are ±35 %.
             assert!((6_500..13_500).contains(&above), "{above}");
         }
+    }
+
+    #[test]
+    fn equal_keys_share_the_places_that_are_left() {
+        assert_eq!(least_of_largest(&mut [5, 1, 7, 5, 5], 3), (5, 2));
+        assert_eq!(least_of_largest(&mut [0, 4, 0], 2), (0, 0));
     }
 }

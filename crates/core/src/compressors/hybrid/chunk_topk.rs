@@ -32,6 +32,7 @@ use gradwire_bits::{DecodeError, bitmap, varint};
 
 use crate::accumulator::{Accumulator, add_sent, means_of_sent};
 use crate::numeric::matrix;
+use crate::numeric::selection::least_of_largest;
 use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
@@ -157,9 +158,7 @@ impl ChunkTopK {
             keys.extend(c[row].iter().map(|x| x.abs().to_bits()));
         }
         let kept = self.kept(keys.len());
-        let (_, &mut least, _) = keys.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
-        let above = keys.iter().filter(|&&key| key > least).count();
-        let mut ties = if least == 0 { 0 } else { kept - above };
+        let (least, mut ties) = least_of_largest(keys, kept);
         for row in rows {
             let first = row.start;
             for (at, x) in c[row].iter().enumerate() {

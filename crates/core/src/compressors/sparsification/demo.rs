@@ -32,6 +32,7 @@ use crate::accumulator::{Accumulator, add_sent, means_of_sent};
 use crate::memories::{Encoding, Memory, Step};
 use crate::numeric::cosine::{Basis, MAX_SIDE, Transform};
 use crate::numeric::matrix;
+use crate::numeric::selection::least_of_largest;
 use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
@@ -184,10 +185,7 @@ impl Demo {
     fn select(&self, block: &[f32], keys: &mut Vec<u32>, mut take: impl FnMut(usize)) {
         keys.clear();
         keys.extend(block.iter().map(|x| x.abs().to_bits()));
-        let kept = self.k.min(block.len());
-        let (_, &mut least, _) = keys.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
-        let above = keys.iter().filter(|&&key| key > least).count();
-        let mut ties = if least == 0 { 0 } else { kept - above };
+        let (least, mut ties) = least_of_largest(keys, self.k.min(block.len()));
         for (at, x) in block.iter().enumerate() {
             let key = x.abs().to_bits();
             let tie = key == least && ties > 0;
