@@ -22,7 +22,7 @@ from ._staging import Staging
 
 def register(
     model: DistributedDataParallel,
-    compressor: Any = "3lc",
+    compressor: Any = "eden",
     *,
     rules: _setup.Rules = None,
     exchange: str = "auto",
@@ -37,7 +37,7 @@ def register(
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
-    ``compressor`` is a spec string (``"3lc:s=1.75"``), a schedule (``"none until 100 then topk"``) or an object with
+    ``compressor`` is a spec string (``"eden"``, ``"3lc:s=1.75"``), a schedule (``"none until 100 then topk"``) or an object with
     ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` selects other compressors by a
     tensor's name, size or kind: ``{"*.bias": "none", ">=100000": "powersgd:rank=2"}``. Tensors of one dimension (norms,
     biases; with ``raw_vectors``), of fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are
@@ -89,7 +89,7 @@ class Hook:
     def __init__(
         self,
         module: torch.nn.Module,
-        compressor: Any = "3lc",
+        compressor: Any = "eden",
         *,
         process_group: Optional[Any] = None,
         scaler: Optional[Any] = None,

@@ -21,10 +21,10 @@ from ._setup import State
 class LocalSteps:
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
-    ``every`` defaults to that of the compressor, or to 100. Use it instead of the optimizer, with a plain model (not
+    ``every`` defaults to that of the compressor, or to 50. Use it instead of the optimizer, with a plain model (not
     DistributedDataParallel)::
 
-        steps = gradwire.torch.LocalSteps(model, optimizer, every=100, compressor="sbc:p=0.01")
+        steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5))
         loss.backward()
         steps.step()
 
@@ -55,7 +55,7 @@ class LocalSteps:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         every: Optional[int] = None,
-        compressor: str = "sbc:p=0.01",
+        compressor: str = "eden",
         *,
         outer: Optional[Outer] = None,
         sync_until: int = 0,
@@ -207,14 +207,14 @@ def _outer_state(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
 
 
 def _round_length(every: Optional[int], compressor: str, stages: Sequence[int]) -> int:
-    """The number of steps of a round: ``every``, or that of all stages of the compressor, or 100."""
+    """The number of steps of a round: ``every``, or that of all stages of the compressor, or 50."""
     own = list(dict.fromkeys(stages))
     if every is None and len(own) > 1:
         raise _core.ConfigError(
             f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, but all rounds must "
             "have the same length; pass every=N, which then applies to all stages"
         )
-    return every if every is not None else own[0] if own[0] > 1 else 100
+    return every if every is not None else own[0] if own[0] > 1 else 50
 
 
 def _check_elastic(
