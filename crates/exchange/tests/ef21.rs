@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::slice::from_ref;
+
 use common::{Run, bits, connected, exchange, gradients, saved, suits, tensors};
 use gradwire::{Spec, State};
 use gradwire_exchange::{OnNonFinite, Policy, Reducer, ReducerConfig, reshard};
@@ -63,7 +65,8 @@ fn the_result_is_the_mean_of_the_estimates() {
             (average(&mut reducer, rank, 0..STEPS), reducer.save_all().unwrap())
         });
         let (result, states) = &ends[0];
-        assert!(ends.iter().all(|(other, _)| bits(&[other.clone()]) == bits(&[result.clone()])));
+        let same = |(other, _): &(Vec<f32>, _)| bits(from_ref(other)) == bits(from_ref(result));
+        assert!(ends.iter().all(same), "{name}, {text}: ranks differ");
         let mut start = 0;
         for (at, tensor) in tensors(&SIZES).iter().enumerate() {
             let result = &result[start..start + tensor.elements()];
