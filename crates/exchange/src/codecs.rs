@@ -100,11 +100,15 @@ impl Codecs {
         }
     }
 
-    /// Encodes each tensor in slices with these names, and adds an encoder for the averages of this rank's own slices.
-    pub(crate) fn cut(&mut self, slices: Vec<Vec<String>>, config: &GroupConfig<'_>, rank: usize) {
+    /// Encodes each tensor in slices with these names.
+    pub(crate) fn cut(&mut self, slices: Vec<Vec<String>>) {
         for (entry, names) in self.tensors.iter_mut().zip(slices) {
             entry.names = names;
         }
+    }
+
+    /// Adds an encoder for the averages of this rank's own slices.
+    pub(crate) fn compress_averages(&mut self, config: &GroupConfig<'_>, rank: usize) {
         // Random draws with another rank number: both encodings of an owner have the same tensor and step.
         self.second = Some(encoder(config, config.workers + rank).with_plain_memory());
     }

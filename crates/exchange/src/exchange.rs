@@ -12,6 +12,8 @@ pub enum Exchange {
     AllGather,
     /// Every rank averages one slice of the model and compresses the average for all.
     ScatterReduce,
+    /// Every rank gets the mean of its own shard of the model; for sharded models, not for a trainer of replicas.
+    ReduceScatter,
     /// Ranks exchange sums of sparse messages pairwise; for sparse compressors only.
     SparseAllReduce,
     /// At full precision inside a node, compressed between the nodes' leaders.
@@ -54,15 +56,16 @@ impl Synchronization {
     }
 }
 
-/// The names and parameters, as error messages and help list them.
+/// The names and parameters of those that average for replicas, as error messages and help list them.
 const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
                      server[:servers=N,backup=N,stale=N,mode=async]";
 
 /// The exchanges with their default parameters, by name.
-const DEFAULTS: [(&str, Exchange); 6] = [
+const DEFAULTS: [(&str, Exchange); 7] = [
     ("all-reduce", Exchange::AllReduce),
     ("all-gather", Exchange::AllGather),
     ("scatter-reduce", Exchange::ScatterReduce),
+    ("reduce-scatter", Exchange::ReduceScatter),
     ("sparse-all-reduce", Exchange::SparseAllReduce),
     ("hierarchical", Exchange::Hierarchical { node: 2 }),
     ("server", SERVER),
@@ -94,7 +97,7 @@ pub enum ParseExchangeError {
 }
 
 impl Exchange {
-    /// The names and parameters of all exchanges, in one line.
+    /// The names and parameters of all exchanges that keep replicas of a model, in one line.
     pub const KNOWN: &'static str = KNOWN;
 
     /// Whether some ranks (leaders) send on behalf of other ranks.
@@ -127,6 +130,7 @@ impl Exchange {
         match self {
             Exchange::ParameterServer { .. } => 1.0,
             Exchange::AllGather => others,
+            Exchange::ReduceScatter => others / workers.max(1) as f64,
             Exchange::AllReduce | Exchange::ScatterReduce => 2.0 * others / workers.max(1) as f64,
             Exchange::SparseAllReduce => f64::from(workers.max(1).ilog2()),
             Exchange::Hierarchical { node } => {
@@ -226,6 +230,7 @@ mod tests {
             "all-reduce",
             "all-gather",
             "scatter-reduce",
+            "reduce-scatter",
             "sparse-all-reduce",
             "hierarchical",
             "hierarchical:node=4",

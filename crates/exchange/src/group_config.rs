@@ -43,6 +43,12 @@ impl GroupConfig<'_> {
                 self.participation.workers()
             ));
         }
+        if self.exchange == Exchange::ReduceScatter {
+            return refuse(
+                "reduce-scatter gives each rank the mean of its own shard, and these ranks have replicas of the model; \
+                 use scatter-reduce",
+            );
+        }
         self.validate_initial()?;
         self.validate_group()
     }
@@ -55,7 +61,7 @@ impl GroupConfig<'_> {
         match self.exchange {
             Exchange::AllReduce => self.validate_linear(),
             Exchange::AllGather => Ok(()),
-            Exchange::ScatterReduce => self.validate_slices(),
+            Exchange::ScatterReduce | Exchange::ReduceScatter => self.validate_slices(),
             Exchange::SparseAllReduce => self.validate_sparse(),
             Exchange::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
             Exchange::Hierarchical { .. } => Ok(()),
@@ -119,6 +125,12 @@ impl GroupConfig<'_> {
         let Some(spec) = self.policy.pushes().find(|spec| spec.sends_changes()) else {
             return Ok(());
         };
+        if self.exchange == Exchange::ReduceScatter {
+            return refuse(format!(
+                "'{spec}' sends changes, whose sum every rank needs of the whole model, and reduce-scatter gives each \
+                 rank its shard only; use ef=on"
+            ));
+        }
         let alone = match self.exchange {
             Exchange::ParameterServer { backups, synchronization, .. } => {
                 backups > 0 || synchronization != Synchronization::Synchronous
@@ -178,10 +190,10 @@ impl GroupConfig<'_> {
         let large = self.tensors.iter().find(|tensor| tensor.elements() > most);
         large.map_or(Ok(()), |tensor| {
             refuse(format!(
-                "tensor '{}' has {} elements, and scatter-reduce takes at most {most}; split the tensor, or use \
-                 all-gather",
+                "tensor '{}' has {} elements, and {} takes at most {most}; split the tensor, or use all-gather",
                 tensor.name(),
                 tensor.elements(),
+                self.exchange,
             ))
         })
     }

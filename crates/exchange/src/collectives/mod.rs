@@ -7,7 +7,10 @@ pub mod all_gather;
 pub mod all_reduce;
 pub mod hierarchical;
 mod packed;
+pub mod reduce_scatter;
+mod scatter;
 pub mod scatter_reduce;
+mod slices;
 pub mod sparse;
 
 use std::ops::Range;
@@ -24,6 +27,11 @@ use crate::{
 
 /// Averages groups of tensors over all ranks.
 pub(crate) trait Collective: Send {
+    /// The number of values of a group.
+    fn values(&self, group: &Group) -> usize {
+        group.elements()
+    }
+
     /// Averages one group of tensors.
     ///
     /// In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values` holds their mean
@@ -31,7 +39,7 @@ pub(crate) trait Collective: Send {
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()>;
 }
 
-/// The collective of an exchange without servers. Scatter-reduce also gives the codecs its slices.
+/// The collective of an exchange without servers. Those that cut tensors give the codecs their slices.
 pub(crate) fn of(
     config: &GroupConfig<'_>,
     cut: scatter_reduce::Cut,
@@ -44,6 +52,7 @@ pub(crate) fn of(
         Exchange::ScatterReduce => {
             Box::new(scatter_reduce::ScatterReduce::new(config, cut, codecs, rank))
         }
+        Exchange::ReduceScatter => Box::new(reduce_scatter::ReduceScatter::new(config, codecs)),
         Exchange::SparseAllReduce => Box::<sparse::SparseAllReduce>::default(),
         Exchange::Hierarchical { node } => Box::new(hierarchical::Hierarchical::new(node)),
         Exchange::ParameterServer { .. } => {

@@ -9,7 +9,8 @@ use crate::{Exchange, GroupConfig, Participation, Policy, Result};
 /// The configuration of a reducer, the same on all ranks.
 #[derive(Debug, Clone)]
 pub struct ReducerConfig {
-    /// How ranks average: all-reduce, all-gather or scatter-reduce.
+    /// How ranks average: all-reduce, all-gather or scatter-reduce; reduce-scatter where each rank has a shard of the
+    /// model.
     pub exchange: Exchange,
     /// The compressor of each tensor.
     pub policy: Policy,
@@ -71,7 +72,12 @@ impl ReducerConfig {
 
 /// Refuses exchanges that need the whole model at once.
 pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
-    let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
+    let by_groups = [
+        Exchange::AllReduce,
+        Exchange::AllGather,
+        Exchange::ScatterReduce,
+        Exchange::ReduceScatter,
+    ];
     if by_groups.contains(&exchange) {
         return Ok(());
     }

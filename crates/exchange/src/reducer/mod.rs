@@ -183,6 +183,9 @@ impl Reducer {
     /// holds their mean over all ranks, with the same bits on every rank. All ranks average the same groups in the same
     /// order, with increasing steps.
     ///
+    /// With [reduce-scatter](crate::collectives::reduce_scatter) `values` holds the shards of all ranks, and then this
+    /// rank's shard holds its mean; the others are unspecified.
+    ///
     /// # Errors
     /// Any; the exchange has then ended, here and on the other ranks.
     pub fn average(&mut self, group: usize, step: u64, values: &mut [f32]) -> Result<Outcome> {
@@ -248,10 +251,10 @@ impl Reducer {
         let Some(group) = self.groups.get(at) else {
             return refuse(format!("there is no group {at}; form it first"));
         };
-        if values.len() != group.elements() {
+        let expected = self.collective.values(group);
+        if values.len() != expected {
             return refuse(format!(
-                "the tensors of group {at} have {} elements, and {} values came",
-                group.elements(),
+                "the tensors of group {at} have {expected} values, and {} came",
                 values.len()
             ));
         }

@@ -350,6 +350,8 @@ mod tests {
                     Synchronization::Synchronous => 9,
                 }
             }
+            // For sharded models; the trainer refuses it.
+            Exchange::ReduceScatter => 10,
         };
         let mut kinds: Vec<usize> = parts.iter().map(|(_, part)| kind(part.exchange)).collect();
         kinds.sort_unstable();

@@ -1,0 +1,169 @@
+//! Slices of tensors, which the ranks of scatter-reduce and reduce-scatter own.
+
+use std::ops::Range;
+
+use gradwire::Tensor;
+
+use crate::state_keys;
+
+/// A tensor, or the part of one between two cuts.
+#[derive(Debug, Clone)]
+pub(super) struct Slice {
+    /// The slice's elements in the tensor.
+    pub(super) range: Range<usize>,
+    /// The slice as a tensor; its name is that of the tensor with the range.
+    pub(super) tensor: Tensor,
+    /// The rank that averages it.
+    pub(super) owner: usize,
+}
+
+/// Cuts a model's elements into `parts` runs of equal length, in order; an empty tensor stays whole.
+pub(super) fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
+    let total: usize = tensors.iter().map(Tensor::elements).sum();
+    let border = |part: usize| (total as u128 * part as u128 / parts as u128) as usize;
+    let (mut owner, mut offset) = (0, 0);
+    let mut cut = |tensor: &Tensor| {
+        let (mut slices, mut start) = (Vec::new(), 0);
+        loop {
+            while owner + 1 < parts && border(owner + 1) <= offset + start {
+                owner += 1;
+            }
+            let end = tensor.elements().min(border(owner + 1) - offset);
+            slices.push(Slice::of(tensor, start..end, owner));
+            start = end;
+            if start == tensor.elements() {
+                break;
+            }
+        }
+        offset += tensor.elements();
+        slices
+    };
+    tensors.iter().map(&mut cut).collect()
+}
+
+/// The fewest elements of a slice, where each tensor is cut separately.
+const SLICE: usize = 4096;
+
+/// Cuts a tensor into `parts` slices of equal length, one for each owner. A small tensor stays whole, and its name
+/// determines the owner.
+pub(super) fn cut_tensor(tensor: &Tensor, parts: usize) -> Vec<Slice> {
+    let elements = tensor.elements();
+    if elements < parts * SLICE {
+        let owner = (tensor.id() % parts as u64) as usize;
+        return vec![Slice::of(tensor, 0..elements, owner)];
+    }
+    let border = |part: usize| (elements as u128 * part as u128 / parts as u128) as usize;
+    let slice = |owner| Slice::of(tensor, border(owner)..border(owner + 1), owner);
+    (0..parts).map(slice).collect()
+}
+
+/// Rows of a rank's chunk where a tensor is cut into chunks of whole rows; the last chunks have fewer, or none.
+pub(super) fn chunk_rows(tensor: &Tensor, parts: usize) -> usize {
+    tensor.shape().first().map_or(1, |rows| rows.div_ceil(parts))
+}
+
+/// Elements of a row.
+pub(super) fn row_elements(tensor: &Tensor) -> usize {
+    tensor.shape().iter().skip(1).product()
+}
+
+/// Cuts a tensor into a chunk of whole rows for each owner, as `torch.chunk` does. Owners without rows have no slice.
+pub(super) fn cut_rows(tensor: &Tensor, parts: usize) -> Vec<Slice> {
+    let (chunk, row) = (chunk_rows(tensor, parts), row_elements(tensor));
+    let rows = tensor.shape().first().copied().unwrap_or(1);
+    let slice = |owner: usize| {
+        let rows = (owner * chunk).min(rows)..((owner + 1) * chunk).min(rows);
+        let mut shape = tensor.shape().to_vec();
+        shape.iter_mut().take(1).for_each(|first| *first = rows.len());
+        Slice::shaped(tensor, rows.start * row..rows.end * row, &shape, owner)
+    };
+    (0..parts).map(slice).filter(|slice| !slice.range.is_empty()).collect()
+}
+
+impl Slice {
+    fn of(tensor: &Tensor, range: Range<usize>, owner: usize) -> Self {
+        // The same number of dimensions as the whole: some compressors use it to tell the kind of the layer.
+        let mut shape = vec![1; tensor.shape().len()];
+        shape.iter_mut().take(1).for_each(|first| *first = range.len());
+        Self::shaped(tensor, range, &shape, owner)
+    }
+
+    fn shaped(tensor: &Tensor, range: Range<usize>, shape: &[usize], owner: usize) -> Self {
+        let sliced = if range.len() == tensor.elements() {
+            tensor.clone()
+        } else {
+            Tensor::new(state_keys::slice_name(tensor.name(), &range), shape)
+        };
+        Self { range, tensor: sliced, owner }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_are_cut_by_themselves_whatever_their_group() {
+        let tensors = [Tensor::new("big", &[100, 100]), Tensor::new("small", &[100])];
+        let names = |tensors: &[Tensor]| -> Vec<_> {
+            let slices = tensors.iter().flat_map(|tensor| cut_tensor(tensor, 2));
+            slices.map(|slice| (slice.tensor.name().to_owned(), slice.owner)).collect()
+        };
+        let owner = (tensors[1].id() % 2) as usize;
+        let big = named(&[("big[0..5000]", 0), ("big[5000..10000]", 1)]);
+        assert_eq!(names(&tensors[..1]), big);
+        assert_eq!(names(&tensors), [&big[..], &named(&[("small", owner)])].concat());
+    }
+
+    fn cuts(sizes: &[usize], parts: usize) -> Vec<(String, usize)> {
+        let tensors: Vec<_> = sizes
+            .iter()
+            .enumerate()
+            .map(|(at, &size)| Tensor::new(format!("t{at}"), &[size]))
+            .collect();
+        let slices = cut_model(&tensors, parts).into_iter().flatten();
+        slices.map(|slice| (slice.tensor.name().to_owned(), slice.owner)).collect()
+    }
+
+    #[test]
+    fn rows_are_cut_as_torch_chunk_cuts_them() {
+        let ranges = |shape: &[usize], parts| -> Vec<_> {
+            let slices = cut_rows(&Tensor::new("w", shape), parts);
+            slices.iter().map(|slice| (slice.owner, slice.range.clone())).collect()
+        };
+        assert_eq!(ranges(&[4, 3], 2), [(0, 0..6), (1, 6..12)]);
+        // Chunks of two rows; the last has one, and beyond it there are none.
+        assert_eq!(ranges(&[5, 3], 3), [(0, 0..6), (1, 6..12), (2, 12..15)]);
+        assert_eq!(ranges(&[2, 1], 3), [(0, 0..1), (1, 1..2)]);
+        assert_eq!(ranges(&[5], 4), [(0, 0..2), (1, 2..4), (2, 4..5)]);
+        assert_eq!(ranges(&[0, 3], 2), []);
+        let slices = cut_rows(&Tensor::new("w", &[5, 3, 2]), 2);
+        let shapes: Vec<_> =
+            slices.iter().map(|slice| (slice.tensor.name(), slice.tensor.shape())).collect();
+        assert_eq!(shapes, [("w[0..18]", &[3, 3, 2][..]), ("w[18..30]", &[2, 3, 2][..])]);
+    }
+
+    fn named(slices: &[(&str, usize)]) -> Vec<(String, usize)> {
+        slices.iter().map(|&(name, owner)| (name.to_owned(), owner)).collect()
+    }
+
+    #[test]
+    fn slices_are_equal_runs_of_the_whole_model() {
+        assert_eq!(cuts(&[4, 2], 1), named(&[("t0", 0), ("t1", 0)]));
+        assert_eq!(cuts(&[4, 2], 2), named(&[("t0[0..3]", 0), ("t0[3..4]", 1), ("t1", 1)]));
+        assert_eq!(
+            cuts(&[0, 5, 0, 1], 3),
+            named(&[
+                ("t0", 0),
+                ("t1[0..2]", 0),
+                ("t1[2..4]", 1),
+                ("t1[4..5]", 2),
+                ("t2", 2),
+                ("t3", 2)
+            ])
+        );
+        // Fewer elements than ranks: some own nothing.
+        assert_eq!(cuts(&[2], 4), named(&[("t0[0..1]", 1), ("t0[1..2]", 3)]));
+        assert_eq!(cuts(&[0, 0], 2), named(&[("t0", 1), ("t1", 1)]));
+    }
+}
