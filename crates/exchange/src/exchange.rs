@@ -14,6 +14,8 @@ pub enum Exchange {
     ScatterReduce,
     /// Every rank gets the mean of its own shard of the model; for sharded models, not for a trainer of replicas.
     ReduceScatter,
+    /// Every rank gets the shards of all ranks, which are not averaged: for the parameters of a sharded model.
+    GatherShards,
     /// Ranks exchange sums of sparse messages pairwise; for sparse compressors only.
     SparseAllReduce,
     /// At full precision inside a node, compressed between the nodes' leaders.
@@ -61,11 +63,12 @@ const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, 
                      server[:servers=N,backup=N,stale=N,mode=async]";
 
 /// The exchanges with their default parameters, by name.
-const DEFAULTS: [(&str, Exchange); 7] = [
+const DEFAULTS: [(&str, Exchange); 8] = [
     ("all-reduce", Exchange::AllReduce),
     ("all-gather", Exchange::AllGather),
     ("scatter-reduce", Exchange::ScatterReduce),
     ("reduce-scatter", Exchange::ReduceScatter),
+    ("gather-shards", Exchange::GatherShards),
     ("sparse-all-reduce", Exchange::SparseAllReduce),
     ("hierarchical", Exchange::Hierarchical { node: 2 }),
     ("server", SERVER),
@@ -100,6 +103,11 @@ impl Exchange {
     /// The names and parameters of all exchanges that keep replicas of a model, in one line.
     pub const KNOWN: &'static str = KNOWN;
 
+    /// Whether ranks hold shards of one model, in place of replicas.
+    pub fn is_sharded(&self) -> bool {
+        matches!(self, Self::ReduceScatter | Self::GatherShards)
+    }
+
     /// Whether some ranks (leaders) send on behalf of other ranks.
     pub fn leads(&self) -> bool {
         matches!(self, Self::Hierarchical { node: 2.. })
@@ -130,7 +138,7 @@ impl Exchange {
         match self {
             Exchange::ParameterServer { .. } => 1.0,
             Exchange::AllGather => others,
-            Exchange::ReduceScatter => others / workers.max(1) as f64,
+            Exchange::ReduceScatter | Exchange::GatherShards => others / workers.max(1) as f64,
             Exchange::AllReduce | Exchange::ScatterReduce => 2.0 * others / workers.max(1) as f64,
             Exchange::SparseAllReduce => f64::from(workers.max(1).ilog2()),
             Exchange::Hierarchical { node } => {
@@ -231,6 +239,7 @@ mod tests {
             "all-gather",
             "scatter-reduce",
             "reduce-scatter",
+            "gather-shards",
             "sparse-all-reduce",
             "hierarchical",
             "hierarchical:node=4",

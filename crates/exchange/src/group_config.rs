@@ -43,11 +43,11 @@ impl GroupConfig<'_> {
                 self.participation.workers()
             ));
         }
-        if self.exchange == Exchange::ReduceScatter {
-            return refuse(
-                "reduce-scatter gives each rank the mean of its own shard, and these ranks have replicas of the model; \
-                 use scatter-reduce",
-            );
+        if self.exchange.is_sharded() {
+            return refuse(format!(
+                "'{}' is for ranks with shards of a model, and these have replicas; use scatter-reduce",
+                self.exchange
+            ));
         }
         self.validate_initial()?;
         self.validate_group()
@@ -62,6 +62,10 @@ impl GroupConfig<'_> {
             Exchange::AllReduce => self.validate_linear(),
             Exchange::AllGather => Ok(()),
             Exchange::ScatterReduce | Exchange::ReduceScatter => self.validate_slices(),
+            Exchange::GatherShards => {
+                self.validate_whole()?;
+                self.validate_slices()
+            }
             Exchange::SparseAllReduce => self.validate_sparse(),
             Exchange::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
             Exchange::Hierarchical { .. } => Ok(()),
@@ -125,10 +129,11 @@ impl GroupConfig<'_> {
         let Some(spec) = self.policy.pushes().find(|spec| spec.sends_changes()) else {
             return Ok(());
         };
-        if self.exchange == Exchange::ReduceScatter {
+        if self.exchange.is_sharded() {
             return refuse(format!(
-                "'{spec}' sends changes, whose sum every rank needs of the whole model, and reduce-scatter gives each \
-                 rank its shard only; use ef=on"
+                "'{spec}' sends changes, whose sum every rank needs of the whole model, and with '{}' ranks have shards; \
+                 use ef=on",
+                self.exchange
             ));
         }
         let alone = match self.exchange {
@@ -196,6 +201,17 @@ impl GroupConfig<'_> {
                 self.exchange,
             ))
         })
+    }
+
+    /// Parameters are sent whole each time.
+    fn validate_whole(&self) -> Result<()> {
+        let Some(spec) = self.policy.pushes().find(|spec| spec.memory().is_some()) else {
+            return Ok(());
+        };
+        refuse(format!(
+            "'{spec}' keeps what a message leaves out for the next one, and gather-shards sends parameters whole each \
+             time; use ef=off"
+        ))
     }
 
     /// Sums of sparse messages are sent with their positions.

@@ -60,7 +60,9 @@ impl Link {
         match exchange {
             Exchange::ParameterServer { servers, .. } => self.server_time(servers, workers, bytes),
             _ if workers == 1 => Duration::ZERO,
-            Exchange::AllGather | Exchange::ReduceScatter => self.seconds(busiest) + self.latency,
+            Exchange::AllGather | Exchange::ReduceScatter | Exchange::GatherShards => {
+                self.seconds(busiest) + self.latency
+            }
             Exchange::AllReduce | Exchange::ScatterReduce => {
                 self.seconds(busiest) + 2 * self.latency
             }

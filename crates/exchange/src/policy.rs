@@ -44,6 +44,16 @@ impl Policy {
         }
     }
 
+    /// The same policy without error feedback, for values that are sent whole each time.
+    pub fn without_memory(mut self) -> Self {
+        let first = std::iter::once(&mut self.push.first);
+        let later = self.push.later.iter_mut().map(|(_, spec)| spec);
+        for spec in first.chain(later).chain(self.rules.iter_mut().map(|rule| &mut rule.spec)) {
+            *spec = spec.clone().with_memory(None);
+        }
+        self
+    }
+
     /// Whether a tensor is sent uncompressed.
     pub fn is_raw(&self, tensor: &Tensor) -> bool {
         match self.rule_of(tensor) {

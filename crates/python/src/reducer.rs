@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    OnNonFinite, Outcome, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
-    Result, RuleError, StepReport, Transport,
+    Exchange, OnNonFinite, Outcome, ParseExchangeError, Reducer as Averages, ReducerConfig,
+    ReducerThread, Result, RuleError, StepReport, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -151,6 +151,9 @@ impl Reducer {
             "auto" => ReducerConfig::suitable(&policy, channel.size()),
             name => name.parse().map_err(Failure::config::<ParseExchangeError>)?,
         };
+        if exchange == Exchange::GatherShards {
+            policy = policy.without_memory();
+        }
         let (rank, size, name) = (channel.rank(), channel.size(), exchange.to_string());
         let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };

@@ -69,7 +69,7 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
         warm.iter().map(value).sum::<f64>() / warm.len().max(1) as f64
     };
     let phases = match run.exchange {
-        Exchange::AllGather | Exchange::ReduceScatter => 1,
+        Exchange::AllGather | Exchange::ReduceScatter | Exchange::GatherShards => 1,
         Exchange::AllReduce | Exchange::ScatterReduce => 2,
         Exchange::ParameterServer { .. }
         | Exchange::SparseAllReduce

@@ -5,6 +5,7 @@
 
 pub mod all_gather;
 pub mod all_reduce;
+pub mod gather_shards;
 pub mod hierarchical;
 mod packed;
 pub mod reduce_scatter;
@@ -53,6 +54,7 @@ pub(crate) fn of(
             Box::new(scatter_reduce::ScatterReduce::new(config, cut, codecs, rank))
         }
         Exchange::ReduceScatter => Box::new(reduce_scatter::ReduceScatter::new(config, codecs)),
+        Exchange::GatherShards => Box::new(gather_shards::GatherShards::new(config, codecs)),
         Exchange::SparseAllReduce => Box::<sparse::SparseAllReduce>::default(),
         Exchange::Hierarchical { node } => Box::new(hierarchical::Hierarchical::new(node)),
         Exchange::ParameterServer { .. } => {

@@ -36,12 +36,6 @@ impl Scatter {
         }
     }
 
-    /// The names of the slices of each tensor.
-    pub(super) fn names(&self) -> Vec<Vec<String>> {
-        let name = |slice: &Slice| slice.tensor.name().to_owned();
-        self.slices.iter().map(|slices| slices.iter().map(name).collect()).collect()
-    }
-
     /// The slices of a tensor of the model.
     pub(super) fn slices(&self, index: usize) -> &[Slice] {
         &self.slices[index]

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::scatter::Scatter;
-use super::slices::{Slice, cut_model, cut_tensor};
+use super::slices::{self, Slice, cut_model, cut_tensor};
 use super::{Collective, Reduction, packed};
 use crate::codecs::Codecs;
 use crate::{GroupConfig, Operation, Phase, Result};
@@ -62,11 +62,10 @@ impl ScatterReduce {
             Cut::WholeModel => cut_model(config.tensors, n),
             Cut::EachTensor => config.tensors.iter().map(|tensor| cut_tensor(tensor, n)).collect(),
         };
-        let scatter = Scatter::new(slices, n);
-        codecs.cut(scatter.names());
+        codecs.cut(slices::names(&slices));
         codecs.compress_averages(config, rank);
         Self {
-            scatter,
+            scatter: Scatter::new(slices, n),
             gathered: vec![Vec::new(); n],
             cursors: vec![0; n],
             message: Vec::new(),

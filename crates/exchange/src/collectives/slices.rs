@@ -17,6 +17,12 @@ pub(super) struct Slice {
     pub(super) owner: usize,
 }
 
+/// The names of the slices of each tensor.
+pub(super) fn names(slices: &[Vec<Slice>]) -> Vec<Vec<String>> {
+    let name = |slice: &Slice| slice.tensor.name().to_owned();
+    slices.iter().map(|slices| slices.iter().map(name).collect()).collect()
+}
+
 /// Cuts a model's elements into `parts` runs of equal length, in order; an empty tensor stays whole.
 pub(super) fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
     let total: usize = tensors.iter().map(Tensor::elements).sum();
@@ -57,27 +63,68 @@ pub(super) fn cut_tensor(tensor: &Tensor, parts: usize) -> Vec<Slice> {
     (0..parts).map(slice).collect()
 }
 
-/// Rows of a rank's chunk where a tensor is cut into chunks of whole rows; the last chunks have fewer, or none.
-pub(super) fn chunk_rows(tensor: &Tensor, parts: usize) -> usize {
-    tensor.shape().first().map_or(1, |rows| rows.div_ceil(parts))
+/// A model whose tensors are cut into a chunk of whole rows for each rank, as `torch.chunk` does and as FSDP2 of PyTorch
+/// shards parameters. The last chunks have fewer rows, or none.
+///
+/// The chunks of one rank, one tensor after the other, are its shard. In a buffer with the shards of all ranks, chunks with
+/// fewer rows are padded to the length of the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shards {
+    pub(super) ranks: usize,
 }
 
-/// Elements of a row.
-pub(super) fn row_elements(tensor: &Tensor) -> usize {
-    tensor.shape().iter().skip(1).product()
+impl Shards {
+    /// The slices of each tensor, one a rank; ranks without rows have none.
+    pub(super) fn cut(self, tensors: &[Tensor]) -> Vec<Vec<Slice>> {
+        tensors.iter().map(|tensor| self.cut_tensor(tensor)).collect()
+    }
+
+    fn cut_tensor(self, tensor: &Tensor) -> Vec<Slice> {
+        let (rows, row) = rows_of(tensor);
+        let chunk = rows.div_ceil(self.ranks);
+        let slice = |owner: usize| {
+            let rows = (owner * chunk).min(rows)..((owner + 1) * chunk).min(rows);
+            let mut shape = tensor.shape().to_vec();
+            shape.iter_mut().take(1).for_each(|first| *first = rows.len());
+            Slice::shaped(tensor, rows.start * row..rows.end * row, &shape, owner)
+        };
+        (0..self.ranks).map(slice).filter(|slice| !slice.range.is_empty()).collect()
+    }
+
+    /// Elements of a tensor's chunk, with padding.
+    fn padded(self, tensor: &Tensor) -> usize {
+        let (rows, row) = rows_of(tensor);
+        rows.div_ceil(self.ranks) * row
+    }
+
+    /// Elements of the shards of all ranks.
+    pub(super) fn values(self, tensors: &[Tensor]) -> usize {
+        tensors.iter().map(|tensor| self.padded(tensor)).sum::<usize>() * self.ranks
+    }
+
+    /// The range of a slice in a buffer with the shards of all ranks, given the place of its tensor among these.
+    pub(super) fn places(
+        self,
+        tensors: &[Tensor],
+    ) -> impl Fn(usize, &Slice) -> Range<usize> + use<> {
+        let mut shard = 0;
+        let start = |tensor| {
+            let start = shard;
+            shard += self.padded(tensor);
+            start
+        };
+        let starts: Vec<usize> = tensors.iter().map(start).collect();
+        move |at, slice| {
+            let start = slice.owner * shard + starts[at];
+            start..start + slice.range.len()
+        }
+    }
 }
 
-/// Cuts a tensor into a chunk of whole rows for each owner, as `torch.chunk` does. Owners without rows have no slice.
-pub(super) fn cut_rows(tensor: &Tensor, parts: usize) -> Vec<Slice> {
-    let (chunk, row) = (chunk_rows(tensor, parts), row_elements(tensor));
-    let rows = tensor.shape().first().copied().unwrap_or(1);
-    let slice = |owner: usize| {
-        let rows = (owner * chunk).min(rows)..((owner + 1) * chunk).min(rows);
-        let mut shape = tensor.shape().to_vec();
-        shape.iter_mut().take(1).for_each(|first| *first = rows.len());
-        Slice::shaped(tensor, rows.start * row..rows.end * row, &shape, owner)
-    };
-    (0..parts).map(slice).filter(|slice| !slice.range.is_empty()).collect()
+/// The number of a tensor's rows, and the elements of each.
+fn rows_of(tensor: &Tensor) -> (usize, usize) {
+    let shape = tensor.shape();
+    (shape.first().copied().unwrap_or(1), shape.iter().skip(1).product())
 }
 
 impl Slice {
@@ -128,7 +175,7 @@ mod tests {
     #[test]
     fn rows_are_cut_as_torch_chunk_cuts_them() {
         let ranges = |shape: &[usize], parts| -> Vec<_> {
-            let slices = cut_rows(&Tensor::new("w", shape), parts);
+            let slices = Shards { ranks: parts }.cut_tensor(&Tensor::new("w", shape));
             slices.iter().map(|slice| (slice.owner, slice.range.clone())).collect()
         };
         assert_eq!(ranges(&[4, 3], 2), [(0, 0..6), (1, 6..12)]);
@@ -137,7 +184,7 @@ mod tests {
         assert_eq!(ranges(&[2, 1], 3), [(0, 0..1), (1, 1..2)]);
         assert_eq!(ranges(&[5], 4), [(0, 0..2), (1, 2..4), (2, 4..5)]);
         assert_eq!(ranges(&[0, 3], 2), []);
-        let slices = cut_rows(&Tensor::new("w", &[5, 3, 2]), 2);
+        let slices = Shards { ranks: 2 }.cut_tensor(&Tensor::new("w", &[5, 3, 2]));
         let shapes: Vec<_> =
             slices.iter().map(|slice| (slice.tensor.name(), slice.tensor.shape())).collect();
         assert_eq!(shapes, [("w[0..18]", &[3, 3, 2][..]), ("w[18..30]", &[2, 3, 2][..])]);

@@ -9,8 +9,8 @@ use crate::{Exchange, GroupConfig, Participation, Policy, Result};
 /// The configuration of a reducer, the same on all ranks.
 #[derive(Debug, Clone)]
 pub struct ReducerConfig {
-    /// How ranks average: all-reduce, all-gather or scatter-reduce; reduce-scatter where each rank has a shard of the
-    /// model.
+    /// How ranks average: all-reduce, all-gather or scatter-reduce; reduce-scatter or gather-shards where each rank
+    /// has a shard of the model.
     pub exchange: Exchange,
     /// The compressor of each tensor.
     pub policy: Policy,
@@ -72,13 +72,8 @@ impl ReducerConfig {
 
 /// Refuses exchanges that need the whole model at once.
 pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
-    let by_groups = [
-        Exchange::AllReduce,
-        Exchange::AllGather,
-        Exchange::ScatterReduce,
-        Exchange::ReduceScatter,
-    ];
-    if by_groups.contains(&exchange) {
+    let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
+    if by_groups.contains(&exchange) || exchange.is_sharded() {
         return Ok(());
     }
     refuse(format!(

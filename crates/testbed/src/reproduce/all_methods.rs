@@ -350,8 +350,8 @@ mod tests {
                     Synchronization::Synchronous => 9,
                 }
             }
-            // For sharded models; the trainer refuses it.
-            Exchange::ReduceScatter => 10,
+            // For sharded models; the trainer refuses them.
+            Exchange::ReduceScatter | Exchange::GatherShards => 10,
         };
         let mut kinds: Vec<usize> = parts.iter().map(|(_, part)| kind(part.exchange)).collect();
         kinds.sort_unstable();

@@ -1,6 +1,8 @@
-"""The communication hook for DistributedDataParallel, and local steps."""
+"""The communication hook for DistributedDataParallel, FSDP2, and local steps."""
 
+from . import fsdp
+from ._handle import Handle
 from ._hook import Hook, hook, register
 from ._local import LocalSteps, Nesterov
 
-__all__ = ["Hook", "LocalSteps", "Nesterov", "hook", "register"]
+__all__ = ["Handle", "Hook", "LocalSteps", "Nesterov", "fsdp", "hook", "register"]

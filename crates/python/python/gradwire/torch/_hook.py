@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
-from torch.autograd import Variable
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,7 +14,7 @@ from .._arrays import buffer
 from . import _setup
 from ._channel import Channel, private_group
 from ._custom import Custom
-from ._setup import State
+from ._handle import Handle
 from ._staging import Staging
 
 
@@ -80,7 +78,7 @@ def hook(state: Hook, bucket: Any) -> Future:
 hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future[torch.Tensor]}
 
 
-class Hook:
+class Hook(Handle):
     """The state of the hook: residuals by parameter name, the averaging thread, statistics.
 
     All ranks must create one at the same time. The arguments are those of ``register``.
@@ -99,27 +97,18 @@ class Hook:
         self._names = {id(parameter): name for name, parameter in named}
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
-        self._reducer = _setup.reducer(named, spec, Channel(private_group(process_group)), **options)
-        every = max(self._reducer.every)
-        if every > 1:
-            raise _core.ConfigError(
-                f"'{compressor}' exchanges every {every} steps, but DistributedDataParallel exchanges every step; "
-                "use gradwire.torch.LocalSteps, or remove 'every'"
-            )
+        _setup.check_replicated(options)
+        super().__init__(_setup.reducer(named, spec, Channel(private_group(process_group)), **options), scaler)
+        _setup.check_every_step(compressor, self._reducer.every)
         self._custom = None
         if not isinstance(compressor, str):
             self._custom = Custom(compressor, self._reducer, {"scaler": scaler, **options})
-        self._scaler = scaler
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}
-        self._step = 0
-        self._scale = 1.0
-        self._wait_seconds = 0.0
 
     @property
-    def step(self) -> int:
-        """The number of steps started so far."""
-        return self._step
+    def _states(self) -> Any:
+        return self._custom if self._custom is not None else self._reducer
 
     def average(self, bucket: Any) -> Future:
         """Averages a bucket over ranks, in place and in the background."""
@@ -141,18 +130,9 @@ class Hook:
         self._reducer.average(
             group, self._step - 1, buffer(values, "a bucket"), done, scale=self._scale, ready=ready
         )
+        if not self._waits_at_end:
+            self._wait()
         return future
-
-    def _begin(self) -> None:
-        self._step += 1
-        self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
-        # Errors of this callback leave backward() unchanged; DistributedDataParallel would wrap those of a future.
-        Variable._execution_engine.queue_callback(self._finish)
-
-    def _finish(self) -> None:
-        start = time.perf_counter()
-        self._reducer.wait()
-        self._wait_seconds = time.perf_counter() - start
 
     def _group(self, bucket: Any, tensor: torch.Tensor) -> int:
         parameters = bucket.parameters()
@@ -176,45 +156,7 @@ class Hook:
         return group
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step for this rank.
-
-        Bytes sent and received, including headers; seconds that the background thread spent compressing, decompressing
-        and waiting for other ranks; seconds that backward() waited for the background thread; bytes of all steps so far.
-        ``ratio`` is the size of the gradients in float32 divided by the size of this rank's messages.
-        """
-        stats = self._custom.stats() if self._custom is not None else self._reducer.stats()
-        stats["wait_seconds"] = self._wait_seconds
-        return stats
-
-    def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
-        """The statistics of the last step as arguments of ``SummaryWriter.add_scalar``: tag, value, step."""
-        stats = self.stats()
-        step = stats.pop("step")
-        for name, value in stats.items():
-            yield prefix + name, float(value), -1 if step is None else step
-
-    def state_dict(self, *, all_ranks: bool = False) -> State:
-        """The state of the hook: residuals and the number of steps.
-
-        Every rank saves its own state. With ``all_ranks=True``, which all ranks must call at the same time, each rank
-        returns the states of all ranks, which are sent over the network. Call it between two steps.
-        """
-        own = self._custom if self._custom is not None else self._reducer
-        states = own.save_all() if all_ranks else [own.save()]
-        return {
-            "gradwire": "hook",
-            "step": self._step,
-            "world_size": self._reducer.size,
-            "exchange": [_setup.pack(state) for state in states],
-        }
-
-    def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
-
-        With another number of ranks the states of all old ranks are needed. Rank j of n then takes over the residuals of
-        the old ranks j, j + n, j + 2n …, added up and multiplied by n / old n, so that the mean over ranks of the values
-        still to be sent stays the same.
-        """
-        first, parts = _setup.merged(states, "hook")
-        (self._custom if self._custom is not None else self._reducer).load(parts)
-        self._step = first["step"]
+        """The cost of the last step for this rank, as in ``Handle.stats``; with a compressor object, a part of it."""
+        if self._custom is None:
+            return super().stats()
+        return {**self._custom.stats(), "wait_seconds": self._wait_seconds}

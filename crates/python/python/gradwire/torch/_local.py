@@ -77,6 +77,7 @@ class LocalSteps:
             _check_elastic(compressor, options, min_workers, process_group)
         elif min_workers is not None:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
+        _setup.check_replicated(options)
         named = _setup.trainable(model)
         make = partial(_setup.reducer, named, compressor, **options)
         self._replica = Replica(model, named, optimizer, outer, mask, median_clip, make)
@@ -152,16 +153,9 @@ class LocalSteps:
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""
         replica = self._replica
-        states: List[bytes] = replica.reducer.save_all() if all_ranks else [replica.reducer.save()]
-        state = {
-            "gradwire": "local",
-            "step": replica.step,
-            "round": replica.round,
-            "world_size": replica.reducer.size,
-            "common": replica.common.clone(),
-            "outer": replica.pack_outer(),
-            "exchange": [_setup.pack(state) for state in states],
-        }
+        reducer = replica.reducer
+        state = _setup.packed("local", replica.step, reducer, reducer.rank, reducer.size, all_ranks)
+        state.update(round=replica.round, common=replica.common.clone(), outer=replica.pack_outer())
         if self._elastic is not None:
             state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)
         return state

@@ -13,12 +13,23 @@ State = Dict[str, Any]
 Rules = Union[Mapping[str, str], Sequence[str], None]
 
 
+# What torch.compile and activation checkpointing insert into the names of the modules that they wrap.
+_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+
+
 def trainable(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
-    """The parameters that require gradients, with their names."""
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    """The parameters that require gradients, with the names that they have in the model without wrappers."""
+    named = [(plain(name), parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if not named:
         raise _core.ConfigError("the model has no parameters that require gradients")
     return named
+
+
+def plain(name: str) -> str:
+    """The name that a parameter has in the model without wrappers."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
 
 
 def reducer(
@@ -56,20 +67,54 @@ def reducer(
     )
 
 
+def check_every_step(compressor: Any, every: Sequence[int]) -> None:
+    """Refuses compressors that do not exchange at every step."""
+    if max(every) > 1:
+        raise _core.ConfigError(
+            f"'{compressor}' exchanges every {max(every)} steps, but gradients are exchanged at every step; use "
+            "gradwire.torch.LocalSteps, or remove 'every'"
+        )
+
+
+def check_replicated(options: Mapping[str, Any]) -> None:
+    """Refuses an exchange that suits only sharded models."""
+    if options.get("exchange") == "reduce-scatter":
+        raise _core.ConfigError(
+            "reduce-scatter is for models that fully_shard has sharded, with gradwire.torch.fsdp.register; use "
+            "scatter-reduce"
+        )
+
+
 def _rules(rules: Rules) -> List[str]:
     if isinstance(rules, Mapping):
         rules = [f"{tensors} -> {spec}" for tensors, spec in rules.items()]
     return list(rules or ())
 
 
-def pack(state: bytes) -> torch.Tensor:
-    """Converts bytes to a tensor, which ``torch.save`` and ``torch.load(weights_only=True)`` accept."""
-    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+def packed(kind: str, step: int, exchange: Any, rank: int, size: int, all_ranks: bool) -> State:
+    """The state of a ``kind`` of object: that of its exchange at this rank, or of all ranks, by the rank's name."""
+    states = enumerate(exchange.save_all()) if all_ranks else [(rank, exchange.save())]
+    return {
+        "gradwire": kind,
+        "step": step,
+        "world_size": size,
+        "exchange": {f"rank{of}": _pack(state) for of, state in states},
+    }
 
 
-def unpack(state: torch.Tensor) -> bytes:
-    """Converts a tensor from ``pack`` back to bytes."""
-    return state.cpu().numpy().tobytes()
+def _pack(state: bytes) -> Tuple[torch.Tensor]:
+    """Bytes as ``torch.save``, ``torch.load(weights_only=True)`` and distributed checkpoints take them.
+
+    Distributed checkpoints load a tensor only where there is one of the same length, but take a tuple as it is.
+    """
+    return (torch.frombuffer(bytearray(state), dtype=torch.uint8),)
+
+
+def _unpack(state: Any) -> bytes:
+    """Bytes from ``_pack``, or from earlier versions, which had no tuple."""
+    tensor = state[0] if isinstance(state, tuple) else state
+    unpacked: bytes = tensor.cpu().numpy().tobytes()
+    return unpacked
 
 
 def merged(states: Union[State, Sequence[State]], kind: str) -> Tuple[State, List[bytes]]:
@@ -82,4 +127,9 @@ def merged(states: Union[State, Sequence[State]], kind: str) -> Tuple[State, Lis
         raise _core.StateError("there are no states to load; pass this rank's state, or those of all ranks")
     if len({state["step"] for state in states}) > 1:
         raise _core.StateError("the states are from different steps; pass those that all ranks saved at the same step")
-    return states[0], [unpack(part) for state in states for part in state["exchange"]]
+    return states[0], [_unpack(part) for state in states for part in _parts(state["exchange"])]
+
+
+def _parts(exchange: Any) -> List[Any]:
+    """The states of ranks in a saved state. Those of earlier versions were in a list."""
+    return list(exchange.values()) if isinstance(exchange, Mapping) else list(exchange)

@@ -1,4 +1,4 @@
-//! Reduce-scatter: the mean of each shard, its bytes, and its residuals, beside references that know whole tensors only.
+//! Shards: their means, bytes and residuals, and their gathering, beside references that know whole tensors only.
 
 mod common;
 
@@ -35,6 +35,22 @@ fn chunks(tensor: &Tensor, ranks: usize) -> Vec<std::ops::Range<usize>> {
     let chunk = rows.div_ceil(ranks);
     let bound = |rank: usize| (rank * chunk).min(rows) * row;
     (0..ranks).map(|rank| bound(rank)..bound(rank + 1)).collect()
+}
+
+/// A rank's chunk of a tensor, and its elements; `None` if it has no rows.
+fn chunk_of(
+    tensor: &Tensor,
+    ranks: usize,
+    owner: usize,
+) -> Option<(Tensor, std::ops::Range<usize>)> {
+    let range = chunks(tensor, ranks)[owner].clone();
+    let mut shape = tensor.shape().to_vec();
+    shape[0] = range.len() * tensor.shape()[0] / tensor.elements();
+    let name = match range.len() == tensor.elements() {
+        true => tensor.name().to_owned(),
+        false => format!("{}[{}..{}]", tensor.name(), range.start, range.end),
+    };
+    (!range.is_empty()).then(|| (Tensor::new(name, &shape), range))
 }
 
 /// The values of whole tensors as the shards of all ranks.
@@ -94,18 +110,8 @@ fn reference(spec: &Spec, ranks: usize, owner: usize, steps: u64) -> Vec<Vec<Vec
     let mut encoders: Vec<Encoder> = (0..ranks).map(encoder).collect();
     let mut decoder = Decoder::new(spec, SEED);
     let mut mean = |tensor: &Tensor, at: usize, step: u64, encoders: &mut [Encoder]| {
-        let range = chunks(tensor, ranks)[owner].clone();
-        let mut shape = tensor.shape().to_vec();
-        shape[0] = range.len() * tensor.shape()[0] / tensor.elements();
-        let name = match range.len() == tensor.elements() {
-            true => tensor.name().to_owned(),
-            false => format!("{}[{}..{}]", tensor.name(), range.start, range.end),
-        };
-        let chunk = Tensor::new(name, &shape);
+        let Some((chunk, range)) = chunk_of(tensor, ranks, owner) else { return Vec::new() };
         let (mut mean, mut sums, mut message) = (vec![0.0; range.len()], Vec::new(), Vec::new());
-        if range.is_empty() {
-            return mean;
-        }
         for (rank, encoder) in encoders.iter_mut().enumerate() {
             let gradient = &gradients(&tensors(), rank, step)[at][range.clone()];
             message.clear();
@@ -140,6 +146,37 @@ fn every_compressor_gives_the_mean_of_what_ranks_send_for_a_chunk() {
                     let equal = bits(found) == bits(expected);
                     assert!(equal, "{spec}, rank {owner}, step {step}, tensor {at}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_compressor_gives_all_ranks_what_the_owner_of_a_chunk_sent() {
+    let ranks = 3;
+    for spec in specs().iter().filter(|spec| !spec.sends_changes()) {
+        let spec = &spec.clone().with_memory(None);
+        let found = run(ranks, &model("gather-shards", spec), |rank, reducer| {
+            let names: Vec<_> = tensors().iter().map(|tensor| tensor.name().to_owned()).collect();
+            let group = reducer.form(&names).unwrap();
+            let mut values = sharded(&gradients(&tensors(), rank, 5), ranks);
+            let shard = values.len() / ranks;
+            reducer.average(group, 5, &mut values).unwrap();
+            let shards =
+                (0..ranks).map(|rank| unpadded(&values[rank * shard..][..shard], rank, ranks));
+            shards.collect::<Vec<_>>()
+        });
+        assert!(found.iter().all(|other| *other == found[0]), "{spec}: ranks differ");
+        for (owner, chunks) in found[0].iter().enumerate() {
+            let mut encoder = Encoder::new(spec, SEED, owner as u32).with_ranks(ranks as u32);
+            let mut decoder = Decoder::new(spec, SEED);
+            for (at, tensor) in tensors().iter().enumerate() {
+                let Some((chunk, range)) = chunk_of(tensor, ranks, owner) else { continue };
+                let values = &gradients(&tensors(), owner, 5)[at][range];
+                let (mut message, mut expected) = (Vec::new(), vec![0.0; values.len()]);
+                encoder.encode(&chunk, 5, Floats::F32(values), &mut message).unwrap();
+                decoder.decode_add(&chunk, 5, owner as u32, &message, 1.0, &mut expected).unwrap();
+                assert!(bits(&chunks[at]) == bits(&expected), "{spec}, rank {owner}, tensor {at}");
             }
         }
     }
@@ -247,16 +284,18 @@ fn a_resumed_rank_goes_on_bit_for_bit() {
 
 #[test]
 fn what_cannot_work_is_refused() {
-    let refused = |spec: &str| {
-        let config = model("reduce-scatter", &spec.parse().unwrap());
+    let refused = |name: &str, spec: &str| {
+        let config = model(name, &spec.parse().unwrap());
         let mut errors = connected(2, |_, transport| {
             let reducer = Reducer::new(Box::new(transport), config.clone());
             reducer.err().map(|error: ExchangeError| error.to_string())
         });
         errors.pop().unwrap().expect("it is refused")
     };
-    let error = refused("topk:ef=ef21");
-    assert!(error.contains("its shard only") && error.contains("ef=on"), "{error}");
+    let error = refused("reduce-scatter", "topk:ef=ef21");
+    assert!(error.contains("ranks have shards") && error.contains("ef=on"), "{error}");
+    let error = refused("gather-shards", "3lc");
+    assert!(error.contains("sends parameters whole") && error.contains("ef=off"), "{error}");
 
     let wrong = run(2, &model("reduce-scatter", &"none".parse().unwrap()), |_, reducer| {
         let group = reducer.form(&["t1.weight"]).unwrap();

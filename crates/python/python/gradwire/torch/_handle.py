@@ -1,0 +1,95 @@
+"""What a registered model returns: steps, statistics, and the state of a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, Iterator, Optional, Sequence, Union
+
+from torch.autograd import Variable
+
+from .. import _core
+from . import _setup
+from ._setup import State
+
+
+class Handle:
+    """Residuals by parameter name, the averaging thread, and statistics of a model whose gradients gradwire averages."""
+
+    # What a saved state says it is a state of.
+    _kind = "hook"
+
+    def __init__(self, reducer: _core.Reducer, scaler: Optional[Any]) -> None:
+        self._reducer = reducer
+        self._scaler = scaler
+        self._step = 0
+        self._scale = 1.0
+        self._waits_at_end = False
+        self._wait_seconds = 0.0
+
+    @property
+    def step(self) -> int:
+        """The number of steps started so far. Every backward pass that exchanges gradients is a step."""
+        return self._step
+
+    @property
+    def _states(self) -> Any:
+        """The object that saves and loads the state of the exchange."""
+        return self._reducer
+
+    def _begin(self) -> None:
+        """Begins a step, whose averages the end of the backward pass waits for."""
+        self._step += 1
+        self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
+        self._wait_seconds = 0.0
+        try:
+            # Errors of this callback leave backward() unchanged; DistributedDataParallel would wrap those of a future.
+            Variable._execution_engine.queue_callback(self._wait)
+            self._waits_at_end = True
+        except RuntimeError:
+            # There is no backward pass: in torch's Join a rank without data sends zeros.
+            self._waits_at_end = False
+
+    def _wait(self) -> None:
+        start = time.perf_counter()
+        self._reducer.wait()
+        self._wait_seconds += time.perf_counter() - start
+
+    def stats(self) -> Dict[str, Any]:
+        """The cost of the last step for this rank.
+
+        Bytes sent and received, including headers; seconds that the background thread spent compressing, decompressing
+        and waiting for other ranks; seconds that backward() waited for the background thread; bytes of all steps so far.
+        ``ratio`` is the size of the gradients in float32 divided by the size of this rank's messages.
+        """
+        stats: Dict[str, Any] = self._reducer.stats()
+        stats["wait_seconds"] = self._wait_seconds
+        return stats
+
+    def scalars(self, prefix: str = "gradwire/") -> Iterator[tuple[str, float, int]]:
+        """The statistics of the last step as arguments of ``SummaryWriter.add_scalar``: tag, value, step."""
+        stats = self.stats()
+        step = stats.pop("step")
+        for name, value in stats.items():
+            yield prefix + name, float(value), -1 if step is None else step
+
+    def state_dict(self, *, all_ranks: bool = False) -> State:
+        """The state of this rank: residuals and the number of steps.
+
+        Every rank saves its own state; its key contains the rank, so that distributed checkpoints keep those of all
+        ranks. With ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all
+        ranks, which are sent over the network. Call it between two steps.
+        """
+        return _setup.packed(
+            self._kind, self._step, self._states, self._reducer.rank, self._reducer.size, all_ranks
+        )
+
+    def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
+        """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
+
+        With another number of ranks the states of all old ranks are needed. Rank j of n then takes over the residuals of
+        the old ranks j, j + n, j + 2n …, added up and multiplied by n / old n, so that the mean over ranks of the values
+        still to be sent stays the same.
+        """
+        first, parts = _setup.merged(states, self._kind)
+        self._states.load(parts)
+        self._step = first["step"]
