@@ -53,3 +53,9 @@ def train(model, optimizer, rank, steps, shards=None):
 
 def flat(model):
     return torch.cat([p.detach().float().reshape(-1) for p in model.parameters()]).numpy()
+
+
+def exchange_bytes(state):
+    """The state of the exchange of the one rank in a saved state."""
+    ((state,),) = state["exchange"].values()
+    return state.numpy().tobytes()

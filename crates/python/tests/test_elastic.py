@@ -14,6 +14,7 @@ pytest.importorskip("torchft", reason="install torchft to test workers that come
 import gradwire.torch  # noqa: E402
 from elastic import EVERY, lighthouse, local_steps, task, train, workers  # noqa: E402
 from gradwire.torch._membership import Record, admitted, reference  # noqa: E402
+from models import exchange_bytes  # noqa: E402
 
 # The moments at which a worker is killed; the guide's statement was checked with 100.
 KILLS = int(os.environ.get("GRADWIRE_KILLS", "3"))
@@ -232,7 +233,7 @@ def returning(log, address, path):
     assert steps.completed_steps > 0
     for name in (f"{path}.early", path, path):
         state = torch.load(name)
-        saved = state["exchange"][0].numpy().tobytes()
+        saved = exchange_bytes(state)
         try:
             steps.load_state_dict(state)
             # The residuals are the end of a state; its beginning names ranks.

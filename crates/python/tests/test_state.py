@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 
-from models import build, flat, train
+from models import build, exchange_bytes, flat, train
 from world import ranks
 
 
@@ -32,7 +32,7 @@ def part(rank, size, compressor, options, steps, saved):
 
 def residuals(handle):
     """Reads the residuals of a state, which is a safetensors file."""
-    data = handle.state_dict()["exchange"][0].numpy().tobytes()
+    data = exchange_bytes(handle.state_dict())
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     found = {}

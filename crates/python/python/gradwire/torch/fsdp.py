@@ -8,6 +8,7 @@ between nodes.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -28,6 +29,7 @@ def register(
     compressor: str = "eden",
     *,
     replicas: Optional[Any] = None,
+    parameters: Optional[str] = None,
     rules: _setup.Rules = None,
     exchange: str = "auto",
     seed: int = 0,
@@ -47,20 +49,24 @@ def register(
     shard is averaged over these ranks with compressed messages, by ``exchange``; the model must then be sharded over a
     mesh of one dimension.
 
+    ``parameters``, such as ``"int8"``, ``"8bit"`` or ``"fp16"``, also compresses the parameters that FSDP2 gathers for the
+    forward pass, and again for the backward pass if it frees them in between. They are sent whole each time, without
+    error feedback: training goes on with rounded parameters, while each rank's shards, which the optimizer updates and
+    checkpoints contain, stay exact. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules`` do not.
+
     Names, shapes and rules are those of whole parameters, and ``rules``, ``raw_…`` and all other arguments are those of
     ``gradwire.torch.register``. Low-rank methods see the rows of a shard as a matrix. Parameters must be sharded by rows
     (dimension 0), the default of ``fully_shard``, and must not be sharded by tensor parallelism.
     """
-    options = dict(
-        rules=rules,
+    common: Dict[str, Any] = dict(
         seed=seed,
         deadline=deadline,
-        on_nonfinite=on_nonfinite,
         raw_vectors=raw_vectors,
         raw_below=raw_below,
         raw_names=raw_names,
         total_steps=total_steps,
     )
+    options = {**common, "rules": rules, "on_nonfinite": on_nonfinite}
     units = _units(model)
     if replicas is None:
         if exchange not in ("auto", "reduce-scatter"):
@@ -68,16 +74,19 @@ def register(
                 f"exchange={exchange!r} needs replicas, the process group of the ranks that hold the same shard; "
                 "gradients of shards are averaged by reduce-scatter"
             )
-        named = [(name, parameter) for unit in units for name, parameter in zip(unit.names, unit.parameters)]
-        handle = _Sharded(named, compressor, _shard_group(units), "reduce-scatter", options, scaler)
+        handle = _Sharded(_whole(units), compressor, _shard_group(units), "reduce-scatter", options, scaler)
         for unit in units:
             unit.module.set_custom_reduce_scatter(_ReduceScatter(handle, unit))
-        return handle
-    shards = [(name, shard) for unit in units for name, shard in zip(unit.names, unit.padded_shards())]
-    _setup.check_replicated({"exchange": exchange})
-    handle = _Sharded(shards, compressor, _one_dimensional(replicas, units), exchange, options, scaler)
-    for unit in units:
-        unit.module.set_all_reduce_hook(partial(handle.average, unit))
+    else:
+        _setup.check_replicated({"exchange": exchange})
+        shards = [(name, shard) for unit in units for name, shard in zip(unit.names, unit.padded_shards())]
+        handle = _Sharded(shards, compressor, _one_dimensional(replicas, units), exchange, options, scaler)
+        for unit in units:
+            unit.module.set_all_reduce_hook(partial(handle.average, unit))
+    if parameters is not None:
+        handle.parameters = _Groups(_reducer(_whole(units), parameters, _shard_group(units), "gather-shards", common))
+        for unit in units:
+            unit.module.set_custom_all_gather(_AllGather(handle, unit))
     return handle
 
 
@@ -141,10 +150,44 @@ def _check(name: str, of: Any) -> None:
         )
 
 
+def _reducer(
+    named: List[Tuple[str, torch.Tensor]], compressor: str, group: Any, exchange: str, options: Dict[str, Any]
+) -> _core.Reducer:
+    if not isinstance(compressor, str):
+        raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
+    reducer = _setup.reducer(named, compressor, Channel(private_group(group)), exchange=exchange, **options)
+    _setup.check_every_step(compressor, reducer.every)
+    return reducer
+
+
+class _Groups:
+    """Exchanges the values of groups of parameters, in place."""
+
+    def __init__(self, reducer: _core.Reducer) -> None:
+        self.reducer = reducer
+        self._groups: Dict[Tuple[str, ...], int] = {}
+
+    def exchange(self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0) -> None:
+        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it returns."""
+        group = self._groups.get(tuple(names))
+        if group is None:
+            group = self._groups[tuple(names)] = self.reducer.group(names)
+        host = values if values.device.type == "cpu" else values.cpu()
+        self.reducer.average(group, step, buffer(host, "a group of shards"), partial(_keep, host), scale=scale)
+        self.reducer.wait()
+        if host is not values:
+            values.copy_(host)
+
+
+def _keep(values: torch.Tensor) -> None:
+    """The callback of the averaging thread, which only has the address of the values."""
+
+
 class _Sharded(Handle):
     """Averages the gradients of a sharded model over the ranks of a group."""
 
     _kind = "fsdp"
+    parameters: Optional[_Groups] = None
 
     def __init__(
         self,
@@ -155,42 +198,36 @@ class _Sharded(Handle):
         options: Dict[str, Any],
         scaler: Optional[Any],
     ) -> None:
-        if not isinstance(compressor, str):
-            raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
-        super().__init__(
-            _setup.reducer(named, compressor, Channel(private_group(group)), exchange=exchange, **options), scaler
-        )
-        _setup.check_every_step(compressor, self._reducer.every)
-        self._groups: Dict[Tuple[str, ...], int] = {}
+        super().__init__(_reducer(named, compressor, group, exchange, options), scaler)
+        self._gradients = _Groups(self._reducer)
         self._backward = -1
 
     def average(self, unit: _Unit, values: torch.Tensor) -> None:
-        """Averages the shards of a unit with the ranks that hold the same, in place."""
+        """Averages the gradients of a unit in place: its shards of all ranks, or its shard of all replicas."""
         self.exchange(unit.reduced(values.numel()), values)
 
     def exchange(self, names: List[str], values: torch.Tensor) -> None:
-        """Exchanges the gradients of some parameters, in place, and waits for the result.
-
-        FSDP2 uses what its communication leaves as soon as it returns.
-        """
+        """Averages the gradients of some parameters in place."""
         backward = torch._C._current_graph_task_id()
         if backward != self._backward or backward == -1:
             self._backward = backward
             self._begin()
-        group = self._groups.get(tuple(names))
-        if group is None:
-            group = self._groups[tuple(names)] = self._reducer.group(names)
-        host = values if values.device.type == "cpu" else values.cpu()
-        self._reducer.average(
-            group, self._step - 1, buffer(host, "a gradient"), partial(_keep, host), scale=self._scale
-        )
-        self._wait()
-        if host is not values:
-            values.copy_(host)
+        start = time.perf_counter()
+        self._gradients.exchange(self._step - 1, names, values, self._scale)
+        self._wait_seconds += time.perf_counter() - start
 
+    def stats(self) -> Dict[str, Any]:
+        """The cost of the last step for this rank, as in ``Handle.stats``.
 
-def _keep(values: torch.Tensor) -> None:
-    """The callback of the averaging thread, which only has the address of the values."""
+        With ``parameters`` also ``parameter_bytes_up`` and ``parameter_bytes_down``, the bytes of parameters since the
+        first gradient of the last step but one, and their totals.
+        """
+        stats = super().stats()
+        if self.parameters is not None:
+            gathered = self.parameters.reducer.stats()
+            for name in ("bytes_up", "bytes_down", "total_bytes_up", "total_bytes_down"):
+                stats[f"parameter_{name}"] = gathered[name]
+        return stats
 
 
 class _ReduceScatter:
@@ -223,6 +260,35 @@ class _ReduceScatter:
             group.size() if op == dist.ReduceOp.SUM else 1,
             out=output_tensor,
         )
+
+
+class _AllGather:
+    """The all-gather of one unit's parameters, as ``set_custom_all_gather`` takes it."""
+
+    def __init__(self, handle: _Sharded, unit: _Unit) -> None:
+        self._handle, self._unit = handle, unit
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Memory for the parameters of all ranks' shards."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
+    ) -> None:
+        """Fills ``output_tensor`` with the shards of all ranks, decoded, so that all ranks have the same bits."""
+        if output_tensor.dtype == torch.uint8:
+            raise _core.ConfigError(
+                f"the parameters of {type(self._unit.module).__name__} have several types; give them one, or leave out "
+                "parameters"
+            )
+        # The input is this rank's part of the output.
+        assert self._handle.parameters is not None
+        self._handle.parameters.exchange(self._handle.step, self._unit.names, output_tensor)
+
+
+def _whole(units: List[_Unit]) -> List[Tuple[str, torch.Tensor]]:
+    """The names of all parameters, with tensors of their whole shapes."""
+    return [(name, parameter) for unit in units for name, parameter in zip(unit.names, unit.parameters)]
 
 
 def _units(model: torch.nn.Module) -> List[_Unit]:
