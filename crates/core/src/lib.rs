@@ -45,6 +45,7 @@ mod source;
 mod spec;
 mod specs;
 mod state;
+mod suggestion;
 mod tensor;
 pub mod tools;
 mod wire;
@@ -67,6 +68,7 @@ pub use rng::Rng;
 pub use source::{BLOCK, NonFinite, Residual, SCRATCH, Source};
 pub use spec::{Spec, SpecError};
 pub use state::State;
+pub use suggestion::suggestion;
 pub use tensor::Tensor;
 pub use workspace::Workspace;
 

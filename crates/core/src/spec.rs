@@ -9,7 +9,7 @@ use crate::compressors::{baseline, quantization, sparsification};
 use crate::entry::Entry;
 use crate::memories::{Average, Ef21, Memory, Scope};
 use crate::parameters::{Kind, Param, Parameter, Value, real, whole};
-use crate::{Compressor, Residual, registry};
+use crate::{Compressor, Residual, registry, suggestion};
 
 mod error;
 
@@ -271,6 +271,7 @@ impl FromStr for Spec {
         let (id, defaults) = preset.map_or((id, ""), |preset| (preset.id, preset.items));
         let entry = registry::find(id).ok_or_else(|| SpecError::UnknownCompressor {
             id: id.to_owned(),
+            near: suggestion(id, registry::names()),
             known: join(registry::names()),
         })?;
         let mut given = Given::new(entry, items)?;
@@ -444,8 +445,9 @@ fn place_of(
 ) -> Result<usize, SpecError> {
     let known = parameters.clone();
     parameters.position(|parameter| parameter.key == key).ok_or_else(|| {
-        let known = join(known.map(|parameter| parameter.key));
-        SpecError::UnknownKey { id, key: key.to_owned(), known }
+        let known = known.map(|parameter| parameter.key);
+        let near = suggestion(key, known.clone());
+        SpecError::UnknownKey { id, key: key.to_owned(), near, known: join(known) }
     })
 }
 

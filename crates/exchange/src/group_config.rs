@@ -6,7 +6,7 @@ use gradwire::registry::REGISTRY;
 use gradwire::{Element, Spec, Tensor};
 
 use crate::error::refuse;
-use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization};
+use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization, rule};
 
 /// The configuration that all ranks share, servers included.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +50,7 @@ impl GroupConfig<'_> {
             ));
         }
         self.validate_initial()?;
+        rule::check(&self.policy.rules, self.tensors)?;
         self.validate_group()
     }
 

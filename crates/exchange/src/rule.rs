@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use gradwire::{Spec, SpecError, Tensor};
 
+use crate::Result;
+use crate::error::refuse;
+
 /// A compressor and the tensors it is for. Strings: `*.bias -> fp16`, `<1000 -> none`, `>=100000 -> powersgd`,
 /// `matrices -> topk`.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +77,27 @@ impl Rule {
     }
 }
 
+/// Refuses a rule whose pattern matches no tensor's name, which may be misspelt.
+///
+/// # Errors
+/// `Config`, with the names nearest to the pattern.
+pub(crate) fn check(rules: &[Rule], tensors: &[Tensor]) -> Result<()> {
+    for rule in rules {
+        let Tensors::Named(pattern) = &rule.tensors else { continue };
+        if tensors.iter().any(|tensor| rule.is_for(tensor)) {
+            continue;
+        }
+        let names = tensors.iter().map(Tensor::name);
+        let near = gradwire::suggestion(&pattern.replace('*', ""), names);
+        let example = tensors.first().map_or("", Tensor::name);
+        return refuse(format!(
+            "rule '{rule}': no tensor of the model has a name like '{pattern}'{near}; names are as '{example}', and * is \
+             any run of characters"
+        ));
+    }
+    Ok(())
+}
+
 /// Whether a name matches a pattern. Each run of characters between stars is searched after the previous match.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
@@ -94,7 +118,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 impl FromStr for Rule {
     type Err = RuleError;
 
-    fn from_str(text: &str) -> Result<Self, RuleError> {
+    fn from_str(text: &str) -> std::result::Result<Self, RuleError> {
         let form = || RuleError::Form(text.to_owned());
         let (tensors, spec) = text.split_once("->").ok_or_else(form)?;
         let tensors = tensors.trim();
@@ -161,6 +185,21 @@ mod tests {
             );
         }
         assert!(!matches("a*a", "a") && matches("a*a", "aa") && matches("a**b", "ab"));
+    }
+
+    #[test]
+    fn a_pattern_that_matches_nothing_is_refused_with_near_names() {
+        let tensors = ["second.weight", "second.bias"].map(|name| Tensor::new(name, &[5]));
+        let refusal = |text: &str| {
+            let rules = [text.parse().unwrap()];
+            check(&rules, &tensors).err().map(|error| error.to_string())
+        };
+        for text in ["second.* -> none", "matrices -> none", "<3 -> none"] {
+            assert_eq!(refusal(text), None);
+        }
+        let error = refusal("secnd.wei* -> none").unwrap();
+        assert!(error.contains("did you mean 'second.weight'"), "{error}");
+        assert!(refusal("zzz -> none").unwrap().contains("names are as 'second.weight'"));
     }
 
     #[test]

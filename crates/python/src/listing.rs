@@ -1,7 +1,8 @@
 //! The registry, as Python lists it.
 
+use gradwire::Family;
 use gradwire::registry::REGISTRY;
-use gradwire::{Family, Spec};
+use gradwire_exchange::CompressionSchedule;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -45,9 +46,9 @@ fn family(family: Family) -> &'static str {
     }
 }
 
-/// A spec string as gradwire prints it: what differs from the defaults, in order.
+/// A spec string or schedule as gradwire prints it: what differs from the defaults, in order.
 #[pyfunction]
 pub(crate) fn canonical(spec: &str) -> PyResult<String> {
-    let spec: Spec = spec.parse().map_err(Failure::from)?;
-    Ok(spec.to_string())
+    let schedule: CompressionSchedule = spec.parse().map_err(Failure::config)?;
+    Ok(schedule.to_string())
 }

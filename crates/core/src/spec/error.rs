@@ -4,20 +4,24 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SpecError {
     /// The part before the colon names no registered compressor.
-    #[error("unknown compressor '{id}'; known ones: {known}")]
+    #[error("unknown compressor '{id}'{near}; known ones: {known}")]
     UnknownCompressor {
         /// The id given.
         id: String,
+        /// The ids that it may stand for, as [`suggestion`](crate::suggestion) gives them.
+        near: String,
         /// The ids registered, separated by commas.
         known: String,
     },
     /// A key that the compressor does not have.
-    #[error("'{id}' has no parameter '{key}'; it has: {known}")]
+    #[error("'{id}' has no parameter '{key}'{near}; it has: {known}")]
     UnknownKey {
         /// The compressor.
         id: &'static str,
         /// The key given.
         key: String,
+        /// The keys that it may stand for, as [`suggestion`](crate::suggestion) gives them.
+        near: String,
         /// The keys it has, separated by commas.
         known: String,
     },

@@ -33,7 +33,7 @@ use crate::collectives::{self, Collective, Group, Reduction};
 use crate::control::{self, Control, TransportJob, TransportOwner};
 use crate::error::refuse;
 use crate::transport::or_abort;
-use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport};
+use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport, rule};
 
 /// Averages groups of tensors over all ranks, with compressed messages.
 ///
@@ -73,6 +73,7 @@ impl Reducer {
     /// `Config` if the configuration cannot work, with the reason and the remedy.
     pub fn new(transport: Box<dyn Transport>, config: ReducerConfig) -> Result<Self> {
         check_by_groups(config.exchange)?;
+        rule::check(&config.policy.rules, &config.tensors)?;
         let participation = Participation::equal(transport.size());
         let whole = config.of_group(&config.tensors, &participation);
         whole.validate_group()?;
