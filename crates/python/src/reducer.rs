@@ -312,6 +312,12 @@ impl Reducer {
         Ok(positions.map(|bytes: Vec<u8>| PyBytes::new(py, &bytes)))
     }
 
+    /// Ends the background thread after the submitted averages. Other calls raise `ConfigError` from now on.
+    fn close(&mut self, py: Python<'_>) {
+        let background = &mut self.background;
+        py.detach(|| background.close());
+    }
+
     /// Aborts the exchange on all ranks.
     fn abort(&self) {
         self.background.submit(Averages::abort);
@@ -402,5 +408,5 @@ fn call(callable: Option<Py<PyAny>>) -> Result<(), Failure> {
 }
 
 fn gone() -> Failure {
-    Failure::config("the thread of the exchange has ended")
+    Failure::config("the exchange of this handle has ended: it was closed; register again")
 }

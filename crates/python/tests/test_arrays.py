@@ -132,3 +132,18 @@ def test_an_array_may_be_written_while_it_is_compressed(spec):
     finally:
         stop.set()
         writer.join()
+
+
+def test_frames_are_bytes():
+    frame = gradwire.compress(numpy.ones(300, "float32"), "3lc")
+    for same in (bytearray(frame), memoryview(frame)):
+        assert (gradwire.decompress(same) == gradwire.decompress(frame)).all()
+    with pytest.raises(gradwire.ConfigError, match="is a ndarray"):
+        gradwire.decompress(numpy.frombuffer(frame, "uint8"))
+
+
+def test_schedules_have_a_canonical_form():
+    assert gradwire.canonical("none until 100 then topk:ratio=0.01") == "none until 100 then topk"
+    assert gradwire.canonical("3lc:s=1.0") == "3lc"
+    with pytest.raises(gradwire.ConfigError, match="did you mean '3lc'"):
+        gradwire.canonical("3LC")

@@ -4,11 +4,13 @@ import os
 import time
 
 import numpy
+import pytest
 import torch
+import torch.distributed.fsdp
 from torch import nn
 
 import gradwire.torch
-from models import Net, build, data, train
+from models import Net, build, data, exchange_bytes, train
 from world import outcomes
 
 
@@ -102,24 +104,84 @@ def refused(rank, size):
         ("3lc", {"rules": {"first.*": "sbc3"}}),
         ("topk until 5 then 3lc", {}),
         (object(), {}),
+        ("3LC", {}),
+        ("3lc", {"rules": {"frist.*": "none"}}),
     ]:
         try:
             gradwire.torch.register(model, compressor, **options)
             messages.append("nothing was refused")
         except gradwire.ConfigError as error:
             messages.append(str(error))
-    return messages
+    return messages, len(torch.distributed.distributed_c10d._world.pg_map)
 
 
 def test_invalid_arguments_are_refused_by_register():
     expected = [
         "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'", "total_steps",
         "LocalSteps", "every 10 steps", "every 7 steps", "every", "cannot use the residuals", "no method compress",
+        "did you mean '3lc'?", "'first.weight'",
     ]
     for result in outcomes(2, refused):
         assert result[0] == "ok", result
+        messages, groups = result[1]
+        assert len(messages) == len(expected) and groups == 1
+        for message, says in zip(messages, expected):
+            assert says in message, message
+
+
+def of_another_kind(rank, size):
+    wrapped = nn.parallel.DistributedDataParallel
+    sharded = Net()
+    torch.distributed.fsdp.fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (size,)))
+    messages = []
+    for model in [
+        Net(),
+        sharded,
+        wrapped(Net().double()),
+        wrapped(nn.Sequential(nn.Embedding(10, 40, sparse=True), nn.Linear(40, 10))),
+    ]:
+        try:
+            gradwire.torch.register(model)
+            messages.append("nothing was refused")
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_models_of_another_kind_are_refused_with_what_to_do():
+    expected = ["LocalSteps with the plain model", "fsdp.register", "'first.weight' has the type torch.float64", "sparse=False"]
+    for result in outcomes(2, of_another_kind):
+        assert result[0] == "ok", result
+        assert len(result[1]) == len(expected)
         for message, says in zip(result[1], expected):
             assert says in message, message
+
+
+def test_without_a_process_group_register_says_what_is_missing():
+    with pytest.raises(gradwire.ConfigError, match="init_process_group"):
+        gradwire.torch.Hook(Net())
+
+
+def one_sided(rank, size):
+    model, handle = build("topk:ratio=0.1")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(3))
+    good, other = handle.state_dict(), gradwire.torch.Hook(Net(inputs=32), "topk:ratio=0.1").state_dict()
+    train(model, optimizer, rank, range(3, 5))
+    before, steps = exchange_bytes(handle.state_dict()), handle.step
+    try:
+        handle.load_state_dict(good if rank == 0 else {**other, "gradwire": "local"})
+    except gradwire.StateError as error:
+        unchanged = before == exchange_bytes(handle.state_dict()) and handle.step == steps
+        train(model, optimizer, rank, range(5, 7))
+        return str(error), unchanged
+    return "nothing was refused", False
+
+
+def test_a_state_is_loaded_on_all_ranks_or_on_none():
+    (_, (told, unchanged)), (_, (own, same)) = outcomes(2, one_sided)
+    assert unchanged and same
+    assert "rank 1 cannot load" in told and "not the state of a gradwire hook" in own
 
 
 def late(rank, size):

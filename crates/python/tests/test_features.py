@@ -1,8 +1,12 @@
 """Tests features of DistributedDataParallel beyond a plain step."""
 
+import gc
+import os
+
 import numpy
 import pytest
 import torch
+import torch.distributed.algorithms.join
 from torch import nn
 
 import gradwire.torch
@@ -123,7 +127,7 @@ def test_an_overflow_on_one_rank_is_skipped_by_all():
 def rules(rank, size):
     model, handle = build(
         "none until 3 then topk:ratio=0.01",
-        rules={"second.*": "fp16", "*.norm.*": "none"},
+        rules={"second.*": "fp16", "norm.*": "none"},
         small_buckets=False,
         exchange="all-gather",
     )
@@ -224,3 +228,93 @@ def test_arguments_that_a_python_compressor_does_not_support_are_refused():
     (messages,) = ranks(1, arguments, options)
     for option, message in zip(options, messages):
         assert "written in Python" in message and all(name in message for name in option), message
+
+
+def joined(rank, size, compressor):
+    model, handle = build(compressor)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    # Rank 1 has three batches more than rank 0.
+    with torch.distributed.algorithms.join.Join([model]):
+        for step in range(4 + 3 * rank):
+            x, labels = data(rank, step)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), labels).backward()
+            optimizer.step()
+    return flat(model), handle and handle.step
+
+
+def test_ranks_may_have_numbers_of_batches_of_their_own():
+    plain, found = ranks(2, joined, None), ranks(2, joined, "none")
+    numpy.testing.assert_allclose(found[0][0], plain[0][0], rtol=1e-4, atol=1e-5)
+    assert found[0][1] == found[1][1] == 7
+    compressed = ranks(2, joined, "topk:ratio=0.1")
+    assert (compressed[0][0] == compressed[1][0]).all()
+
+
+def compiled(rank, size):
+    torch.manual_seed(0)
+    inner = torch.compile(Net(), backend="eager")
+    model = nn.parallel.DistributedDataParallel(inner)
+    handle = gradwire.torch.register(model, "topk:ratio=0.1", rules={"first.weight": "none"})
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))
+    plain, other = build("topk:ratio=0.1", rules={"first.weight": "none"})
+    other.load_state_dict(handle.state_dict())
+    return handle.stats()["message_bytes"], other.step
+
+
+def test_compiled_models_have_the_names_of_their_parameters():
+    for size, step in ranks(2, compiled):
+        # first.weight uncompressed.
+        assert 4 * 6144 < size < 4 * 6144 + 4 * 600 and step == 3
+
+
+def two_models(rank, size, order):
+    models = [build("3lc", seed=seed) for seed in (1, 2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model, _ in models]
+    for step in range(6):
+        for at in order(step):
+            train(models[at][0], optimizers[at], rank, [step])
+    return [flat(model) for model, _ in models]
+
+
+def test_two_models_do_not_disturb_each_other():
+    in_turn = ranks(2, two_models, lambda step: (0, 1))
+    alone = [ranks(2, two_models, lambda step, at=at: (at,)) for at in (0, 1)]
+    for rank in (0, 1):
+        for at in (0, 1):
+            assert (in_turn[rank][at] == alone[at][rank][at]).all()
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def released(rank, size, way):
+    groups = torch.distributed.distributed_c10d._world.pg_map
+    before, first = len(groups), None
+    for _ in range(4):
+        model, handle = build("3lc")
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2))
+        if way == "close":
+            handle.close()
+            handle.close()
+        elif way == "with":
+            with handle:
+                pass
+        if way != "delete":
+            try:
+                train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(1))
+            except gradwire.ConfigError as error:
+                assert "was closed" in str(error)
+            else:
+                raise AssertionError("a closed handle went on")
+        del model, handle
+        gc.collect()
+        # The first round starts threads that stay, such as those of autograd.
+        first = threads() if first is None else first
+    return len(groups) - before, threads() - first
+
+
+@pytest.mark.parametrize("way", ["close", "with", "delete"])
+def test_threads_and_groups_are_released(way):
+    assert ranks(2, released, way) == [(0, 0), (0, 0)]

@@ -295,3 +295,26 @@ def channels_last(rank, size):
 def test_momentum_in_another_memory_order_is_masked():
     # With a single rank the elements that were sent are those that changed: a twentieth of 2304.
     assert ranks(1, channels_last) == [(False, 115, True)]
+
+
+def scheduled(rank, size):
+    torch.manual_seed(0)
+    net = Net()
+    steps = gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), every=2, compressor="none")
+    scheduler = torch.optim.lr_scheduler.StepLR(steps, step_size=1, gamma=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for step in range(4):
+        x, labels = data(rank, step)
+        steps.zero_grad()
+        scaler.scale(nn.functional.cross_entropy(net(x), labels)).backward()
+        scaler.step(steps)
+        scaler.update()
+        scheduler.step()
+    rate, step = steps.param_groups[0]["lr"], steps.completed_steps
+    steps.close()
+    return rate, step, flat(net)
+
+
+def test_schedulers_and_scalers_take_local_steps_as_an_optimizer():
+    one, two = ranks(2, scheduled)
+    assert one[:2] == (0.1 / 16, 4) and (one[2] == two[2]).all()

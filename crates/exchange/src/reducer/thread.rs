@@ -59,8 +59,8 @@ impl ReducerThread {
         Ok(Self { jobs, thread: Some(thread) })
     }
 
-    /// Submits a job and returns at once; the job sends its result itself. Returns false if a panic has ended the
-    /// thread.
+    /// Submits a job and returns at once; the job sends its result itself. Returns false if the thread has ended, by
+    /// a panic or because it was [closed](Self::close).
     pub fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
         self.jobs.push(Box::new(job)).is_ok()
     }
@@ -83,11 +83,16 @@ impl ReducerThread {
         answered.recv().ok()
     }
 
-    /// Waits until all jobs are done and the transport is dropped.
-    pub fn join(mut self) {
+    /// Takes no further jobs, and waits until the submitted ones are done and the transport is dropped.
+    pub fn close(&mut self) {
         self.jobs.close();
         // The submitter of a job that panicked has noticed: its answer is missing.
         let _ = self.thread.take().map(JoinHandle::join);
+    }
+
+    /// Waits until all jobs are done and the transport is dropped.
+    pub fn join(mut self) {
+        self.close();
     }
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple, Union
 
 from . import _core
 
@@ -65,7 +65,7 @@ def compress(
     return _core.encode(buffer(array), tuple(array.shape), spec, name, step, seed, rank)
 
 
-def decompress(data: bytes, *, to: str = "numpy", max_bytes: Optional[int] = None) -> Any:
+def decompress(data: Union[bytes, bytearray, memoryview], *, to: str = "numpy", max_bytes: Optional[int] = None) -> Any:
     """Decompresses a frame to a numpy array or, with ``to="torch"``, to a tensor.
 
     The result has the type of the original. numpy has no bfloat16, which becomes float32.
@@ -73,6 +73,10 @@ def decompress(data: bytes, *, to: str = "numpy", max_bytes: Optional[int] = Non
     A short frame can hold a huge tensor of zeros. ``max_bytes`` limits what the frame may decode to, as float32; the default
     is 1024 times its length, and at least 256 MiB.
     """
+    if not isinstance(data, bytes):
+        if not isinstance(data, (bytearray, memoryview)):
+            raise _core.ConfigError(f"the frame is a {type(data).__name__}; pass the bytes that compress returned")
+        data = bytes(data)
     frame = _core.Frame(data, 0, max_bytes)
     if frame.end != len(data):
         raise _core.MessageError(f"{len(data) - frame.end} bytes follow the frame; pass a single frame")

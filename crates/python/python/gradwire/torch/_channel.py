@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+
+from .. import _core
 
 
 def private_group(process_group: Optional[Any] = None) -> Any:
@@ -16,11 +18,31 @@ def private_group(process_group: Optional[Any] = None) -> Any:
     call it at the same time.
     """
     if not dist.is_available() or not dist.is_initialized():
-        raise RuntimeError("torch.distributed is not initialized; call init_process_group first")
+        raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
     if process_group is None or process_group is dist.group.WORLD:
         return dist.new_group(backend="gloo")
     ranks = dist.get_process_group_ranks(process_group)
     return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+
+
+def connect(process_group: Optional[Any], make: Callable[[Channel], _core.Reducer]) -> Tuple[_core.Reducer, Any]:
+    """A reducer that ``make`` creates over a private group of some ranks, and the group."""
+    group = private_group(process_group)
+    try:
+        return make(Channel(group)), group
+    except _core.GradwireError:
+        dist.destroy_process_group(group)
+        raise
+
+
+def release(reducer: _core.Reducer, group: Any) -> None:
+    """Ends a reducer, and the group that ``private_group`` created for it, with their threads and connections."""
+    reducer.close()
+    try:
+        dist.destroy_process_group(group)
+    except (AssertionError, RuntimeError, ValueError):
+        # The process has already destroyed its groups.
+        pass
 
 
 class _Outgoing:

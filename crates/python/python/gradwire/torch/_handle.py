@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import weakref
 from typing import Any, Dict, Iterator, Optional, Sequence, Union
 
 from torch.autograd import Variable
 
 from .. import _core
 from . import _setup
+from ._channel import release
 from ._setup import State
 
 
@@ -18,8 +20,10 @@ class Handle:
     # What a saved state says it is a state of.
     _kind = "hook"
 
-    def __init__(self, reducer: _core.Reducer, scaler: Optional[Any]) -> None:
+    def __init__(self, reducer: _core.Reducer, group: Any, scaler: Optional[Any]) -> None:
         self._reducer = reducer
+        self._release = weakref.finalize(self, release, reducer, group)
+        self._release.atexit = False
         self._scaler = scaler
         self._step = 0
         self._scale = 1.0
@@ -30,6 +34,20 @@ class Handle:
     def step(self) -> int:
         """The number of steps started so far. Every backward pass that exchanges gradients is a step."""
         return self._step
+
+    def close(self) -> None:
+        """Ends the exchange with its thread and process group.
+
+        All ranks must call it between the same two steps. After it, a backward pass that exchanges gradients raises
+        ``ConfigError``. A handle is closed, too, when it is collected with its model, or as a context manager.
+        """
+        self._release()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
 
     @property
     def _states(self) -> Any:
@@ -89,7 +107,15 @@ class Handle:
         With another number of ranks the states of all old ranks are needed. Rank j of n then takes over the residuals of
         the old ranks j, j + n, j + 2n …, added up and multiplied by n / old n, so that the mean over ranks of the values
         still to be sent stays the same.
+
+        All ranks must call it at the same time. If a state does not fit on one rank, nothing changes on any, and all raise
+        ``StateError`` or ``ConfigError``.
         """
-        first, parts = _setup.merged(states, self._kind)
-        self._states.load(parts)
-        self._step = first["step"]
+
+        def load() -> int:
+            first, parts = _setup.merged(states, self._kind)
+            self._states.load(parts)
+            step: int = first["step"]
+            return step
+
+        self._step = _setup.together(self._reducer, self._states, load)

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import _core
 from .._arrays import buffer
 from . import _setup
-from ._channel import Channel, private_group
+from ._channel import connect
 from ._custom import Custom
 from ._handle import Handle
 from ._staging import Staging
@@ -50,6 +50,7 @@ def register(
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.
     """
+    _check(model)
     state = Hook(
         model.module,
         compressor,
@@ -67,6 +68,21 @@ def register(
     )
     model.register_comm_hook(state, hook)
     return state
+
+
+def _check(model: Any) -> None:
+    """Refuses models that are not DistributedDataParallel, with what to do."""
+    if isinstance(model, DistributedDataParallel):
+        return
+    kind = type(model).__name__
+    modules = model.modules() if isinstance(model, torch.nn.Module) else []
+    if any(base.__name__ == "FSDPModule" for module in modules for base in type(module).__mro__):
+        remedy = "for a model that fully_shard has sharded use gradwire.torch.fsdp.register"
+    elif kind == "FullyShardedDataParallel":
+        remedy = "shard it with fully_shard instead, and use gradwire.torch.fsdp.register"
+    else:
+        remedy = "wrap it in DistributedDataParallel first, or use gradwire.torch.LocalSteps with the plain model"
+    raise _core.ConfigError(f"the model is a {kind}, not DistributedDataParallel; {remedy}")
 
 
 def hook(state: Hook, bucket: Any) -> Future:
@@ -98,8 +114,8 @@ class Hook(Handle):
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
-        super().__init__(_setup.reducer(named, spec, Channel(private_group(process_group)), **options), scaler)
-        _setup.check_every_step(compressor, self._reducer.every)
+        make = partial(_setup.every_step, named, spec, **options)
+        super().__init__(*connect(process_group, make), scaler)
         self._custom = None
         if not isinstance(compressor, str):
             self._custom = Custom(compressor, self._reducer, {"scaler": scaler, **options})

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
+import weakref
 from functools import partial
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
 
 from .. import _core
 from . import _setup
-from ._channel import Channel, private_group
+from ._channel import Channel, connect, release
 from ._elastic import Elastic
 from ._membership import Membership
 from ._replica import Nesterov, Outer, Replica
 from ._setup import State
 
-class LocalSteps:
+class LocalSteps(torch.optim.Optimizer):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
     ``every`` defaults to that of the compressor, or to 50. Use it instead of the optimizer, with a plain model (not
@@ -45,6 +46,9 @@ class LocalSteps:
     a round goes on with those that are left, if they are at least ``min_workers``. A worker that is created while the
     others train waits for the end of their round, and continues from their parameters and optimizer state with an empty
     residual; ``completed_steps`` tells where it is. Without ``lighthouse``, a lost rank ends the run.
+
+    It is an optimizer as learning rate schedulers and ``GradScaler`` take it: ``param_groups`` and ``state`` are those of the
+    local optimizer.
 
     Other arguments are those of ``register``, except ``scaler``. A change of the parameters that is not finite is an
     error, because skipping a step cannot repair the parameters.
@@ -92,7 +96,9 @@ class LocalSteps:
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, hashlib.sha256(equal.encode()).hexdigest(), deadline)
         else:
-            self._replica.connect(Channel(private_group(process_group)))
+            _, group = connect(process_group, self._replica.connect)
+            self._release = weakref.finalize(self, release, self._replica.reducer, group)
+            self._release.atexit = False
             source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
             for tensor in self._replica.tensors():
                 dist.broadcast(tensor.data, source, group=process_group)
@@ -103,6 +109,21 @@ class LocalSteps:
     def completed_steps(self) -> int:
         """The number of local steps so far. A worker that joins a run starts with the number of the run."""
         return self._replica.step
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
+        """The parameter groups of the local optimizer."""
+        return self._replica.optimizer.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The state of the local optimizer."""
+        return self._replica.optimizer.state
+
+    @property
+    def defaults(self) -> Dict[str, Any]:  # type: ignore[override]
+        """The defaults of the local optimizer."""
+        return self._replica.optimizer.defaults
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Calls ``zero_grad`` of the optimizer."""
@@ -131,9 +152,14 @@ class LocalSteps:
         self._replica.apply(change, number)
 
     def close(self) -> None:
-        """Leaves the run, if workers may come and go; the others need not wait for this one."""
+        """Ends the exchange, with its thread and process group, between the same two steps on all ranks.
+
+        If workers may come and go, leaves the run; the others need not wait for this one.
+        """
         if self._elastic is not None:
             self._elastic.close()
+        else:
+            self._release()
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last round, as in ``Hook.stats``.
@@ -161,43 +187,52 @@ class LocalSteps:
         return state
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Restores results of ``state_dict``, as ``Hook.load_state_dict`` does.
+        """Restores results of ``state_dict``, as ``Hook.load_state_dict`` does: on all ranks, or on none.
 
         Restore the model and the optimizer, too: each rank its own, if they were saved between two rounds.
 
         A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
         state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
         """
-        replica = self._replica
-        first, parts = _setup.merged(states, "local")
-        if first["common"].shape != replica.common.shape:
-            raise _core.StateError(
-                f"the state has {first['common'].numel()} parameters, but the model has {replica.common.numel()}; it "
-                "belongs to another model"
-            )
-        outer = _outer_state(first, replica)
-        if self._elastic is None:
-            replica.reducer.load(parts)
+        replica, elastic = self._replica, self._elastic
+        if elastic is None:
+            load = partial(self._check_and_load, states, lambda _, parts: replica.reducer.load(parts))
+            first = _setup.together(replica.reducer, replica.reducer, load)
         elif replica.step:
-            self._elastic.take_over(first.get("worker"), first.get("rounds"), parts)
+            take_over = lambda first, parts: elastic.take_over(first.get("worker"), first.get("rounds"), parts)
+            self._check_and_load(states, take_over)
             return
         else:
-            self._elastic.load(parts)
+            first = self._check_and_load(states, lambda _, parts: elastic.load(parts))
         replica.step, replica.round = first["step"], first["round"]
         replica.base = first.get("base", first["step"])
         replica.common.copy_(first["common"])
-        replica.load_outer(outer)
+        replica.load_outer(first["outer"])
+
+    def _check_and_load(
+        self, states: Union[State, Sequence[State]], load: Callable[[State, List[bytes]], None]
+    ) -> State:
+        """Calls ``load`` with the first of some saved states that fit, and with the states of exchanges; returns the first."""
+        first, parts = _setup.merged(states, "local")
+        common = self._replica.common
+        if first["common"].shape != common.shape:
+            raise _core.StateError(
+                f"the state has {first['common'].numel()} parameters, but the model has {common.numel()}; it belongs to "
+                "another model"
+            )
+        _check_outer(first, self._replica)
+        load(first, parts)
+        return first
 
 
-def _outer_state(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
-    """The saved state of the outer optimizer, which must be of the present one's kind."""
+def _check_outer(state: State, replica: Replica) -> None:
+    """Refuses the saved state of an outer optimizer that is not of the present one's kind."""
     if "outer" not in state:
         raise _core.StateError("the state was saved by an earlier version of gradwire, which this one does not read")
     saved: Optional[Dict[str, Any]] = state["outer"]
     present = replica.pack_outer()
     if (saved and saved["kind"]) != (present and present["kind"]):
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")
-    return saved
 
 
 def _round_length(every: Optional[int], compressor: str, stages: Sequence[int]) -> int:

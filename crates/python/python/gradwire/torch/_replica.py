@@ -83,10 +83,11 @@ class Replica:
         """All tensors of the model."""
         return [*self._parameters, *self._rest]
 
-    def connect(self, channel: Channel) -> None:
-        """Averages over the channel's ranks from now on, with an empty residual."""
+    def connect(self, channel: Channel) -> _core.Reducer:
+        """Averages over the channel's ranks from now on, with an empty residual; returns the reducer."""
         self.reducer = self._make(channel)
         self._group = self.reducer.group(self.names)
+        return self.reducer
 
     def change(self) -> torch.Tensor:
         """The change of this replica's parameters since the last round.

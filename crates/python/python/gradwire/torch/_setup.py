@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import torch
 
 from .. import _core
+from .._arrays import DTYPES
 from ._channel import Channel
 
 State = Dict[str, Any]
+Loaded = TypeVar("Loaded")
 Rules = Union[Mapping[str, str], Sequence[str], None]
 
 
@@ -22,6 +24,15 @@ def trainable(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
     named = [(plain(name), parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if not named:
         raise _core.ConfigError("the model has no parameters that require gradients")
+    for name, parameter in named:
+        if str(parameter.dtype).replace("torch.", "") not in DTYPES:
+            raise _core.ConfigError(
+                f"'{name}' has the type {parameter.dtype}; gradwire averages {', '.join(DTYPES[:-1])} and {DTYPES[-1]}, so "
+                "convert the model, or freeze this parameter"
+            )
+    for name, module in model.named_modules():
+        if getattr(module, "sparse", False) is True and isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+            raise _core.ConfigError(f"the gradient of '{plain(name)}' is sparse; create the embedding with sparse=False")
     return named
 
 
@@ -67,13 +78,21 @@ def reducer(
     )
 
 
-def check_every_step(compressor: Any, every: Sequence[int]) -> None:
-    """Refuses compressors that do not exchange at every step."""
-    if max(every) > 1:
+def every_step(
+    named: Iterable[Tuple[str, torch.Tensor]], compressor: str, channel: Channel, **options: Any
+) -> _core.Reducer:
+    """Creates a reducer for gradients, which are exchanged at every step."""
+    if not isinstance(compressor, str):
+        raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
+    created = reducer(named, compressor, channel, **options)
+    every = max(created.every)
+    if every > 1:
+        created.close()
         raise _core.ConfigError(
-            f"'{compressor}' exchanges every {max(every)} steps, but gradients are exchanged at every step; use "
+            f"'{compressor}' exchanges every {every} steps, but gradients are exchanged at every step; use "
             "gradwire.torch.LocalSteps, or remove 'every'"
         )
+    return created
 
 
 def check_replicated(options: Mapping[str, Any]) -> None:
@@ -128,6 +147,29 @@ def merged(states: Union[State, Sequence[State]], kind: str) -> Tuple[State, Lis
     if len({state["step"] for state in states}) > 1:
         raise _core.StateError("the states are from different steps; pass those that all ranks saved at the same step")
     return states[0], [_unpack(part) for state in states for part in _parts(state["exchange"])]
+
+
+def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) -> Loaded:
+    """Loads a state on all ranks, or on none if it fails on one; returns what ``load`` returned.
+
+    ``states`` has the state that ``load`` replaces; a ``load`` that fails must leave it as it was.
+    """
+    before = states.save()
+    failure: Optional[Exception] = None
+    try:
+        loaded = load()
+    except Exception as error:
+        failure = error
+    reports = reducer.gather(0, str(failure).encode() if failure is not None else b"")
+    # This rank may end now, and the others must have its report.
+    reducer.wait()
+    if failure is not None:
+        raise failure
+    for rank, report in enumerate(reports):
+        if report:
+            states.load([before])
+            raise _core.StateError(f"rank {rank} cannot load its state: {report.decode()}")
+    return loaded
 
 
 def _parts(exchange: Any) -> List[Any]:

@@ -9,6 +9,7 @@ between nodes.
 from __future__ import annotations
 
 import time
+import weakref
 from functools import partial
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from .. import _core
 from .._arrays import buffer
 from . import _setup
-from ._channel import Channel, private_group
+from ._channel import connect, release
 from ._handle import Handle
 
 __all__ = ["Handle", "register"]
@@ -84,7 +85,7 @@ def register(
         for unit in units:
             unit.module.set_all_reduce_hook(partial(handle.average, unit))
     if parameters is not None:
-        handle.parameters = _Groups(_reducer(_whole(units), parameters, _shard_group(units), "gather-shards", common))
+        handle.gather(_whole(units), parameters, _shard_group(units), common)
         for unit in units:
             unit.module.set_custom_all_gather(_AllGather(handle, unit))
     return handle
@@ -150,16 +151,6 @@ def _check(name: str, of: Any) -> None:
         )
 
 
-def _reducer(
-    named: List[Tuple[str, torch.Tensor]], compressor: str, group: Any, exchange: str, options: Dict[str, Any]
-) -> _core.Reducer:
-    if not isinstance(compressor, str):
-        raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
-    reducer = _setup.reducer(named, compressor, Channel(private_group(group)), exchange=exchange, **options)
-    _setup.check_every_step(compressor, reducer.every)
-    return reducer
-
-
 class _Groups:
     """Exchanges the values of groups of parameters, in place."""
 
@@ -198,9 +189,24 @@ class _Sharded(Handle):
         options: Dict[str, Any],
         scaler: Optional[Any],
     ) -> None:
-        super().__init__(_reducer(named, compressor, group, exchange, options), scaler)
+        make = partial(_setup.every_step, named, compressor, exchange=exchange, **options)
+        super().__init__(*connect(group, make), scaler)
         self._gradients = _Groups(self._reducer)
         self._backward = -1
+
+    def gather(self, named: List[Tuple[str, torch.Tensor]], compressor: str, group: Any, options: Dict[str, Any]) -> None:
+        """Compresses the parameters that the ranks of ``group`` gather."""
+        make = partial(_setup.every_step, named, compressor, exchange="gather-shards", **options)
+        reducer, private = connect(group, make)
+        self.parameters = _Groups(reducer)
+        self._release_parameters = weakref.finalize(self, release, reducer, private)
+        self._release_parameters.atexit = False
+
+    def close(self) -> None:
+        """Ends the exchange, as ``Handle.close`` does."""
+        super().close()
+        if self.parameters is not None:
+            self._release_parameters()
 
     def average(self, unit: _Unit, values: torch.Tensor) -> None:
         """Averages the gradients of a unit in place: its shards of all ranks, or its shard of all replicas."""
