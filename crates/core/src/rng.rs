@@ -71,6 +71,12 @@ impl Rng {
         self.fill(&mut word);
         (word[0] >> 8) as f32 * (1.0 / (1 << 24) as f32)
     }
+
+    /// A normal number of mean 0 and variance 1, by the method of Box and Muller.
+    pub fn normal(&mut self) -> f32 {
+        let (radius, angle) = (1.0 - self.uniform(), self.uniform());
+        (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
+    }
 }
 
 /// The finaliser of SplitMix64: a bijection of 64-bit words that spreads every bit.
@@ -89,6 +95,15 @@ mod tests {
         let mut words = vec![0; len];
         rng.clone().fill(&mut words);
         words
+    }
+
+    #[test]
+    fn normal_numbers_have_the_moments_of_the_normal_distribution() {
+        let mut rng = Rng::new(1, 2, 3, 4, 5);
+        let values: Vec<f64> = (0..100_000).map(|_| f64::from(rng.normal())).collect();
+        let moment = |power: i32| values.iter().map(|x| x.powi(power)).sum::<f64>() / 1e5;
+        assert!(moment(1).abs() < 0.02 && (moment(2) - 1.0).abs() < 0.02);
+        assert!(moment(3).abs() < 0.06 && (moment(4) - 3.0).abs() < 0.15);
     }
 
     #[test]

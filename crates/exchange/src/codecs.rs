@@ -284,6 +284,12 @@ impl Codecs {
         Ok(())
     }
 
+    /// The compressor of a tensor at a step.
+    pub(crate) fn spec_at(&self, index: usize, step: u64) -> &Spec {
+        let schedule = &self.tensors[index].schedule;
+        schedule.stage(schedule.stage_at(step))
+    }
+
     /// The elements of a tensor that the messages of the last step carried.
     pub(crate) fn carried(&self, index: usize) -> &Carried {
         &self.tensors[index].carried

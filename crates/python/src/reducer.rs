@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gradwire::{Spec, State, Tensor};
+use gradwire::{Encoder, Floats, Rng, Spec, State, Tensor};
 use gradwire_exchange::{
     Exchange, OnNonFinite, Outcome, ParseExchangeError, Reducer as Averages, ReducerConfig,
     ReducerThread, Result, RuleError, StepReport, Transport,
@@ -262,6 +262,24 @@ impl Reducer {
         Ok(dict)
     }
 
+    /// For each tensor its name, number of elements, compressor at a step, the bytes that normally distributed values would
+    /// take, and the bytes of this rank's last messages.
+    fn plan(
+        &self,
+        py: Python<'_>,
+        step: u64,
+    ) -> PyResult<Vec<(String, usize, String, f64, usize)>> {
+        self.ask(py, move |averages| {
+            let tensors = averages.tensors().iter().enumerate().map(|(at, tensor)| {
+                let (spec, elements) = (averages.spec_at(at, step), tensor.elements());
+                let expected = expected_bytes(spec, tensor)?;
+                let name = tensor.name().to_owned();
+                Ok((name, elements, spec.to_string(), expected, averages.message_bytes_of(at)))
+            });
+            tensors.collect()
+        })
+    }
+
     /// This rank's state, as the bytes of a state file.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let state = self.ask(py, |averages| Ok(averages.save().to_bytes()?))?;
@@ -350,6 +368,23 @@ impl Reducer {
         let answer = py.detach(|| self.background.ask(question));
         Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)
     }
+}
+
+/// The bytes of a message for normally distributed values in a tensor's shape. Of a large tensor, only some rows are
+/// encoded.
+fn expected_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
+    const SAMPLE: usize = 1 << 16;
+    let (elements, mut shape) = (tensor.elements(), tensor.shape().to_vec());
+    if let Some(rows) = shape.first_mut() {
+        let row = elements / (*rows).max(1);
+        *rows = (*rows).min((SAMPLE / row.max(1)).max(1));
+    }
+    let sample = Tensor::new(tensor.name(), &shape);
+    let mut rng = Rng::new(0, sample.id(), 0, 0, 0);
+    let values: Vec<f32> = (0..sample.elements()).map(|_| rng.normal()).collect();
+    let mut message = Vec::new();
+    Encoder::new(spec, 0, 0).encode(&sample, 0, Floats::F32(&values), &mut message)?;
+    Ok(message.len() as f64 * elements as f64 / sample.elements().max(1) as f64)
 }
 
 /// One average.

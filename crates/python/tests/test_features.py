@@ -318,3 +318,30 @@ def released(rank, size, way):
 @pytest.mark.parametrize("way", ["close", "with", "delete"])
 def test_threads_and_groups_are_released(way):
     assert ranks(2, released, way) == [(0, 0), (0, 0)]
+
+
+def described(rank, size):
+    rules = {"first.weight": "topk:ratio=0.01"}
+    model, handle = build("none until 2 then 3lc", rules=rules, exchange="all-gather")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before, start = handle.describe(), handle.summary()
+    with torch.profiler.profile() as profile:
+        train(model, optimizer, rank, range(3))
+    ranges = {event.key for event in profile.key_averages()}
+    return before, handle.describe(), start, handle.summary(), repr(handle), ranges, handle.stats()
+
+
+def test_a_handle_tells_how_tensors_are_sent():
+    before, after, start, summary, name, ranges, stats = ranks(2, described)[0]
+    plans = {one.name: one for one in before.tensors}
+    assert plans["first.weight"].compressor == "topk" and plans["second.weight"].compressor == "none"
+    # 61 of 6144 values, and their positions.
+    assert 50 < plans["first.weight"].expected_ratio < 100
+    assert plans["second.weight"].expected_ratio == 1.0 and plans["norm.weight"].message_bytes == 0
+    plans = {one.name: one for one in after.tensors}
+    assert plans["second.weight"].compressor == "3lc" and plans["second.weight"].expected_ratio > 15
+    assert sum(one.message_bytes for one in after.tensors) == stats["message_bytes"]
+    assert "all-gather over 2 ranks, step 3" in str(after) and "second.weight  960" in str(after)
+    assert "no step yet" in start and "step 2" in summary and "waited" in summary
+    assert name == "<Hook none by all-gather over 2 ranks, step 3>"
+    assert {"gradwire::submit", "gradwire::wait"} <= ranges

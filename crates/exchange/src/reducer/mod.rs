@@ -17,7 +17,7 @@ mod thread;
 
 use std::collections::HashMap;
 
-use gradwire::Tensor;
+use gradwire::{Spec, Tensor};
 
 pub(crate) use config::check_by_groups;
 pub use config::{OnNonFinite, Outcome, ReducerConfig};
@@ -309,6 +309,22 @@ impl Reducer {
     /// The length in bytes of this rank's messages of the step in progress; a message to several ranks counts once.
     pub fn message_bytes(&self) -> usize {
         self.message_bytes
+    }
+
+    /// The compressor at a step of the tensor at some place of the model.
+    ///
+    /// # Panics
+    /// If the model has fewer tensors.
+    pub fn spec_at(&self, index: usize, step: u64) -> &Spec {
+        self.codecs.spec_at(index, step)
+    }
+
+    /// The length in bytes of this rank's last messages for the tensor at some place of the model; 0 before the first.
+    ///
+    /// # Panics
+    /// If the model has fewer tensors.
+    pub fn message_bytes_of(&self, index: usize) -> usize {
+        self.codecs.carried(index).bytes
     }
 
     /// The elements of a tensor that this rank's last message carried; see

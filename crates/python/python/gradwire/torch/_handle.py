@@ -7,10 +7,12 @@ import weakref
 from typing import Any, Dict, Iterator, Optional, Sequence, Union
 
 from torch.autograd import Variable
+from torch.profiler import record_function
 
 from .. import _core
 from . import _setup
 from ._channel import release
+from ._description import Description, TensorPlan
 from ._setup import State
 
 
@@ -69,7 +71,8 @@ class Handle:
 
     def _wait(self) -> None:
         start = time.perf_counter()
-        self._reducer.wait()
+        with record_function("gradwire::wait"):
+            self._reducer.wait()
         self._wait_seconds += time.perf_counter() - start
 
     def stats(self) -> Dict[str, Any]:
@@ -82,6 +85,30 @@ class Handle:
         stats: Dict[str, Any] = self._reducer.stats()
         stats["wait_seconds"] = self._wait_seconds
         return stats
+
+    def summary(self) -> str:
+        """The cost of the last step in a line, for progress bars and logs."""
+        stats = self.stats()
+        if stats["step"] is None:
+            return "gradwire: no step yet"
+        parts = [f"step {stats['step']}", f"{stats['ratio']:.1f}x", f"{stats['message_bytes'] / 1e6:.3g} MB"]
+        if "bytes_up" in stats:
+            parts.append(f"up {stats['bytes_up'] / 1e6:.3g} MB, down {stats['bytes_down'] / 1e6:.3g} MB")
+        parts.append(f"waited {1e3 * stats['wait_seconds']:.1f} ms")
+        return "gradwire: " + ", ".join(parts)
+
+    def describe(self) -> Description:
+        """How every tensor is sent at the next step: its compressor and the size that its message is expected to have.
+
+        The expectation is the size of a message for normally distributed values; gradients of other distributions differ.
+        Call it between two steps.
+        """
+        plan = [TensorPlan(*one) for one in self._reducer.plan(self._step)]
+        return Description(self._reducer.exchange, self._reducer.size, self._step, plan)
+
+    def __repr__(self) -> str:
+        reducer = self._reducer
+        return f"<{type(self).__name__.lstrip('_')} {reducer.spec} by {reducer.exchange} over {reducer.size} ranks, step {self._step}>"
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[tuple[str, float, int]]:
         """The statistics of the last step as arguments of ``SummaryWriter.add_scalar``: tag, value, step."""

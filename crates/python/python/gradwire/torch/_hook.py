@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 import torch
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import record_function
 
 from .. import _core
 from .._arrays import buffer
@@ -87,7 +88,8 @@ def _check(model: Any) -> None:
 
 def hook(state: Hook, bucket: Any) -> Future:
     """The communication hook that ``register`` registers, for ``register_comm_hook``."""
-    return state.average(bucket)
+    with record_function("gradwire::submit"):
+        return state.average(bucket)
 
 
 # DistributedDataParallel compares the annotations as objects, not as strings.

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch.profiler import record_function
 
 from .. import _core
 from .._arrays import buffer
@@ -219,7 +220,8 @@ class _Sharded(Handle):
             self._backward = backward
             self._begin()
         start = time.perf_counter()
-        self._gradients.exchange(self._step - 1, names, values, self._scale)
+        with record_function("gradwire::exchange"):
+            self._gradients.exchange(self._step - 1, names, values, self._scale)
         self._wait_seconds += time.perf_counter() - start
 
     def stats(self) -> Dict[str, Any]:

@@ -1,0 +1,50 @@
+"""What a handle tells of itself: the compressor and size of every tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """How one tensor is sent."""
+
+    name: str
+    elements: int
+    compressor: str
+    # Of normally distributed values, in place of gradients.
+    expected_bytes: float
+    # Of this rank's last messages; 0 before the first.
+    message_bytes: int
+
+    @property
+    def expected_ratio(self) -> float:
+        """The size in float32 divided by the size that a message is expected to have."""
+        return 4.0 * self.elements / max(self.expected_bytes, 1.0)
+
+
+@dataclass(frozen=True)
+class Description:
+    """How the tensors of a model are sent; prints as a table."""
+
+    exchange: str
+    ranks: int
+    step: int
+    tensors: List[TensorPlan]
+
+    @property
+    def expected_ratio(self) -> float:
+        """The size of the model in float32 divided by the size that its messages are expected to have."""
+        elements = sum(tensor.elements for tensor in self.tensors)
+        return 4.0 * elements / max(sum(tensor.expected_bytes for tensor in self.tensors), 1.0)
+
+    def __str__(self) -> str:
+        rows = [("tensor", "elements", "compressor", "expected", "last")]
+        for one in self.tensors:
+            last = f"{4.0 * one.elements / one.message_bytes:.1f}x" if one.message_bytes else "-"
+            rows.append((one.name, str(one.elements), one.compressor, f"{one.expected_ratio:.1f}x", last))
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+        head = f"{self.exchange} over {self.ranks} ranks, step {self.step}, expected {self.expected_ratio:.1f}x"
+        return "\n".join([head, *lines])
