@@ -290,6 +290,8 @@ impl Reducer {
     fn save_all<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let states: Vec<Vec<u8>> = self.ask(py, |averages| {
             let states = averages.save_all()?;
+            // This rank may end now, and the others must have its state.
+            averages.flush()?;
             states.iter().map(|state| Ok(state.to_bytes()?)).collect()
         })?;
         Ok(states.iter().map(|state| PyBytes::new(py, state)).collect())
@@ -316,7 +318,12 @@ impl Reducer {
         step: u64,
         own: Vec<u8>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let all = self.ask(py, move |averages| averages.gather(step, own))?;
+        let all = self.ask(py, move |averages| {
+            let all = averages.gather(step, own)?;
+            // This rank may end now, and the others must have its bytes.
+            averages.flush()?;
+            Ok(all)
+        })?;
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 

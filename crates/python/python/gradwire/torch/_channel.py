@@ -26,13 +26,12 @@ def private_group(process_group: Optional[Any] = None) -> Any:
 
 
 def connect(process_group: Optional[Any], make: Callable[[Channel], _core.Reducer]) -> Tuple[_core.Reducer, Any]:
-    """A reducer that ``make`` creates over a private group of some ranks, and the group."""
+    """A reducer that ``make`` creates over a private group of some ranks, and the group.
+
+    The group stays if ``make`` fails: another rank may still be connecting to this one.
+    """
     group = private_group(process_group)
-    try:
-        return make(Channel(group)), group
-    except _core.GradwireError:
-        dist.destroy_process_group(group)
-        raise
+    return make(Channel(group)), group
 
 
 def release(reducer: _core.Reducer, group: Any) -> None:

@@ -128,6 +128,14 @@ class Handle:
             self._kind, self._step, self._states, self._reducer.rank, self._reducer.size, all_ranks
         )
 
+    @property
+    def all_ranks(self) -> AllRanks:
+        """The state of all ranks as one object, for frameworks that save that of one process.
+
+        ``accelerator.register_for_checkpointing(handle.all_ranks)`` saves and restores it with everything else.
+        """
+        return AllRanks(self)
+
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
 
@@ -146,3 +154,18 @@ class Handle:
             return step
 
         self._step = _setup.together(self._reducer, self._states, load)
+
+
+class AllRanks:
+    """The states of all ranks of a handle. All ranks must call its methods at the same time."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def state_dict(self) -> State:
+        """The states of all ranks, on every rank."""
+        return self._handle.state_dict(all_ranks=True)
+
+    def load_state_dict(self, state: State) -> None:
+        """Restores what ``state_dict`` returned, on any number of ranks."""
+        self._handle.load_state_dict(state)

@@ -161,8 +161,6 @@ def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) ->
     except Exception as error:
         failure = error
     reports = reducer.gather(0, str(failure).encode() if failure is not None else b"")
-    # This rank may end now, and the others must have its report.
-    reducer.wait()
     if failure is not None:
         raise failure
     for rank, report in enumerate(reports):
