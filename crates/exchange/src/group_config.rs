@@ -132,8 +132,8 @@ impl GroupConfig<'_> {
         };
         if self.exchange.is_sharded() {
             return refuse(format!(
-                "'{spec}' sends changes, whose sum every rank needs of the whole model, and with '{}' ranks have shards; \
-                 use ef=on",
+                "'{spec}' has ef=ef21, which needs the whole model on every rank, and with '{}' ranks have shards; use \
+                 ef=on",
                 self.exchange
             ));
         }

@@ -91,8 +91,7 @@ pub(crate) fn check(rules: &[Rule], tensors: &[Tensor]) -> Result<()> {
         let near = gradwire::suggestion(&pattern.replace('*', ""), names);
         let example = tensors.first().map_or("", Tensor::name);
         return refuse(format!(
-            "rule '{rule}': no tensor of the model has a name like '{pattern}'{near}; names are as '{example}', and * is \
-             any run of characters"
+            "rule '{rule}' matches no tensor of the model{near}; names look like '{example}', and * matches any characters"
         ));
     }
     Ok(())
@@ -199,7 +198,7 @@ mod tests {
         }
         let error = refusal("secnd.wei* -> none").unwrap();
         assert!(error.contains("did you mean 'second.weight'"), "{error}");
-        assert!(refusal("zzz -> none").unwrap().contains("names are as 'second.weight'"));
+        assert!(refusal("zzz -> none").unwrap().contains("names look like 'second.weight'"));
     }
 
     #[test]

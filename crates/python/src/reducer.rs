@@ -450,5 +450,7 @@ fn call(callable: Option<Py<PyAny>>) -> Result<(), Failure> {
 }
 
 fn gone() -> Failure {
-    Failure::config("the exchange of this handle has ended: it was closed; register again")
+    Failure::config(
+        "the exchange of this handle has ended: it was closed; wrap the model again, and register it",
+    )
 }

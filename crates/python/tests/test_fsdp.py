@@ -237,6 +237,156 @@ def test_gathered_parameters_are_compressed():
     assert kept[0][2][1]["parameter_total_bytes_up"] < 0.7 * size
 
 
+def between_nodes_saved(rank, size, steps, saved, folder):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    model = shard(mesh["shards"])
+    handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.1", replicas=mesh["nodes"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if saved:
+        state = {"model": model.state_dict(), "gradwire": handle.state_dict()}
+        dcp.load(state, checkpoint_id=folder)
+        model.load_state_dict(state["model"])
+        handle.load_state_dict(state["gradwire"])
+    train(model, optimizer, rank, steps)
+    if not saved:
+        dcp.save({"model": model.state_dict(), "gradwire": handle.state_dict()}, checkpoint_id=folder)
+    try:
+        handle.state_dict(all_ranks=True)
+    except gradwire.ConfigError as error:
+        return whole(model), str(error)
+    return whole(model), "nothing was refused"
+
+
+def test_a_distributed_checkpoint_keeps_the_residuals_of_every_shard(tmp_path):
+    expected = ranks(4, between_nodes_saved, range(8), False, str(tmp_path / "whole"))
+    ranks(4, between_nodes_saved, range(5), False, str(tmp_path / "half"))
+    found = ranks(4, between_nodes_saved, range(5, 8), True, str(tmp_path / "half"))
+    for (parameters, _), (own, message) in zip(expected, found):
+        assert (own == parameters).all() and "2 of 4 ranks" in message
+
+
+def hybrid(rank, size, compressor):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    model = shard(mesh)
+    handle = gradwire.torch.fsdp.register(model, compressor) if compressor else None
+    losses = train(model, adam(model), rank, range(8))
+    return whole(model), losses, handle and handle.step
+
+
+def test_pytorch_averages_over_the_replicas_of_a_mesh_of_two():
+    plain, found = ranks(4, hybrid, None), ranks(4, hybrid, "none")
+    numpy.testing.assert_allclose(found[0][0], plain[0][0], rtol=1e-4, atol=1e-5)
+    compressed = ranks(4, hybrid, "qsgd")
+    assert all((one[0] == compressed[0][0]).all() for one in compressed) and compressed[0][2] == 8
+    assert compressed[0][1][-1] < compressed[0][1][0]
+
+
+def again(rank, size):
+    mesh = init_device_mesh("cpu", (size,))
+    model = shard(mesh)
+    for parameter in model.nets[0].second.parameters():
+        parameter.requires_grad = False
+    # The outermost module holds whole parameters after a forward pass.
+    model(data(rank, 0)[0])
+    handle = gradwire.torch.fsdp.register(model, "3lc", parameters="int8")
+    frozen = model.nets[0].second.weight.full_tensor().clone()
+    optimizer = adam(model)
+    train(model, optimizer, rank, range(2))
+    assert (frozen == model.nets[0].second.weight.full_tensor()).all()
+    for options in ({}, {"parameters": "int7"}):
+        try:
+            gradwire.torch.fsdp.register(model, **options)
+        except gradwire.ConfigError as error:
+            assert "registered already" in str(error) or "unknown compressor 'int7'" in str(error), error
+        else:
+            raise AssertionError("it was registered twice")
+    train(model, optimizer, rank, [2])
+    assert handle.step == 3
+    handle.close()
+    train(model, optimizer, rank, [3])
+    assert handle.step == 3
+    with gradwire.torch.fsdp.register(model, "none") as other:
+        train(model, optimizer, rank, [4])
+        assert other.step == 1 and "parameter_bytes_up" not in other.stats()
+    return whole(model)
+
+
+def test_a_model_is_registered_closed_and_registered_again():
+    one, two = ranks(2, again)
+    assert (one == two).all()
+
+
+def overflow(rank, size):
+    model = shard(init_device_mesh("cpu", (size,)))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.1", on_nonfinite="skip", scaler=scaler)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scales = []
+    for step in range(5):
+        x, labels = data(rank, step)
+        loss = nn.functional.cross_entropy(model(x), labels)
+        if step == 2 and rank == 1:
+            loss = loss * float("inf")
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return whole(model), scales, handle.stats()["total_skipped"]
+
+
+def test_an_overflow_on_one_rank_is_skipped_by_all():
+    one, two = ranks(2, overflow)
+    assert (one[0] == two[0]).all() and numpy.isfinite(one[0]).all()
+    assert one[1] == two[1] == [1024.0, 1024.0, 512.0, 512.0, 512.0] and one[2] == two[2] == 1
+
+
+class Look(torch.autograd.Function):
+    """Calls a function in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, look):
+        ctx.look = look
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.look()
+        return gradient, None
+
+
+class Layer(nn.Module):
+    """Keeps its weight as the forward pass and the backward pass see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64))
+        self.seen = []
+
+    def forward(self, x):
+        self.look()
+        return Look.apply(x @ self.weight, self.look)
+
+    def look(self):
+        self.seen.append(self.weight.detach().clone())
+
+
+def same_bits(rank, size):
+    torch.manual_seed(0)
+    model = nn.Sequential(Layer(), Layer(), Layer())
+    for module in model:
+        fully_shard(module, reshard_after_forward=True)
+    fully_shard(model)
+    gradwire.torch.fsdp.register(model, "none", parameters="qsgd:s=7")
+    for step in range(3):
+        model(torch.randn(8, 64)).sum().backward()
+    return [(module.seen[at] == module.seen[at + 1]).all().item() for module in model for at in range(0, 6, 2)]
+
+
+def test_both_passes_of_a_step_see_the_same_parameters():
+    assert ranks(2, same_bits) == [[True] * 9] * 2
+
+
 def refused(rank, size, case):
     mesh = init_device_mesh("cpu", (size,))
     register = gradwire.torch.fsdp.register
@@ -255,6 +405,15 @@ def refused(rank, size, case):
     elif case == "mesh":
         replicated = init_device_mesh("cpu", (1, size), mesh_dim_names=("nodes", "shards"))
         register(shard(replicated), replicas=torch.distributed.group.WORLD)
+    elif case == "replicas":
+        register(shard(mesh), replicas=torch.distributed.group.WORLD)
+    elif case == "skip":
+        both = init_device_mesh("cpu", (1, size), mesh_dim_names=("nodes", "shards"))
+        register(shard(both["shards"]), replicas=both["nodes"], on_nonfinite="skip")
+    elif case == "number":
+        model = Net()
+        fully_shard(model, mesh=mesh, reshard_after_forward=2)
+        register(model, parameters="int8")
     elif case == "factor":
         model = shard(mesh)
         register(model)
@@ -273,10 +432,13 @@ def refused(rank, size, case):
         ("every", "use gradwire.torch.LocalSteps"),
         ("python", "DistributedDataParallel only"),
         ("mesh", "mesh of one dimension"),
+        ("replicas", "in common"),
+        ("skip", "needs a mesh of one dimension"),
+        ("number", "use True or False"),
         ("factor", "multiply the loss"),
         ("ddp", "gradwire.torch.fsdp.register"),
     ],
 )
 def test_what_cannot_work_is_refused(case, text):
-    for outcome in outcomes(2, refused, case):
+    for outcome in outcomes(4 if case == "number" else 2, refused, case):
         assert outcome[:2] == ("error", "ConfigError") and text in outcome[2], outcome

@@ -318,3 +318,28 @@ def scheduled(rank, size):
 def test_schedulers_and_scalers_take_local_steps_as_an_optimizer():
     one, two = ranks(2, scheduled)
     assert one[:2] == (0.1 / 16, 4) and (one[2] == two[2]).all()
+
+
+def overflowing(rank, size):
+    torch.manual_seed(0)
+    net = Net()
+    inner = torch.optim.SGD(net.parameters(), lr=0.1)
+    steps = gradwire.torch.LocalSteps(net, inner, every=2, compressor="none")
+    called = []
+    steps.register_step_post_hook(lambda *_: called.append(steps.completed_steps))
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for step in range(4):
+        x, labels = data(rank, step)
+        steps.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), labels)
+        scaler.scale(loss * float("inf") if (rank, step) == (1, 1) else loss).backward()
+        scaler.step(steps)
+        scaler.update()
+    return flat(net), steps.completed_steps, called, scaler.get_scale()
+
+
+def test_an_overflow_skips_the_local_step_and_not_the_round():
+    one, two = ranks(2, overflowing)
+    assert (one[0] == two[0]).all() and numpy.isfinite(one[0]).all() and one[1] == two[1] == 4
+    assert one[2] == [0, 1, 2, 3] and two[2] == [0, 2, 3]
+    assert (one[3], two[3]) == (8.0, 4.0)

@@ -6,6 +6,7 @@ import time
 import weakref
 from typing import Any, Dict, Iterator, Optional, Sequence, Union
 
+import torch.distributed as dist
 from torch.autograd import Variable
 from torch.profiler import record_function
 
@@ -121,12 +122,15 @@ class Handle:
         """The state of this rank: residuals and the number of steps.
 
         Every rank saves its own state; its key contains the rank, so that distributed checkpoints keep those of all
-        ranks. With ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all
+        ranks. A rank loads its own again: in an FSDP2 job on a mesh of two dimensions, ranks must keep their places. With ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all
         ranks, which are sent over the network. Call it between two steps.
         """
-        return _setup.packed(
-            self._kind, self._step, self._states, self._reducer.rank, self._reducer.size, all_ranks
-        )
+        if all_ranks and self._kind == "fsdp" and self._reducer.size != dist.get_world_size():
+            raise _core.ConfigError(
+                f"this rank exchanges gradients with {self._reducer.size} of {dist.get_world_size()} ranks, so that it cannot "
+                "have the states of all; save the state of each rank, with torch.distributed.checkpoint or in a file of its own"
+            )
+        return _setup.packed(self._kind, self._step, self._states, self._reducer, all_ranks)
 
     @property
     def all_ranks(self) -> AllRanks:

@@ -112,6 +112,7 @@ class Hook(Handle):
         **options: Any,
     ) -> None:
         named = _setup.trainable(module)
+        _setup.check_gradients(module)
         self._names = {id(parameter): name for name, parameter in named}
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"

@@ -110,6 +110,19 @@ class LocalSteps(torch.optim.Optimizer):
         """The number of local steps so far. A worker that joins a run starts with the number of the run."""
         return self._replica.step
 
+    # GradScaler passes `found_inf` and `grad_scale` to `step`, in place of leaving out steps, which have to be counted.
+    _step_supports_amp_scaling = True
+
+    def __getattr__(self, name: str) -> Any:
+        # What torch.optim.Optimizer keeps, such as hooks, is the local optimizer's.
+        if name == "_replica":
+            raise AttributeError(name)
+        return getattr(self._replica.optimizer, name)
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Raises ``ConfigError``: rounds average the parameters that the model had at the start."""
+        raise _core.ConfigError("LocalSteps cannot add parameters; add them to the optimizer and create LocalSteps again")
+
     @property
     def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
         """The parameter groups of the local optimizer."""
@@ -131,12 +144,25 @@ class LocalSteps(torch.optim.Optimizer):
 
     def step(self, closure: Optional[Any] = None) -> Any:
         """Takes a local step, and exchanges updates if a round is due."""
-        optimizer, replica = self._replica.optimizer, self._replica
-        loss = optimizer.step(closure) if closure is not None else optimizer.step()
+        replica = self._replica
+        loss = self._local_step(closure)
         replica.step += 1
         if replica.step <= self._sync_until or (replica.step - self._sync_until) % self._every == 0:
             self.synchronize()
         return loss
+
+    def _local_step(self, closure: Optional[Any]) -> Any:
+        """Takes a step of the local optimizer, unless a ``GradScaler`` has found infinities in its gradients."""
+        optimizer, found = self._replica.optimizer, self.__dict__.get("found_inf")
+        if found is not None and found.item():
+            return None
+        scale = self.__dict__.get("grad_scale")
+        if scale is not None:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.div_(scale.to(parameter.grad.device))
+        return optimizer.step(closure) if closure is not None else optimizer.step()
 
     @torch.no_grad()
     def synchronize(self) -> None:
@@ -180,7 +206,7 @@ class LocalSteps(torch.optim.Optimizer):
         """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""
         replica = self._replica
         reducer = replica.reducer
-        state = _setup.packed("local", replica.step, reducer, reducer.rank, reducer.size, all_ranks)
+        state = _setup.packed("local", replica.step, reducer, reducer, all_ranks)
         state.update(round=replica.round, common=replica.common.clone(), outer=replica.pack_outer())
         if self._elastic is not None:
             state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)

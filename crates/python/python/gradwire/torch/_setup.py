@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import torch
+import torch.distributed as dist
 
 from .. import _core
 from .._arrays import DTYPES
@@ -24,16 +25,22 @@ def trainable(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
     named = [(plain(name), parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if not named:
         raise _core.ConfigError("the model has no parameters that require gradients")
-    for name, parameter in named:
+    return named
+
+
+def check_gradients(model: torch.nn.Module) -> None:
+    """Refuses a model whose gradients cannot be averaged."""
+    for name, parameter in trainable(model):
         if str(parameter.dtype).replace("torch.", "") not in DTYPES:
             raise _core.ConfigError(
                 f"'{name}' has the type {parameter.dtype}; gradwire averages {', '.join(DTYPES[:-1])} and {DTYPES[-1]}, so "
                 "convert the model, or freeze this parameter"
             )
     for name, module in model.named_modules():
-        if getattr(module, "sparse", False) is True and isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+        if not isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+            continue
+        if module.sparse and module.weight.requires_grad:
             raise _core.ConfigError(f"the gradient of '{plain(name)}' is sparse; create the embedding with sparse=False")
-    return named
 
 
 def plain(name: str) -> str:
@@ -95,13 +102,13 @@ def every_step(
     return created
 
 
-def check_replicated(options: Mapping[str, Any]) -> None:
-    """Refuses an exchange that suits only sharded models."""
-    if options.get("exchange") == "reduce-scatter":
-        raise _core.ConfigError(
-            "reduce-scatter is for models that fully_shard has sharded, with gradwire.torch.fsdp.register; use "
-            "scatter-reduce"
-        )
+def check_replicated(
+    options: Mapping[str, Any], remedy: str = "use gradwire.torch.fsdp.register for such a model, or scatter-reduce"
+) -> None:
+    """Refuses an exchange that suits only the shards of a model."""
+    exchange = options.get("exchange")
+    if exchange in ("reduce-scatter", "gather-shards"):
+        raise _core.ConfigError(f"{exchange} is for models that fully_shard has sharded, not for replicas; {remedy}")
 
 
 def _rules(rules: Rules) -> List[str]:
@@ -110,14 +117,21 @@ def _rules(rules: Rules) -> List[str]:
     return list(rules or ())
 
 
-def packed(kind: str, step: int, exchange: Any, rank: int, size: int, all_ranks: bool) -> State:
-    """The state of a ``kind`` of object: that of its exchange at this rank, or of all ranks, by the rank's name."""
-    states = enumerate(exchange.save_all()) if all_ranks else [(rank, exchange.save())]
+def packed(kind: str, step: int, exchange: Any, reducer: _core.Reducer, all_ranks: bool) -> State:
+    """The state of a ``kind`` of object: that of its exchange at this rank, or of all ranks of its group.
+
+    The names of ranks are those of the default process group, so that they are unique in a job.
+    """
+    if all_ranks:
+        ranks = [int(rank) for rank in reducer.gather(0, str(dist.get_rank()).encode())]
+        states = dict(zip(ranks, exchange.save_all()))
+    else:
+        states = {dist.get_rank(): exchange.save()}
     return {
         "gradwire": kind,
         "step": step,
-        "world_size": size,
-        "exchange": {f"rank{of}": _pack(state) for of, state in states},
+        "world_size": reducer.size,
+        "exchange": {f"rank{rank}": _pack(state) for rank, state in states.items()},
     }
 
 
@@ -160,7 +174,8 @@ def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) ->
         loaded = load()
     except Exception as error:
         failure = error
-    reports = reducer.gather(0, str(failure).encode() if failure is not None else b"")
+    report = f"{type(failure).__name__}: {failure}" if failure is not None else ""
+    reports = reducer.gather(0, report.encode())
     if failure is not None:
         raise failure
     for rank, report in enumerate(reports):

@@ -1,0 +1,190 @@
+"""The communication of FSDP2: what replaces its collectives, and the handle that they share."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from functools import partial
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.profiler import record_function
+
+from .. import _core
+from .._arrays import buffer
+from . import _setup
+from ._channel import connect, release
+from ._handle import Handle
+from ._units import Named, Unit
+
+
+class _Groups:
+    """Exchanges the values of groups of parameters, in place."""
+
+    def __init__(self, reducer: _core.Reducer) -> None:
+        self.reducer = reducer
+        self._groups: Dict[Tuple[str, ...], int] = {}
+
+    def exchange(self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0) -> None:
+        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it returns."""
+        group = self._groups.get(tuple(names))
+        if group is None:
+            group = self._groups[tuple(names)] = self.reducer.group(names)
+        host = values if values.device.type == "cpu" else values.cpu()
+        self.reducer.average(group, step, buffer(host, "a group of shards"), partial(_keep, host), scale=scale)
+        self.reducer.wait()
+        if host is not values:
+            values.copy_(host)
+
+
+def _keep(values: torch.Tensor) -> None:
+    """The callback of the averaging thread, which only has the address of the values."""
+
+
+class Sharded(Handle):
+    """Averages the gradients of a sharded model over the ranks of a group."""
+
+    _kind = "fsdp"
+
+    def __init__(
+        self,
+        named: Named,
+        compressor: str,
+        group: Any,
+        exchange: str,
+        options: Dict[str, Any],
+        scaler: Optional[Any],
+    ) -> None:
+        make = partial(_setup.every_step, named, compressor, exchange=exchange, **options)
+        super().__init__(*connect(group, make), scaler)
+        self._gradients = _Groups(self._reducer)
+        self._parameters: Optional[_Groups] = None
+        self._installed: List[Tuple[Any, str, Any]] = []
+        # The number of the backward pass in progress, as autograd counts them.
+        self._backward = -1
+
+    def compare(self, what: str, own: str) -> None:
+        """Raises ``ConfigError`` unless all ranks that this one averages with have the same value."""
+        values = {value.decode() for value in self._reducer.gather(0, own.encode())}
+        if len(values) > 1:
+            raise _core.ConfigError(f"{what} differs among the ranks of replicas: {', '.join(sorted(values))}")
+
+    def gather(self, named: Named, compressor: str, group: Any, options: Dict[str, Any]) -> None:
+        """Compresses the parameters that the ranks of ``group`` gather."""
+        make = partial(_setup.every_step, named, compressor, exchange="gather-shards", **options)
+        reducer, private = connect(group, make)
+        self._parameters = _Groups(reducer)
+        self._release_parameters = weakref.finalize(self, release, reducer, private)
+        self._release_parameters.atexit = False
+
+    def install(self, unit: Unit, attribute: str, communication: Any) -> None:
+        """Puts a communication in the place of FSDP2's own, until the handle is closed."""
+        present = getattr(unit.group, attribute)
+        if isinstance(present, (_Communication, AllReduce)):
+            raise _core.ConfigError(
+                f"{type(unit.module).__name__} is registered already; close the handle of that registration first"
+            )
+        if not any(group is unit.group for group, _, _ in self._installed):
+            prepare = unit.watch()
+            if prepare is not None:
+                self._installed.append((unit.group, "_prepare_reduce_scatter_inputs", prepare))
+        setattr(unit.group, attribute, communication)
+        self._installed.append((unit.group, attribute, present))
+
+    def close(self) -> None:
+        """Ends the exchange, as ``Handle.close`` does, and gives FSDP2 its own communication back."""
+        for group, attribute, present in reversed(self._installed):
+            setattr(group, attribute, present)
+        self._installed.clear()
+        super().close()
+        if self._parameters is not None:
+            self._release_parameters()
+
+    def average(self, names: List[str], values: torch.Tensor) -> None:
+        """Averages the gradients of some parameters in place: the shards of all ranks, or one shard of all replicas."""
+        backward = torch._C._current_graph_task_id()
+        if backward != self._backward or backward == -1:
+            self._backward = backward
+            self._begin()
+        start = time.perf_counter()
+        with record_function("gradwire::exchange"):
+            self._gradients.exchange(self._step - 1, names, values, self._scale)
+        self._wait_seconds += time.perf_counter() - start
+
+    def fill(self, names: List[str], values: torch.Tensor) -> None:
+        """Fills ``values``, the shards of all ranks of some parameters, of which this rank's own are given."""
+        assert self._parameters is not None
+        # In a backward pass the step is already counted. Both passes of a step need the same random draws.
+        started = self._backward != -1 and self._backward == torch._C._current_graph_task_id()
+        with record_function("gradwire::gather"):
+            self._parameters.exchange(self._step - started, names, values)
+
+    def stats(self) -> Dict[str, Any]:
+        """The cost of the last step for this rank, as in ``Handle.stats``.
+
+        With compressed parameters also ``parameter_bytes_up`` and ``parameter_bytes_down``, the bytes of the parameters
+        that were gathered last for a step, and their totals.
+        """
+        stats = super().stats()
+        if self._parameters is not None:
+            gathered = self._parameters.reducer.stats()
+            for name in ("bytes_up", "bytes_down", "total_bytes_up", "total_bytes_down"):
+                stats[f"parameter_{name}"] = gathered[name]
+        return stats
+
+
+class _Communication:
+    """A communication of one unit, in the form that FSDP2 takes."""
+
+    def __init__(self, handle: Sharded, unit: Unit) -> None:
+        # FSDP2 keeps this for as long as the model, and the handle keeps the model's groups.
+        self._handle, self._unit = handle, unit
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Memory for the values of all ranks, or for the result."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class ReduceScatter(_Communication):
+    """The reduce-scatter of a unit's gradients."""
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
+    ) -> None:
+        """Replaces ``output_tensor`` by the mean, or sum, of this rank's shard."""
+        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
+            raise _core.ConfigError(
+                "gradwire averages gradients; instead of set_gradient_divide_factor, multiply the loss by a factor"
+            )
+        shard = output_tensor.numel()
+        self._handle.average(self._unit.reduced(shard), input_tensor)
+        own = input_tensor[group.rank() * shard :][:shard]
+        torch.mul(own, group.size() if op == dist.ReduceOp.SUM else 1, out=output_tensor)
+
+
+class AllGather(_Communication):
+    """The all-gather of a unit's parameters."""
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
+    ) -> None:
+        """Fills ``output_tensor`` with the shards of all ranks, decoded, so that all ranks have the same bits."""
+        if output_tensor.dtype == torch.uint8:
+            raise _core.ConfigError(
+                f"the parameters of {type(self._unit.module).__name__} have several types; give them one, or leave out "
+                "parameters"
+            )
+        # The input is this rank's part of the output.
+        self._handle.fill(self._unit.names, output_tensor)
+
+
+class AllReduce:
+    """The hook after the reduce-scatter of a unit's gradients."""
+
+    def __init__(self, handle: Sharded, unit: Unit) -> None:
+        self._handle, self._unit = handle, unit
+
+    def __call__(self, reduce_output: torch.Tensor) -> None:
+        """Averages this rank's shard over the replicas, in place."""
+        self._handle.average(self._unit.reduced(reduce_output.numel()), reduce_output)
