@@ -202,6 +202,27 @@ def test_residuals_move_to_another_number_of_ranks():
     assert (kind, name) == ("error", "ConfigError") and "all 3 ranks" in message
 
 
+def grown(rank, size, steps, folder, resume):
+    model = shard(init_device_mesh("cpu", (size,)))
+    handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.05")
+    if resume:
+        handle.load_state_dict(gradwire.torch.read_checkpoint(folder))
+        try:
+            gradwire.torch.read_checkpoint(folder, "other")
+        except gradwire.StateError as error:
+            assert "under 'other'" in str(error)
+    train(model, adam(model), rank, steps)
+    if not resume:
+        dcp.save({"gradwire": handle.state_dict()}, checkpoint_id=folder)
+    return handle.step
+
+
+@pytest.mark.parametrize("before, after", [(3, 2), (2, 3)])
+def test_a_distributed_checkpoint_has_the_states_of_all_ranks(tmp_path, before, after):
+    ranks(before, grown, range(4), str(tmp_path), False)
+    assert ranks(after, grown, range(2), str(tmp_path), True) == [6] * after
+
+
 def between_nodes(rank, size, compressor, native):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
     model = shard(mesh if native else mesh["shards"])
