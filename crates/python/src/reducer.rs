@@ -264,11 +264,7 @@ impl Reducer {
 
     /// For each tensor its name, number of elements, compressor at a step, the bytes that normally distributed values would
     /// take, and the bytes of this rank's last messages.
-    fn plan(
-        &self,
-        py: Python<'_>,
-        step: u64,
-    ) -> PyResult<Vec<(String, usize, String, f64, usize)>> {
+    fn plan(&self, py: Python<'_>, step: u64) -> PyResult<Vec<Plan>> {
         self.ask(py, move |averages| {
             let tensors = averages.tensors().iter().enumerate().map(|(at, tensor)| {
                 let (spec, elements) = (averages.spec_at(at, step), tensor.elements());
@@ -376,6 +372,9 @@ impl Reducer {
         Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)
     }
 }
+
+/// A tensor's name, number of elements and compressor, the bytes expected of a message, and those of the last messages.
+type Plan = (String, usize, String, f64, usize);
 
 /// The bytes of a message for normally distributed values in a tensor's shape. Of a large tensor, only some rows are
 /// encoded.
