@@ -134,3 +134,48 @@ def with_transformers(rank, size, folder, steps, resume):
 def test_transformers(tmp_path):
     pytest.importorskip("transformers")
     whole_and_resumed(with_transformers, tmp_path)
+
+
+class Node:
+    """Flower's context of a client."""
+
+    def __init__(self):
+        from flwr.app import Context, RecordDict
+
+        self.context = Context(0, 5, {}, RecordDict(), {})
+
+    def round(self, compression, start, step):
+        """Sends `start` and has the app add `step`; returns the change that the server receives."""
+        from flwr.app import ArrayRecord, Message, RecordDict
+        from gradwire.flower import unpack
+
+        def app(message, context):
+            end = [values + step for values in message.content["arrays"].to_numpy_ndarrays()]
+            return Message(RecordDict({"arrays": ArrayRecord(end)}), reply_to=message)
+
+        message = Message(RecordDict({"arrays": ArrayRecord([start])}), dst_node_id=5, message_type="train")
+        (change,) = unpack(compression(message, self.context, app).content["arrays"]).values()
+        return change
+
+
+def test_flower_sends_later_what_a_message_leaves_out():
+    pytest.importorskip("flwr")
+    import numpy
+    from flwr.supercore.task_identity import TaskIdentity
+    from gradwire.flower import Compression
+
+    # Flower's own processes would set these.
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 0
+    node, compression = Node(), Compression("topk:ratio=0.25")
+    start = numpy.zeros((4, 8), "float32")
+    step = numpy.arange(32, dtype="float32").reshape(4, 8)
+    sent = [node.round(compression, start, step) for _ in range(3)]
+    assert all(numpy.count_nonzero(change) == 8 for change in sent)
+    residual = node.context.state["gradwire.residual"].to_numpy_ndarrays()[0]
+    numpy.testing.assert_allclose(sum(sent) + residual, 3 * step, rtol=1e-6)
+    # Without error feedback each message is the same.
+    alone, plain = Node(), Compression("topk:ratio=0.25", error_feedback=False)
+    assert (alone.round(plain, start, step) == alone.round(plain, start, step)).all()
+    assert len(alone.context.state.array_records) == 0
+    # A vector is sent whole.
+    assert (Node().round(compression, start[0], step[0]) == step[0]).all()

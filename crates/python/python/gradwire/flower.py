@@ -1,0 +1,148 @@
+"""Compressed federated rounds with Flower.
+
+Clients send the compressed change of the model that they received, with error feedback, and the server the compressed
+model. On the client, a mod does so around an app that knows nothing of it; on the server, a mixin for a strategy::
+
+    client = ClientApp(mods=[gradwire.flower.Compression("topk:ratio=0.05")])
+
+    class Strategy(gradwire.flower.Compressed, FedAvg):
+        pass
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+
+import numpy
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
+from flwr.clientapp.typing import ClientAppCallable
+
+from . import _core
+from ._arrays import compress, decompress
+
+__all__ = ["Compressed", "Compression"]
+
+# The serialization type of an array that is a frame.
+_FRAME = "gradwire.frame"
+# Where a client keeps its residual and the number of its rounds.
+_RESIDUAL, _ROUNDS = "gradwire.residual", "gradwire.rounds"
+
+Named = Dict[str, numpy.ndarray]
+
+
+class Compression:
+    """A client mod that sends the compressed change of the model, and keeps what a message leaves out for the next.
+
+    The app receives and returns whole models as usual. ``key`` is the array record of the model in both messages, and
+    ``error_feedback`` says whether a residual is kept, in the state of Flower's node. With ``raw_vectors``, arrays of one
+    dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that of random draws.
+    """
+
+    def __init__(
+        self,
+        compressor: str = "topk:ratio=0.05",
+        *,
+        key: str = "arrays",
+        error_feedback: bool = True,
+        raw_vectors: bool = True,
+        seed: int = 0,
+    ) -> None:
+        _core.canonical(compressor)
+        self._compressor, self._key, self._error_feedback = compressor, key, error_feedback
+        self._raw_vectors, self._seed = raw_vectors, seed
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Decompresses the model in a message, calls the app, and compresses the change in its reply to training."""
+        key = self._key
+        if key not in message.content:
+            return call_next(message, context)
+        start = unpack(message.content[key])
+        message.content[key] = _record(start)
+        reply = call_next(message, context)
+        trains = message.metadata.message_type.split(".")[0] == "train"
+        if trains and not reply.has_error() and key in reply.content:
+            reply.content[key] = self._pack(start, _arrays(reply.content[key]), message, context)
+        return reply
+
+    def _pack(self, start: Named, end: Named, message: Message, context: Context) -> ArrayRecord:
+        if start.keys() != end.keys():
+            raise _core.ConfigError(
+                "the app returned arrays of other names than it received; return the same names, or leave out the mod"
+            )
+        state = context.state
+        left = _arrays(state[_RESIDUAL]) if _RESIDUAL in state else {}
+        rounds = int(state[_ROUNDS]["rounds"]) if _ROUNDS in state else 0
+        changes = {name: values - start[name] + left.get(name, 0) for name, values in end.items()}
+        key = {"step": rounds, "seed": self._seed, "rank": _rank(message)}
+        packed = pack(changes, self._compressor, raw_vectors=self._raw_vectors, **key)
+        state[_ROUNDS] = MetricRecord({"rounds": rounds + 1})
+        if self._error_feedback:
+            sent = unpack(packed)
+            state[_RESIDUAL] = _record({name: change - sent[name] for name, change in changes.items()})
+        return packed
+
+
+class Compressed:
+    """A mixin for Flower's strategies: the server sends compressed models and takes compressed changes.
+
+    Put it before the strategy among the base classes. ``compressor`` is that of the models; clients start from what they
+    decompress, and so does the mean of their changes.
+    """
+
+    compressor = "fp16"
+    _sent: Optional[Named] = None
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Iterable[Message]:
+        """Sends the model of a round, compressed."""
+        packed = pack(_arrays(arrays), self.compressor, step=server_round)
+        self._sent = unpack(packed)
+        messages: Iterable[Message] = super().configure_train(server_round, packed, config, grid)  # type: ignore[misc]
+        return messages
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Tuple[Any, Any]:
+        """Adds the changes of the clients to the model that they started from, and lets the strategy aggregate."""
+        replies, sent = list(replies), self._sent
+        assert sent is not None
+        for reply in replies:
+            if reply.has_error():
+                continue
+            for key, record in reply.content.array_records.items():
+                if any(array.stype == _FRAME for array in record.values()):
+                    changes = unpack(record)
+                    reply.content[key] = _record({name: sent[name] + change for name, change in changes.items()})
+        result: Tuple[Any, Any] = super().aggregate_train(server_round, replies)  # type: ignore[misc]
+        return result
+
+
+def pack(arrays: Named, compressor: str, *, raw_vectors: bool = True, **key: int) -> ArrayRecord:
+    """An array record with the frames of named arrays; ``key`` is that of ``gradwire.compress``."""
+
+    def packed(name: str, values: numpy.ndarray) -> Array:
+        if values.dtype not in (numpy.float32, numpy.float16):
+            return Array(values)
+        spec = "none" if raw_vectors and values.ndim < 2 else compressor
+        frame = compress(numpy.ascontiguousarray(values), spec, name=name, **key)
+        return Array(str(values.dtype), tuple(values.shape), _FRAME, frame)
+
+    return ArrayRecord({name: packed(name, values) for name, values in arrays.items()})
+
+
+def unpack(record: ArrayRecord) -> Named:
+    """The arrays of a record, of which some may be frames."""
+    of: Callable[[Array], numpy.ndarray] = lambda array: (
+        decompress(array.data) if array.stype == _FRAME else array.numpy()
+    )
+    return {name: of(array) for name, array in record.items()}
+
+
+def _arrays(record: ArrayRecord) -> Named:
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def _record(arrays: Named) -> ArrayRecord:
+    return ArrayRecord({name: Array(numpy.ascontiguousarray(values)) for name, values in arrays.items()})
+
+
+def _rank(message: Message) -> int:
+    """A number for a node, for random draws that differ between nodes."""
+    return int(message.metadata.dst_node_id) % (1 << 32)
