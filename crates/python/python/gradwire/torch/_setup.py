@@ -120,13 +120,15 @@ def _rules(rules: Rules) -> List[str]:
 def packed(kind: str, step: int, exchange: Any, reducer: _core.Reducer, all_ranks: bool) -> State:
     """The state of a ``kind`` of object: that of its exchange at this rank, or of all ranks of its group.
 
-    The names of ranks are those of the default process group, so that they are unique in a job.
+    Ranks are named by their numbers in the default process group, if there is one, so that names are unique in a job.
     """
+    # Workers that come and go make their own groups, and there is no default group.
+    own = dist.get_rank() if dist.is_initialized() else reducer.rank
     if all_ranks:
-        ranks = [int(rank) for rank in reducer.gather(0, str(dist.get_rank()).encode())]
+        ranks = [int(rank) for rank in reducer.gather(0, str(own).encode())]
         states = dict(zip(ranks, exchange.save_all()))
     else:
-        states = {dist.get_rank(): exchange.save()}
+        states = {own: exchange.save()}
     return {
         "gradwire": kind,
         "step": step,
