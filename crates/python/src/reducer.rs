@@ -314,12 +314,7 @@ impl Reducer {
         step: u64,
         own: Vec<u8>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let all = self.ask(py, move |averages| {
-            let all = averages.gather(step, own)?;
-            // This rank may end now, and the others must have its bytes.
-            averages.flush()?;
-            Ok(all)
-        })?;
+        let all = self.ask(py, move |averages| averages.gather(step, own))?;
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 

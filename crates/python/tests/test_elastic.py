@@ -210,7 +210,7 @@ def test_a_worker_that_was_wrongly_given_up_returns():
 def _wait_for_round(worker, round_, seconds=60):
     until = time.monotonic() + seconds
     while not any(int(line[0]) >= round_ for line in worker.lines("round")):
-        assert time.monotonic() < until, f"no round {round_} within {seconds} s"
+        assert time.monotonic() < until, f"no round {round_} within {seconds} s: {worker.text()}"
         time.sleep(0.01)
 
 

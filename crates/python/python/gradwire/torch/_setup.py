@@ -178,6 +178,8 @@ def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) ->
         failure = error
     report = f"{type(failure).__name__}: {failure}" if failure is not None else ""
     reports = reducer.gather(0, report.encode())
+    # This rank may end now, and the others must have its report.
+    reducer.wait()
     if failure is not None:
         raise failure
     for rank, report in enumerate(reports):
