@@ -209,7 +209,8 @@ class Membership:
 
     def connect(self, meeting: Meeting) -> Any:
         """The gloo group of a meeting. Raises ``RuntimeError`` if one of its workers does not come."""
-        patience = timedelta(seconds=min(_CONNECT, self._deadline))
+        # If one does not come, there must be time left to meet without it.
+        patience = timedelta(seconds=min(_CONNECT, self._deadline / 3))
         store = self._store
         if meeting.rank > 0:
             host, port = meeting.store.rsplit(":", 1)
