@@ -185,7 +185,8 @@ impl Reducer {
     /// order, with increasing steps.
     ///
     /// With [reduce-scatter](crate::collectives::reduce_scatter) `values` holds the shards of all ranks, and then this
-    /// rank's shard holds its mean; the others are unspecified.
+    /// rank's shard holds its mean; the others are unspecified. With
+    /// [gather-shards](crate::collectives::gather_shards) this rank's shard is given, and then all shards are there.
     ///
     /// # Errors
     /// Any; the exchange has then ended, here and on the other ranks.

@@ -30,10 +30,19 @@ class Custom:
 
     The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. Messages travel by
     all-gather, with error feedback unless the compressor has ``error_feedback = False``. Runs in the thread of backward(),
-    not in the background. ``options`` are those of the hook.
+    not in the background. Call ``check`` first.
     """
 
-    def __init__(self, compressor: Any, reducer: _core.Reducer, options: Dict[str, Any]) -> None:
+    def __init__(self, compressor: Any, reducer: _core.Reducer) -> None:
+        self._compressor = compressor
+        self._feedback = getattr(compressor, "error_feedback", True)
+        self._reducer = reducer
+        self._residuals: Dict[str, torch.Tensor] = {}
+        self._stats: Dict[str, Any] = {"step": None, "elements": 0, "message_bytes": 0}
+
+    @staticmethod
+    def check(compressor: Any, options: Dict[str, Any]) -> None:
+        """Refuses an object that is no compressor, and options of the hook that it does not support."""
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
                 raise _core.ConfigError(
@@ -47,12 +56,6 @@ class Custom:
                 f"a compressor written in Python does not support {', '.join(foreign)}: it receives all gradients, and "
                 "messages travel by all-gather; remove the argument, or use a compressor of gradwire.list()"
             )
-        self._compressor = compressor
-        self._feedback = getattr(compressor, "error_feedback", True)
-        self._reducer = reducer
-        self._residuals: Dict[str, torch.Tensor] = {}
-        self._stats: Dict[str, Any] = {"step": None, "elements": 0, "message_bytes": 0}
-        self._before: Dict[str, Any] = {}
 
     def average(
         self, step: int, names: Sequence[str], gradients: Sequence[torch.Tensor], whole: torch.Tensor

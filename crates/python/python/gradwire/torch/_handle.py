@@ -122,8 +122,9 @@ class Handle:
         """The state of this rank: residuals and the number of steps.
 
         Every rank saves its own state; its key contains the rank, so that distributed checkpoints keep those of all
-        ranks. A rank loads its own again: in an FSDP2 job on a mesh of two dimensions, ranks must keep their places. With ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all
-        ranks, which are sent over the network. Call it between two steps.
+        ranks. A rank loads its own again: in an FSDP2 job on a mesh of two dimensions, ranks must keep their places. With
+        ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all ranks, which
+        are sent over the network. Call it between two steps.
         """
         if all_ranks and self._kind == "fsdp" and self._reducer.size != dist.get_world_size():
             raise _core.ConfigError(

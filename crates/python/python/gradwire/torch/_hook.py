@@ -117,11 +117,12 @@ class Hook(Handle):
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
+        if not isinstance(compressor, str):
+            # Before the group is created: another rank may still be connecting to it when this one gives it up.
+            Custom.check(compressor, {"scaler": scaler, **options})
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make), scaler)
-        self._custom = None
-        if not isinstance(compressor, str):
-            self._custom = Custom(compressor, self._reducer, {"scaler": scaler, **options})
+        self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}
 

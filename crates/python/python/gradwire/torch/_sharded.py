@@ -81,10 +81,6 @@ class Sharded(Handle):
     def install(self, unit: Unit, attribute: str, communication: Any) -> None:
         """Puts a communication in the place of FSDP2's own, until the handle is closed."""
         present = getattr(unit.group, attribute)
-        if isinstance(present, (_Communication, AllReduce)):
-            raise _core.ConfigError(
-                f"{type(unit.module).__name__} is registered already; close the handle of that registration first"
-            )
         if not any(group is unit.group for group, _, _ in self._installed):
             prepare = unit.watch()
             if prepare is not None:
@@ -134,11 +130,19 @@ class Sharded(Handle):
         return stats
 
 
+def check_free(unit: Unit) -> None:
+    """Refuses a unit whose communication has been replaced already."""
+    for attribute in ("_reduce_scatter_comm", "_all_reduce_hook", "_all_gather_comm"):
+        if isinstance(getattr(unit.group, attribute), (_Communication, AllReduce)):
+            raise _core.ConfigError(
+                f"{type(unit.module).__name__} is registered already; close the handle of that registration first"
+            )
+
+
 class _Communication:
     """A communication of one unit, in the form that FSDP2 takes."""
 
     def __init__(self, handle: Sharded, unit: Unit) -> None:
-        # FSDP2 keeps this for as long as the model, and the handle keeps the model's groups.
         self._handle, self._unit = handle, unit
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 from .. import _core
 from . import _setup, _units
 from ._handle import Handle
-from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded
+from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free
 
 __all__ = ["Handle", "register"]
 
@@ -74,7 +74,11 @@ def register(
             "on_nonfinite='skip' needs a mesh of one dimension and no replicas: ranks with other shards would not skip the "
             "step; leave it out"
         )
+    # Before groups are created: another rank may still be connecting to one when this rank gives it up.
+    for unit in units:
+        check_free(unit)
     if parameters is not None:
+        _core.canonical(parameters)
         _units.check_gathering(units)
     shards = _units.shard_group(units)
     if replicas is None:
