@@ -30,6 +30,8 @@ def _main(function, rank, size, store, pipe, arguments):
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+        # A rank that ends at once would break the connections of one that is still connecting.
+        dist.barrier()
         result = ("ok", function(rank, size, *arguments))
     except BaseException as error:  # noqa: BLE001 - it is passed on
         result = ("error", type(error).__name__, str(error), traceback.format_exc())

@@ -20,23 +20,33 @@ def private_group(process_group: Optional[Any] = None) -> Any:
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
     if process_group is None or process_group is dist.group.WORLD:
-        return dist.new_group(backend="gloo")
-    ranks = dist.get_process_group_ranks(process_group)
-    return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+        group = dist.new_group(backend="gloo")
+    else:
+        ranks = dist.get_process_group_ranks(process_group)
+        group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    # This rank may end the group at once, and then a rank that is still connecting to it would fail.
+    dist.barrier(group)
+    return group
 
 
 def connect(process_group: Optional[Any], make: Callable[[Channel], _core.Reducer]) -> Tuple[_core.Reducer, Any]:
-    """A reducer that ``make`` creates over a private group of some ranks, and the group.
-
-    The group stays if ``make`` fails: another rank may still be connecting to this one.
-    """
+    """A reducer that ``make`` creates over a private group of some ranks, and the group."""
     group = private_group(process_group)
-    return make(Channel(group)), group
+    try:
+        return make(Channel(group)), group
+    except BaseException:
+        destroy(group)
+        raise
 
 
 def release(reducer: _core.Reducer, group: Any) -> None:
     """Ends a reducer, and the group that ``private_group`` created for it, with their threads and connections."""
     reducer.close()
+    destroy(group)
+
+
+def destroy(group: Any) -> None:
+    """Ends a process group."""
     try:
         dist.destroy_process_group(group)
     except (AssertionError, RuntimeError, ValueError):

@@ -118,7 +118,6 @@ class Hook(Handle):
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
         if not isinstance(compressor, str):
-            # Before the group is created: another rank may still be connecting to it when this one gives it up.
             Custom.check(compressor, {"scaler": scaler, **options})
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make), scaler)

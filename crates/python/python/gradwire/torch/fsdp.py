@@ -74,7 +74,7 @@ def register(
             "on_nonfinite='skip' needs a mesh of one dimension and no replicas: ranks with other shards would not skip the "
             "step; leave it out"
         )
-    # Before groups are created: another rank may still be connecting to one when this rank gives it up.
+    # Refused before groups are created, so that a refusal leaves nothing behind.
     for unit in units:
         check_free(unit)
     if parameters is not None:
