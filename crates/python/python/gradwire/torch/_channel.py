@@ -11,47 +11,57 @@ import torch.distributed as dist
 from .. import _core
 
 
-def private_group(process_group: Optional[Any] = None) -> Any:
-    """Creates a gloo group of the same ranks for gradwire alone.
+# Two process groups of the same ranks: one for messages to higher ranks, one for those to lower ranks.
+#
+# Gloo sends a message when its receiver has said that it is ready. On one connection this word would wait behind the
+# messages of the other direction, and the two directions of the link would be used one after the other.
+Groups = Tuple[Any, Any]
 
-    It does not interfere with the user's collectives, and it can send bytes if the user's group is NCCL. All ranks must
-    call it at the same time.
+
+def private_groups(process_group: Optional[Any] = None) -> Groups:
+    """Creates gloo groups of the same ranks for gradwire alone.
+
+    They do not interfere with the user's collectives, and can send bytes if the user's group is NCCL. All ranks must call
+    it at the same time.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
+    groups = (_private_group(process_group), _private_group(process_group))
+    # This rank may end the groups at once, and then a rank that is still connecting to them would fail.
+    dist.barrier(groups[1])
+    return groups
+
+
+def _private_group(process_group: Optional[Any]) -> Any:
     if process_group is None or process_group is dist.group.WORLD:
-        group = dist.new_group(backend="gloo")
-    else:
-        ranks = dist.get_process_group_ranks(process_group)
-        group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-    # This rank may end the group at once, and then a rank that is still connecting to it would fail.
-    dist.barrier(group)
-    return group
+        return dist.new_group(backend="gloo")
+    ranks = dist.get_process_group_ranks(process_group)
+    return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
 
 
-def connect(process_group: Optional[Any], make: Callable[[Channel], _core.Reducer]) -> Tuple[_core.Reducer, Any]:
-    """A reducer that ``make`` creates over a private group of some ranks, and the group."""
-    group = private_group(process_group)
+def connect(process_group: Optional[Any], make: Callable[[Channel], _core.Reducer]) -> Tuple[_core.Reducer, Groups]:
+    """A reducer that ``make`` creates over private groups of some ranks, and the groups."""
+    groups = private_groups(process_group)
     try:
-        return make(Channel(group)), group
+        return make(Channel(groups)), groups
     except BaseException:
-        destroy(group)
+        _destroy(groups)
         raise
 
 
-def release(reducer: _core.Reducer, group: Any) -> None:
-    """Ends a reducer, and the group that ``private_group`` created for it, with their threads and connections."""
+def release(reducer: _core.Reducer, groups: Groups) -> None:
+    """Ends a reducer, and the groups that ``private_groups`` created for it, with their threads and connections."""
     reducer.close()
-    destroy(group)
+    _destroy(groups)
 
 
-def destroy(group: Any) -> None:
-    """Ends a process group."""
-    try:
-        dist.destroy_process_group(group)
-    except (AssertionError, RuntimeError, ValueError):
-        # The process has already destroyed its groups.
-        pass
+def _destroy(groups: Groups) -> None:
+    for group in groups:
+        try:
+            dist.destroy_process_group(group)
+        except (AssertionError, RuntimeError, ValueError):
+            # The process has already destroyed its groups.
+            pass
 
 
 class _Outgoing:
@@ -70,11 +80,11 @@ class Channel:
     Tensors are reused from message to message.
     """
 
-    def __init__(self, group: Any) -> None:
-        self.rank: int = group.rank()
-        self.size: int = group.size()
+    def __init__(self, groups: Groups) -> None:
+        self.rank: int = groups[0].rank()
+        self.size: int = groups[0].size()
         self.part = 1 << 20
-        self._group = group
+        self._up, self._down = groups
         self._outgoing: Dict[Any, _Outgoing] = {}
         self._posting = _Outgoing()
         self._incoming = torch.empty(0, dtype=torch.uint8)
@@ -108,7 +118,7 @@ class Channel:
 
     def send(self, peer: int) -> None:
         """Sends the bytes at the last address that ``outgoing`` returned; does not wait."""
-        works = [self._group.send([part], peer, 0) for part in self._posting.parts]
+        works = [self._to(peer).send([part], peer, 0) for part in self._posting.parts]
         self._posting.works[peer] = works
 
     def receive(self, peer: int, length: int, seconds: float) -> int:
@@ -116,7 +126,7 @@ class Channel:
         if self._incoming.numel() < length:
             self._incoming = torch.empty(length, dtype=torch.uint8)
         # Receives into the channel's tensor, not the caller's memory: data may still arrive after a receive timed out.
-        self._group.recv([self._incoming[:length]], peer, 0).wait(timedelta(seconds=seconds))
+        self._from(peer).recv([self._incoming[:length]], peer, 0).wait(timedelta(seconds=seconds))
         return self._incoming.data_ptr()
 
     def notify(self, notice: bytes, culprit: int) -> None:
@@ -126,7 +136,7 @@ class Channel:
                 continue
             tensor = torch.tensor(list(notice), dtype=torch.uint8)
             try:
-                self._notices.append((tensor, self._group.send([tensor], peer, 0)))
+                self._notices.append((tensor, self._to(peer).send([tensor], peer, 0)))
             except RuntimeError:
                 pass
 
@@ -135,4 +145,12 @@ class Channel:
         self._outgoing.clear()
         self._notices.clear()
         self._posting = _Outgoing()
-        self._group = None
+        self._up = self._down = None
+
+    def _to(self, peer: int) -> Any:
+        """The group for messages to a rank."""
+        return self._up if peer > self.rank else self._down
+
+    def _from(self, peer: int) -> Any:
+        """The group for messages from a rank."""
+        return self._up if peer < self.rank else self._down

@@ -164,9 +164,9 @@ class Elastic:
     def _join(self, meeting: Meeting, record: Record, latest: Record) -> None:
         """Connects the group of a meeting; afterwards all its workers have the same common parameters."""
         self._leave()
-        group = self._membership.connect(meeting)
-        state = self._state(meeting, group)
-        channel = Channel(group)
+        groups = self._membership.connect(meeting)
+        state = self._state(meeting, groups[0])
+        channel = Channel(groups)
         self._replica.connect(channel)
         # A message that counts is sent, and the rest of it is the residual. Any other is taken back.
         taken_back = None if latest.contains(record.attempt) else self._attempt

@@ -12,7 +12,7 @@ from torch.profiler import record_function
 
 from .. import _core
 from . import _setup
-from ._channel import release
+from ._channel import Groups, release
 from ._description import Description, TensorPlan
 from ._setup import State
 
@@ -23,9 +23,9 @@ class Handle:
     # What a saved state says it is a state of.
     _kind = "hook"
 
-    def __init__(self, reducer: _core.Reducer, group: Any, scaler: Optional[Any]) -> None:
+    def __init__(self, reducer: _core.Reducer, groups: Groups, scaler: Optional[Any]) -> None:
         self._reducer = reducer
-        self._release = weakref.finalize(self, release, reducer, group)
+        self._release = weakref.finalize(self, release, reducer, groups)
         self._release.atexit = False
         self._scaler = scaler
         self._step = 0
@@ -39,7 +39,7 @@ class Handle:
         return self._step
 
     def close(self) -> None:
-        """Ends the exchange with its thread and process group.
+        """Ends the exchange with its thread and process groups.
 
         All ranks must call it between the same two steps. After it, a backward pass that exchanges gradients raises
         ``ConfigError``. A handle is closed, too, when it is collected with its model, or as a context manager.

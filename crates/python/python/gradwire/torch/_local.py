@@ -96,8 +96,8 @@ class LocalSteps(torch.optim.Optimizer):
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, hashlib.sha256(equal.encode()).hexdigest(), deadline)
         else:
-            _, group = connect(process_group, self._replica.connect)
-            self._release = weakref.finalize(self, release, self._replica.reducer, group)
+            _, groups = connect(process_group, self._replica.connect)
+            self._release = weakref.finalize(self, release, self._replica.reducer, groups)
             self._release.atexit = False
             source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
             for tensor in self._replica.tensors():
@@ -178,7 +178,7 @@ class LocalSteps(torch.optim.Optimizer):
         self._replica.apply(change, number)
 
     def close(self) -> None:
-        """Ends the exchange, with its thread and process group, between the same two steps on all ranks.
+        """Ends the exchange, with its thread and process groups, between the same two steps on all ranks.
 
         If workers may come and go, leaves the run; the others need not wait for this one.
         """

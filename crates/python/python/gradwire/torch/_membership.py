@@ -16,6 +16,7 @@ from uuid import uuid4
 import torch.distributed as dist
 
 from .. import _core
+from ._channel import Groups
 
 # Seconds between two heartbeats; the lighthouse takes a worker for dead after 5 seconds without one.
 _HEARTBEAT = 0.5
@@ -207,16 +208,19 @@ class Membership:
             store=quorum.participants[chosen[0]].store_address,
         )
 
-    def connect(self, meeting: Meeting) -> Any:
-        """The gloo group of a meeting. Raises ``RuntimeError`` if one of its workers does not come."""
+    def connect(self, meeting: Meeting) -> Groups:
+        """The gloo group of a meeting, for both directions. Raises ``RuntimeError`` if one of its workers does not come."""
         # If one does not come, there must be time left to meet without it.
         patience = timedelta(seconds=min(_CONNECT, self._deadline / 3))
         store = self._store
         if meeting.rank > 0:
             host, port = meeting.store.rsplit(":", 1)
             store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=patience)
-        store = dist.PrefixStore(meeting.group, store)
-        return dist.ProcessGroupGloo(store, meeting.rank, len(meeting.names), patience)
+        group = dist.ProcessGroupGloo(
+            dist.PrefixStore(meeting.group, store), meeting.rank, len(meeting.names), patience
+        )
+        # One group for both directions: connecting a second one would take as long again, of a deadline that is short.
+        return group, group
 
 
 def _read(text: str) -> Record:
