@@ -35,6 +35,7 @@ Exit codes: 0 success; 1 a failure at run time; 2 bad usage or bad input; 130 st
 enum Verb {
     Compare(verbs::compare::Compare),
     Train(verbs::train::Train),
+    Advise(verbs::advise::Advise),
     Bench(verbs::bench::Bench),
     Reproduce(verbs::reproduce::Reproduce),
     List(verbs::list::List),
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Compare(verb) => verb.run(),
         Verb::Train(verb) => verb.run(),
+        Verb::Advise(verb) => verb.run(),
         Verb::Bench(verb) => verb.run(),
         Verb::Reproduce(verb) => verb.run(),
         Verb::List(verb) => verb.run(),

@@ -3,6 +3,7 @@
 //! The Python package checks tensors and passes their addresses. This crate turns the addresses into slices, in one
 //! place; releases the interpreter's lock while it works; and converts errors to exceptions, in one place.
 
+mod advice;
 mod buffer;
 mod channel;
 mod errors;
@@ -19,6 +20,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<reducer::Reducer>()?;
     module.add_class::<frames::Frame>()?;
+    module.add_function(wrap_pyfunction!(advice::advice, module)?)?;
     module.add_function(wrap_pyfunction!(frames::encode, module)?)?;
     module.add_function(wrap_pyfunction!(listing::compressors, module)?)?;
     module.add_function(wrap_pyfunction!(listing::canonical, module)?)?;

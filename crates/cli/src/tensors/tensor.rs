@@ -46,6 +46,15 @@ impl Values {
         }
     }
 
+    /// The values as binary32.
+    pub(crate) fn to_f32(&self) -> Vec<f32> {
+        match self {
+            Values::F32(values) => values.clone(),
+            Values::F16(values) => values.iter().map(|&x| f16::from_bits(x).to_f32()).collect(),
+            Values::Bf16(values) => values.iter().map(|&x| bf16::from_bits(x).to_f32()).collect(),
+        }
+    }
+
     /// Elements from little-endian bytes, whose number is a multiple of the type's size.
     pub(super) fn from_bytes(bytes: &[u8], dtype: Dtype) -> Self {
         let halves = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();

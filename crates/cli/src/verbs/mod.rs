@@ -1,5 +1,6 @@
 //! The verbs of the command line.
 
+pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod compress;

@@ -1,9 +1,10 @@
 """The communication hook for DistributedDataParallel, FSDP2, and local steps."""
 
 from . import fsdp
+from ._advice import Advice, advise
 from ._checkpoint import read_checkpoint
 from ._handle import Handle
 from ._hook import Hook, hook, register
 from ._local import LocalSteps, Nesterov
 
-__all__ = ["Handle", "Hook", "LocalSteps", "Nesterov", "fsdp", "hook", "read_checkpoint", "register"]
+__all__ = ["Advice", "Handle", "Hook", "LocalSteps", "Nesterov", "advise", "fsdp", "hook", "read_checkpoint", "register"]

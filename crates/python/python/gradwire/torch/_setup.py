@@ -73,7 +73,7 @@ def reducer(
         channel,
         tensors,
         compressor,
-        rules=_rules(rules),
+        rules=rules_of(rules),
         exchange=exchange,
         seed=seed,
         raw_vectors=raw_vectors,
@@ -111,7 +111,7 @@ def check_replicated(
         raise _core.ConfigError(f"{exchange} is for models that fully_shard has sharded, not for replicas; {remedy}")
 
 
-def _rules(rules: Rules) -> List[str]:
+def rules_of(rules: Rules) -> List[str]:
     if isinstance(rules, Mapping):
         rules = [f"{tensors} -> {spec}" for tensors, spec in rules.items()]
     return list(rules or ())

@@ -1,0 +1,400 @@
+//! The comparison of candidates, and what follows from it.
+
+use gradwire_exchange::{Exchange, ExchangeError, Link, Result};
+use serde::Serialize;
+
+use crate::{Candidate, Cluster, Costs, OptimizerKind, Recording};
+
+/// The fraction of a step by which a candidate must be faster to be recommended, and by which two are told apart. The
+/// prediction is not more accurate.
+const MARGIN: f64 = 0.05;
+
+/// A bandwidth in bits per second that no link has: what is faster on it is faster on any.
+pub(crate) const ANY_LINK: f64 = 1e13;
+
+/// Predictions for a run, and a recommendation for each link.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Advice {
+    /// Ranks of the run.
+    pub ranks: usize,
+    /// Elements of the model.
+    pub elements: usize,
+    /// Seconds of a step without any exchange.
+    pub compute: f64,
+    /// The bandwidths of the links in bits per second.
+    pub links: Vec<f64>,
+    /// Steps without compression, averaged by the training framework.
+    pub plain: Prediction,
+    /// The candidates, in the order in which they were given.
+    pub predictions: Vec<Prediction>,
+    /// For each link the candidate to take, as an index of `predictions`; `None`: do not compress.
+    pub recommended: Vec<Option<usize>>,
+    /// For each link the fastest candidate with local steps, where it is faster than the recommended one.
+    pub local: Vec<Option<usize>>,
+    /// The bandwidth in bits per second above which no candidate that trains synchronously, and is not doubted, is faster than no
+    /// compression; `None` if none is faster on any link.
+    pub crossover: Option<f64>,
+    /// The tensors on the first link, with the candidate that is recommended there; empty if none is.
+    pub tensors: Vec<TensorAdvice>,
+}
+
+/// What is predicted of a candidate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The compressor and what else was given.
+    pub candidate: String,
+    /// The exchange.
+    pub exchange: String,
+    /// Steps from one exchange to the next.
+    pub every: u64,
+    /// The bytes of the gradients in `f32` by those of the messages, per step.
+    pub ratio: f64,
+    /// Bytes that a rank sends in a step, headers included.
+    pub bytes_up: f64,
+    /// Processor seconds of compressing and decompressing in a step.
+    pub codec: f64,
+    /// The error that remains after error feedback; `None` for local steps, whose sums were not recorded.
+    pub error: Option<f64>,
+    /// Why the trained model may suffer.
+    pub doubt: Option<String>,
+    /// The figures on each link.
+    pub on_links: Vec<OnLink>,
+    /// The bandwidth in bits per second up to which it is faster than no compression, at most 10 Tbit/s; `None` if it
+    /// never is.
+    pub crossover: Option<f64>,
+}
+
+/// A prediction on one link.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct OnLink {
+    /// Seconds of a step; with local steps the mean of steps with and without an exchange.
+    pub seconds: f64,
+    /// By what factor this is faster than no compression.
+    pub speedup: f64,
+}
+
+/// What is recommended for a tensor.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TensorAdvice {
+    /// Its name.
+    pub name: String,
+    /// Its elements.
+    pub elements: usize,
+    /// The bytes of its message.
+    pub bytes: f64,
+    /// The error that remains after error feedback.
+    pub error: f64,
+    /// The seconds by which compression shortens its way over the link, minus those that compression takes.
+    pub gain: f64,
+    /// The compressor to send it with: `none` where compression gains nothing.
+    pub send: String,
+}
+
+/// A candidate with what its trial has shown.
+struct Tried<'a> {
+    candidate: &'a Candidate,
+    exchange: Exchange,
+    costs: Costs,
+}
+
+/// The situation for which candidates are compared.
+struct Situation<'a> {
+    recording: &'a Recording,
+    cluster: &'a Cluster,
+    optimizer: OptimizerKind,
+    links: &'a [Link],
+}
+
+/// Tries all candidates on a recording, and predicts their steps on each link.
+///
+/// Takes as long as the candidates take to compress and decompress the recorded steps on up to four ranks; see
+/// [`Costs::measure`] for memory.
+///
+/// # Errors
+/// `Config` if the recording is inconsistent, there is no link, one rank, or a candidate that cannot work.
+pub fn advise(
+    recording: &Recording,
+    cluster: &Cluster,
+    optimizer: OptimizerKind,
+    links: &[Link],
+    candidates: &[Candidate],
+) -> Result<Advice> {
+    if links.is_empty() {
+        return Err(ExchangeError::config("there is no link; give one, as in 100mbit"));
+    }
+    let at = Situation { recording, cluster, optimizer, links };
+    let baseline = Candidate::new(gradwire::Spec::none());
+    let plain = at.attempt(&baseline)?;
+    let tried = candidates.iter().map(|candidate| at.attempt(candidate));
+    let tried = tried.collect::<Result<Vec<_>>>()?;
+    let predictions: Vec<_> = tried.iter().map(|one| at.predict(one, &plain, false)).collect();
+    let recommended: Vec<_> = (0..links.len()).map(|link| best(&predictions, link)).collect();
+    let local = (0..links.len()).map(|link| best_local(&predictions, link, recommended[link]));
+    let sound = predictions.iter().filter(|one| one.doubt.is_none());
+    Ok(Advice {
+        ranks: cluster.ranks,
+        elements: recording.elements(),
+        compute: recording.step_seconds,
+        links: links.iter().map(|link| link.bits_per_second).collect(),
+        plain: at.predict(&plain, &plain, true),
+        local: local.collect(),
+        crossover: sound.filter_map(|one| one.crossover).reduce(f64::max),
+        tensors: recommended[0].map_or_else(Vec::new, |best| at.tensors(&tried[best])),
+        predictions,
+        recommended,
+    })
+}
+
+impl Situation<'_> {
+    fn attempt<'c>(&self, candidate: &'c Candidate) -> Result<Tried<'c>> {
+        let ranks = self.cluster.ranks;
+        let costs = Costs::measure(self.recording, candidate, ranks).map_err(|error| {
+            ExchangeError::config(format!("the candidate '{candidate}' cannot be tried: {error}"))
+        })?;
+        Ok(Tried { candidate, exchange: candidate.exchange(ranks), costs })
+    }
+
+    /// The seconds of a step; without gradwire if `plain`.
+    fn seconds(&self, tried: &Tried<'_>, link: Link, plain: bool) -> f64 {
+        let (buckets, exchange) = (&tried.costs.buckets, tried.exchange);
+        let every = tried.candidate.spec.every() as f64;
+        if every > 1.0 {
+            let round = self.cluster.round_seconds(self.recording, buckets, exchange, link);
+            return self.recording.step_seconds + round / every;
+        }
+        self.cluster.step_seconds(self.recording, buckets, exchange, link, plain)
+    }
+
+    fn predict(&self, tried: &Tried<'_>, baseline: &Tried<'_>, plain: bool) -> Prediction {
+        let Tried { candidate, exchange, costs } = tried;
+        let every = candidate.spec.every() as f64;
+        let on_links = self.links.iter().map(|&link| {
+            let seconds = self.seconds(tried, link, plain);
+            OnLink { seconds, speedup: self.seconds(baseline, link, true) / seconds }
+        });
+        let error = (!candidate.is_local()).then_some(costs.error);
+        let doubt = candidate.doubt(self.optimizer, costs.error).filter(|_| !plain);
+        Prediction {
+            candidate: if plain { "no compression".to_owned() } else { candidate.to_string() },
+            exchange: exchange.to_string(),
+            every: candidate.spec.every(),
+            ratio: every * 4.0 * self.recording.elements() as f64 / costs.message_bytes(),
+            bytes_up: costs.buckets.iter().map(|cost| cost.up).sum::<f64>() / every,
+            codec: if plain { 0.0 } else { costs.codec() / every },
+            error,
+            doubt: doubt.map(str::to_owned),
+            on_links: on_links.collect(),
+            crossover: if plain { None } else { self.crossover(tried, baseline) },
+        }
+    }
+
+    /// The bandwidth below which a candidate is faster than no compression by more than the margin. The saving grows as the bandwidth
+    /// falls, so that there is at most one.
+    fn crossover(&self, tried: &Tried<'_>, baseline: &Tried<'_>) -> Option<f64> {
+        let latency = self.links[0].latency;
+        let faster = |bits_per_second: f64| {
+            let link = Link { bits_per_second, latency };
+            self.seconds(baseline, link, true) / self.seconds(tried, link, false) > 1.0 + MARGIN
+        };
+        let (mut low, mut high) = (1e3_f64, ANY_LINK);
+        if !faster(low) {
+            return None;
+        }
+        if faster(high) {
+            return Some(high);
+        }
+        while high / low > 1.01 {
+            let middle = (low * high).sqrt();
+            *(if faster(middle) { &mut low } else { &mut high }) = middle;
+        }
+        Some(low)
+    }
+
+    fn tensors(&self, tried: &Tried<'_>) -> Vec<TensorAdvice> {
+        let costs = &tried.costs;
+        let link = self.links[0];
+        // Bytes on a link for each byte of messages.
+        let spread = costs.buckets.iter().map(|cost| cost.up.max(cost.down)).sum::<f64>()
+            / costs.message_bytes().max(1.0);
+        let a_byte = 8.0 / link.bits_per_second;
+        let a_value = self.cluster.crowding * costs.codec() / self.recording.elements() as f64;
+        let raw_spread = 2.0 * (1.0 - 1.0 / self.cluster.ranks as f64);
+        let tensors = self.recording.tensors.iter().zip(&costs.tensors);
+        let one = |(tensor, cost): (&gradwire::Tensor, &crate::TensorCost)| {
+            let raw = 4.0 * tensor.elements() as f64;
+            let saved = (raw_spread * raw - spread * cost.bytes) * a_byte;
+            let gain = saved - a_value * tensor.elements() as f64;
+            let plain = cost.bytes >= raw || gain <= 0.0;
+            TensorAdvice {
+                name: tensor.name().to_owned(),
+                elements: tensor.elements(),
+                bytes: cost.bytes,
+                error: cost.error,
+                gain,
+                send: if plain { "none".to_owned() } else { tried.candidate.spec.to_string() },
+            }
+        };
+        tensors.map(one).collect()
+    }
+}
+
+/// The candidate to take on a link: of those that nothing speaks against and that are hardly slower than the fastest of them, the one with the
+/// least error; `None` if no compression takes hardly longer.
+fn best(predictions: &[Prediction], link: usize) -> Option<usize> {
+    let sound = || predictions.iter().enumerate().filter(|(_, one)| one.doubt.is_none());
+    let least = sound().map(|(_, one)| one.on_links[link].seconds).reduce(f64::min)?;
+    let near = sound().filter(|(_, one)| one.on_links[link].seconds <= least * (1.0 + MARGIN));
+    let error = |one: &Prediction| one.error.unwrap_or(f64::INFINITY);
+    let (at, chosen) = near.min_by(|(_, a), (_, b)| error(a).total_cmp(&error(b)))?;
+    (chosen.on_links[link].speedup > 1.0 + MARGIN).then_some(at)
+}
+
+/// The fastest candidate with local steps, if it is faster than what is recommended.
+fn best_local(predictions: &[Prediction], link: usize, than: Option<usize>) -> Option<usize> {
+    let speedup = |at: usize| predictions[at].on_links[link].speedup;
+    let local = (0..predictions.len()).filter(|&at| predictions[at].every > 1);
+    let fastest = local.max_by(|&a, &b| speedup(a).total_cmp(&speedup(b)))?;
+    (speedup(fastest) > than.map_or(1.0, speedup) * (1.0 + MARGIN)).then_some(fastest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradwire::{Rng, Tensor};
+
+    fn recording(elements: usize, step_seconds: f64, backward: f64) -> Recording {
+        let tensors = vec![
+            Tensor::new("embedding.weight", &[elements / 64, 64]),
+            Tensor::new("bias", &[64]),
+            Tensor::new("head.weight", &[64, 64]),
+        ];
+        let values = |step: u64| {
+            let mut rng = Rng::new(1, 2, 0, step, 0);
+            let mut values =
+                |tensor: &Tensor| (0..tensor.elements()).map(|_| rng.normal()).collect();
+            tensors.iter().map(&mut values).collect()
+        };
+        let gradients = (0..2).map(values).collect();
+        Recording::untimed(tensors.clone(), gradients, step_seconds, backward)
+    }
+
+    fn advice(links: &[f64], step_seconds: f64, optimizer: OptimizerKind) -> Advice {
+        let recording = recording(1 << 19, step_seconds, step_seconds / 2.0);
+        let links: Vec<_> = links.iter().map(|&mbit| Link::mbit(mbit)).collect();
+        let candidates = Candidate::defaults();
+        advise(&recording, &Cluster::of(2), optimizer, &links, &candidates).unwrap()
+    }
+
+    #[test]
+    fn slow_links_call_for_compression_and_fast_ones_for_none() {
+        // 2 MB a step of 0.2 s: 170 ms at 100 Mbit/s, of which backward hides some; 0.4 ms at 40 Gbit/s.
+        let found = advice(&[1.0, 100.0, 40_000.0], 0.2, OptimizerKind::Adaptive);
+        let name = |at: Option<usize>| at.map(|at| found.predictions[at].candidate.clone());
+        assert_eq!(name(found.recommended[0]).as_deref(), Some("eden"));
+        assert_eq!(name(found.recommended[2]), None);
+        assert_eq!(name(found.local[0]).as_deref(), Some("eden:every=50"));
+        // 16.8 Mbit at 1 Mbit/s.
+        let plain = found.plain.on_links[0].seconds;
+        assert!((16.7..17.2).contains(&plain), "{plain}");
+        let crossover = found.crossover.unwrap();
+        assert!((10e6..10e9).contains(&crossover), "{crossover}");
+        assert!(
+            found
+                .predictions
+                .iter()
+                .filter(|one| one.doubt.is_none())
+                .all(|one| { one.crossover.is_none_or(|own| own <= crossover) })
+        );
+    }
+
+    #[test]
+    fn the_crossover_is_where_both_take_as_long() {
+        let found = advice(&[100.0], 0.2, OptimizerKind::Sgd);
+        let eden = found.predictions.iter().find(|one| one.candidate == "eden").unwrap();
+        let at = |mbit: f64| {
+            let found = advice(&[mbit], 0.2, OptimizerKind::Sgd);
+            found.predictions.iter().find(|one| one.candidate == "eden").unwrap().on_links[0]
+                .speedup
+        };
+        let crossover = eden.crossover.unwrap() / 1e6;
+        // Processor times differ from trial to trial.
+        assert!(at(crossover / 4.0) > 1.0 && at(crossover * 4.0) <= 1.01, "{crossover}");
+    }
+
+    #[test]
+    fn adam_and_momentum_get_different_advice() {
+        let doubted = |optimizer| {
+            let found = advice(&[1.0], 0.2, optimizer);
+            let three_lc =
+                found.predictions.into_iter().find(|one| one.candidate == "3lc").unwrap();
+            three_lc.doubt.is_some()
+        };
+        assert!(doubted(OptimizerKind::Adaptive) && !doubted(OptimizerKind::Sgd));
+    }
+
+    #[test]
+    fn each_tensor_has_its_own_advice() {
+        let found = advice(&[1.0], 0.2, OptimizerKind::Adaptive);
+        let [embedding, bias, head] = &found.tensors[..] else { panic!("three tensors") };
+        assert_eq!((embedding.send.as_str(), bias.send.as_str()), ("eden", "none"));
+        assert_eq!(head.send, "eden");
+        // 16.5 Mbit less at 1 Mbit/s, and 0.8 of it again for positions and headers.
+        assert!(embedding.gain > 15.0 && embedding.gain < 17.0 && bias.gain <= 0.0);
+    }
+
+    /// Agarwal et al. (MLSys 2022, abstract) found compression faster in 6 of more than 200 data-centre set-ups. These
+    /// are not theirs, but of the same kind: ResNet-50 (25.6 million parameters; a step of 0.2 s, two thirds of it backward)
+    /// on 4 to 96 ranks at 10 to 100 Gbit/s, with compression as fast as one core does it. From 25 Gbit/s nothing is gained.
+    #[test]
+    fn in_a_data_centre_there_is_nothing_to_gain() {
+        /// Elements of each of the layers.
+        const LAYER: usize = 512_000;
+        let tensors: Vec<_> =
+            (0..50).map(|at| Tensor::new(format!("layer{at}"), &[LAYER])).collect();
+        let recording = Recording::untimed(tensors, vec![], 0.2, 0.13);
+        let buckets = recording.buckets();
+        // The buckets' costs for bytes sent and seconds of a core, both for each byte of the gradients.
+        let costs = |sent: f64, seconds: f64| {
+            let bucket = |bucket: &crate::Bucket| {
+                let bytes = (4 * LAYER * bucket.tensors.len()) as f64;
+                let compress = seconds * bytes;
+                crate::BucketCost {
+                    compress,
+                    up: sent * bytes,
+                    down: sent * bytes,
+                    ..Default::default()
+                }
+            };
+            buckets.iter().map(bucket).collect::<Vec<_>>()
+        };
+        let speedups = |ranks: usize, gigabits: f64| {
+            let (n, link) = (ranks as f64, Link::mbit(1000.0 * gigabits));
+            let seconds = |costs: &[crate::BucketCost], exchange, plain| {
+                Cluster::of(ranks).step_seconds(&recording, costs, exchange, link, plain)
+            };
+            let reduced = 2.0 * (1.0 - 1.0 / n);
+            let plain = seconds(&costs(reduced, 0.0), Exchange::AllReduce, true);
+            // fp16 at 5 GB/s; a quantizer with a thirtieth of the bytes at 2 GB/s; a hundredth of the elements in a gather at
+            // 3 GB/s and, for each message, 100 GB/s.
+            let codecs = [
+                (reduced / 2.0, 1.0 / 5e9, Exchange::AllReduce),
+                (reduced / 30.0, 1.0 / 2e9, Exchange::ScatterReduce),
+                ((n - 1.0) / 60.0, 1.0 / 3e9 + n / 1e11, Exchange::AllGather),
+            ];
+            codecs.map(|(sent, codec, exchange)| {
+                plain / seconds(&costs(sent, codec), exchange, false)
+            })
+        };
+        for ranks in [4, 8, 16, 32, 64, 96] {
+            for gigabits in [25.0, 40.0, 50.0, 100.0] {
+                let best = speedups(ranks, gigabits).into_iter().fold(0.0, f64::max);
+                assert!(best < 1.0 + MARGIN, "{best} with {ranks} ranks at {gigabits} Gbit/s");
+            }
+            // Here the backward pass hides most of the exchange, but not all.
+            let best = speedups(ranks, 10.0).into_iter().fold(0.0, f64::max);
+            assert!(best < 1.3, "{best} with {ranks} ranks");
+        }
+        // The same model over the internet is another matter.
+        assert!(speedups(8, 0.1).iter().all(|&speedup| speedup > 1.5));
+    }
+}

@@ -1,0 +1,38 @@
+//! Whether compression pays, predicted from a few recorded training steps.
+//!
+//! In: the gradients of some steps, and when in a step they were ready ([`Recording`]); the number of ranks, their
+//! links and cores ([`Cluster`]); compressors to try ([`Candidate`]). Out: [`Advice`], with the bytes and the step time of
+//! each candidate on each link, the bandwidth above which it is slower than no compression, and a recommendation, which
+//! may be not to compress.
+//!
+//! 1. A [trial](Costs::measure) sends the recorded gradients through the real exchange between ranks in threads of this
+//!    process. It counts bytes at the transport, takes the processor time of compressing and decompressing, and
+//!    measures the error that remains after error feedback.
+//! 2. The [timeline](Cluster::step_seconds) puts a step together: buckets become ready during the backward pass, and
+//!    one thread compresses, sends and decompresses them in this order.
+//! 3. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
+//!
+//! What it cannot know is what compression does to the trained model. [`Candidate::doubt`] says where gradwire's own
+//! measurements call for care.
+//!
+//! # Floors
+//!
+//! | floor | modules |
+//! |---|---|
+//! | 3 | `advice`, `text` |
+//! | 2 | `timeline` |
+//! | 1 | `trial` |
+//! | 0 | `candidate`, `recording` |
+
+mod advice;
+mod candidate;
+mod recording;
+mod text;
+mod timeline;
+mod trial;
+
+pub use advice::{Advice, OnLink, Prediction, TensorAdvice, advise};
+pub use candidate::{Candidate, OptimizerKind};
+pub use recording::{Bucket, Recording};
+pub use timeline::{Cluster, parse_link};
+pub use trial::{BucketCost, Costs, TensorCost};

@@ -1,0 +1,151 @@
+//! Recorded training steps.
+
+use gradwire::Tensor;
+use gradwire_exchange::{ExchangeError, Result};
+
+/// The limits of `DistributedDataParallel`'s buckets in bytes: the first one, and the others.
+const BUCKET_BYTES: [usize; 2] = [1 << 20, 25 << 20];
+
+/// Some training steps of one rank, without any exchange.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// The tensors of the model.
+    pub tensors: Vec<Tensor>,
+    /// The gradients of each recorded step, a flat buffer for each tensor.
+    pub gradients: Vec<Vec<Vec<f32>>>,
+    /// The seconds of a whole step.
+    pub step_seconds: f64,
+    /// For each tensor the seconds from the start of the step until its gradient is ready.
+    pub ready: Vec<f64>,
+}
+
+/// Tensors that are averaged together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bucket {
+    /// Their places in the model, in the order in which their gradients become ready.
+    pub tensors: Vec<usize>,
+    /// The seconds from the start of the step until the last of them is ready.
+    pub ready: f64,
+}
+
+impl Recording {
+    /// Gradients without times: in a step of `step_seconds`, gradients become ready during the last `backward` seconds, from
+    /// the last tensor to the first, each after a time in proportion to its elements.
+    pub fn untimed(
+        tensors: Vec<Tensor>,
+        gradients: Vec<Vec<Vec<f32>>>,
+        step_seconds: f64,
+        backward: f64,
+    ) -> Self {
+        let all: usize = tensors.iter().map(Tensor::elements).sum();
+        let mut behind = all;
+        let ready = tensors.iter().map(|tensor| {
+            let share = behind as f64 / all.max(1) as f64;
+            behind -= tensor.elements();
+            step_seconds - backward * (1.0 - share)
+        });
+        let ready = ready.collect();
+        Self { tensors, gradients, step_seconds, ready }
+    }
+
+    /// The buckets that `DistributedDataParallel` forms after its first step: tensors in the order in which their gradients
+    /// become ready, the first bucket up to one MiB of `f32`, the others up to 25 MiB.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        let mut order: Vec<usize> = (0..self.tensors.len()).rev().collect();
+        order.sort_by(|&a, &b| self.ready[a].total_cmp(&self.ready[b]));
+        let (mut buckets, mut bytes) = (Vec::<Bucket>::new(), usize::MAX);
+        for tensor in order {
+            if bytes >= BUCKET_BYTES[usize::from(buckets.len() > 1)] {
+                buckets.push(Bucket { tensors: Vec::new(), ready: 0.0 });
+                bytes = 0;
+            }
+            let bucket = buckets.last_mut().expect("the first tensor opens a bucket");
+            bucket.tensors.push(tensor);
+            bucket.ready = self.ready[tensor];
+            bytes += 4 * self.tensors[tensor].elements();
+        }
+        buckets
+    }
+
+    /// The number of elements of the model.
+    pub fn elements(&self) -> usize {
+        self.tensors.iter().map(Tensor::elements).sum()
+    }
+
+    /// Refuses recordings whose parts do not fit together.
+    ///
+    /// # Errors
+    /// `Config`, which says what does not fit.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |reason: String| Err(ExchangeError::config(reason));
+        if self.tensors.is_empty() {
+            return refuse("there are no tensors; record the gradients of a model".to_owned());
+        }
+        if self.gradients.is_empty() {
+            return refuse("no steps are recorded; record at least one".to_owned());
+        }
+        if !(self.step_seconds.is_finite() && self.step_seconds > 0.0) {
+            return refuse(format!("a step of {} s is none", self.step_seconds));
+        }
+        if self.ready.len() != self.tensors.len() {
+            let (times, tensors) = (self.ready.len(), self.tensors.len());
+            return refuse(format!("there are {times} times for {tensors} tensors"));
+        }
+        for (step, gradients) in self.gradients.iter().enumerate() {
+            let elements = gradients.iter().map(Vec::len);
+            if !elements.eq(self.tensors.iter().map(Tensor::elements)) {
+                return refuse(format!(
+                    "the gradients of step {step} do not have the shapes of the tensors"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recording(elements: &[usize], ready: &[f64]) -> Recording {
+        let tensors = elements.iter().enumerate();
+        Recording {
+            tensors: tensors.map(|(at, &n)| Tensor::new(format!("t{at}"), &[n])).collect(),
+            gradients: vec![elements.iter().map(|&n| vec![0.0; n]).collect()],
+            step_seconds: 1.0,
+            ready: ready.to_vec(),
+        }
+    }
+
+    #[test]
+    fn buckets_fill_in_the_order_of_readiness() {
+        let mib = 1 << 18;
+        // The first closes with the tensor that fills 1 MiB, the second at 25 MiB.
+        let found = recording(&[mib, 25 * mib, mib / 2, mib / 2], &[0.9, 0.8, 0.3, 0.2]).buckets();
+        let tensors: Vec<_> = found.iter().map(|bucket| bucket.tensors.clone()).collect();
+        assert_eq!(tensors, [vec![3, 2], vec![1], vec![0]]);
+        assert_eq!(found.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [0.3, 0.8, 0.9]);
+    }
+
+    #[test]
+    fn without_times_gradients_are_spread_over_the_backward_pass() {
+        let tensors = [30, 10].map(|n| Tensor::new(format!("t{n}"), &[n]));
+        let found = Recording::untimed(tensors.to_vec(), vec![], 1.0, 0.4);
+        // The last tensor after a quarter of the backward pass, which begins at 0.6.
+        assert!((found.ready[1] - 0.7).abs() < 1e-12 && (found.ready[0] - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let good = recording(&[4, 2], &[0.2, 0.1]);
+        assert!(good.check().is_ok());
+        let wrong = [
+            Recording { tensors: vec![], ready: vec![], ..good.clone() },
+            Recording { gradients: vec![], ..good.clone() },
+            Recording { gradients: vec![vec![vec![0.0; 4]]], ..good.clone() },
+            Recording { ready: vec![0.1], ..good.clone() },
+            Recording { step_seconds: f64::NAN, ..good },
+        ];
+        assert!(wrong.iter().all(|recording| recording.check().is_err()));
+    }
+}

@@ -1,0 +1,158 @@
+//! Advice as text for a terminal.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use crate::advice::ANY_LINK;
+use crate::{Advice, Prediction};
+
+impl fmt::Display for Advice {
+    /// A table of the candidates, and what follows from it for each link.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ranks, millions) = (self.ranks, self.elements as f64 / 1e6);
+        let compute = 1e3 * self.compute;
+        writeln!(
+            out,
+            "{ranks} ranks, {millions:.3} million parameters; a step without any exchange takes {compute:.1} ms.\n"
+        )?;
+        writeln!(out, "{}\n", self.table())?;
+        for (at, &link) in self.links.iter().enumerate() {
+            writeln!(out, "At {}: {}", bandwidth(link), self.verdict(at))?;
+        }
+        match self.crossover {
+            Some(link) if link < ANY_LINK => writeln!(
+                out,
+                "Above {} no compression of gradients that is not doubted is faster than none.",
+                bandwidth(link)
+            ),
+            Some(_) => Ok(()),
+            None => {
+                writeln!(out, "Compression of gradients that is not doubted is faster on no link.")
+            }
+        }?;
+        let plain: Vec<_> = self.tensors.iter().filter(|one| one.send == "none").collect();
+        if !self.tensors.is_empty() {
+            let (elements, all) =
+                (plain.iter().map(|one| one.elements).sum::<usize>(), self.elements);
+            writeln!(
+                out,
+                "{} of {} tensors gain nothing and are best sent uncompressed ({:.2} % of the parameters).",
+                plain.len(),
+                self.tensors.len(),
+                100.0 * elements as f64 / all.max(1) as f64
+            )?;
+        }
+        let mut doubts: Vec<_> =
+            self.predictions.iter().filter_map(|one| one.doubt.as_deref()).collect();
+        doubts.sort_unstable();
+        doubts.dedup();
+        for (at, doubt) in doubts.iter().enumerate() {
+            let of = |one: &&Prediction| one.doubt.as_deref() == Some(doubt);
+            let names: Vec<_> =
+                self.predictions.iter().filter(of).map(|one| one.candidate.as_str()).collect();
+            let begin = if at == 0 { "\nDoubted (*):\n" } else { "" };
+            writeln!(out, "{begin}- {}: {doubt}.", names.join(", "))?;
+        }
+        write!(
+            out,
+            "\nTimes are predicted from recorded steps. What compression does to the trained model is not: compare losses with \
+             those of a run without it."
+        )
+    }
+}
+
+impl Advice {
+    fn table(&self) -> String {
+        let mut table = Table::new();
+        let head = ["", "exchange", "sent a step", "smaller", "codec", "error"].map(str::to_owned);
+        let links = self.links.iter().map(|&link| format!("step at {}", bandwidth(link)));
+        table
+            .load_style(
+                TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
+            )
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(head.into_iter().chain(links).chain(["faster below".to_owned()]));
+        for row in std::iter::once(&self.plain).chain(&self.predictions) {
+            table.add_row(cells(row));
+        }
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.trim_fmt()
+    }
+
+    fn verdict(&self, link: usize) -> String {
+        let of = |at: usize| {
+            let one = &self.predictions[at];
+            format!(
+                "{} ({:.2}× as fast as no compression)",
+                one.candidate, one.on_links[link].speedup
+            )
+        };
+        let local =
+            self.local[link].map(|at| format!("; if training may take local steps, {}", of(at)));
+        let best = self.recommended[link].map_or_else(|| "do not compress".to_owned(), of);
+        best + &local.unwrap_or_default()
+    }
+}
+
+fn cells(row: &Prediction) -> Vec<String> {
+    let mark = if row.doubt.is_some() { " *" } else { "" };
+    let kilobytes = format!("{:.1} kB", row.bytes_up / 1e3);
+    let smaller = format!("{:.1}×", row.ratio);
+    let error = row.error.map_or_else(|| "–".to_owned(), |error| format!("{:.1} %", 100.0 * error));
+    let crossover = row.crossover.map_or_else(
+        || "–".to_owned(),
+        |link| if link < ANY_LINK { bandwidth(link) } else { "any".to_owned() },
+    );
+    let codec = format!("{:.2} ms", 1e3 * row.codec);
+    let start =
+        [row.candidate.clone() + mark, row.exchange.clone(), kilobytes, smaller, codec, error];
+    let steps = row.on_links.iter().map(|on| format!("{:.1} ms", 1e3 * on.seconds));
+    start.into_iter().chain(steps).chain([crossover]).collect()
+}
+
+/// A bandwidth with up to three digits.
+fn bandwidth(bits_per_second: f64) -> String {
+    let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
+    let (size, unit) =
+        units.into_iter().find(|(size, _)| bits_per_second >= *size).unwrap_or((1.0, "bit/s"));
+    let value = bits_per_second / size;
+    let decimals = if value.fract() == 0.0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Candidate, Cluster, OptimizerKind, Recording, advise};
+    use gradwire::{Rng, Tensor};
+    use gradwire_exchange::Link;
+
+    #[test]
+    fn the_text_says_what_to_do_on_each_link() {
+        let tensors = vec![Tensor::new("weight", &[512, 512]), Tensor::new("bias", &[512])];
+        let mut rng = Rng::new(0, 0, 0, 0, 0);
+        let gradients = tensors.iter().map(|t| (0..t.elements()).map(|_| rng.normal()).collect());
+        let recording = Recording::untimed(tensors.clone(), vec![gradients.collect()], 0.1, 0.0);
+        let links = [Link::mbit(1.0), Link::mbit(100_000.0)];
+        let candidates =
+            ["fp16", "3lc", "eden:every=10"].map(|s| Candidate::new(s.parse().unwrap()));
+        let found =
+            advise(&recording, &Cluster::of(2), OptimizerKind::Adaptive, &links, &candidates);
+        let text = found.unwrap().to_string();
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        assert!(line("At 1 Mbit/s").contains("fp16 (1.9"), "{text}");
+        assert!(line("At 1 Mbit/s").contains("local steps, eden:every=10"), "{text}");
+        assert_eq!(line("At 100 Gbit/s"), "At 100 Gbit/s: do not compress");
+        assert!(line("1 of 2 tensors").contains("0.19 %"), "{text}");
+        assert!(line("- 3lc").contains("Adam") && line(" 3lc *").contains("all-gather"), "{text}");
+    }
+
+    #[test]
+    fn bandwidths_are_short() {
+        let all = [1e9, 2.5e8, 1.5e6, 12_345.0, 10.0].map(bandwidth);
+        assert_eq!(all, ["1 Gbit/s", "250 Mbit/s", "1.5 Mbit/s", "12.3 kbit/s", "10 bit/s"]);
+    }
+}

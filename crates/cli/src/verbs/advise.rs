@@ -1,0 +1,91 @@
+//! `gradwire advise`: whether compression pays.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gradwire::Spec;
+use gradwire_advice::{Candidate, Cluster, OptimizerKind, Recording, advise, parse_link};
+use gradwire_exchange::Link;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::tensors::{self, Named};
+
+/// Predict from recorded gradients whether compression pays, and which.
+///
+/// Every compressor is tried on the gradients for bytes, processor time and the error that remains
+/// after error feedback; from these and the time of a step follows the time of a step on each link.
+/// gradwire.torch.advise records gradients and times of a PyTorch model by itself.
+#[derive(Debug, Args)]
+pub(crate) struct Advise {
+    /// The gradients of a step, as .safetensors; give a file for each of several consecutive steps
+    #[arg(required = true, value_name = "FILE")]
+    gradients: Vec<PathBuf>,
+    /// Ranks of the run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    ranks: u32,
+    /// The time of a training step of one rank, without any exchange
+    #[arg(long, value_name = "MS")]
+    step_ms: f64,
+    /// The part of a step that is the backward pass, which hides communication [default: two thirds]
+    #[arg(long, value_name = "MS")]
+    backward_ms: Option<f64>,
+    /// Each rank's link, such as 100mbit or 1gbit/2ms with a latency; repeat it for several
+    #[arg(long = "link", required = true, value_name = "LINK", value_parser = parse_link)]
+    links: Vec<Link>,
+    /// The optimizer, such as adamw or sgd; adaptive ones suffer more from error feedback
+    #[arg(long, value_name = "NAME", default_value = "adam")]
+    optimizer: OptimizerKind,
+    /// A compressor to try; repeat it for several [default: fourteen of all kinds]
+    #[arg(long = "compressor", value_name = "SPEC")]
+    compressors: Vec<Spec>,
+    /// Compression has no core of its own and delays the backward pass
+    #[arg(long)]
+    no_spare_core: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Advise {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let recording = self.recording()?;
+        let cluster =
+            Cluster { spare_core: !self.no_spare_core, ..Cluster::of(self.ranks as usize) };
+        let candidates = match self.compressors.as_slice() {
+            [] => Candidate::defaults(),
+            given => given.iter().cloned().map(Candidate::new).collect(),
+        };
+        let advice = advise(&recording, &cluster, self.optimizer, &self.links, &candidates)
+            .map_err(|error| Failure::Input(error.to_string()))?;
+        output::line(if self.json { output::json(&[advice]) } else { advice.to_string() })
+    }
+
+    fn recording(&self) -> Result<Recording, Failure> {
+        let mut steps = Vec::new();
+        for path in &self.gradients {
+            steps.push(tensors::read(path)?);
+        }
+        let first: Vec<_> = steps[0].iter().map(|named| named.tensor.clone()).collect();
+        for (path, step) in self.gradients.iter().zip(&steps) {
+            if !step.iter().map(|named| &named.tensor).eq(&first) {
+                return Err(Failure::Input(format!(
+                    "'{}' has other tensors than '{}'; give the gradients of one model",
+                    path.display(),
+                    self.gradients[0].display()
+                )));
+            }
+        }
+        let wide = |step: &Vec<Named>| step.iter().map(|named| named.values.to_f32()).collect();
+        let seconds = self.step_ms / 1e3;
+        let backward = self.backward_ms.map_or(2.0 / 3.0 * seconds, |ms| ms / 1e3);
+        if !(backward >= 0.0 && backward <= seconds) {
+            return Err(Failure::Input(format!(
+                "a backward pass of {} ms is no part of a step of {} ms",
+                1e3 * backward,
+                self.step_ms
+            )));
+        }
+        Ok(Recording::untimed(first, steps.iter().map(wide).collect(), seconds, backward))
+    }
+}

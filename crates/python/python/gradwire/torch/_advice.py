@@ -1,0 +1,172 @@
+"""Whether compression pays for a model on its ranks and links, predicted from a few of its training steps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+
+import torch
+import torch.distributed as dist
+
+from .. import _core
+from .._arrays import buffer
+from . import _setup
+from ._link import MeasuredLink, cores
+from ._recording import Recording, Restored
+
+Candidate = Union[str, Dict[str, Any]]
+
+
+class Advice:
+    """What ``advise`` found. ``print`` shows it as a table; ``data`` has all figures."""
+
+    def __init__(self, data: Dict[str, Any], text: str) -> None:
+        self.data = data
+        self._text = text
+
+    @property
+    def compressor(self) -> Optional[str]:
+        """The recommended compressor on the first link; None: do not compress."""
+        at = self.data["recommended"][0]
+        return None if at is None else self.data["predictions"][at]["candidate"]
+
+    @property
+    def crossover(self) -> Optional[float]:
+        """The bandwidth in bits per second above which no compression of gradients is faster that is not doubted."""
+        found: Optional[float] = self.data["crossover"]
+        return found
+
+    @property
+    def tensors(self) -> List[Dict[str, Any]]:
+        """For each tensor its elements, bytes and error with the recommended compressor, and what to send it with."""
+        found: List[Dict[str, Any]] = self.data["tensors"]
+        return found
+
+    @property
+    def rules(self) -> Dict[str, str]:
+        """Rules for ``register``: the matrices that are better sent uncompressed."""
+        return {one["name"]: "none" for one in self.tensors if one["send"] == "none" and one["gain"] < 0}
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<Advice {self.compressor or 'do not compress'}>"
+
+
+def advise(
+    model: torch.nn.Module,
+    step: Callable[[], Any],
+    *,
+    optimizer: Optional[Any] = None,
+    link: Union[str, Sequence[str], None] = None,
+    ranks: Optional[int] = None,
+    candidates: Optional[Iterable[Candidate]] = None,
+    steps: int = 4,
+    process_group: Optional[Any] = None,
+    deadline: float = 600.0,
+) -> Advice:
+    """Predicts the step times of compressors for a model, and recommends one, or none.
+
+    ``model`` is the plain module, before DistributedDataParallel wraps it. ``step()`` runs a training step on this rank:
+    forward and backward pass and, if it shall count, ``optimizer.step()``. It is called 13 + ``steps`` times; afterwards the model
+    and the ``optimizer``, if it is given, are put back into their states. Random generators and data loaders go on.
+
+    ``link`` is each rank's bandwidth, such as ``"100mbit"``, with a latency as in ``"1gbit/2ms"``, or a list of them; without it
+    the link between the ranks of ``process_group`` is measured. ``ranks`` is the number of ranks of the run, by default that of
+    the group. With a group, all ranks must call it at the same time, and get the same advice.
+
+    ``candidates`` are spec strings, or dicts with ``compressor``, ``exchange`` and ``rules`` as in ``register``. By
+    default fourteen of all kinds are tried, some with local steps (``LocalSteps``). Each is run on the gradients of
+    ``steps`` steps between up to four ranks in threads of this process, which takes up to ``4 * (steps + 14)`` bytes an
+    element.
+
+    Raises ``ConfigError`` where something is missing or a candidate cannot work.
+    """
+    _check(model, steps)
+    grouped = dist.is_available() and dist.is_initialized()
+    if not grouped and (link is None or ranks is None):
+        raise _core.ConfigError(
+            "without a process group nothing is known of the run; pass ranks=, and link= as in '100mbit', or call "
+            "init_process_group first"
+        )
+    links = [link] if isinstance(link, str) else list(link or ())
+    asked = None if candidates is None else [_candidate(one) for one in candidates]
+    measured = MeasuredLink(process_group, deadline) if grouped and _size(process_group) > 1 else None
+    try:
+        with Restored(model, optimizer):
+            recording = Recording(model, step, steps, measured.barrier if measured else int)
+        if measured and not links:
+            links = [f"{measured.bits_per_second / 1e6}mbit"]
+        options = {
+            "ranks": ranks or (measured.ranks if measured else 1),
+            "cluster": _cluster(recording, measured),
+            "links": links,
+            "optimizer": type(optimizer).__name__ if optimizer is not None else "adam",
+            "candidates": asked,
+        }
+        if measured is None:
+            return Advice(*_predict(recording, options))
+        return _shared(measured, recording, options)
+    finally:
+        if measured is not None:
+            measured.close()
+
+
+def _shared(measured: MeasuredLink, recording: Recording, options: Dict[str, Any]) -> Advice:
+    """The advice of rank 0 for all ranks. Its error, if there is one, is raised by all."""
+    answer: Any = None
+    if measured.rank == 0:
+        try:
+            answer = _predict(recording, options)
+        except _core.GradwireError as error:
+            answer = str(error)
+    answer = json.loads(measured.broadcast(json.dumps(answer)))
+    if isinstance(answer, str):
+        raise _core.ConfigError(answer)
+    return Advice(*answer)
+
+
+def _predict(recording: Recording, options: Dict[str, Any]) -> Any:
+    gradients = [[buffer(values) for values in step] for step in recording.gradients]
+    data, text = _core.advice(recording.tensors, gradients, recording.seconds, **options)
+    return json.loads(data), text
+
+
+def _cluster(recording: Recording, measured: Optional[MeasuredLink]) -> Dict[str, float]:
+    """What shares the cores of this machine, and what messages take beside their bytes."""
+    local = measured.local_ranks if measured else 1
+    return {
+        "spare_core": float(local * (torch.get_num_threads() + 1) <= cores()),
+        "crowding": local / cores(),
+        "overhead": measured.overhead if measured else 0.0,
+        "plain_overhead": measured.plain_overhead if measured else 0.0,
+        "staging": recording.staging(),
+    }
+
+
+def _candidate(candidate: Candidate) -> Any:
+    if isinstance(candidate, str):
+        return candidate, "auto", []
+    unknown = set(candidate) - {"compressor", "exchange", "rules"}
+    if unknown or "compressor" not in candidate:
+        raise _core.ConfigError(f"the candidate {candidate!r} must have 'compressor', and may have 'exchange' and 'rules'")
+    return candidate["compressor"], candidate.get("exchange", "auto"), _setup.rules_of(candidate.get("rules"))
+
+
+def _size(process_group: Optional[Any]) -> int:
+    return dist.get_world_size(process_group)
+
+
+def _check(model: Any, steps: int) -> None:
+    if steps < 1:
+        raise _core.ConfigError(f"steps={steps}: record at least one step")
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel) or any(
+        base.__name__ == "FSDPModule" for module in model.modules() for base in type(module).__mro__
+    ):
+        raise _core.ConfigError(
+            f"the model is a {type(model).__name__}, whose gradients are already averages; pass the model before it is wrapped"
+        )
+    if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+        raise _core.ConfigError(f"advise needs PyTorch 2.1 or later, and this is {torch.__version__}")
+    _setup.check_gradients(model)

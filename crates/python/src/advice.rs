@@ -1,0 +1,85 @@
+//! Predictions from recorded training steps.
+
+use gradwire::Tensor;
+use gradwire_advice::{Candidate, Cluster, OptimizerKind, Recording, advise, parse_link};
+use gradwire_exchange::{Exchange, ExchangeError, ParseExchangeError, Rule, RuleError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::buffer::Buffer;
+use crate::errors::Failure;
+
+/// A candidate from Python: spec, exchange or `auto`, rules.
+type Asked = (String, String, Vec<String>);
+
+/// Predicts the steps of candidates; returns the advice as JSON and as text.
+///
+/// `tensors` have names, shapes and the seconds after which their gradients are ready; `gradients` are those of each
+/// recorded step. `cluster` has the fields of `Cluster` but for the ranks.
+#[pyfunction]
+#[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates))]
+#[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
+pub(crate) fn advice(
+    py: Python<'_>,
+    tensors: Vec<(String, Vec<usize>, f64)>,
+    gradients: Vec<Vec<Buffer>>,
+    step_seconds: f64,
+    ranks: usize,
+    cluster: &Bound<'_, PyDict>,
+    links: Vec<String>,
+    optimizer: &str,
+    candidates: Option<Vec<Asked>>,
+) -> PyResult<(String, String)> {
+    let number = |key: &str| -> PyResult<f64> {
+        cluster.get_item(key)?.map_or(Ok(0.0), |value| value.extract())
+    };
+    let cluster = Cluster {
+        ranks,
+        spare_core: number("spare_core")? != 0.0,
+        crowding: number("crowding")?.max(1.0),
+        overhead: number("overhead")?,
+        plain_overhead: number("plain_overhead")?,
+        staging: number("staging")?,
+    };
+    let optimizer: OptimizerKind = optimizer.parse().map_err(Failure::from)?;
+    let links = links.iter().map(|link| parse_link(link)).collect::<Result<Vec<_>, _>>();
+    let links = links.map_err(Failure::from)?;
+    let candidates = match candidates {
+        Some(asked) => asked.iter().map(candidate).collect::<Result<Vec<_>, _>>()?,
+        None => Candidate::defaults(),
+    };
+    let wide = |buffers: &Vec<Buffer>| {
+        let wide = |buffer: &Buffer| {
+            let mut values = Vec::new();
+            buffer.read(&mut values);
+            values
+        };
+        buffers.iter().map(wide).collect()
+    };
+    let recording = Recording {
+        ready: tensors.iter().map(|(.., ready)| *ready).collect(),
+        tensors: tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect(),
+        gradients: gradients.iter().map(wide).collect(),
+        step_seconds,
+    };
+    let advice = py.detach(|| advise(&recording, &cluster, optimizer, &links, &candidates));
+    let advice = advice.map_err(Failure::from)?;
+    let json =
+        serde_json::to_string(&advice).map_err(|error| Failure::config(error.to_string()))?;
+    Ok((json, advice.to_string()))
+}
+
+fn candidate((spec, exchange, rules): &Asked) -> Result<Candidate, Failure> {
+    let spec = spec.parse().map_err(|error| {
+        Failure::from(ExchangeError::config(format!(
+            "the candidate '{spec}' is no compressor: {error}"
+        )))
+    })?;
+    let exchange = match exchange.as_str() {
+        "auto" => None,
+        name => Some(name.parse::<Exchange>().map_err(Failure::config::<ParseExchangeError>)?),
+    };
+    let rules = rules.iter().map(|rule| rule.parse::<Rule>());
+    let rules = rules.collect::<Result<_, RuleError>>().map_err(Failure::config)?;
+    Ok(Candidate { spec, exchange, rules })
+}
