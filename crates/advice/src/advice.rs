@@ -156,13 +156,13 @@ impl Situation<'_> {
 
     /// The seconds of a step; without gradwire if `plain`.
     fn seconds(&self, tried: &Tried<'_>, link: Link, plain: bool) -> f64 {
-        let (buckets, exchange) = (&tried.costs.buckets, tried.exchange);
+        let buckets = &tried.costs.buckets;
         let every = tried.candidate.spec.every() as f64;
         if every > 1.0 {
-            let round = self.cluster.round_seconds(self.recording, buckets, exchange, link);
+            let round = self.cluster.round_seconds(self.recording, buckets, link);
             return self.recording.step_seconds + round / every;
         }
-        self.cluster.step_seconds(self.recording, buckets, exchange, link, plain)
+        self.cluster.step_seconds(self.recording, buckets, link, plain)
     }
 
     fn predict(&self, tried: &Tried<'_>, baseline: &Tried<'_>, plain: bool) -> Prediction {
@@ -357,33 +357,25 @@ mod tests {
         let costs = |sent: f64, seconds: f64| {
             let bucket = |bucket: &crate::Bucket| {
                 let bytes = (4 * LAYER * bucket.tensors.len()) as f64;
-                let compress = seconds * bytes;
-                crate::BucketCost {
-                    compress,
-                    up: sent * bytes,
-                    down: sent * bytes,
-                    ..Default::default()
-                }
+                let (compress, up, down) = (seconds * bytes, sent * bytes, sent * bytes);
+                crate::BucketCost { compress, decompress: 0.0, up, down, phases: 1.0 }
             };
             buckets.iter().map(bucket).collect::<Vec<_>>()
         };
         let speedups = |ranks: usize, gigabits: f64| {
             let (n, link) = (ranks as f64, Link::mbit(1000.0 * gigabits));
-            let seconds = |costs: &[crate::BucketCost], exchange, plain| {
-                Cluster::of(ranks).step_seconds(&recording, costs, exchange, link, plain)
+            let seconds = |sent, codec, plain| {
+                Cluster::of(ranks).step_seconds(&recording, &costs(sent, codec), link, plain)
             };
             let reduced = 2.0 * (1.0 - 1.0 / n);
-            let plain = seconds(&costs(reduced, 0.0), Exchange::AllReduce, true);
-            // fp16 at 5 GB/s; a quantizer with a thirtieth of the bytes at 2 GB/s; a hundredth of the elements in a gather at
-            // 3 GB/s and, for each message, 100 GB/s.
+            // fp16 at 5 GB/s; a quantizer with a thirtieth of the bytes at 2 GB/s; a hundredth of the elements in a gather
+            // at 3 GB/s and, for each message, 100 GB/s.
             let codecs = [
-                (reduced / 2.0, 1.0 / 5e9, Exchange::AllReduce),
-                (reduced / 30.0, 1.0 / 2e9, Exchange::ScatterReduce),
-                ((n - 1.0) / 60.0, 1.0 / 3e9 + n / 1e11, Exchange::AllGather),
+                (reduced / 2.0, 1.0 / 5e9),
+                (reduced / 30.0, 1.0 / 2e9),
+                ((n - 1.0) / 60.0, 1.0 / 3e9 + n / 1e11),
             ];
-            codecs.map(|(sent, codec, exchange)| {
-                plain / seconds(&costs(sent, codec), exchange, false)
-            })
+            codecs.map(|(sent, codec)| seconds(reduced, 0.0, true) / seconds(sent, codec, false))
         };
         for ranks in [4, 8, 16, 32, 64, 96] {
             for gigabits in [25.0, 40.0, 50.0, 100.0] {

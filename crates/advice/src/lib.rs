@@ -34,5 +34,5 @@ mod trial;
 pub use advice::{Advice, OnLink, Prediction, TensorAdvice, advise};
 pub use candidate::{Candidate, OptimizerKind};
 pub use recording::{Bucket, Recording};
-pub use timeline::{Cluster, parse_link};
+pub use timeline::{Cluster, Messages, parse_link};
 pub use trial::{BucketCost, Costs, TensorCost};

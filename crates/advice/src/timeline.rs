@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use gradwire_exchange::{Exchange, ExchangeError, Link, Result, StepBytes};
+use gradwire_exchange::{ExchangeError, Link, Result};
 
 use crate::{BucketCost, Recording};
 
@@ -19,13 +19,44 @@ pub struct Cluster {
     pub spare_core: bool,
     /// Ranks of this machine by its cores, at least 1: by this factor processor times become longer.
     pub crowding: f64,
-    /// Seconds that each bucket takes beside compressing, decompressing and its bytes: hand-over between threads, and
-    /// messages that carry almost nothing.
-    pub overhead: f64,
-    /// The same for the training framework's own all-reduce.
-    pub plain_overhead: f64,
+    /// Seconds by which a step becomes longer when ranks exchange messages that carry almost nothing: they wait for the
+    /// slowest of them, and threads for cores.
+    pub synchronization: f64,
+    /// gradwire's messages.
+    pub messages: Messages,
+    /// The training framework's own all-reduce.
+    pub plain: Messages,
     /// Seconds a byte to copy gradients to main memory and back; 0 where they are there.
     pub staging: f64,
+}
+
+/// What messages take beside the time of their bytes on the link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Messages {
+    /// The seconds of a message that carries almost nothing, hand-over between threads included; an all-reduce is one.
+    pub overhead: f64,
+    /// The seconds that a message of 64 KiB or more takes in addition, and shorter ones in proportion: until TCP sends
+    /// as fast as the link.
+    pub start: f64,
+    /// The part of the link's bandwidth that they use, more than 0 and at most 1.
+    pub efficiency: f64,
+}
+
+/// The bytes of a message for which [`Messages::start`] is whole.
+const LONG: f64 = 65_536.0;
+
+impl Messages {
+    /// Messages that take nothing else.
+    pub const FREE: Self = Self { overhead: 0.0, start: 0.0, efficiency: 1.0 };
+
+    /// The seconds in which a rank sends and receives a bucket.
+    fn seconds(self, cost: BucketCost, phases: f64, link: Link) -> f64 {
+        let busiest = cost.up.max(cost.down);
+        let start = self.start * (busiest / phases.max(1.0) / LONG).min(1.0);
+        8.0 * busiest / (self.efficiency * link.bits_per_second)
+            + phases * (self.overhead + start)
+            + cost.phases * link.latency.as_secs_f64()
+    }
 }
 
 impl Cluster {
@@ -35,8 +66,9 @@ impl Cluster {
             ranks,
             spare_core: true,
             crowding: 1.0,
-            overhead: 0.0,
-            plain_overhead: 0.0,
+            synchronization: 0.0,
+            messages: Messages::FREE,
+            plain: Messages::FREE,
             staging: 0.0,
         }
     }
@@ -47,55 +79,45 @@ impl Cluster {
         &self,
         recording: &Recording,
         costs: &[BucketCost],
-        exchange: Exchange,
         link: Link,
         plain: bool,
     ) -> f64 {
         let (mut delay, mut done, mut last_ready) = (0.0, 0.0, 0.0_f64);
-        for (bucket, cost) in recording.buckets().iter().zip(costs) {
-            let elements: usize =
-                bucket.tensors.iter().map(|&at| recording.tensors[at].elements()).sum();
-            let work = if plain {
-                self.plain_overhead
+        for (bucket, &cost) in recording.buckets().iter().zip(costs) {
+            let elements = bucket.tensors.iter().map(|&at| recording.tensors[at].elements()).sum();
+            let (work, wire) = if plain {
+                (0.0, self.plain.seconds(cost, 1.0, link))
             } else {
-                self.overhead
-                    + self.crowding * (cost.compress + cost.decompress)
-                    + self.staging * 8.0 * elements as f64
+                (self.work(cost, elements), self.messages.seconds(cost, cost.phases, link))
             };
-            done = f64::max(bucket.ready + delay, done) + work + self.wire(*cost, exchange, link);
-            if !self.spare_core && !plain {
+            done = f64::max(bucket.ready + delay, done) + work + wire;
+            if !self.spare_core {
                 delay += work;
             }
             last_ready = last_ready.max(bucket.ready);
         }
         let rest = (recording.step_seconds - last_ready).max(0.0);
-        f64::max(last_ready + delay, done) + rest
+        f64::max(last_ready + delay, done) + rest + self.synchronization
     }
 
-    /// The seconds of one round that sends all buckets after the step has ended.
-    pub fn round_seconds(
-        &self,
-        recording: &Recording,
-        costs: &[BucketCost],
-        exchange: Exchange,
-        link: Link,
-    ) -> f64 {
-        let work: f64 = costs.iter().map(|cost| cost.compress + cost.decompress).sum();
+    /// The seconds of one round that sends all buckets, in one message, after the step has ended.
+    pub fn round_seconds(&self, recording: &Recording, costs: &[BucketCost], link: Link) -> f64 {
         let sum = |field: fn(&BucketCost) -> f64| costs.iter().map(field).sum();
         let all = BucketCost {
+            compress: sum(|cost| cost.compress),
+            decompress: sum(|cost| cost.decompress),
             up: sum(|cost| cost.up),
             down: sum(|cost| cost.down),
-            ..BucketCost::default()
+            phases: costs.iter().map(|cost| cost.phases).fold(0.0, f64::max),
         };
-        self.overhead
-            + self.crowding * work
-            + self.staging * 8.0 * recording.elements() as f64
-            + self.wire(all, exchange, link)
+        self.work(all, recording.elements())
+            + self.messages.seconds(all, all.phases, link)
+            + self.synchronization
     }
 
-    fn wire(&self, cost: BucketCost, exchange: Exchange, link: Link) -> f64 {
-        let bytes = StepBytes { up: cost.up, down: cost.down, largest_share: 1.0 };
-        link.step_time(exchange, self.ranks, bytes).as_secs_f64()
+    /// The seconds in which a bucket keeps a core busy.
+    fn work(&self, cost: BucketCost, elements: usize) -> f64 {
+        self.crowding * (cost.compress + cost.decompress) + self.staging * 8.0 * elements as f64
     }
 }
 
@@ -141,12 +163,18 @@ mod tests {
     }
 
     fn cost(codec: f64, bytes: f64) -> BucketCost {
-        BucketCost { compress: codec / 2.0, decompress: codec / 2.0, up: bytes, down: bytes }
+        BucketCost {
+            compress: codec / 2.0,
+            decompress: codec / 2.0,
+            up: bytes,
+            down: bytes / 2.0,
+            phases: 2.0,
+        }
     }
 
     fn seconds(cluster: &Cluster, codec: f64, bytes: f64) -> f64 {
         let costs = [cost(codec, bytes); 2];
-        cluster.step_seconds(&recording(), &costs, Exchange::AllGather, Link::mbit(8.0), false)
+        cluster.step_seconds(&recording(), &costs, Link::mbit(8.0), false)
     }
 
     #[test]
@@ -166,21 +194,30 @@ mod tests {
         assert!((seconds(&busy, 0.1, 0.2e6) - 1.6).abs() < 1e-9);
         // The core has time while bytes travel: 0.6 to 1.3, then to 2.0.
         assert!((seconds(&busy, 0.1, 0.6e6) - 2.2).abs() < 1e-9);
-        let crowded = Cluster { crowding: 2.0, overhead: 0.05, ..busy };
-        // 0.25 of work for each bucket: the second from 1.25 to 1.7.
+        let messages = Messages { overhead: 0.015, start: 0.01, efficiency: 0.8 };
+        let crowded = Cluster { crowding: 2.0, messages, ..busy };
+        // 0.2 of work and 0.3 of messages: 0.25 of bytes and two messages' overhead and start. The second from 1.2 to 1.7.
         assert!((seconds(&crowded, 0.1, 0.2e6) - 1.9).abs() < 1e-9);
     }
 
     #[test]
+    fn the_frameworks_own_messages_take_no_work() {
+        let plain = Messages { overhead: 0.05, efficiency: 0.5, ..Messages::FREE };
+        let busy = Cluster { spare_core: false, crowding: 2.0, ..Cluster::of(2) };
+        let cluster = Cluster { plain, synchronization: 0.1, ..busy };
+        let link = Link { latency: Duration::from_millis(10), ..Link::mbit(8.0) };
+        // Each bucket takes 0.4 of bytes, one overhead and two latencies: until 1.07, and from there to 1.54; then 0.1
+        // of waiting and the optimizer.
+        let found = cluster.step_seconds(&recording(), &[cost(0.1, 0.2e6); 2], link, true);
+        assert!((found - 1.84).abs() < 1e-9, "{found}");
+    }
+
+    #[test]
     fn a_round_is_not_hidden() {
-        let cluster = Cluster { overhead: 0.01, staging: 1e-7, ..Cluster::of(2) };
-        let found = cluster.round_seconds(
-            &recording(),
-            &[cost(0.1, 0.2e6); 2],
-            Exchange::AllGather,
-            Link::mbit(8.0),
-        );
-        // 0.01 + 0.2 + 8 bytes of 2^19 elements at 1e-7 s + 0.4.
+        let messages = Messages { overhead: 0.005, ..Messages::FREE };
+        let cluster = Cluster { messages, staging: 1e-7, ..Cluster::of(2) };
+        let found = cluster.round_seconds(&recording(), &[cost(0.1, 0.2e6); 2], Link::mbit(8.0));
+        // 0.2 of work, 8 bytes of 2^19 elements at 1e-7 s, 0.4 of bytes, two overheads.
         assert!((found - (0.61 + 0.8 * 0.524_288)).abs() < 1e-9, "{found}");
     }
 

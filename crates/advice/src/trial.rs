@@ -40,6 +40,9 @@ pub struct BucketCost {
     pub up: f64,
     /// Bytes received, headers included.
     pub down: f64,
+    /// Messages to each other rank, one after the other: one with a gather, two with a reduction, more with methods in
+    /// rounds.
+    pub phases: f64,
 }
 
 /// What a tensor costs in one exchange.
@@ -160,7 +163,7 @@ fn observe(
             bucket.tensors.iter().for_each(|&at| values.extend_from_slice(&own[at]));
             reducer.average(group, step as u64, &mut values)?;
             let after = reducer.report();
-            costs.push(BucketCost::between(&before, &after));
+            costs.push(BucketCost::between(&before, &after, ranks));
             before = after;
             if let Some(sums) = &mut sums {
                 let all = (0..ranks).map(|rank| recorded(step, rank)).collect::<Vec<_>>();
@@ -179,13 +182,14 @@ fn observe(
 }
 
 impl BucketCost {
-    fn between(before: &StepReport, after: &StepReport) -> Self {
+    fn between(before: &StepReport, after: &StepReport, ranks: usize) -> Self {
         let traffic = after.traffic - before.traffic;
         Self {
             compress: (after.compress - before.compress).as_secs_f64(),
             decompress: (after.decompress - before.decompress).as_secs_f64(),
             up: traffic.bytes_up as f64,
             down: traffic.bytes_down as f64,
+            phases: traffic.messages_up as f64 / (ranks - 1) as f64,
         }
     }
 }
@@ -248,6 +252,7 @@ fn typical(observed: &[Observed]) -> Vec<BucketCost> {
         decompress: of(bucket, |cost| cost.decompress),
         up: of(bucket, |cost| cost.up),
         down: of(bucket, |cost| cost.down),
+        phases: of(bucket, |cost| cost.phases),
     };
     (0..buckets).map(cost).collect()
 }
@@ -270,10 +275,10 @@ impl Growth {
 
     fn apply(self, cost: BucketCost) -> BucketCost {
         BucketCost {
-            compress: cost.compress,
             decompress: self.decompress * cost.decompress,
             up: self.bytes * cost.up,
             down: self.bytes * cost.down,
+            ..cost
         }
     }
 }
@@ -309,6 +314,9 @@ mod tests {
         // 2 (n − 1)/n of four bytes an element, and headers.
         let up: f64 = found.buckets.iter().map(|cost| cost.up).sum();
         assert!((28_416.0..28_600.0).contains(&up), "{up}");
+        let phases = |spec| costs(spec, 3).buckets[0].phases;
+        // PowerSGD reduces two factors.
+        assert_eq!((phases("none"), phases("3lc"), phases("powersgd")), (2.0, 1.0, 4.0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Predictions from recorded training steps.
 
 use gradwire::Tensor;
-use gradwire_advice::{Candidate, Cluster, OptimizerKind, Recording, advise, parse_link};
+use gradwire_advice::{Candidate, Cluster, Messages, OptimizerKind, Recording, advise, parse_link};
 use gradwire_exchange::{Exchange, ExchangeError, ParseExchangeError, Rule, RuleError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -33,12 +33,17 @@ pub(crate) fn advice(
     let number = |key: &str| -> PyResult<f64> {
         cluster.get_item(key)?.map_or(Ok(0.0), |value| value.extract())
     };
+    let messages = |[overhead, start, efficiency]: [&str; 3]| -> PyResult<Messages> {
+        let efficiency = number(efficiency)?.clamp(0.01, 1.0);
+        Ok(Messages { overhead: number(overhead)?, start: number(start)?, efficiency })
+    };
     let cluster = Cluster {
         ranks,
         spare_core: number("spare_core")? != 0.0,
         crowding: number("crowding")?.max(1.0),
-        overhead: number("overhead")?,
-        plain_overhead: number("plain_overhead")?,
+        messages: messages(["overhead", "start", "efficiency"])?,
+        plain: messages(["plain_overhead", "plain_start", "plain_efficiency"])?,
+        synchronization: number("synchronization")?,
         staging: number("staging")?,
     };
     let optimizer: OptimizerKind = optimizer.parse().map_err(Failure::from)?;
@@ -67,6 +72,16 @@ pub(crate) fn advice(
     let json =
         serde_json::to_string(&advice).map_err(|error| Failure::config(error.to_string()))?;
     Ok((json, advice.to_string()))
+}
+
+/// The buckets that `DistributedDataParallel` forms of tensors with names, shapes and the seconds after which their gradients
+/// are ready; each is a list of their indices.
+#[pyfunction]
+pub(crate) fn buckets(tensors: Vec<(String, Vec<usize>, f64)>) -> Vec<Vec<usize>> {
+    let ready = tensors.iter().map(|(.., ready)| *ready).collect();
+    let tensors = tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect();
+    let recording = Recording { tensors, ready, gradients: Vec::new(), step_seconds: 0.0 };
+    recording.buckets().into_iter().map(|bucket| bucket.tensors).collect()
 }
 
 fn candidate((spec, exchange, rules): &Asked) -> Result<Candidate, Failure> {

@@ -21,6 +21,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<reducer::Reducer>()?;
     module.add_class::<frames::Frame>()?;
     module.add_function(wrap_pyfunction!(advice::advice, module)?)?;
+    module.add_function(wrap_pyfunction!(advice::buckets, module)?)?;
     module.add_function(wrap_pyfunction!(frames::encode, module)?)?;
     module.add_function(wrap_pyfunction!(listing::compressors, module)?)?;
     module.add_function(wrap_pyfunction!(listing::canonical, module)?)?;

@@ -12,7 +12,7 @@ from .. import _core
 from .._arrays import buffer
 from . import _setup
 from ._link import MeasuredLink, cores
-from ._recording import Recording, Restored
+from ._recording import Alone, Recording, Restored
 
 Candidate = Union[str, Dict[str, Any]]
 
@@ -69,7 +69,7 @@ def advise(
     """Predicts the step times of compressors for a model, and recommends one, or none.
 
     ``model`` is the plain module, before DistributedDataParallel wraps it. ``step()`` runs a training step on this rank:
-    forward and backward pass and, if it shall count, ``optimizer.step()``. It is called 13 + ``steps`` times; afterwards the model
+    forward and backward pass and, if it shall count, ``optimizer.step()``. It is called 23 + ``steps`` times; afterwards the model
     and the ``optimizer``, if it is given, are put back into their states. Random generators and data loaders go on.
 
     ``link`` is each rank's bandwidth, such as ``"100mbit"``, with a latency as in ``"1gbit/2ms"``, or a list of them; without it
@@ -95,7 +95,7 @@ def advise(
     measured = MeasuredLink(process_group, deadline) if grouped and _size(process_group) > 1 else None
     try:
         with Restored(model, optimizer):
-            recording = Recording(model, step, steps, measured.barrier if measured else int)
+            recording = Recording(model, step, steps, measured or Alone())
         if measured and not links:
             links = [f"{measured.bits_per_second / 1e6}mbit"]
         options = {
@@ -136,13 +136,20 @@ def _predict(recording: Recording, options: Dict[str, Any]) -> Any:
 def _cluster(recording: Recording, measured: Optional[MeasuredLink]) -> Dict[str, float]:
     """What shares the cores of this machine, and what messages take beside their bytes."""
     local = measured.local_ranks if measured else 1
-    return {
+    cluster = {
         "spare_core": float(local * (torch.get_num_threads() + 1) <= cores()),
         "crowding": local / cores(),
-        "overhead": measured.overhead if measured else 0.0,
-        "plain_overhead": measured.plain_overhead if measured else 0.0,
+        "synchronization": recording.synchronization,
         "staging": recording.staging(),
+        "efficiency": 1.0,
+        "plain_efficiency": 1.0,
     }
+    if measured:
+        for prefix, speed in (("", measured.messages), ("plain_", measured.plain)):
+            cluster[prefix + "overhead"] = speed.overhead
+            cluster[prefix + "start"] = speed.start
+            cluster[prefix + "efficiency"] = speed.bits_per_second / measured.bits_per_second
+    return cluster
 
 
 def _candidate(candidate: Candidate) -> Any:

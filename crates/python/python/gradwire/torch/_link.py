@@ -1,12 +1,14 @@
-"""Measures the link between the ranks of a process group, with gradwire's own messages."""
+"""Measures the link between the ranks of a process group, with gradwire's messages and with PyTorch's all-reduce."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import statistics
 import time
-from typing import Any, Callable, List, Optional
+from dataclasses import dataclass
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -23,6 +25,15 @@ _SMALL = 64
 _LONG = 0.2
 
 
+@dataclass(frozen=True)
+class Speed:
+    """The seconds of a message that carries almost nothing, those that a long one takes in addition, and its bandwidth."""
+
+    overhead: float
+    start: float
+    bits_per_second: float
+
+
 class MeasuredLink:
     """What messages between these ranks take.
 
@@ -30,7 +41,8 @@ class MeasuredLink:
     """
 
     def __init__(self, process_group: Optional[Any], deadline: float) -> None:
-        tensors = [(str(size), torch.zeros(size)) for size in [_SMALL, *_SIZES]]
+        self._values = {size: torch.zeros(size) for size in [_SMALL, *_SIZES]}
+        tensors = [(str(size), values) for size, values in self._values.items()]
         self._reducer, self._groups = connect(
             process_group, lambda channel: _setup.reducer(tensors, "none", channel, exchange="all-gather", deadline=deadline)
         )
@@ -38,17 +50,20 @@ class MeasuredLink:
         self.rank: int = self._reducer.rank
         self.ranks: int = self._reducer.size
         try:
-            # The first exchange compares configurations.
-            self._exchange(tensors[0])
-            self.overhead = statistics.median(self._slowest(lambda: self._exchange(tensors[0])) for _ in range(15))
-            self.plain_overhead = statistics.median(self._slowest(lambda: self._all_reduce(tensors[0][1])) for _ in range(15))
-            self.bits_per_second = self._bandwidth(tensors[1:])
+            self.messages = self._speed(self._exchange, self.ranks - 1.0)
+            self.plain = self._speed(self._all_reduce, 2.0 - 2.0 / self.ranks)
             hosts = self._reducer.gather(self._next(), socket.gethostname().encode())
             self._reducer.wait()
             self.local_ranks = hosts.count(socket.gethostname().encode())
         except BaseException:
             self.close()
             raise
+        self._values = {_SMALL: self._values[_SMALL]}
+
+    @property
+    def bits_per_second(self) -> float:
+        """The bandwidth of the link: the most that either kind of messages reaches."""
+        return max(self.messages.bits_per_second, self.plain.bits_per_second)
 
     def broadcast(self, text: str) -> str:
         """The text of rank 0."""
@@ -60,41 +75,58 @@ class MeasuredLink:
         """Waits for all ranks."""
         dist.barrier(self._groups[0])
 
+    def slowest(self, seconds: Sequence[float]) -> List[float]:
+        """For each of some times the longest that it took on any rank."""
+        ranks = self._reducer.gather(self._next(), json.dumps(list(seconds)).encode())
+        self._reducer.wait()
+        return [max(times) for times in zip(*map(json.loads, ranks))]
+
+    def post(self) -> None:
+        """Sends a message that carries almost nothing, in the background."""
+        self._reducer.average(self._reducer.group([str(_SMALL)]), self._next(), buffer(self._values[_SMALL]), int)
+
+    def settle(self) -> None:
+        """Waits until all such messages are exchanged."""
+        self._reducer.wait()
+
     def close(self) -> None:
         """Ends the connections."""
         release(self._reducer, self._groups)
 
-    def _bandwidth(self, tensors: List[Any]) -> float:
-        for tensor in tensors:
-            self._exchange(tensor)
-            seconds = self._slowest(lambda: self._exchange(tensor))
+    def _speed(self, send: Callable[[int], None], copies: float) -> Speed:
+        """The speed of ``send(elements)``, by which each rank sends ``copies`` times this number of elements."""
+        # The first exchange compares configurations.
+        send(_SMALL)
+        overhead = statistics.median(self._slowest(lambda: send(_SMALL)) for _ in range(15))
+        for size in _SIZES:
+            send(size)
+            seconds = self._slowest(lambda: send(size))
             if seconds > _LONG:
                 break
-        bits = 32.0 * (self.ranks - 1) * tensor[1].numel()
-        return bits / max(seconds - self.overhead, 1e-9)
+        short = max(size // 8, _SIZES[0])
+        long, part = (statistics.median(self._slowest(lambda: send(at)) for _ in range(5)) for at in (size, short))
+        bits_per_second = 32.0 * copies * (size - short) / max(long - part, 1e-9)
+        start = part - overhead - 32.0 * copies * short / bits_per_second
+        return Speed(overhead, max(start, 0.0), bits_per_second)
 
     def _next(self) -> int:
         self._step += 1
         return self._step
 
-    def _exchange(self, tensor: Any) -> None:
-        name, values = tensor
-        group = self._reducer.group([name])
-        self._reducer.average(group, self._next(), buffer(values), int)
+    def _exchange(self, size: int) -> None:
+        group = self._reducer.group([str(size)])
+        self._reducer.average(group, self._next(), buffer(self._values[size]), int)
         self._reducer.wait()
 
-    def _all_reduce(self, values: torch.Tensor) -> None:
-        dist.all_reduce(values, group=self._groups[0])
+    def _all_reduce(self, size: int) -> None:
+        dist.all_reduce(self._values[size], group=self._groups[0])
 
     def _slowest(self, action: Callable[[], Any]) -> float:
         """The seconds of an action on the rank where it takes longest."""
         self.barrier()
         start = time.perf_counter()
         action()
-        own = time.perf_counter() - start
-        all_ranks = self._reducer.gather(self._next(), repr(own).encode())
-        self._reducer.wait()
-        return max(float(seconds) for seconds in all_ranks)
+        return self.slowest([time.perf_counter() - start])[0]
 
 
 def cores() -> int:

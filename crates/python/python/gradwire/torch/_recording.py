@@ -6,7 +6,7 @@ import copy
 import statistics
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
@@ -19,16 +19,31 @@ _WARM_UP = 3
 _TIMED = 10
 
 
+class Alone:
+    """The ranks of a process without a group."""
+
+    def barrier(self) -> None:
+        """Waits for all ranks."""
+
+    def slowest(self, seconds: Sequence[float]) -> List[float]:
+        """For each of some times the longest that it took on any rank."""
+        return list(seconds)
+
+    def post(self) -> None:
+        """Sends a message that carries almost nothing, in the background."""
+
+    def settle(self) -> None:
+        """Waits until all such messages are exchanged."""
+
+
 class Recording:
     """Gradients of some steps, and when in a step they are ready.
 
-    ``step`` runs forward and backward pass, and the optimizer. ``barrier`` is called before each timed step, so that all ranks
-    compute at the same time, as in training.
+    ``step`` runs forward and backward pass, and the optimizer. ``ranks`` has the methods of ``Alone``: all ranks
+    begin a timed step together, and it takes as long as on the slowest of them, as in training.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, step: Callable[[], Any], steps: int, barrier: Callable[[], Any]
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, step: Callable[[], Any], steps: int, ranks: Any) -> None:
         self._named = _setup.trainable(model)
         clock = _Clock(self._named[0][1].device)
         self._run(step, _WARM_UP, lambda index: None)
@@ -36,7 +51,7 @@ class Recording:
         totals = []
         for _ in range(_TIMED):
             marks: Dict[int, Any] = {}
-            barrier()
+            ranks.barrier()
             start = clock.now()
             self._run(step, 1, lambda index: marks.__setitem__(index, clock.now()))
             totals.append(clock.between(start, clock.now()))
@@ -44,11 +59,14 @@ class Recording:
                 ready[index].append(clock.between(start, mark))
         if not any(ready):
             raise _core.ConfigError("the step computed no gradients of this model; let it run forward and backward pass")
-        self.seconds = statistics.median(totals)
-        medians = [statistics.median(times) if times else None for times in ready]
+        own, slowest = statistics.median(totals), statistics.median(ranks.slowest(totals))
+        medians = [slowest / own * statistics.median(times) if times else None for times in ready]
         last = max(time for time in medians if time is not None)
         # DistributedDataParallel handles parameters that a step does not use at the end.
         self.ready = [last if time is None else time for time in medians]
+        # With the times that ranks wait for each other, but almost no bytes.
+        self.synchronization = max(0.0, self._synchronized(step, ranks, clock) - slowest)
+        self.seconds = slowest + self._copying()
         self.gradients: List[List[torch.Tensor]] = []
         for _ in range(steps):
             taken = [torch.zeros(parameter.shape) for _, parameter in self._named]
@@ -60,6 +78,38 @@ class Recording:
     def tensors(self) -> List[Any]:
         """Names, shapes, and the seconds after which gradients are ready."""
         return [(name, tuple(p.shape), at) for (name, p), at in zip(self._named, self.ready)]
+
+    def _synchronized(self, step: Callable[[], Any], ranks: Any, clock: _Clock) -> float:
+        """The seconds of a step in which each bucket is followed by a message, and the optimizer waits for them."""
+        buckets = [max(bucket, key=self.ready.__getitem__) for bucket in _core.buckets(self.tensors)]
+
+        def seen(index: int) -> None:
+            if index in buckets:
+                ranks.post()
+            if index == buckets[-1]:
+                ranks.settle()
+
+        totals = []
+        for _ in range(_TIMED):
+            ranks.barrier()
+            start = clock.now()
+            self._run(step, 1, seen)
+            ranks.settle()
+            totals.append(clock.between(start, clock.now()))
+        return statistics.median(ranks.slowest(totals))
+
+    def _copying(self) -> float:
+        """The seconds in which DistributedDataParallel copies gradients in main memory into its buckets and back."""
+        gradients = [parameter.grad for _, parameter in self._named if parameter.grad is not None]
+        if not gradients or gradients[0].device.type != "cpu":
+            return 0.0
+        copies = [torch.zeros_like(gradient) for gradient in gradients]
+        start = time.perf_counter()
+        for copy_, gradient in zip(copies, gradients):
+            copy_.copy_(gradient)
+        for copy_, gradient in zip(copies, gradients):
+            gradient.copy_(copy_)
+        return time.perf_counter() - start
 
     def staging(self) -> float:
         """The seconds a byte takes to main memory and back."""
