@@ -43,7 +43,7 @@ def trainer(task, candidate):
 
 
 def measure(task, candidate, count):
-    """The mean seconds of a step on rank 0, without the slowest and fastest tenth."""
+    """The seconds of a step: the median over rounds of ten steps, as many as the longest round of local steps has."""
     step, times = trainer(task, candidate), []
     for number in range(WARM_UP + count):
         start = time.perf_counter()

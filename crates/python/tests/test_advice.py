@@ -58,7 +58,7 @@ def test_candidates_have_exchanges_and_rules():
     asked = {"compressor": "topk:ratio=0.001", "exchange": "scatter-reduce", "rules": {"second.*": "fp16"}}
     one, two = Trained().advise(link="1mbit", ranks=3, candidates=[asked, "3lc:every=4"]).data["predictions"]
     assert (one["candidate"], one["exchange"]) == ("topk:ratio=0.001 by scatter-reduce, second.* -> fp16", "scatter-reduce")
-    assert two["every"] == 4 and two["exchange"] == "all-gather"
+    assert one["spec"] == "topk:ratio=0.001" and two["every"] == 4 and two["exchange"] == "all-gather"
     # Error feedback ahead of Adam, and local steps.
     assert "Adam" in one["doubt"] and "local steps" in two["doubt"]
 
@@ -151,3 +151,9 @@ def of_a_wrapped_model(rank, size):
 
 def test_wrapped_models_are_refused():
     assert all("before it is wrapped" in message for message in ranks(2, of_a_wrapped_model))
+
+
+def test_the_recommended_compressor_is_a_spec_that_register_takes():
+    asked = {"compressor": "fp16", "exchange": "all-gather", "rules": {"second.*": "none"}}
+    found = Trained().advise(link="1mbit", ranks=2, candidates=[asked])
+    assert found.compressor == "fp16" == gradwire.canonical(found.compressor)

@@ -28,7 +28,7 @@ class Advice:
     def compressor(self) -> Optional[str]:
         """The recommended compressor on the first link; None: do not compress."""
         at = self.data["recommended"][0]
-        return None if at is None else self.data["predictions"][at]["candidate"]
+        return None if at is None else self.data["predictions"][at]["spec"]
 
     @property
     def crossover(self) -> Optional[float]:
@@ -78,7 +78,7 @@ def advise(
 
     ``candidates`` are spec strings, or dicts with ``compressor``, ``exchange`` and ``rules`` as in ``register``. By
     default fourteen of all kinds are tried, some with local steps (``LocalSteps``). Each is run on the gradients of
-    ``steps`` steps between up to four ranks in threads of this process, which takes up to ``4 * (steps + 14)`` bytes an
+    ``steps`` steps between up to four ranks in threads of this process, which takes up to ``4 * (2 * steps + 14)`` bytes an
     element.
 
     Raises ``ConfigError`` where something is missing or a candidate cannot work.
