@@ -1,6 +1,7 @@
 """Compares the step times that gradwire.torch.advise predicts with measured ones.
 
-scripts/links runs it as every rank; rank 0 appends a JSON line for each candidate to --out.
+scripts/links runs it as every rank; rank 0 appends a JSON line for each candidate to --out. With --table it prints such a file as
+tables, and measures nothing.
 """
 
 import argparse
@@ -66,14 +67,36 @@ def predict(task, candidates):
     return gradwire.torch.advise(model, step, optimizer=optimizer, candidates=candidates).data
 
 
+def table(path):
+    """The lines of a file as Markdown: a table for each task, ranks and rate."""
+    records = [json.loads(line) for line in open(path)]
+    near = sum(abs(one["predicted"] / one["measured"] - 1) <= 0.15 for one in records)
+    print(f"{near} of {len(records)} predictions are within 15 % of the measured time.")
+    settings = dict.fromkeys((one["task"], one["ranks"], one["rate"]) for one in records)
+    for setting in settings:
+        rows = [one for one in records if (one["task"], one["ranks"], one["rate"]) == setting]
+        task, ranks, rate = setting
+        link = f"{rate.replace('bit', 'bit/s')}, measured {rows[0]['link'] / 1e6:.0f}" if rate != "none" else "not throttled"
+        print(f"\n### {task}, {ranks} ranks, {link}; a step without exchange {1e3 * rows[0]['compute']:.1f} ms\n")
+        print("| candidate | predicted | measured | off |\n|---|---:|---:|---:|")
+        for one in rows:
+            name = "no hook" if one["candidate"] is None else f"`{one['candidate']}`"
+            name += ", recommended" * one["recommended"]
+            off = f"{one['predicted'] / one['measured'] - 1:+.0%}".replace("%", " %").replace("-", "−")
+            print(f"| {name} | {1e3 * one['predicted']:.1f} ms | {1e3 * one['measured']:.1f} ms | {off} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", choices=sorted(TASKS), default="cnn")
     parser.add_argument("--rate", default="none", help="the rate of the link, for the record")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--candidates", nargs="*", default=CANDIDATES)
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--out")
+    parser.add_argument("--table", metavar="FILE")
     options = parser.parse_args()
+    if options.table:
+        return table(options.table)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     task = TASKS[options.task]()

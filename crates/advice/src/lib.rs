@@ -10,7 +10,8 @@
 //!    measures the error that remains after error feedback.
 //! 2. The [timeline](Cluster::step_seconds) puts a step together: buckets become ready during the backward pass, and
 //!    one thread compresses, sends and decompresses them in this order.
-//! 3. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
+//! 3. A step that was measured with an exchange corrects the timeline, where there is one ([`Rehearsal`]).
+//! 4. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
 //!
 //! What it cannot know is what compression does to the trained model. [`Candidate::doubt`] says where gradwire's own
 //! measurements call for care.
@@ -19,7 +20,7 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | 3 | `advice`, `text` |
+//! | 3 | `advice`, `rehearsal`, `text` |
 //! | 2 | `timeline` |
 //! | 1 | `trial` |
 //! | 0 | `candidate`, `recording` |
@@ -27,6 +28,7 @@
 mod advice;
 mod candidate;
 mod recording;
+mod rehearsal;
 mod text;
 mod timeline;
 mod trial;
@@ -34,5 +36,6 @@ mod trial;
 pub use advice::{Advice, OnLink, Prediction, TensorAdvice, advise};
 pub use candidate::{Candidate, OptimizerKind};
 pub use recording::{Bucket, Recording};
+pub use rehearsal::Rehearsal;
 pub use timeline::{Cluster, Messages, parse_link};
 pub use trial::{BucketCost, Costs, TensorCost};

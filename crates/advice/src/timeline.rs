@@ -22,6 +22,9 @@ pub struct Cluster {
     /// Seconds by which a step becomes longer when ranks exchange messages that carry almost nothing: they wait for the
     /// slowest of them, and threads for cores.
     pub synchronization: f64,
+    /// Seconds to add to a step that compresses and exchanges, which a rehearsal has shown; see
+    /// [`Rehearsal`](crate::Rehearsal). May be negative.
+    pub correction: f64,
     /// gradwire's messages.
     pub messages: Messages,
     /// The training framework's own all-reduce.
@@ -67,6 +70,7 @@ impl Cluster {
             spare_core: true,
             crowding: 1.0,
             synchronization: 0.0,
+            correction: 0.0,
             messages: Messages::FREE,
             plain: Messages::FREE,
             staging: 0.0,
@@ -97,7 +101,8 @@ impl Cluster {
             last_ready = last_ready.max(bucket.ready);
         }
         let rest = (recording.step_seconds - last_ready).max(0.0);
-        f64::max(last_ready + delay, done) + rest + self.synchronization
+        let step = f64::max(last_ready + delay, done) + rest + self.synchronization;
+        if plain { step } else { f64::max(step + self.correction, recording.step_seconds) }
     }
 
     /// The seconds of one round that sends all buckets, in one message, after the step has ended.

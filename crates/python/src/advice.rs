@@ -1,7 +1,9 @@
 //! Predictions from recorded training steps.
 
 use gradwire::Tensor;
-use gradwire_advice::{Candidate, Cluster, Messages, OptimizerKind, Recording, advise, parse_link};
+use gradwire_advice::{
+    Candidate, Cluster, Messages, OptimizerKind, Recording, Rehearsal, advise, parse_link,
+};
 use gradwire_exchange::{Exchange, ExchangeError, ParseExchangeError, Rule, RuleError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,12 +14,16 @@ use crate::errors::Failure;
 /// A candidate from Python: spec, exchange or `auto`, rules.
 type Asked = (String, String, Vec<String>);
 
+/// A rehearsal from Python: spec, ranks, link, seconds and sent bytes of a step.
+type Measured = (String, usize, String, f64, f64);
+
 /// Predicts the steps of candidates; returns the advice as JSON and as text.
 ///
 /// `tensors` have names, shapes and the seconds after which their gradients are ready; `gradients` are those of each
-/// recorded step. `cluster` has the fields of `Cluster` but for the ranks.
+/// recorded step. `cluster` has the fields of `Cluster` but for the ranks and the correction. `rehearsal` is the spec, the
+/// ranks, the link, the seconds and the sent bytes of a step that was measured with an exchange.
 #[pyfunction]
-#[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates))]
+#[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates, rehearsal))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
 pub(crate) fn advice(
     py: Python<'_>,
@@ -29,6 +35,7 @@ pub(crate) fn advice(
     links: Vec<String>,
     optimizer: &str,
     candidates: Option<Vec<Asked>>,
+    rehearsal: Option<Measured>,
 ) -> PyResult<(String, String)> {
     let number = |key: &str| -> PyResult<f64> {
         cluster.get_item(key)?.map_or(Ok(0.0), |value| value.extract())
@@ -44,6 +51,7 @@ pub(crate) fn advice(
         messages: messages(["overhead", "start", "efficiency"])?,
         plain: messages(["plain_overhead", "plain_start", "plain_efficiency"])?,
         synchronization: number("synchronization")?,
+        correction: 0.0,
         staging: number("staging")?,
     };
     let optimizer: OptimizerKind = optimizer.parse().map_err(Failure::from)?;
@@ -67,7 +75,14 @@ pub(crate) fn advice(
         gradients: gradients.iter().map(wide).collect(),
         step_seconds,
     };
-    let advice = py.detach(|| advise(&recording, &cluster, optimizer, &links, &candidates));
+    let rehearsal = rehearsal.map(rehearsed).transpose()?;
+    let advice = py.detach(|| {
+        let cluster = match &rehearsal {
+            Some(rehearsal) => rehearsal.correct(&recording, cluster)?,
+            None => cluster,
+        };
+        advise(&recording, &cluster, optimizer, &links, &candidates)
+    });
     let advice = advice.map_err(Failure::from)?;
     let json =
         serde_json::to_string(&advice).map_err(|error| Failure::config(error.to_string()))?;
@@ -82,6 +97,11 @@ pub(crate) fn buckets(tensors: Vec<(String, Vec<usize>, f64)>) -> Vec<Vec<usize>
     let tensors = tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect();
     let recording = Recording { tensors, ready, gradients: Vec::new(), step_seconds: 0.0 };
     recording.buckets().into_iter().map(|bucket| bucket.tensors).collect()
+}
+
+fn rehearsed((spec, ranks, link, step_seconds, bytes_up): Measured) -> Result<Rehearsal, Failure> {
+    let candidate = candidate(&(spec, "auto".to_owned(), Vec::new()))?;
+    Ok(Rehearsal { candidate, ranks, link: parse_link(&link)?, step_seconds, bytes_up })
 }
 
 fn candidate((spec, exchange, rules): &Asked) -> Result<Candidate, Failure> {

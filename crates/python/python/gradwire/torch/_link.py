@@ -17,12 +17,12 @@ from .._arrays import buffer
 from . import _setup
 from ._channel import connect, release
 
-# Elements of the messages, from 64 KiB to 64 MiB.
-_SIZES = [1 << exponent for exponent in range(14, 25)]
+# Exponents of the elements of the messages: from 64 KiB to 512 KiB at least, and to 16 MiB at most.
+_EXPONENTS = 14, 17, 22
 # Elements of a message that carries almost nothing.
 _SMALL = 64
-# The seconds that a message should take, so that its bandwidth is known to a few per cent.
-_LONG = 0.2
+# No message should take longer, in seconds.
+_LONG = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,15 @@ class Speed:
 class MeasuredLink:
     """What messages between these ranks take.
 
-    All ranks must create it at the same time, and get the same figures.
+    All ranks must create it at the same time, and get the same figures. The longest messages have up to ``elements``, those of
+    the model: TCP is not as fast with short ones, nor on some links with much longer ones.
     """
 
-    def __init__(self, process_group: Optional[Any], deadline: float) -> None:
-        self._values = {size: torch.zeros(size) for size in [_SMALL, *_SIZES]}
+    def __init__(self, process_group: Optional[Any], elements: int, deadline: float) -> None:
+        least, medium, most = _EXPONENTS
+        last = min(max(elements.bit_length() - 1, medium), most)
+        self._sizes = [1 << exponent for exponent in range(least, last + 1)]
+        self._values = {size: torch.zeros(size) for size in [_SMALL, *self._sizes]}
         tensors = [(str(size), values) for size, values in self._values.items()]
         self._reducer, self._groups = connect(
             process_group, lambda channel: _setup.reducer(tensors, "none", channel, exchange="all-gather", deadline=deadline)
@@ -81,8 +85,8 @@ class MeasuredLink:
         self._reducer.wait()
         return [max(times) for times in zip(*map(json.loads, ranks))]
 
-    def post(self) -> None:
-        """Sends a message that carries almost nothing, in the background."""
+    def post(self, bucket: Sequence[int]) -> None:
+        """Sends a message that carries almost nothing, in the background, in place of a bucket."""
         self._reducer.average(self._reducer.group([str(_SMALL)]), self._next(), buffer(self._values[_SMALL]), int)
 
     def settle(self) -> None:
@@ -98,12 +102,12 @@ class MeasuredLink:
         # The first exchange compares configurations.
         send(_SMALL)
         overhead = statistics.median(self._slowest(lambda: send(_SMALL)) for _ in range(15))
-        for size in _SIZES:
+        for size in self._sizes:
             send(size)
             seconds = self._slowest(lambda: send(size))
             if seconds > _LONG:
                 break
-        short = max(size // 8, _SIZES[0])
+        short = max(size // 8, self._sizes[0])
         long, part = (statistics.median(self._slowest(lambda: send(at)) for _ in range(5)) for at in (size, short))
         bits_per_second = 32.0 * copies * (size - short) / max(long - part, 1e-9)
         start = part - overhead - 32.0 * copies * short / bits_per_second

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import statistics
 import time
 from functools import partial
@@ -16,7 +17,7 @@ from . import _setup
 # Steps before the first that is timed: allocators and caches settle in them.
 _WARM_UP = 3
 # Steps that are timed.
-_TIMED = 10
+TIMED = 10
 
 
 class Alone:
@@ -29,11 +30,9 @@ class Alone:
         """For each of some times the longest that it took on any rank."""
         return list(seconds)
 
-    def post(self) -> None:
-        """Sends a message that carries almost nothing, in the background."""
-
-    def settle(self) -> None:
-        """Waits until all such messages are exchanged."""
+    def broadcast(self, text: str) -> str:
+        """The text of rank 0."""
+        return text
 
 
 class Recording:
@@ -44,12 +43,13 @@ class Recording:
     """
 
     def __init__(self, model: torch.nn.Module, step: Callable[[], Any], steps: int, ranks: Any) -> None:
-        self._named = _setup.trainable(model)
-        clock = _Clock(self._named[0][1].device)
+        self.named = _setup.trainable(model)
+        self._step, self._ranks = step, ranks
+        clock = self._clock = _Clock(self.named[0][1].device)
         self._run(step, _WARM_UP, lambda index: None)
-        ready: List[List[float]] = [[] for _ in self._named]
+        ready: List[List[float]] = [[] for _ in self.named]
         totals = []
-        for _ in range(_TIMED):
+        for _ in range(TIMED):
             marks: Dict[int, Any] = {}
             ranks.barrier()
             start = clock.now()
@@ -62,45 +62,43 @@ class Recording:
         own, slowest = statistics.median(totals), statistics.median(ranks.slowest(totals))
         medians = [slowest / own * statistics.median(times) if times else None for times in ready]
         last = max(time for time in medians if time is not None)
-        # DistributedDataParallel handles parameters that a step does not use at the end.
-        self.ready = [last if time is None else time for time in medians]
-        # With the times that ranks wait for each other, but almost no bytes.
-        self.synchronization = max(0.0, self._synchronized(step, ranks, clock) - slowest)
+        # DistributedDataParallel handles parameters that a step does not use at the end. Its buckets are those of rank 0.
+        ready_times = [last if time is None else time for time in medians]
+        self.ready: List[float] = json.loads(ranks.broadcast(json.dumps(ready_times)))
+        self.alone = slowest
         self.seconds = slowest + self._copying()
         self.gradients: List[List[torch.Tensor]] = []
         for _ in range(steps):
-            taken = [torch.zeros(parameter.shape) for _, parameter in self._named]
+            taken = [torch.zeros(parameter.shape) for _, parameter in self.named]
             # With accumulation the last call has the sum.
-            self._run(step, 1, lambda index: taken[index].copy_(self._named[index][1].grad))
+            self._run(step, 1, lambda index: taken[index].copy_(self.named[index][1].grad))
             self.gradients.append(taken)
 
     @property
     def tensors(self) -> List[Any]:
         """Names, shapes, and the seconds after which gradients are ready."""
-        return [(name, tuple(p.shape), at) for (name, p), at in zip(self._named, self.ready)]
+        return [(name, tuple(p.shape), at) for (name, p), at in zip(self.named, self.ready)]
 
-    def _synchronized(self, step: Callable[[], Any], ranks: Any, clock: _Clock) -> float:
-        """The seconds of a step in which each bucket is followed by a message, and the optimizer waits for them."""
-        buckets = [max(bucket, key=self.ready.__getitem__) for bucket in _core.buckets(self.tensors)]
+    def seconds_with(self, exchange: Any) -> float:
+        """The seconds of a step that exchanges its buckets.
 
-        def seen(index: int) -> None:
-            if index in buckets:
-                ranks.post()
-            if index == buckets[-1]:
-                ranks.settle()
-
-        totals = []
-        for _ in range(_TIMED):
-            ranks.barrier()
-            start = clock.now()
-            self._run(step, 1, seen)
-            ranks.settle()
-            totals.append(clock.between(start, clock.now()))
-        return statistics.median(ranks.slowest(totals))
+        ``exchange.post(bucket)`` sends the gradients of a bucket, a list of indices of parameters, in the background;
+        ``exchange.settle()`` waits for all of them, ahead of the optimizer.
+        """
+        start = self._clock.now()
+        for number in range(_WARM_UP + TIMED):
+            if number == _WARM_UP:
+                start = self._clock.now()
+            backward = _Backward(_core.buckets(self.tensors), exchange)
+            self._run(self._step, 1, backward.seen)
+            backward.end()
+        # Steps follow each other as in training, where a rank may begin one before the others.
+        total: float = self._ranks.slowest([self._clock.between(start, self._clock.now())])[0]
+        return total / TIMED
 
     def _copying(self) -> float:
         """The seconds in which DistributedDataParallel copies gradients in main memory into its buckets and back."""
-        gradients = [parameter.grad for _, parameter in self._named if parameter.grad is not None]
+        gradients = [parameter.grad for _, parameter in self.named if parameter.grad is not None]
         if not gradients or gradients[0].device.type != "cpu":
             return 0.0
         copies = [torch.zeros_like(gradient) for gradient in gradients]
@@ -113,7 +111,7 @@ class Recording:
 
     def staging(self) -> float:
         """The seconds a byte takes to main memory and back."""
-        largest = max((parameter for _, parameter in self._named), key=lambda parameter: parameter.numel())
+        largest = max((parameter for _, parameter in self.named), key=lambda parameter: parameter.numel())
         if largest.device.type != "cuda":
             return 0.0
         times = []
@@ -129,7 +127,7 @@ class Recording:
         """Runs steps, and calls ``seen`` with the index of each parameter whose gradient is ready."""
         hooks = [
             parameter.register_post_accumulate_grad_hook(partial(_call, seen, index))
-            for index, (_, parameter) in enumerate(self._named)
+            for index, (_, parameter) in enumerate(self.named)
         ]
         try:
             for _ in range(steps):
@@ -142,6 +140,32 @@ class Recording:
 def _call(seen: Callable[[int], Any], index: int, parameter: torch.Tensor) -> None:
     with torch.no_grad():
         seen(index)
+
+
+class _Backward:
+    """Posts the buckets of a backward pass in their order, each when all of its gradients are ready."""
+
+    def __init__(self, buckets: List[List[int]], exchange: Any) -> None:
+        self._waiting = [(bucket, set(bucket)) for bucket in buckets]
+        self._exchange = exchange
+
+    def seen(self, index: int) -> None:
+        """The gradient of a parameter is ready."""
+        if not self._waiting:
+            return
+        for _, missing in self._waiting:
+            missing.discard(index)
+        while self._waiting and not self._waiting[0][1]:
+            self._exchange.post(self._waiting.pop(0)[0])
+        if not self._waiting:
+            self._exchange.settle()
+
+    def end(self) -> None:
+        """Posts the buckets of parameters that the step did not use."""
+        if self._waiting:
+            for bucket, _ in self._waiting:
+                self._exchange.post(bucket)
+            self._exchange.settle()
 
 
 class _Clock:

@@ -1,0 +1,70 @@
+"""An exchange of a model's buckets while its training steps are measured."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from .._arrays import buffer
+from . import _setup
+from ._channel import connect, release
+
+
+class Rehearsal:
+    """Averages the gradients of a model between ranks, as the hook for DistributedDataParallel does.
+
+    All ranks must create it at the same time, with the same buckets.
+    """
+
+    # Short messages, so that even on slow links the link decides little of the step.
+    spec = "3lc"
+
+    def __init__(
+        self, named: List[Tuple[str, torch.nn.Parameter]], process_group: Optional[Any], deadline: float
+    ) -> None:
+        self._named = named
+        self._reducer, self._channels = connect(
+            process_group, lambda channel: _setup.reducer(named, self.spec, channel, deadline=deadline)
+        )
+        self._step = 0
+        self._groups: Dict[Tuple[int, ...], int] = {}
+        self._bytes: List[int] = []
+        self._posted: List[Tuple[Sequence[int], torch.Tensor]] = []
+
+    def post(self, bucket: Sequence[int]) -> None:
+        """Averages the gradients of some parameters in the background."""
+        gradients = [self._gradient(index).detach().flatten().float().cpu() for index in bucket]
+        values = torch.cat(gradients)
+        key = tuple(bucket)
+        if key not in self._groups:
+            self._groups[key] = self._reducer.group([self._named[index][0] for index in bucket])
+        self._reducer.average(self._groups[key], self._step, buffer(values), int)
+        self._posted.append((bucket, values))
+
+    def settle(self) -> None:
+        """Waits until all gradients are averages, and copies them back."""
+        self._reducer.wait()
+        for bucket, values in self._posted:
+            sizes = [self._named[index][1].numel() for index in bucket]
+            for index, average in zip(bucket, values.split(sizes)):
+                gradient = self._gradient(index)
+                gradient.copy_(average.view_as(gradient))
+        self._posted = []
+        self._step += 1
+        self._bytes.append(self._reducer.stats()["bytes_up"])
+
+    def bytes_up(self, steps: int) -> float:
+        """The mean number of bytes that this rank sent in each of the last steps."""
+        return statistics.mean(self._bytes[-steps:])
+
+    def _gradient(self, index: int) -> torch.Tensor:
+        parameter = self._named[index][1]
+        return parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+
+    def __enter__(self) -> Rehearsal:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        release(self._reducer, self._channels)
