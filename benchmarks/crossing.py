@@ -9,6 +9,7 @@ import torch.distributed as dist
 from gradwire import _core
 from gradwire._arrays import buffer
 from gradwire.torch import _setup
+from gradwire.torch._channel import connect
 
 
 def cost(name, call, number=2000):
@@ -21,14 +22,14 @@ def main():
     dist.init_process_group("gloo")
     tensor = torch.zeros(16)
     where = buffer(tensor)
-    exchange = _setup.exchange([("w", tensor)], "none", None)
-    group = exchange.group(["w"])
+    reducer, _ = connect(None, lambda channel: _setup.reducer([("w", tensor)], "none", channel))
+    group = reducer.group(["w"])
     done = dict.clear.__get__({})
 
     cost("address, length and type of a tensor", lambda: buffer(tensor))
-    cost("an attribute", lambda: exchange.rank)
-    cost("submit an average", lambda: exchange.average(group, 0, where, done))
-    exchange.wait()
+    cost("an attribute", lambda: reducer.rank)
+    cost("submit an average", lambda: reducer.average(group, 0, where, done))
+    reducer.wait()
     cost("parse and print a spec", lambda: _core.canonical("none"))
     cost("a frame of 16 elements", lambda: _core.encode(where, (16,), "none", "w", 0, 0, 0))
     os._exit(0)

@@ -7,6 +7,7 @@ mod nightly;
 mod python;
 mod soak;
 mod test;
+mod wheels;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ usage: cargo xtask <task>
   fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
+  wheels    build the wheels and the source distribution of the Python package in target/wheels, install them in new
+            environments of the oldest and the newest Python, and try them
   soak      attack the release binary for the given number of minutes with signals at random moments, damaged files and
             long runs; --seed S repeats a choice of trials, --trial N one of them, --out FOLDER writes a report
 ";
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         },
         ("asan", []) => test::run_only("tests under AddressSanitizer", &mut nightly::asan()),
         ("miri", []) => test::run_only("tests under Miri", &mut nightly::miri()),
+        ("wheels", []) => wheels::run(),
         ("soak", arguments) => soak::run(arguments).unwrap_or_else(usage),
         _ => usage(),
     }

@@ -99,7 +99,7 @@ fn install(folder: &Path) -> Result<(), String> {
 }
 
 /// Runs a command; returns whether it succeeded.
-fn runs(command: &mut Command) -> bool {
+pub(crate) fn runs(command: &mut Command) -> bool {
     eprintln!("   {command:?}");
     match command.stdin(Stdio::null()).status() {
         Ok(status) => status.success(),

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::process::ExitCode;
 
 use gradwire_exchange::ExchangeError;
 use gradwire_testbed::TestbedError;
@@ -24,12 +23,12 @@ pub(crate) enum Failure {
 impl Failure {
     /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after an interrupt. Under
     /// MPI a process that is stuck past its deadline ends with 124, by the watchdog of `gradwire-mpi`.
-    pub(crate) fn code(&self) -> ExitCode {
+    pub(crate) fn code(&self) -> u8 {
         match self {
-            Failure::Input(_) => ExitCode::from(2),
-            Failure::Run(_) => ExitCode::from(1),
-            Failure::Interrupted(_) => ExitCode::from(130),
-            Failure::Closed => ExitCode::SUCCESS,
+            Failure::Input(_) => 2,
+            Failure::Run(_) => 1,
+            Failure::Interrupted(_) => 130,
+            Failure::Closed => 0,
         }
     }
 }

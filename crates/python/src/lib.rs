@@ -6,6 +6,7 @@
 mod advice;
 mod buffer;
 mod channel;
+mod command_line;
 mod errors;
 mod frames;
 mod listing;
@@ -22,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<frames::Frame>()?;
     module.add_function(wrap_pyfunction!(advice::advice, module)?)?;
     module.add_function(wrap_pyfunction!(advice::buckets, module)?)?;
+    module.add_function(wrap_pyfunction!(command_line::main, module)?)?;
     module.add_function(wrap_pyfunction!(frames::encode, module)?)?;
     module.add_function(wrap_pyfunction!(listing::compressors, module)?)?;
     module.add_function(wrap_pyfunction!(listing::canonical, module)?)?;

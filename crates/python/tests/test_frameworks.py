@@ -1,14 +1,17 @@
 """Trains under each framework, stops, resumes with the framework's own checkpoint, and compares bits with a whole run."""
 
+import importlib
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
-import gradwire.torch
-from models import Net, data, flat
+from models import flat
 from world import ranks
+
+sys.path.append(str(Path(__file__).parents[3] / "examples" / "pytorch"))
 
 STEPS, STOP = 8, 5
 
@@ -27,113 +30,25 @@ def together(rank, size, function, *arguments):
     return result
 
 
-def whole_and_resumed(function, folder):
+def whole_and_resumed(function, name, folder):
     """Checks that a stopped and resumed run ends with the bits of a whole one."""
-    whole = ranks(2, together, function, str(folder / "whole"), STEPS, False)
-    ranks(2, together, function, str(folder / "parts"), STOP, False)
-    resumed = ranks(2, together, function, str(folder / "parts"), STEPS, True)
-    (one, steps), (two, _) = whole
-    assert (one == two).all() and steps == STEPS
-    assert (resumed[0][0] == one).all() and (resumed[1][0] == one).all() and resumed[0][1] == STEPS
+    one, two = ranks(2, together, function, name, str(folder / "whole"), STEPS, False)
+    stopped, _ = ranks(2, together, function, name, str(folder / "parts"), STOP, False)
+    resumed = ranks(2, together, function, name, str(folder / "parts"), STEPS, True)
+    assert (one == two).all() and (stopped != one).any()
+    assert (resumed[0] == one).all() and (resumed[1] == one).all()
 
 
-def with_accelerate(rank, size, folder, steps, resume):
-    from accelerate import Accelerator
-
-    accelerator = Accelerator()
-    torch.manual_seed(0)
-    model = Net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    model, optimizer = accelerator.prepare(model, optimizer)
-    handle = gradwire.torch.register(model, "3lc")
-    accelerator.register_for_checkpointing(handle.all_ranks)
-    if resume:
-        accelerator.load_state(folder)
-    for step in range(handle.step, steps):
-        x, labels = data(rank, step)
-        optimizer.zero_grad()
-        accelerator.backward(nn.functional.cross_entropy(model(x), labels))
-        optimizer.step()
-    accelerator.save_state(folder)
-    return flat(model), handle.step
+def resumable(rank, size, name, folder, steps, resume):
+    """Runs an example of a framework; returns its parameters."""
+    trained = importlib.import_module(name).train(folder, steps, resume)
+    return flat(trained)
 
 
-def test_accelerate(tmp_path):
-    pytest.importorskip("accelerate")
-    whole_and_resumed(with_accelerate, tmp_path)
-
-
-def with_lightning(rank, size, folder, steps, resume):
-    import lightning.pytorch as pl
-    from gradwire.torch.lightning import Compression
-
-    class Module(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.net = Net()
-
-        def training_step(self, batch, at):
-            # Lightning does not skip the batches before the step that it resumes from.
-            x, labels = data(rank, self.global_step)
-            return nn.functional.cross_entropy(self.net(x), labels)
-
-        def configure_optimizers(self):
-            return torch.optim.AdamW(self.net.parameters(), lr=0.01)
-
-    compression, module = Compression("3lc"), Module()
-    loader = torch.utils.data.DataLoader(torch.zeros(STEPS * size), batch_size=1)
-    trainer = pl.Trainer(
-        accelerator="cpu", strategy="ddp", devices=size, max_steps=steps, logger=False, default_root_dir=folder,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[compression],
-    )
-    trainer.fit(module, loader, ckpt_path=f"{folder}/last.ckpt" if resume else None)
-    trainer.save_checkpoint(f"{folder}/last.ckpt")
-    return flat(module), compression.state_dict()["step"]
-
-
-def test_lightning(tmp_path):
-    pytest.importorskip("lightning")
-    whole_and_resumed(with_lightning, tmp_path)
-
-
-def with_transformers(rank, size, folder, steps, resume):
-    from transformers import Trainer, TrainingArguments
-    from gradwire.torch.transformers import Compression
-
-    class Classifier(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = Net()
-
-        def forward(self, x, labels):
-            scores = self.net(x)
-            return {"loss": nn.functional.cross_entropy(scores, labels), "logits": scores}
-
-    class Samples(torch.utils.data.Dataset):
-        def __len__(self):
-            return STEPS * size
-
-        def __getitem__(self, at):
-            x, labels = data(0, at, 1)
-            return {"x": x[0], "labels": labels[0]}
-
-    torch.manual_seed(0)
-    model = Classifier()
-    arguments = TrainingArguments(
-        output_dir=folder, max_steps=steps, save_strategy="steps", save_steps=1, per_device_train_batch_size=1, use_cpu=True, report_to=[],
-        disable_tqdm=True, ddp_backend="gloo", learning_rate=0.01, lr_scheduler_type="constant", max_grad_norm=0.0,
-    )
-    trainer = Trainer(model, arguments, train_dataset=Samples())
-    compression = Compression(trainer, "3lc")
-    trainer.add_callback(compression)
-    trainer.train(resume_from_checkpoint=resume)
-    return flat(model), torch.load(f"{folder}/checkpoint-{steps}/gradwire-rank{rank}.pt")["step"]
-
-
-def test_transformers(tmp_path):
-    pytest.importorskip("transformers")
-    whole_and_resumed(with_transformers, tmp_path)
+@pytest.mark.parametrize("framework", ["accelerate", "lightning", "transformers"])
+def test_an_example_resumes_from_its_frameworks_checkpoint(framework, tmp_path):
+    pytest.importorskip(framework)
+    whole_and_resumed(resumable, f"with_{framework}", tmp_path)
 
 
 class Node:

@@ -1,0 +1,80 @@
+//! The `gradwire` command line: one file for each verb.
+//!
+//! [`run`] is the whole program; the binary and the Python package call it.
+
+mod engine;
+mod failure;
+mod interrupt;
+mod output;
+mod progress;
+mod settings;
+mod tensors;
+mod verbs;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+/// Compressed exchange for distributed training: compare compressors on your model, data and link.
+///
+/// Results go to standard output, progress and errors to standard error.
+#[derive(Debug, Parser)]
+#[command(name = "gradwire", version, max_term_width = 100, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 success; 1 a failure at run time; 2 bad usage or bad input; 130 stopped by Ctrl-C or SIGTERM.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Compare(verbs::compare::Compare),
+    Train(verbs::train::Train),
+    Advise(verbs::advise::Advise),
+    Bench(verbs::bench::Bench),
+    Reproduce(verbs::reproduce::Reproduce),
+    List(verbs::list::List),
+    Compress(verbs::compress::Compress),
+    Decompress(verbs::decompress::Decompress),
+    Inspect(verbs::inspect::Inspect),
+    Data(verbs::data::Data),
+}
+
+/// Runs the command line with the arguments of a process, the program's name first. Returns the exit code: 0 for
+/// success, 1 for a failure at run time, 2 for bad usage or input, 130 after Ctrl-C or SIGTERM.
+///
+/// Commands that can stop cleanly install handlers for these signals, which stay.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let verb = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments.verb,
+        Err(answer) => {
+            // Help or an error of usage; there is no other place to report that it cannot be written.
+            let _ = answer.print();
+            return u8::try_from(answer.exit_code()).unwrap_or(2);
+        }
+    };
+    let result = match verb {
+        Verb::Compare(verb) => verb.run(),
+        Verb::Train(verb) => verb.run(),
+        Verb::Advise(verb) => verb.run(),
+        Verb::Bench(verb) => verb.run(),
+        Verb::Reproduce(verb) => verb.run(),
+        Verb::List(verb) => verb.run(),
+        Verb::Compress(verb) => verb.run(),
+        Verb::Decompress(verb) => verb.run(),
+        Verb::Inspect(verb) => verb.run(),
+        Verb::Data(verb) => verb.run(),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(failure) => {
+            let text = failure.to_string();
+            if !text.is_empty() {
+                output::note(text);
+            }
+            failure.code()
+        }
+    }
+}

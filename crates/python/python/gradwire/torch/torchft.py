@@ -1,0 +1,192 @@
+"""Compression under torchft's Manager, whose replicas may be lost and join again."""
+
+# Without postponed annotations: DistributedDataParallel compares those of its hook as objects.
+from datetime import timedelta
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+import torchft
+from torch.futures import Future
+from torchft import ddp, process_group
+from torchft.work import _DummyWork
+
+from .. import _core
+from .._arrays import buffer
+from . import _setup
+from ._channel import Channel
+
+__all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
+
+
+class ProcessGroupGloo(process_group.ProcessGroupGloo):
+    """torchft's group over gloo, for the Manager of a ``DistributedDataParallel`` of this module.
+
+    The buckets of that model are sent compressed, everything else as torchft sends it. ``timeout`` is the longest wait
+    for another replica.
+    """
+
+    def __init__(self, timeout: timedelta = timedelta(seconds=60)) -> None:
+        super().__init__(timeout=timeout)
+        self._channel: Optional[Channel] = None
+        self._next: Optional[Tuple[int, Callable[[Channel], None]]] = None
+
+    def configure(self, store_addr: str, replica_id: str, rank: int, world_size: int, *rest: Any, **more: Any) -> None:
+        """Connects the replicas of a quorum; torchft calls it."""
+        super().configure(store_addr, replica_id, rank, world_size, *rest, **more)
+        if self._channel is not None:
+            self._channel.close()
+
+        def connect(direction: str) -> Any:
+            store = process_group.create_store_client(f"{store_addr}/gradwire/{direction}", timeout=self._timeout)
+            return dist.ProcessGroupGloo(store, rank, world_size, self._timeout)
+
+        self._channel = Channel((connect("up"), connect("down")))
+
+    @property
+    def deadline(self) -> float:
+        """The longest wait for another replica, in seconds."""
+        return self._timeout.total_seconds()
+
+    def expect(self, tensor: torch.Tensor, average: Callable[[Channel], None]) -> None:
+        """Sends a tensor by ``average`` when the Manager asks for its sum next."""
+        self._next = tensor.data_ptr(), average
+
+    def allreduce(self, tensors: List[torch.Tensor], opts: object) -> Any:
+        """Sums tensors over the replicas; the Manager calls it."""
+        expected, self._next = self._next, None
+        if expected is None or expected[0] != tensors[0].data_ptr() or self._channel is None:
+            return super().allreduce(tensors, opts)
+        expected[1](self._channel)
+        # The Manager divides the sum by the number of replicas that take part: one that recovers sends zeros.
+        tensors[0].mul_(self._channel.size)
+        return _DummyWork(tensors)
+
+
+class DistributedDataParallel(ddp.DistributedDataParallel):
+    """torchft's DistributedDataParallel with compressed gradients.
+
+    The ``manager`` must have been created with a ``ProcessGroupGloo`` of this module. ``compressor`` and ``options`` (``rules``,
+    ``seed``, ``raw_vectors``, ``raw_below``, ``raw_names``, ``on_nonfinite``, ``total_steps``) are those of
+    ``gradwire.torch.register``; the exchange is all-gather::
+
+        manager = Manager(pg=ProcessGroupGloo(), ...)
+        model = DistributedDataParallel(manager, model, "eden")
+        optimizer = torchft.Optimizer(manager, optimizer)
+
+    A step that the Manager does not commit changes no residual. A replica that joins begins with an empty residual; one that
+    stays keeps its own.
+    """
+
+    def __init__(self, manager: torchft.Manager, module: torch.nn.Module, compressor: str = "eden", **options: Any) -> None:
+        group = getattr(manager, "_pg", None)
+        if not isinstance(group, ProcessGroupGloo):
+            raise _core.ConfigError(
+                f"the Manager has a {type(group).__name__}; create it with pg=gradwire.torch.torchft.ProcessGroupGloo()"
+            )
+        _setup.check_gradients(module)
+        compression = _Compression(module, compressor, {**options, "deadline": group.deadline})
+        super().__init__(manager, module)
+        self._compression = compression
+
+    def register_comm_hook(self, state: Any, hook: Any) -> None:
+        """Registers the hook of this class in place of torchft's."""
+        super().register_comm_hook(state, self._average)
+
+    def _average(self, manager: torchft.Manager, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        """The communication hook."""
+        tensor = bucket.buffer()
+        parameters, first = bucket.parameters(), bucket.index() == 0
+
+        def average(channel: Channel) -> None:
+            self._compression.average(channel, manager.current_step(), first, parameters, tensor)
+
+        manager._pg.expect(tensor, average)
+        # Reports errors to the Manager, which then does not commit.
+        work = manager.allreduce(tensor)
+        work.wait()
+        future: Future[torch.Tensor] = Future()
+        future.set_result(tensor)
+        return future
+
+    def stats(self) -> Dict[str, Any]:
+        """The cost of the last step for this replica, as ``Handle.stats`` has it, and totals since the last quorum."""
+        return self._compression.stats()
+
+    def residuals(self) -> bytes:
+        """This replica's residuals, for a checkpoint. Call it between two steps."""
+        return self._compression.save()
+
+    def load_residuals(self, residuals: bytes) -> None:
+        """Restores what ``residuals`` returned, before the first step."""
+        self._compression.load(residuals)
+
+
+class _Compression:
+    """The reducer of a replica in the present quorum, and its residuals from quorum to quorum."""
+
+    def __init__(self, module: torch.nn.Module, compressor: str, options: Dict[str, Any]) -> None:
+        unknown = {"exchange", "scaler"} & set(options)
+        if unknown:
+            raise _core.ConfigError(f"{sorted(unknown)[0]}= is not supported under torchft")
+        named = _setup.trainable(module)
+        self._names = {id(parameter): name for name, parameter in named}
+        self._make = partial(_setup.every_step, named, compressor, exchange="all-gather", **options)
+        # The Manager would take a wrong argument for the fault of a replica, and try again: it must be found here.
+        alone = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=options["deadline"]))
+        self._make(Channel((alone, alone))).close()
+        self._channel: Optional[Channel] = None
+        self._reducer: Optional[_core.Reducer] = None
+        self._groups: Dict[Tuple[int, ...], int] = {}
+        self._residuals: Optional[bytes] = None
+        # The last step that was tried, and the residuals before it.
+        self._tried: Optional[Tuple[int, bytes]] = None
+
+    def average(self, channel: Channel, step: int, first: bool, parameters: List[torch.Tensor], tensor: torch.Tensor) -> None:
+        """Averages the gradients of a bucket over the replicas, in place."""
+        if channel is not self._channel or self._reducer is None:
+            self._connect(channel)
+        reducer = self._reducer
+        assert reducer is not None
+        if first:
+            self._begin(reducer, step)
+        key = tuple(map(id, parameters))
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = reducer.group([self._names[one] for one in key])
+        reducer.average(group, step, buffer(tensor, "a bucket"), int)
+        reducer.wait()
+
+    def _connect(self, channel: Channel) -> None:
+        residuals = self.save() if self._reducer is not None else self._residuals
+        if self._reducer is not None:
+            self._reducer.close()
+        self._reducer, self._channel, self._groups = self._make(channel), channel, {}
+        if residuals is not None:
+            self._reducer.adopt(residuals)
+        self._residuals = None
+
+    def _begin(self, reducer: _core.Reducer, step: int) -> None:
+        """Takes back what the last attempt at this step changed: the Manager did not commit it."""
+        if self._tried is not None and self._tried[0] == step:
+            reducer.adopt(self._tried[1])
+        else:
+            self._tried = step, reducer.save()
+
+    def stats(self) -> Dict[str, Any]:
+        if self._reducer is None:
+            raise _core.ConfigError("there was no step yet")
+        return self._reducer.stats()
+
+    def save(self) -> bytes:
+        if self._reducer is not None:
+            return self._reducer.save()
+        if self._residuals is None:
+            raise _core.ConfigError("there was no step yet; residuals are empty")
+        return self._residuals
+
+    def load(self, residuals: bytes) -> None:
+        if self._reducer is not None:
+            raise _core.ConfigError("load residuals before the first step")
+        self._residuals = residuals

@@ -1,0 +1,141 @@
+"""Tests compression under torchft's Manager: replicas that stay, are lost, fail a step, and join."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+from torch import nn
+
+torchft = pytest.importorskip("torchft", reason="install torchft to test replicas that come and go")
+
+import gradwire.torch  # noqa: E402
+from elastic import digest, lighthouse, workers  # noqa: E402
+from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo  # noqa: E402
+from models import Net, data, flat  # noqa: E402
+
+PATIENCE = timedelta(seconds=20)
+
+
+def managed(address, shard, least, compressor, **options):
+    """A model, its optimizer and the manager of a replica of one rank, as torchft's documentation has them."""
+    os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def save():
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def load(state):
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    manager = torchft.Manager(
+        pg=ProcessGroupGloo(PATIENCE), load_state_dict=load, state_dict=save, min_replica_size=least, replica_id=f"replica{shard}",
+        store_addr="127.0.0.1", store_port=store.port, lighthouse_addr=address, timeout=PATIENCE, quorum_timeout=2 * PATIENCE,
+        hostname="127.0.0.1", use_async_quorum=False, init_sync=False,
+    )
+    wrapped = DistributedDataParallel(manager, model, compressor, **options)
+    return store, wrapped, torchft.Optimizer(manager, optimizer), manager
+
+
+def train(log, address, shard, steps, compressor, least, fails=None, pause=0.0):
+    """Trains; in the attempt ``fails`` this replica reports an error after its exchange."""
+    store, model, optimizer, manager = managed(address, shard, least, compressor)
+    attempt = 0
+    while manager.current_step() < steps:
+        step = manager.current_step()
+        x, labels = data(shard, step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()
+        if attempt == fails:
+            manager.report_error(RuntimeError("a fault of this replica"))
+        optimizer.step()
+        attempt += 1
+        if manager.current_step() > step:
+            log("step", manager.current_step(), digest(torch.from_numpy(flat(model.module))), manager.num_participants())
+        time.sleep(pause)
+    log("sent", model.stats()["message_bytes"], len(model.residuals()))
+    log("attempts", attempt)
+    manager.shutdown(wait=False)
+    time.sleep(0.5)
+
+
+def run(replicas, steps, compressor, **one):
+    """The digests after each step, and the replicas; ``one`` are options of the last replica."""
+    with lighthouse(replicas, heartbeat_seconds=5.0) as address, workers() as start:
+        started = [start(train, address, shard, steps, compressor, replicas) for shard in range(replicas - 1)]
+        started.append(start(lambda log: train(log, address, replicas - 1, steps, compressor, replicas, **one)))
+        for worker in started:
+            worker.finish(100)
+        return agreed(started), [int(worker.lines("attempts")[0][0]) for worker in started], started[0].lines("sent")[0]
+
+
+def agreed(replicas):
+    """The digest after each step, the same on all replicas that took it."""
+    digests = {}
+    for worker in replicas:
+        for step, found, _ in worker.lines("step"):
+            assert digests.setdefault(int(step), found) == found, f"replicas differ after step {step}: {worker.text()}"
+    return digests
+
+
+def test_replicas_stay_equal_and_send_less():
+    digests, attempts, (sent, residuals) = run(2, 6, "3lc")
+    elements = 64 * 96 + 96 + 2 * 96 + 96 * 10 + 10
+    assert set(digests) == set(range(1, 7)) and attempts == [6, 6]
+    # Vectors are sent uncompressed.
+    assert int(sent) < 4 * elements / 5 and int(residuals) > 4 * 64 * 96
+
+
+def test_a_step_that_is_not_committed_changes_no_residual():
+    undisturbed, _, _ = run(2, 6, "3lc")
+    disturbed, attempts, _ = run(2, 6, "3lc", fails=3)
+    assert attempts == [7, 7]
+    assert disturbed == undisturbed
+
+
+def test_a_lost_replica_is_replaced():
+    with lighthouse(2, heartbeat_seconds=1.5) as address, workers() as start:
+        started = [start(train, address, shard, 40, "topk:ratio=0.05", 2, None, 0.05) for shard in range(3)]
+        until = time.monotonic() + 60
+        while len(started[2].lines("step")) < 5:
+            assert time.monotonic() < until and started[2].alive, started[2].text()
+            time.sleep(0.02)
+        started[2].send(signal.SIGKILL)
+        joined = start(train, address, 3, 40, "topk:ratio=0.05", 2, None, 0.05)
+        for worker in [*started[:2], joined]:
+            worker.finish(100)
+        digests = agreed([*started, joined])
+        assert max(digests) == 40
+        counts = {int(step): int(count) for worker in started[:2] for step, _, count in worker.lines("step")}
+        assert {2, 3} <= set(counts.values()) and joined.lines("step"), counts
+
+
+def refused(log, address):
+    store, model, _, manager = managed(address, 0, 1, "3lc")
+    for create, says in [
+        (lambda: DistributedDataParallel(manager, Net(), "3lc:every=2"), "every"),
+        (lambda: DistributedDataParallel(manager, Net(), "3lc", exchange="all-reduce"), "exchange="),
+        (model.residuals, "no step yet"),
+    ]:
+        try:
+            create()
+        except gradwire.ConfigError as error:
+            assert says in str(error), error
+        else:
+            raise AssertionError(says)
+    manager._pg = object()
+    try:
+        DistributedDataParallel(manager, Net())
+    except gradwire.ConfigError as error:
+        assert "ProcessGroupGloo()" in str(error)
+
+
+def test_what_cannot_work_is_refused():
+    with lighthouse(1) as address, workers() as start:
+        start(refused, address).finish(60)

@@ -1,0 +1,72 @@
+"""Trains with Ray Train and compressed gradients, with a checkpoint of every rank's residuals.
+
+    python examples/pytorch/with_ray.py --steps 100
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import ray.train
+import ray.train.torch
+import task
+import torch
+from ray.train.torch import TorchTrainer
+
+import gradwire.torch
+
+WORKERS = 2
+
+
+def on_every_worker(options):
+    context = ray.train.get_context()
+    rank = context.get_world_rank()
+    net = task.model()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    # It is DistributedDataParallel.
+    model = ray.train.torch.prepare_model(net)
+    handle = gradwire.torch.register(model, "3lc")
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint:
+        with checkpoint.as_directory() as folder:
+            state = torch.load(Path(folder) / "state.pt")
+            net.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            handle.load_state_dict(state["residuals"])
+    for step in range(handle.step, options["steps"]):
+        optimizer.zero_grad()
+        model(*task.batch(rank, step))["loss"].backward()
+        optimizer.step()
+    # All ranks send their residuals, and the first saves them.
+    state = {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "residuals": handle.state_dict(all_ranks=True)}
+    with tempfile.TemporaryDirectory() as folder:
+        if rank == 0:
+            torch.save(state, Path(folder) / "state.pt")
+        saved = ray.train.Checkpoint.from_directory(folder) if rank == 0 else None
+        ray.train.report({"ratio": handle.stats()["ratio"]}, checkpoint=saved)
+
+
+def train(folder, steps, resume):
+    folder = Path(folder).absolute()
+    examples = str(Path(__file__).parent)
+    ray.init(num_cpus=WORKERS, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": examples}}, ignore_reinit_error=True)
+    last = folder / "last"
+    trainer = TorchTrainer(
+        on_every_worker,
+        train_loop_config={"steps": steps},
+        scaling_config=ray.train.ScalingConfig(num_workers=WORKERS),
+        run_config=ray.train.RunConfig(storage_path=str(folder), name=f"steps-{steps}"),
+        torch_config=ray.train.torch.TorchConfig(backend="gloo"),
+        resume_from_checkpoint=ray.train.Checkpoint(str(last)) if resume else None,
+    )
+    result = trainer.fit()
+    if last.is_symlink():
+        last.unlink()
+    os.symlink(result.checkpoint.path, last)
+    net = task.model()
+    net.load_state_dict(torch.load(last / "state.pt")["model"])
+    return net
+
+
+if __name__ == "__main__":
+    task.run(train, __doc__)

@@ -1,0 +1,50 @@
+"""Trains replicas that may be lost and join again, with torchft and compressed gradients.
+
+    torchft_lighthouse --min_replicas 1 --join_timeout_ms 10000 &
+    export TORCHFT_LIGHTHOUSE=http://localhost:29510
+    python examples/pytorch/with_torchft.py &
+    python examples/pytorch/with_torchft.py
+
+Stop one of them and start it again: the others go on, and it continues with their parameters.
+"""
+
+import os
+import socket
+
+import task
+import torch
+import torchft
+
+from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo
+
+
+def train(folder, steps, resume):
+    # What torchrun sets; here each replica is a single process.
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT=str(store.port))
+    net = task.model()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+
+    def state():
+        return {"model": net.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def load(state):
+        net.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    manager = torchft.Manager(
+        pg=ProcessGroupGloo(), state_dict=state, load_state_dict=load, min_replica_size=1, hostname=socket.gethostname()
+    )
+    model = DistributedDataParallel(manager, net, "3lc")
+    committing = torchft.Optimizer(manager, optimizer)
+    while manager.current_step() < steps:
+        step, rank = manager.current_step(), os.getpid() % 1000
+        committing.zero_grad()
+        model(*task.batch(rank, step))["loss"].backward()
+        committing.step()
+    manager.shutdown(wait=False)
+    return net
+
+
+if __name__ == "__main__":
+    task.run(train, __doc__)

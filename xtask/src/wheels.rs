@@ -1,0 +1,132 @@
+//! `cargo xtask wheels`: builds the wheels and the source distribution of the Python package, installs them in new
+//! environments, and tries them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use crate::python::runs;
+
+/// The build tool; with zig, which links against the old glibc that manylinux2014 demands.
+const TOOLS: &str = "maturin[zig]==1.16.0";
+const TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
+/// The oldest Python that the package supports, as its minor version, and the last that is looked for.
+const MINORS: [u32; 2] = [9, 19];
+const MANIFEST: &str = "crates/python/Cargo.toml";
+
+/// Builds and tries everything; what cannot be done on this machine is skipped, with the remedy.
+pub(crate) fn run() -> ExitCode {
+    match all() {
+        Ok(skipped) => {
+            skipped.iter().for_each(|reason| println!("skipped: {reason}"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns what was skipped.
+///
+/// # Errors
+/// The step that failed.
+fn all() -> Result<Vec<String>, String> {
+    let target = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()));
+    let (out, environments) = (target.join("wheels"), target.join("wheels-python"));
+    for folder in [&out, &environments] {
+        let _ = fs::remove_dir_all(folder);
+    }
+    let tools = environment(Path::new("python3"), &environments.join("tools"), TOOLS)?;
+    let mut skipped = Vec::new();
+    for target in TARGETS {
+        if is_installed(target) {
+            let options =
+                format!("build --release --zig --compatibility manylinux2014 --target {target}");
+            maturin(&tools, &options, &out)?;
+        } else {
+            skipped.push(format!("the wheel for {target}: rustup target add {target}"));
+        }
+    }
+    maturin(&tools, "sdist", &out)?;
+    let pythons = interpreters(&mut skipped);
+    for (at, python) in pythons.iter().enumerate() {
+        let here = format!("_{}.whl", std::env::consts::ARCH);
+        try_out(python, &built(&out, &here)?, &environments.join(format!("wheel-{at}")))?;
+    }
+    if let Some(newest) = pythons.last() {
+        try_out(newest, &built(&out, ".tar.gz")?, &environments.join("sdist"))?;
+    }
+    println!("wheels and source distribution: {}", out.display());
+    Ok(skipped)
+}
+
+fn maturin(tools: &Path, options: &str, out: &Path) -> Result<(), String> {
+    let mut command = Command::new(tools);
+    // Maturin finds zig in the environment on the path.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let first = tools.parent().unwrap_or(Path::new("")).to_owned();
+    let folders = std::iter::once(first).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(folders).map_err(|error| error.to_string())?);
+    command.args(["-m", "maturin"]).args(options.split(' '));
+    command.args(["--manifest-path", MANIFEST, "--out"]).arg(out);
+    if runs(&mut command) { Ok(()) } else { Err(format!("maturin {options}")) }
+}
+
+/// Installs a package in a new virtual environment of an interpreter, and runs the smoke test there.
+fn try_out(python: &Path, package: &Path, folder: &Path) -> Result<(), String> {
+    let inside = environment(python, folder, &format!("{}[numpy]", package.display()))?;
+    let works = runs(Command::new(inside).arg("crates/python/tests/smoke.py"));
+    if works {
+        Ok(())
+    } else {
+        Err(format!("{} fails with {}", package.display(), python.display()))
+    }
+}
+
+/// A new virtual environment with a package; returns its interpreter.
+fn environment(python: &Path, folder: &Path, package: &str) -> Result<PathBuf, String> {
+    if !runs(Command::new(python).args(["-m", "venv"]).arg(folder)) {
+        return Err(format!("{} has no venv; install it (Debian: python3-venv)", python.display()));
+    }
+    let inside = folder.join("bin/python");
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", package];
+    if runs(Command::new(&inside).args(install)) {
+        Ok(inside)
+    } else {
+        Err(format!("pip install {package}"))
+    }
+}
+
+/// Whether the standard library for a target is installed.
+fn is_installed(target: &str) -> bool {
+    let found =
+        Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    let Ok(found) = found else { return false };
+    Path::new(String::from_utf8_lossy(&found.stdout).trim()).is_dir()
+}
+
+/// The interpreters of the oldest supported version and of the newest that are on the path.
+fn interpreters(skipped: &mut Vec<String>) -> Vec<PathBuf> {
+    let [oldest, last] = MINORS;
+    let name = |minor: u32| PathBuf::from(format!("python3.{minor}"));
+    let starts = |python: &PathBuf| Command::new(python).arg("--version").output().is_ok();
+    let found: Vec<PathBuf> = (oldest..=last).map(name).filter(starts).collect();
+    if found.first() != Some(&name(oldest)) {
+        skipped.push(format!("Python 3.{oldest} is not installed; the oldest found was tried"));
+    }
+    match found.as_slice() {
+        [] => vec![PathBuf::from("python3")],
+        [one] => vec![one.clone()],
+        [first, .., last] => vec![first.clone(), last.clone()],
+    }
+}
+
+/// The file in a folder whose name ends like this.
+fn built(folder: &Path, end: &str) -> Result<PathBuf, String> {
+    let files = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let fits = |path: &PathBuf| path.to_string_lossy().ends_with(end);
+    let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
+    paths.find(fits).ok_or_else(|| format!("no *{end} in {}", folder.display()))
+}
