@@ -26,13 +26,14 @@ def on_every_worker(options):
     # It is DistributedDataParallel.
     model = ray.train.torch.prepare_model(net)
     handle = gradwire.torch.register(model, "3lc")
-    checkpoint = ray.train.get_checkpoint()
+    # Ray has a checkpoint of its own if it has restarted the workers.
+    checkpoint = ray.train.get_checkpoint() or options["checkpoint"]
     if checkpoint:
         with checkpoint.as_directory() as folder:
             state = torch.load(Path(folder) / "state.pt")
-            net.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
-            handle.load_state_dict(state["residuals"])
+        net.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        handle.load_state_dict(state["residuals"])
     for step in range(handle.step, options["steps"]):
         optimizer.zero_grad()
         model(*task.batch(rank, step))["loss"].backward()
@@ -53,11 +54,10 @@ def train(folder, steps, resume):
     last = folder / "last"
     trainer = TorchTrainer(
         on_every_worker,
-        train_loop_config={"steps": steps},
+        train_loop_config={"steps": steps, "checkpoint": ray.train.Checkpoint(str(last)) if resume else None},
         scaling_config=ray.train.ScalingConfig(num_workers=WORKERS),
         run_config=ray.train.RunConfig(storage_path=str(folder), name=f"steps-{steps}"),
         torch_config=ray.train.torch.TorchConfig(backend="gloo"),
-        resume_from_checkpoint=ray.train.Checkpoint(str(last)) if resume else None,
     )
     result = trainer.fit()
     if last.is_symlink():

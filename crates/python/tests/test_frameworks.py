@@ -51,6 +51,23 @@ def test_an_example_resumes_from_its_frameworks_checkpoint(framework, tmp_path):
     whole_and_resumed(resumable, f"with_{framework}", tmp_path)
 
 
+def in_ray(rank, size, folder):
+    """Runs Ray's example whole, and stopped and resumed; Ray starts processes of its own."""
+    import ray
+    import with_ray
+
+    trained = [with_ray.train(folder / name, steps, resume) for name, steps, resume in
+               [("whole", STEPS, False), ("parts", STOP, False), ("parts", STEPS, True)]]
+    ray.shutdown()
+    return [flat(one) for one in trained]
+
+
+def test_rays_example_resumes_from_its_checkpoint(tmp_path):
+    pytest.importorskip("ray")
+    ((whole, stopped, resumed),) = ranks(1, in_ray, tmp_path, timeout=300)
+    assert (resumed == whole).all() and (stopped != whole).any()
+
+
 class Node:
     """Flower's context of a client."""
 

@@ -65,11 +65,12 @@ def train(log, address, shard, steps, compressor, least, fails=None, pause=0.0):
     time.sleep(0.5)
 
 
-def run(replicas, steps, compressor, **one):
-    """The digests after each step, and the replicas; ``one`` are options of the last replica."""
+def run(replicas, steps, compressor, failing=()):
+    """The digests after each step, the attempts of each replica, and what the first sent; ``failing`` fail their fourth attempt."""
     with lighthouse(replicas, heartbeat_seconds=5.0) as address, workers() as start:
-        started = [start(train, address, shard, steps, compressor, replicas) for shard in range(replicas - 1)]
-        started.append(start(lambda log: train(log, address, replicas - 1, steps, compressor, replicas, **one)))
+        started = [
+            start(train, address, shard, steps, compressor, replicas, 3 if shard in failing else None) for shard in range(replicas)
+        ]
         for worker in started:
             worker.finish(100)
         return agreed(started), [int(worker.lines("attempts")[0][0]) for worker in started], started[0].lines("sent")[0]
@@ -92,11 +93,17 @@ def test_replicas_stay_equal_and_send_less():
     assert int(sent) < 4 * elements / 5 and int(residuals) > 4 * 64 * 96
 
 
-def test_a_step_that_is_not_committed_changes_no_residual():
+def test_a_step_that_no_replica_commits_changes_no_residual():
     undisturbed, _, _ = run(2, 6, "3lc")
-    disturbed, attempts, _ = run(2, 6, "3lc", fails=3)
+    disturbed, attempts, _ = run(2, 6, "3lc", failing=(0, 1))
     assert attempts == [7, 7]
     assert disturbed == undisturbed
+
+
+def test_a_replica_that_alone_does_not_commit_heals():
+    digests, attempts, _ = run(2, 6, "3lc", failing=(1,))
+    # The other committed its step, so that the next attempt begins with the model and the step of the other.
+    assert set(digests) == set(range(1, 7)) and attempts == [6, 6]
 
 
 def test_a_lost_replica_is_replaced():
@@ -112,8 +119,7 @@ def test_a_lost_replica_is_replaced():
             worker.finish(100)
         digests = agreed([*started, joined])
         assert max(digests) == 40
-        counts = {int(step): int(count) for worker in started[:2] for step, _, count in worker.lines("step")}
-        assert {2, 3} <= set(counts.values()) and joined.lines("step"), counts
+        assert joined.lines("step"), joined.text()
 
 
 def refused(log, address):
