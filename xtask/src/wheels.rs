@@ -34,6 +34,8 @@ pub(crate) fn run() -> ExitCode {
 /// The step that failed.
 fn all() -> Result<Vec<String>, String> {
     let target = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()));
+    // Zig's linker starts in other folders, so its path has to be absolute.
+    let target = std::path::absolute(&target).map_err(|error| error.to_string())?;
     let (out, environments) = (target.join("wheels"), target.join("wheels-python"));
     for folder in [&out, &environments] {
         let _ = fs::remove_dir_all(folder);
@@ -111,7 +113,9 @@ fn is_installed(target: &str) -> bool {
 fn interpreters(skipped: &mut Vec<String>) -> Vec<PathBuf> {
     let [oldest, last] = MINORS;
     let name = |minor: u32| PathBuf::from(format!("python3.{minor}"));
-    let starts = |python: &PathBuf| Command::new(python).arg("--version").output().is_ok();
+    let starts = |python: &PathBuf| {
+        Command::new(python).arg("--version").output().is_ok_and(|output| output.status.success())
+    };
     let found: Vec<PathBuf> = (oldest..=last).map(name).filter(starts).collect();
     if found.first() != Some(&name(oldest)) {
         skipped.push(format!("Python 3.{oldest} is not installed; the oldest found was tried"));
