@@ -214,7 +214,7 @@ impl Compressor for QsparseLocal {
             take_largest(source, fraction::kept(self.ratio, elements), workspace);
             Some(PositionCode::shortest(&workspace.positions, elements))
         } else {
-            self.shared().draw(context, elements, workspace);
+            self.shared().draw(0, context, elements, workspace);
             randomk::take_at(source, &workspace.positions, 1.0, &mut workspace.values);
             None
         };
@@ -242,7 +242,7 @@ impl Compressor for QsparseLocal {
             self.quantizer().read(&mut message, count, weight, workspace)?;
             fields::expect_len(message, 0)?;
             self.shared().make_room(out.len(), workspace)?;
-            self.shared().draw(context, out.len(), workspace);
+            self.shared().draw(0, context, out.len(), workspace);
         }
         desparsify(&workspace.positions, &workspace.values, 1.0, out);
         Ok(())

@@ -8,8 +8,10 @@
 //! - **Scale**: without error feedback a = ‖x‖² / ⟨q, y⟩, with which the decoded block has the right component along x.
 //!   Its squared error is 0.571, 0.133, 0.0358 and 0.00959 of ‖x‖² with 1 to 4 bits. With error feedback a =
 //!   ⟨q, y⟩ / (n·‖q‖²), with which the error of a block without padding is least: 0.363, 0.1175, 0.03454 and 0.00950.
-//! - **Bits**: from 1 to 8. With b = ⌊b⌋ + f bits, the first round(f·n) elements of a rotated block have ⌈b⌉ bits, the
-//!   others ⌊b⌋. `drive` is the preset of one bit.
+//! - **Bits**: from 0.1 to 8. With b = ⌊b⌋ + f bits, the first round(f·n) elements of a rotated block have ⌈b⌉ bits, the
+//!   others ⌊b⌋. `drive` is the preset of one bit. With b < 1 bits, k = max(1, round(b·d)) elements at random positions
+//!   are sent as a tensor of their own with one bit each, without error feedback times d / k. Its squared error is
+//!   π / (2·b) − 1 of ‖x‖², and 1 − 0.637·b with error feedback.
 //! - **Blocks**: what is left behind the last whole block is padded to the next power of two if it has fewer than 64
 //!   elements, or if at most an eighth of the padded block is padding. Otherwise as many elements as the largest power of
 //!   two below its length are a block, and the rest is divided again in this way.
@@ -17,7 +19,8 @@
 //!   `code=huffman` each of the two lists begins with a byte, which says whether [Huffman code](gradwire_bits::huffman)
 //!   follows because it is shorter: 1.99, 2.88 and 3.81 bits for 2, 3 and 4. An empty tensor has an empty message.
 //! - **Draws**: the sign of element i of the tensor is bit i mod 32 of word i / 32 of the sender's stream for tensor and
-//!   step. Padding uses the bits behind those of its block.
+//!   step. Padding uses the bits behind those of its block. Below one bit the positions are those of `randomk`, drawn on
+//!   each rank separately, from stream 1; they are not sent.
 //! - **Expectation**: close to the gradient for blocks without dominant elements. A block of few elements, or with few
 //!   that are not 0, has a bias that stays over many steps: with 1 bit, two elements 1 and 0.5 among zeros decode to 1.25
 //!   and 0. Errors of elements of one message depend on each other; those of different ranks or steps do not.
@@ -25,13 +28,15 @@
 //! - **Limits**: a tensor whose largest element is below about 3·10⁻³⁹, and a block whose norm is below as much of the
 //!   largest, are sent as zero. With error feedback the scale is lower where an element's residual would overflow.
 //! - **Deviations**: the paper rotates the whole tensor; here blocks stay in the cache, each with its own scale (0.008 bits
-//!   an element). A fraction of a bit is a fixed share of the elements, where the paper draws them. The paper's budgets
-//!   below one bit, for which it drops random elements, do not exist.
+//!   an element). A fraction of a bit is a fixed share of the elements, where the paper draws them.
 //! - **Cost**: 8 bytes per element for the maximum, 8 to quantize, 4 to write and read the levels; 12 additions for a
-//!   rotation, of which encoding takes one, with error feedback two, and decoding one; 2^(b−1) − 1 comparisons.
+//!   rotation, of which encoding takes one, with error feedback two, and decoding one; 2^(b−1) − 1 comparisons. Below one
+//!   bit only k elements are rotated; a cache miss for each.
 //!
 //! References: Vargaftik et al.: "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021; "EDEN:
 //! Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML 2022.
+
+mod sampled;
 
 use std::ops::Bound::Included;
 
@@ -54,6 +59,8 @@ pub(crate) static ENTRY: Entry = Entry {
         "bits=4",
         "bits=8,ef=on",
         "bits=1.5,code=huffman,ef=on",
+        "bits=0.3",
+        "bits=0.5,ef=on",
     ],
     reference: "Vargaftik et al., ICML 2022",
     payload: "scales f32, levels",
@@ -64,7 +71,7 @@ crate::parameters! {
     /// Quantization after a random rotation.
     pub struct Eden {
         /// bits of an element
-        bits: f64 = real(1.0, Included(1.0), Included(8.0)),
+        bits: f64 = real(1.0, Included(0.1), Included(8.0)),
         /// levels of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
@@ -196,8 +203,9 @@ fn scaled(level: f32, scale: f32) -> f32 {
     (level * scale).clamp(-f32::MAX, f32::MAX)
 }
 
-impl Compressor for Eden {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+impl Eden {
+    /// Encodes every element, with at least one bit.
+    fn encode_all(&self, args: EncodeArgs<'_, '_>) {
         let EncodeArgs { source, context, workspace, message } = args;
         let (largest, inverse) = levels::invertible(source.abs_max());
         let Workspace { block: decoded, own, coder, .. } = workspace;
@@ -248,10 +256,10 @@ impl Compressor for Eden {
                 alphabet.put(symbols, coder, message);
             }
         }
-        Sent::All
     }
 
-    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+    /// Decodes what [`encode_all`](Self::encode_all) wrote.
+    fn decode_all(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, context, weight, workspace, out } = args;
         let Workspace { block: decoded, own, coder, .. } = workspace;
         let Buffers { symbols, .. } = own.get();
@@ -291,9 +299,41 @@ impl Compressor for Eden {
         Ok(())
     }
 
+    /// The most bytes of a message that has every element.
+    fn max_len_of_all(&self, elements: usize) -> usize {
+        let (number, totals) = self.totals(elements);
+        let levels = self.alphabets().into_iter().zip(totals).filter(|(_, total)| *total > 0);
+        levels.fold(number.saturating_mul(4), |len, (alphabet, total)| {
+            len.saturating_add(alphabet.max_len(total))
+        })
+    }
+}
+
+impl Compressor for Eden {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        match self.sample() {
+            Some(sample) => sample.encode(args),
+            None => {
+                self.encode_all(args);
+                Sent::All
+            }
+        }
+    }
+
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        match self.sample() {
+            Some(sample) => sample.decode_add(args),
+            None => self.decode_all(args),
+        }
+    }
+
     fn value_bits(&self) -> Option<u32> {
         let [_, alphabet] = self.alphabets();
-        if self.bits.fract() > 0.0 { None } else { alphabet.value_bits() }
+        match self.sample() {
+            Some(sample) => sample.value_bits(),
+            None if self.bits.fract() > 0.0 => None,
+            None => alphabet.value_bits(),
+        }
     }
 
     /// With error feedback, where the scale is that of least squares.
@@ -302,30 +342,30 @@ impl Compressor for Eden {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        let (number, totals) = self.totals(elements);
-        let levels = self.alphabets().into_iter().zip(totals).filter(|(_, total)| *total > 0);
-        levels.fold(number.saturating_mul(4), |len, (alphabet, total)| {
-            len.saturating_add(alphabet.max_len(total))
-        })
+        match self.sample() {
+            Some(sample) => sample.max_len(elements),
+            None => self.max_len_of_all(elements),
+        }
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        (message_len / 4).saturating_mul(BLOCK)
+        let most = (message_len / 4).saturating_mul(BLOCK);
+        self.sample().map_or(most, |sample| sample.most_elements(most))
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     /// A few large values among many small ones.
-    fn skewed(elements: usize) -> Vec<f32> {
+    pub(super) fn skewed(elements: usize) -> Vec<f32> {
         let mut rng = crate::Rng::new(1, 2, 3, 4, 5);
         (0..elements).map(|_| (rng.uniform() - 0.5) / rng.uniform().max(0.01).powi(2)).collect()
     }
 
-    fn square(values: impl IntoIterator<Item = f32>) -> f64 {
+    pub(super) fn square(values: impl IntoIterator<Item = f32>) -> f64 {
         values.into_iter().map(|x| f64::from(x) * f64::from(x)).sum()
     }
 

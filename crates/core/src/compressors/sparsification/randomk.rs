@@ -79,16 +79,18 @@ impl RandomK {
         Ok(positions.try_reserve(fraction::kept(self.ratio, elements))?)
     }
 
-    /// Draws the positions of a tensor and step, in increasing order.
+    /// Draws the positions of a tensor and step from a stream of its generator, in increasing order.
     pub(in crate::compressors) fn draw(
         &self,
+        stream: u32,
         context: &Context<'_>,
         elements: usize,
         workspace: &mut Workspace,
     ) {
         let Workspace { positions, own, .. } = workspace;
         let Drawn(words) = own.get();
-        let rng = if self.independent { context.rng(0) } else { context.shared_rng(0) };
+        let rng =
+            if self.independent { context.rng(stream) } else { context.shared_rng(stream) };
         draw_set(rng, fraction::kept(self.ratio, elements), elements, words);
         positions.clear();
         positions.reserve(fraction::kept(self.ratio, elements));
@@ -164,7 +166,7 @@ struct Drawn(Vec<u32>);
 impl Compressor for RandomK {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
-        self.draw(context, source.len(), workspace);
+        self.draw(0, context, source.len(), workspace);
         let Workspace { positions, values, .. } = workspace;
         let factor = self.factor(positions.len(), source.len());
         take_at(source, positions, factor, values);
@@ -176,7 +178,7 @@ impl Compressor for RandomK {
         let DecodeArgs { message, context, weight, workspace, out } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
         self.make_room(out.len(), workspace)?;
-        self.draw(context, out.len(), workspace);
+        self.draw(0, context, out.len(), workspace);
         fields::add_f32s_at(&workspace.positions, message, weight, out);
         Ok(())
     }
