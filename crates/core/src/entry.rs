@@ -41,7 +41,7 @@ pub struct Entry {
     /// Its parameters, in the order they are printed.
     pub parameters: &'static [Param],
     /// Configurations that use other code paths than the default, each as the part of a spec string after the colon.
-    /// [Laws](crate::laws), golden files and fuzzing cover them. Fuzzer inputs select one by its index, so append new
+    /// `gradwire::laws`, golden files and fuzzing cover them. Fuzzer inputs select one by its index, so append new
     /// ones at the end.
     pub examples: &'static [&'static str],
     /// The paper that defines it.

@@ -27,7 +27,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// The buffers of the method's own type: [`OwnBuffers::get`].
+    /// The buffers of the method's own type.
     pub fn own<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
         self.own.get()
     }

@@ -78,6 +78,12 @@ impl ReplicatedOptimizer {
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self> {
         check_overlap(config)?;
+        if !optimizer.exchanges_gradients() {
+            return refuse(
+                "with overlap gradients leave before the optimizer sees them, and this one exchanges something else; \
+                 turn overlap off",
+            );
+        }
         check_groups(&groups, config.tensors.len())?;
         control::join(config, &mut *transport, &format!("overlapped in groups {groups:?}\n"))?;
         let reducer = Reducer::of(transport, config, Cut::EachTensor, OnNonFinite::Refuse)?;
@@ -127,6 +133,25 @@ fn check_overlap(config: &GroupConfig<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Runs the optimizer on the means of some tensors, concatenated.
+fn update(
+    optimizer: &mut dyn Optimizer,
+    input: &StepInput<'_>,
+    tensors: &[Tensor],
+    indices: impl Iterator<Item = usize>,
+    mut means: &mut [f32],
+    parameters: &mut [Vec<f32>],
+) {
+    for index in indices {
+        let (mean, others) = means.split_at_mut(tensors[index].elements());
+        means = others;
+        if let Some(shift) = input.shift {
+            mean.iter_mut().zip(&shift[index]).for_each(|(mean, shift)| *mean += shift);
+        }
+        optimizer.update(index, input.learning_rate, mean, &mut parameters[index]);
+    }
+}
+
 impl DistributedOptimizer for ReplicatedOptimizer {
     fn tensors(&self) -> &[Tensor] {
         &self.tensors
@@ -142,27 +167,22 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport> {
         input.check(&self.tensors, parameters)?;
         let Self { host, optimizer, tensors, .. } = self;
-        let mut update = |indices: &mut dyn Iterator<Item = usize>, means: &mut [f32]| {
-            let mut rest = means;
-            for index in indices {
-                let (mean, others) = rest.split_at_mut(tensors[index].elements());
-                rest = others;
-                if let Some(shift) = input.shift {
-                    mean.iter_mut().zip(&shift[index]).for_each(|(mean, shift)| *mean += shift);
-                }
-                optimizer.update(index, input.learning_rate, mean, &mut parameters[index]);
-            }
-        };
         let mut report;
         match host {
             Host::Inline { reducer, values } => {
                 values.clear();
-                input.gradients.iter().for_each(|gradient| values.extend_from_slice(gradient));
+                for (index, gradient) in input.gradients.iter().enumerate() {
+                    let start = values.len();
+                    values.extend_from_slice(gradient);
+                    optimizer.to_exchange(index, &parameters[index], &mut values[start..]);
+                }
                 reducer.begin(input.step);
                 reducer.average_with(0, input.step, values, input.squares)?;
                 report = reducer.report();
                 timed(&mut report.wire, || reducer.flush())?;
-                worked(&mut report.update, || update(&mut (0..tensors.len()), values));
+                worked(&mut report.update, || {
+                    update(&mut **optimizer, &input, tensors, 0..tensors.len(), values, parameters);
+                });
             }
             Host::Overlapped { pipeline, groups, carried } => {
                 pipeline.complete(input.step, input.gradients)?;
@@ -175,7 +195,8 @@ impl DistributedOptimizer for ReplicatedOptimizer {
                     report = bucket.report;
                     worked(&mut updated, || {
                         let Bucket { indices, values, .. } = &mut *bucket;
-                        update(&mut indices.iter().copied(), values);
+                        let indices = indices.iter().copied();
+                        update(&mut **optimizer, &input, tensors, indices, values, parameters);
                     });
                     for (&index, last) in bucket.indices.iter().zip(&mut bucket.carried) {
                         std::mem::swap(&mut carried[index], last);

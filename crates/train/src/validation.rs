@@ -24,6 +24,7 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
         )));
     }
     check_outer(config)?;
+    check_momentum(config)?;
     check_median(config)?;
     let alike = config.exchange.keeps_replicas_identical();
     if config.send == Payload::Weights && !alike {
@@ -58,6 +59,23 @@ fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
         _ => return Ok(()),
     };
     Err(TrainError::Config(reason))
+}
+
+/// Refuses an optimizer that exchanges its momentum where no rank has the momentum of all.
+fn check_momentum(config: &RunConfig) -> Result<(), TrainError> {
+    let conditions = [
+        (config.send == Payload::Gradients, "gradients: give --send gradients"),
+        (config.exchange.servers() == 0, "an exchange without servers"),
+        (!config.overlap, "no overlap: give --overlap off"),
+        (config.svrg == 0, "no variance reduction: give --svrg 0"),
+    ];
+    let exchanges_momentum = !config.optimizer.exchanges_gradients();
+    match conditions.iter().find(|(holds, _)| exchanges_momentum && !holds) {
+        None => Ok(()),
+        Some((_, need)) => {
+            Err(TrainError::Config(format!("the optimizer '{}' needs {need}", config.optimizer)))
+        }
+    }
 }
 
 /// Refuses clipping to the median where there is no update of every worker, or nobody to compare norms with.

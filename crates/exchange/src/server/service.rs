@@ -13,6 +13,7 @@ use super::staleness::Staleness;
 use super::{assign, parameters};
 use crate::codecs::Codecs;
 use crate::control;
+use crate::error::refuse;
 use crate::report::worked;
 use crate::transport::or_abort;
 use crate::{
@@ -78,6 +79,11 @@ impl Server {
         config: &GroupConfig<'_>,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self> {
+        if !optimizer.exchanges_gradients() {
+            return refuse(
+                "a server applies gradients, and this optimizer exchanges something else; take an exchange without servers",
+            );
+        }
         control::join(config, &mut *transport, "")?;
         let (servers, backups, synchronization) = parameters(config.exchange)?;
         let (rank, workers) = (transport.rank(), config.workers);

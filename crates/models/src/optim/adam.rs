@@ -6,7 +6,12 @@
 //! with t counted from 1 for each tensor. As `adamw` its weight decay is decoupled from the gradient (Loshchilov and
 //! Hutter 2019): p is first multiplied by 1 − lr·decay, except in tensors of one dimension, which do not decay. With
 //! `freeze` v and its correction stay what they are after that number of updates, as in 1-bit Adam (Tang et al. 2021);
-//! then an update is linear in the gradients.
+//! then an update is linear in the gradients. With `exchange=momentum` it is 1-bit Adam: from the freeze on ranks exchange,
+//! in place of gradients, what m would be with their gradient alone, β₁·m + (1−β₁)·g, and the mean of that is m. Error
+//! feedback keeps what compression takes from the momentum, which is not divided by √v any more when it is sent.
+//!
+//! The paper sends gradients uncompressed until the freeze, which a schedule says: `none until 1000 then onebit` with
+//! `freeze=1000`. It freezes when mean squares have become stable; here the number of updates is given.
 
 use gradwire::Tensor;
 
@@ -25,9 +30,21 @@ pub struct AdamConfig {
     pub decoupled: bool,
     /// The number of updates after which mean squares stay what they are; `None`: never.
     pub freeze: Option<u64>,
+    /// Whether ranks exchange their momentum after the freeze, in place of gradients.
+    pub exchanges_momentum: bool,
 }
 
 impl AdamConfig {
+    /// Whether mean squares no longer change at this update.
+    fn is_frozen(&self, step: Step) -> bool {
+        self.freeze.is_some_and(|updates| step.updates > updates)
+    }
+
+    /// The factor of the parameters that is added to gradients.
+    fn penalty(&self, step: Step) -> f32 {
+        if self.decoupled { 0.0 } else { step.decay }
+    }
+
     /// lr·√(1−β₂ᵗ)/(1−β₁ᵗ).
     fn rate(&self, step: Step) -> f32 {
         let left = |beta: f32, updates| 1.0 - power(f64::from(beta), updates);
@@ -59,22 +76,44 @@ impl Rule for AdamConfig {
         !self.decoupled || tensor.shape().len() > 1
     }
 
+    fn exchanges_gradients(&self) -> bool {
+        !self.exchanges_momentum
+    }
+
+    fn to_exchange(
+        &self,
+        step: Step,
+        parameters: &[f32],
+        state: &[Vec<f32>],
+        gradient: &mut [f32],
+    ) {
+        if !self.exchanges_momentum || !self.is_frozen(step) {
+            return;
+        }
+        let (beta1, penalty) = (self.beta1, self.penalty(step));
+        for ((gradient, parameter), mean) in gradient.iter_mut().zip(parameters).zip(&state[0]) {
+            *gradient = beta1 * mean + (1.0 - beta1) * (*gradient + penalty * parameter);
+        }
+    }
+
     fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]) {
         let rate = self.rate(step);
-        let Self { beta1, epsilon, decoupled, freeze, .. } = *self;
-        let frozen = freeze.is_some_and(|updates| step.updates > updates);
-        let (beta2, new) = if frozen { (1.0, 0.0) } else { (self.beta2, 1.0 - self.beta2) };
-        let (penalty, kept) = match decoupled {
-            true => (0.0, 1.0 - step.learning_rate * step.decay),
-            false => (step.decay, 1.0),
-        };
+        let Self { epsilon, decoupled, .. } = *self;
+        let frozen = self.is_frozen(step);
+        let shares = |beta: f32| (beta, 1.0 - beta);
+        let (beta2, new) = if frozen { (1.0, 0.0) } else { shares(self.beta2) };
+        // The mean of the ranks' momentum is the momentum, and has the penalty in it.
+        let is_momentum = frozen && self.exchanges_momentum;
+        let (beta1, share) = if is_momentum { (0.0, 1.0) } else { shares(self.beta1) };
+        let penalty = if is_momentum { 0.0 } else { self.penalty(step) };
+        let kept = if decoupled { 1.0 - step.learning_rate * step.decay } else { 1.0 };
         let [means, squares] = state else { return };
         let moments = means.iter_mut().zip(squares);
         for ((parameter, gradient), (mean, square)) in
             parameters.iter_mut().zip(gradient).zip(moments)
         {
             let gradient = gradient + penalty * *parameter;
-            *mean = beta1 * *mean + (1.0 - beta1) * gradient;
+            *mean = beta1 * *mean + share * gradient;
             *square = beta2 * *square + new * gradient * gradient;
             *parameter = kept * *parameter - rate * *mean / (square.sqrt() + epsilon);
         }

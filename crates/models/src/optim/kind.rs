@@ -1,5 +1,5 @@
-//! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`, `adamw:freeze=100`,
-//! `muon:m=0.95`, `rmsprop:rho=0.9,m=0.8`, `adagrad`.
+//! The optimizers by name: `sgd`, `momentum:m=0.9`, `nesterov`, `adam:beta1=0.9,beta2=0.999`,
+//! `adamw:freeze=100,exchange=momentum`, `muon:m=0.95`, `rmsprop:rho=0.9,m=0.8`, `adagrad`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ pub enum OptimizerKind {
     Sgd,
     /// Momentum, with or without Nesterov's look-ahead; m = 0.9 by default.
     Momentum(MomentumConfig),
-    /// Adam or AdamW; β₁ = 0.9, β₂ = 0.999, ε = 1e-8 by default, and no freeze.
+    /// Adam or AdamW; β₁ = 0.9, β₂ = 0.999, ε = 1e-8 by default, and no freeze; also 1-bit Adam.
     Adam(AdamConfig),
     /// Muon; m = 0.95 by default, and AdamW's defaults for vectors and embeddings.
     Muon(MuonConfig),
@@ -30,7 +30,7 @@ pub enum OptimizerKind {
 
 const MOMENTUM: f32 = 0.9;
 const ADAM: AdamConfig =
-    AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decoupled: false, freeze: None };
+    AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decoupled: false, freeze: None, exchanges_momentum: false };
 const MUON: MuonConfig =
     MuonConfig { momentum: 0.95, others: AdamConfig { decoupled: true, ..ADAM } };
 const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon: 1e-8 };
@@ -44,6 +44,11 @@ impl OptimizerKind {
             Self::RmsProp(config) => config.momentum > 0.0,
             Self::Momentum(_) | Self::Adam(_) | Self::Muon(_) => true,
         }
+    }
+
+    /// Whether ranks exchange gradients at every step, which servers, overlap and local steps need.
+    pub fn exchanges_gradients(self) -> bool {
+        !matches!(self, Self::Adam(config) if config.exchanges_momentum)
     }
 
     /// An optimizer for the tensors of a model, with weight decay.
@@ -80,7 +85,7 @@ impl FromStr for OptimizerKind {
                     nesterov,
                 })
             }
-            id @ ("adam" | "adamw") => Self::Adam(AdamConfig {
+            id @ ("adam" | "adamw") => adam(AdamConfig {
                 decoupled: id == "adamw",
                 beta1: decay(&mut options, "beta1", ADAM.beta1)?,
                 beta2: decay(&mut options, "beta2", ADAM.beta2)?,
@@ -91,7 +96,17 @@ impl FromStr for OptimizerKind {
                     "a number of updates from 1",
                     |value| value.parse().ok().filter(|&updates| updates > 0).map(Some),
                 )?,
-            }),
+                exchanges_momentum: options.take(
+                    "exchange",
+                    ADAM.exchanges_momentum,
+                    "gradient or momentum",
+                    |value| match value {
+                        "gradient" => Some(false),
+                        "momentum" => Some(true),
+                        _ => None,
+                    },
+                )?,
+            })?,
             "muon" => Self::Muon(MuonConfig {
                 momentum: decay(&mut options, "m", MUON.momentum)?,
                 others: AdamConfig {
@@ -120,6 +135,16 @@ impl FromStr for OptimizerKind {
     }
 }
 
+/// Adam with settings that fit each other.
+fn adam(config: AdamConfig) -> Result<OptimizerKind, OptionsError> {
+    if config.exchanges_momentum && config.freeze.is_none() {
+        return Err(OptionsError::Unknown(
+            "exchange=momentum begins when mean squares are frozen; give freeze=N, a number of updates".to_owned(),
+        ));
+    }
+    Ok(OptimizerKind::Adam(config))
+}
+
 /// A setting in [0, 1).
 fn decay(options: &mut Options, key: &'static str, default: f32) -> Result<f32, OptionsError> {
     let below_one = |x: f64| (0.0..1.0).contains(&(x as f32));
@@ -140,12 +165,14 @@ impl fmt::Display for OptimizerKind {
                 let id = if nesterov { "nesterov" } else { "momentum" };
                 Printer::new(f, id)?.unless("m", momentum, MOMENTUM)
             }
-            Self::Adam(AdamConfig { beta1, beta2, epsilon, decoupled, freeze }) => {
+            Self::Adam(config) => {
+                let AdamConfig { beta1, beta2, epsilon, decoupled, freeze, .. } = config;
                 let mut printer = Printer::new(f, if decoupled { "adamw" } else { "adam" })?;
                 printer.unless("beta1", beta1, ADAM.beta1)?;
                 printer.unless("beta2", beta2, ADAM.beta2)?;
                 printer.unless("eps", epsilon, ADAM.epsilon)?;
-                freeze.map_or(Ok(()), |updates| printer.item("freeze", updates))
+                freeze.map_or(Ok(()), |updates| printer.item("freeze", updates))?;
+                if config.exchanges_momentum { printer.item("exchange", "momentum") } else { Ok(()) }
             }
             Self::Muon(MuonConfig { momentum, others }) => {
                 let mut printer = Printer::new(f, "muon")?;

@@ -42,6 +42,22 @@ pub(super) trait Rule: Send {
         None
     }
 
+    /// Whether ranks exchange gradients at every step.
+    fn exchanges_gradients(&self) -> bool {
+        true
+    }
+
+    /// Replaces a gradient by what ranks exchange in its place before the update that `step` is.
+    fn to_exchange(
+        &self,
+        step: Step,
+        parameters: &[f32],
+        state: &[Vec<f32>],
+        gradient: &mut [f32],
+    ) {
+        let _ = (step, parameters, state, gradient);
+    }
+
     /// Updates parameters and state.
     fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]);
 }
@@ -58,6 +74,14 @@ struct TensorState {
     matrix: Option<[usize; 2]>,
     vectors: Vec<Vec<f32>>,
     updates: u64,
+}
+
+impl TensorState {
+    /// The next update.
+    fn next(&self, learning_rate: f32) -> Step {
+        let Self { decay, updates, matrix, .. } = *self;
+        Step { learning_rate, decay, updates: updates + 1, matrix }
+    }
 }
 
 impl<R: Rule> PerTensor<R> {
@@ -86,10 +110,20 @@ impl<R: Rule> Optimizer for PerTensor<R> {
         gradient: &[f32],
         parameters: &mut [f32],
     ) {
-        let TensorState { decay, matrix, vectors, updates, .. } = &mut self.tensors[index];
-        *updates += 1;
-        let step = Step { learning_rate, decay: *decay, updates: *updates, matrix: *matrix };
-        self.rule.update(step, gradient, parameters, vectors);
+        let tensor = &mut self.tensors[index];
+        let step = tensor.next(learning_rate);
+        tensor.updates = step.updates;
+        self.rule.update(step, gradient, parameters, &mut tensor.vectors);
+    }
+
+    fn exchanges_gradients(&self) -> bool {
+        self.rule.exchanges_gradients()
+    }
+
+    fn to_exchange(&self, index: usize, parameters: &[f32], gradient: &mut [f32]) {
+        let tensor = &self.tensors[index];
+        // What is exchanged does not depend on the learning rate.
+        self.rule.to_exchange(tensor.next(0.0), parameters, &tensor.vectors, gradient);
     }
 
     /// Resets the momentum of these elements; scales, such as mean squares, stay.

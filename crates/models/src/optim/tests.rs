@@ -61,6 +61,41 @@ fn two_steps_by_hand() {
 }
 
 #[test]
+fn momentum_is_exchanged_after_the_freeze() {
+    let tensors = [Tensor::new("a", &[1, 1])];
+    for kind in ["adam:freeze=1,exchange=momentum", "adamw:freeze=1,exchange=momentum"] {
+        let kind: OptimizerKind = kind.parse().unwrap();
+        assert!(!kind.exchanges_gradients());
+        let mut optimizer = kind.build(&tensors, 0.1);
+        let mut parameters = [1.0];
+        // Before the freeze it is the gradient: m = 0.1·(1 + its penalty).
+        let mut values = [1.0];
+        optimizer.to_exchange(0, &parameters, &mut values);
+        assert_eq!(values, [1.0]);
+        optimizer.update(0, 0.5, &values, &mut parameters);
+        let penalty = if kind.to_string().starts_with("adamw") { 0.0 } else { 0.1 };
+        let mean = 0.1 * (1.0 + penalty);
+        // Then 0.9·m + 0.1·(g + penalty), of two ranks with gradients −2 and 4.
+        let sent = [-2.0, 4.0].map(|gradient| {
+            let mut values = [gradient];
+            optimizer.to_exchange(0, &parameters, &mut values);
+            let expected = 0.9 * mean + 0.1 * (gradient + penalty * parameters[0]);
+            assert!((values[0] - expected).abs() < 1e-6, "{values:?} is not {expected}");
+            values[0]
+        });
+        // m is their mean; v stays 0.001·(1 + penalty)², and both are corrected.
+        let (before, mean) = (parameters[0], 0.5 * (sent[0] + sent[1]));
+        let kept = if penalty == 0.0 { 1.0 - 0.5 * 0.1 } else { 1.0 };
+        optimizer.update(0, 0.5, &[mean], &mut parameters);
+        let root = if penalty == 0.0 { 1.0 } else { 1.1 };
+        let expected = kept * before - 0.5 * (mean / 0.19) / root;
+        assert!((parameters[0] - expected).abs() < 1e-5, "{parameters:?} is not {expected}");
+    }
+    let error = "adam:exchange=momentum".parse::<OptimizerKind>().unwrap_err().to_string();
+    assert!(error.contains("give freeze=N"), "{error}");
+}
+
+#[test]
 fn adamw_decays_matrices_beside_the_gradient() {
     let tensors = [Tensor::new("matrix", &[1, 1]), Tensor::new("vector", &[1])];
     let mut optimizer = "adamw".parse::<OptimizerKind>().unwrap().build(&tensors, 0.1);
@@ -175,6 +210,7 @@ fn kinds_parse_and_print() {
         "adam:beta2=0.99,eps=0.001",
         "adamw",
         "adamw:beta1=0.95,freeze=100",
+        "adamw:freeze=100,exchange=momentum",
         "muon",
         "muon:m=0.9,beta2=0.95",
         "rmsprop",
@@ -190,7 +226,7 @@ fn kinds_parse_and_print() {
         ("sgd:m=0.9", "no setting 'm'; known are: none"),
         ("momentum:m=1", "m=1 is not allowed; give a number in [0, 1)"),
         ("momentum:m=nan", "is not allowed"),
-        ("adam:beta3=0", "known are: beta1, beta2, eps, freeze"),
+        ("adam:beta3=0", "known are: beta1, beta2, eps, freeze, exchange"),
         ("adam:beta1=0.99999999999", "is not allowed"),
         ("adam:eps=0", "positive"),
         ("rmsprop:rho=1", "rho=1 is not allowed; give a number in [0, 1)"),

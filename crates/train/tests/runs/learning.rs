@@ -85,3 +85,48 @@ fn a_penalty_shrinks_weights() {
     };
     assert!(norm(0.01) < 0.95 * norm(0.0));
 }
+
+/// 1-bit Adam, after a warm-up of four steps.
+fn one_bit_adam(compressor: &str, exchange: &str) -> gradwire_train::RunConfig {
+    config(compressor, exchange).with(|c| {
+        c.optimizer = "adam:freeze=4,exchange=momentum".parse().unwrap();
+        c.learning_rate = "0.002".parse().unwrap();
+    })
+}
+
+#[test]
+fn momentum_that_nothing_compresses_is_as_good_as_gradients() {
+    for exchange in ["all-reduce", "all-gather", "scatter-reduce"] {
+        let momentum = one_bit_adam("none", exchange);
+        let gradients =
+            momentum.clone().with(|c| c.optimizer = "adam:freeze=4".parse().unwrap());
+        let all = losses(&train(&gradients)).into_iter().zip(losses(&train(&momentum)));
+        for (gradient, momentum) in all {
+            assert!((gradient - momentum).abs() < 1e-3, "{exchange}: {gradient}, not {momentum}");
+        }
+    }
+}
+
+#[test]
+fn one_bit_adam_resumes_with_the_same_bits() {
+    let config = one_bit_adam("none until 4 then onebit", "scatter-reduce");
+    let (_folder, path) = checkpoint();
+    let whole = train(&config);
+    stop(&config, 7, &path);
+    assert_eq!(resume(&config, &path).unwrap().digest, whole.digest);
+    let gradients = config.with(|c| c.optimizer = "adam:freeze=4".parse().unwrap());
+    assert_ne!(train(&gradients).digest, whole.digest);
+}
+
+#[test]
+fn momentum_is_refused_where_ranks_do_not_have_it() {
+    for (exchange, need) in
+        [("server", "an exchange without servers"), ("all-gather", "give --send gradients")]
+    {
+        let config = one_bit_adam("onebit", exchange);
+        let send = if exchange == "server" { config.send } else { Payload::Updates };
+        refused(&config.with(|c| c.send = send), &["exchange=momentum", need]);
+    }
+    let overlapped = one_bit_adam("onebit", "all-gather").with(|c| c.overlap = true);
+    refused(&overlapped, &["exchange=momentum", "give --overlap off"]);
+}
