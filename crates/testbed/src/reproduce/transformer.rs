@@ -64,8 +64,8 @@ struct Family {
     send: &'static str,
     /// The outer optimizer and its learning rate.
     outer: Option<(&'static str, f32)>,
-    /// Whether the workers' mean squares stay what they are after a tenth of the steps.
-    frozen: bool,
+    /// What is exchanged after a tenth of the steps, from which on the workers' mean squares stay what they are.
+    frozen: Option<&'static str>,
     /// Compressors of certain tensors.
     rules: &'static [&'static str],
     rate: &'static str,
@@ -76,12 +76,12 @@ struct Family {
 }
 
 /// The settings that are compared; `none` sent as gradients is the baseline.
-const FAMILIES: [Family; 7] = [
+const FAMILIES: [Family; 8] = [
     Family {
         name: "gradients",
         send: "gradients",
         outer: None,
-        frozen: false,
+        frozen: None,
         rules: &[],
         rate: RATE,
         every_seed: &["none", "terngrad", "eden", "3lc"],
@@ -116,7 +116,7 @@ const FAMILIES: [Family; 7] = [
         name: "gradients, embeddings as int8",
         send: "gradients",
         outer: None,
-        frozen: false,
+        frozen: None,
         rules: &["tokens.weight -> int8", "positions.weight -> int8"],
         rate: RATE,
         every_seed: &[],
@@ -126,7 +126,7 @@ const FAMILIES: [Family; 7] = [
         name: "gradients, mean squares frozen after a tenth",
         send: "gradients",
         outer: None,
-        frozen: true,
+        frozen: Some("gradient"),
         rules: &[],
         rate: RATE,
         every_seed: &[],
@@ -138,10 +138,24 @@ const FAMILIES: [Family; 7] = [
         ],
     },
     Family {
+        name: "momentum after a tenth (1-bit Adam)",
+        send: "gradients",
+        outer: None,
+        frozen: Some("momentum"),
+        rules: &[],
+        rate: RATE,
+        every_seed: &[],
+        first_seed: &[
+            "none until 0.1 then onebit",
+            "none until 0.1 then 3lc",
+            "none until 0.1 then eden:ef=on",
+        ],
+    },
+    Family {
         name: "updates at every step",
         send: "updates",
         outer: None,
-        frozen: false,
+        frozen: None,
         rules: &[],
         rate: RATE,
         every_seed: &["3lc"],
@@ -151,7 +165,7 @@ const FAMILIES: [Family; 7] = [
         name: "local steps, outer Nesterov (0.7, momentum 0.9)",
         send: "updates",
         outer: Some(("nesterov", 0.7)),
-        frozen: false,
+        frozen: None,
         rules: &[],
         rate: DILOCO_RATE,
         every_seed: &[],
@@ -161,7 +175,7 @@ const FAMILIES: [Family; 7] = [
         name: "local steps, outer Nesterov (0.7, momentum 0.5)",
         send: "updates",
         outer: Some(("nesterov:m=0.5", 0.7)),
-        frozen: false,
+        frozen: None,
         rules: &[],
         rate: RATE,
         every_seed: &[
@@ -195,7 +209,7 @@ const FAMILIES: [Family; 7] = [
         name: "updates of local steps",
         send: "updates",
         outer: None,
-        frozen: false,
+        frozen: None,
         rules: &[],
         rate: LOCAL_RATE,
         every_seed: &["none:every=10", "terngrad:every=10", "onebit:every=10", "3lc:every=10"],
@@ -225,8 +239,9 @@ impl Family {
             e.outer = self.outer.map(|(outer, _)| known(outer));
             e.outer_rate = self.outer.map_or(1.0, |(_, rate)| rate);
             e.learning_rate = known(self.rate);
-            if self.frozen {
-                e.optimizer = known(&format!("{},freeze={}", e.optimizer, (e.steps / 10).max(1)));
+            if let Some(exchanged) = self.frozen {
+                let at = (e.steps / 10).max(1);
+                e.optimizer = known(&format!("{},freeze={at},exchange={exchanged}", e.optimizer));
             }
             e.rules = self.rules.iter().map(|rule| known(rule)).collect();
             e.compressors = schedules(compressors);
