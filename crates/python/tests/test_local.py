@@ -206,8 +206,8 @@ def interrupted(rank, size):
     steps._replica.reducer = exchange = Interrupted(steps._replica.reducer)
     find, found = steps._replica.change, []
 
-    def change():
-        tensor = find()
+    def change(fragment=0):
+        tensor = find(fragment)
         found.append(weakref.ref(tensor))
         return tensor
 

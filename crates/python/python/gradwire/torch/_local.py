@@ -15,8 +15,10 @@ from .. import _core
 from . import _setup
 from ._channel import Channel, connect, release
 from ._elastic import Elastic
+from ._fragments import strided
 from ._membership import Membership
 from ._replica import Nesterov, Outer, Replica
+from ._rounds import Rounds
 from ._setup import State
 
 class LocalSteps(torch.optim.Optimizer):
@@ -37,6 +39,12 @@ class LocalSteps(torch.optim.Optimizer):
     ``partial(torch.optim.Adam, lr=1e-3)``. With ``mask`` the local momentum of the elements that were
     sent is set to zero, as in sparse binary compression. With ``median_clip`` a change is scaled down to the median norm
     of all workers' changes where it is longer, as in SparseLoCo.
+
+    With ``fragments`` the layers of the model are dealt out to so many fragments, each of which is exchanged once in
+    ``every`` steps, at times of their own: the same bytes, a part of them at a time. With ``fragment_sync_delay`` training
+    does not wait for a fragment's exchange: it takes as many more local steps meanwhile. Then the fragment continues from the
+    common parameters, of which ``fragment_update_alpha`` (0.5 by default) is replaced by its own parameters (Streaming DiLoCo).
+    Both need all workers to stay; they do not go with ``lighthouse``.
 
     The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues
     from them rounded; changes too small for its type still add up over rounds. Schedules count steps, not rounds: the last
@@ -65,6 +73,9 @@ class LocalSteps(torch.optim.Optimizer):
         sync_until: int = 0,
         mask: bool = True,
         median_clip: bool = False,
+        fragments: int = 1,
+        fragment_sync_delay: int = 0,
+        fragment_update_alpha: Optional[float] = None,
         process_group: Optional[Any] = None,
         min_workers: Optional[int] = None,
         lighthouse: Optional[str] = None,
@@ -78,14 +89,16 @@ class LocalSteps(torch.optim.Optimizer):
                 "are not finite; skip the local step that overflows"
             )
         if lighthouse is not None:
+            if (fragments, fragment_sync_delay) != (1, 0):
+                raise _core.ConfigError("with lighthouse a round has the whole model at once; remove fragments and fragment_sync_delay")
             _check_elastic(compressor, options, min_workers, process_group)
         elif min_workers is not None:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
         _setup.check_replicated(options)
         named = _setup.trainable(model)
-        make = partial(_setup.reducer, named, compressor, **options)
-        self._replica = Replica(model, named, optimizer, outer, mask, median_clip, make)
-        self._sync_until = sync_until
+        parts = strided(named, fragments)
+        make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
+        self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, make)
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
             deadline = float(options.get("deadline", 300.0))
@@ -103,7 +116,8 @@ class LocalSteps(torch.optim.Optimizer):
             for tensor in self._replica.tensors():
                 dist.broadcast(tensor.data, source, group=process_group)
             self._replica.start()
-        self._every = _round_length(every, compressor, self._replica.reducer.every)
+        length = _round_length(every, compressor, self._replica.reducer.every)
+        self._rounds = Rounds(self._replica, length, sync_until, fragment_sync_delay, fragment_update_alpha)
 
     @property
     def completed_steps(self) -> int:
@@ -144,10 +158,12 @@ class LocalSteps(torch.optim.Optimizer):
 
     def step(self, closure: Optional[Any] = None) -> Any:
         """Takes a local step, and exchanges updates if a round is due."""
-        replica = self._replica
         loss = self._local_step(closure)
-        replica.step += 1
-        if replica.step <= self._sync_until or (replica.step - self._sync_until) % self._every == 0:
+        self._replica.step += 1
+        if self._elastic is None:
+            with torch.no_grad():
+                self._rounds.advance()
+        elif self._rounds.starting():
             self.synchronize()
         return loss
 
@@ -166,16 +182,14 @@ class LocalSteps(torch.optim.Optimizer):
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """Exchanges updates now, after which all ranks continue from the same parameters.
+        """Exchanges updates of all fragments now, after which all ranks continue from the same parameters.
 
         All ranks must call it at the same time, after the same number of steps.
         """
         if self._elastic is not None:
             self._elastic.synchronize()
-            return
-        change = self._replica.change()
-        number = self._replica.average(change)
-        self._replica.apply(change, number)
+        else:
+            self._rounds.exchange(list(range(self._replica.fragments)))
 
     def close(self) -> None:
         """Ends the exchange, with its thread and process groups, between the same two steps on all ranks.
@@ -188,12 +202,14 @@ class LocalSteps(torch.optim.Optimizer):
             self._release()
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last round, as in ``Hook.stats``.
+        """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, for which training waited for it.
 
         With ``lighthouse`` also ``workers``, the number of workers, and ``lost_workers`` and ``joined_workers``, those
         that were lost and that have joined since this one started.
         """
-        return self._elastic.stats() if self._elastic is not None else self._replica.reducer.stats()
+        if self._elastic is not None:
+            return self._elastic.stats()
+        return {**self._replica.reducer.stats(), "wait_seconds": self._rounds.waited}
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
         """The statistics of the last round as arguments of ``SummaryWriter.add_scalar``."""
@@ -205,9 +221,11 @@ class LocalSteps(torch.optim.Optimizer):
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""
         replica = self._replica
-        reducer = replica.reducer
+        reducer, pending = replica.reducer, self._rounds.pack()
         state = _setup.packed("local", replica.step, reducer, reducer, all_ranks)
         state.update(round=replica.round, common=replica.common.clone(), outer=replica.pack_outer())
+        if replica.fragments > 1 or pending is not None:
+            state.update(fragments=replica.fragments, pending=pending)
         if self._elastic is not None:
             state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)
         return state
@@ -234,6 +252,7 @@ class LocalSteps(torch.optim.Optimizer):
         replica.base = first.get("base", first["step"])
         replica.common.copy_(first["common"])
         replica.load_outer(first["outer"])
+        self._rounds.load(first.get("pending"))
 
     def _check_and_load(
         self, states: Union[State, Sequence[State]], load: Callable[[State, List[bytes]], None]
@@ -247,6 +266,11 @@ class LocalSteps(torch.optim.Optimizer):
                 "another model"
             )
         _check_outer(first, self._replica)
+        fragments = first.get("fragments", 1)
+        if fragments != self._replica.fragments:
+            raise _core.StateError(
+                f"the state was saved with fragments={fragments}, and this run has {self._replica.fragments}; use the same number"
+            )
         load(first, parts)
         return first
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import statistics
 import struct
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
 from .. import _core
 from .._arrays import buffer
 from ._channel import Channel
+from ._fragments import Named
 
 _MOMENTA = ("momentum_buffer", "exp_avg")
 
@@ -39,8 +41,8 @@ class Nesterov:
 class Replica:
     """A model with a local optimizer, the parameters that all replicas have in common, and their outer optimizer.
 
-    ``named`` are the parameters that rounds average. ``make`` creates a reducer for them. Call ``connect`` before the first
-    round.
+    ``fragments`` are the parameters that rounds average, in groups that are averaged together. ``make`` creates a reducer for
+    them. Call ``connect`` before the first round.
     """
 
     reducer: _core.Reducer
@@ -48,15 +50,19 @@ class Replica:
     def __init__(
         self,
         model: torch.nn.Module,
-        named: Sequence[Tuple[str, torch.nn.Parameter]],
+        fragments: Sequence[Sequence[Named]],
         optimizer: torch.optim.Optimizer,
         outer: Optional[Outer],
         mask: bool,
         median_clip: bool,
         make: Callable[[Channel], _core.Reducer],
     ) -> None:
+        named = [one for fragment in fragments for one in fragment]
         self.names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
+        # The places of each fragment's parameters among all of them.
+        ends = list(itertools.accumulate(len(fragment) for fragment in fragments))
+        self._places = [slice(end - len(fragment), end) for end, fragment in zip(ends, fragments)]
         frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
         # What rounds do not average.
         self._rest = [*frozen, *model.buffers()]
@@ -69,13 +75,18 @@ class Replica:
         self.round = 0
         self.start()
 
+    @property
+    def fragments(self) -> int:
+        """The number of fragments."""
+        return len(self._places)
+
     def start(self) -> None:
         """Makes the present parameters of the model the common ones."""
-        self.common = self._flat()
+        self.common = _flat(self._parameters)
         # Views: the outer optimizer changes the flat tensor.
         self._common = [
             torch.nn.Parameter(values.view(parameter.shape))
-            for values, parameter in zip(self._parts(self.common), self._parameters)
+            for values, parameter in zip(_parts(self.common, self._parameters), self._parameters)
         ]
         self.outer = self._make_outer(self._common) if self._make_outer is not None else None
 
@@ -86,28 +97,35 @@ class Replica:
     def connect(self, channel: Channel) -> _core.Reducer:
         """Averages over the channel's ranks from now on, with an empty residual; returns the reducer."""
         self.reducer = self._make(channel)
-        self._group = self.reducer.group(self.names)
+        self._groups = [self.reducer.group(self.names[places]) for places in self._places]
         return self.reducer
 
-    def change(self) -> torch.Tensor:
-        """The change of this replica's parameters since the last round.
+    def change(self, fragment: int = 0) -> torch.Tensor:
+        """The change of a fragment's parameters since its last round.
 
         The round started from the common parameters rounded to the model's type; the rounding is not part of the change.
         """
-        change = self._flat()
-        for own, common, parameter in zip(self._parts(change), self._parts(self.common), self._parameters):
-            own.sub_(common.to(parameter.dtype))
+        places = self._places[fragment]
+        parameters = self._parameters[places]
+        change = _flat(parameters)
+        for own, common, parameter in zip(_parts(change, parameters), self._common[places], parameters):
+            own.sub_(common.detach().reshape(-1).to(parameter.dtype))
         return change
 
-    def average(self, change: torch.Tensor) -> int:
+    def average(self, change: torch.Tensor, fragment: int = 0) -> int:
         """Replaces ``change`` by the mean over all ranks; returns the number of the round."""
+        number = self.send(change, fragment)
+        self.reducer.wait()
+        return number
+
+    def send(self, change: torch.Tensor, fragment: int = 0) -> int:
+        """As ``average``, in the background: the mean is there after ``reducer.wait()``."""
         # The number of a round is that of its last step, which determines the stage of a schedule. Two rounds without a step
         # between them must not share a number, because it is also part of the key of random draws.
         number = max(self.step - 1, self.round)
         if self._median_clip:
             self._clip(change, number)
-        self.reducer.average(self._group, number, buffer(change), partial(_hold, change))
-        self.reducer.wait()
+        self.reducer.average(self._groups[fragment], number, buffer(change), partial(_hold, change))
         return number
 
     def _clip(self, change: torch.Tensor, number: int) -> None:
@@ -118,19 +136,27 @@ class Replica:
         if norm > limit:
             change.mul_(limit / norm)
 
-    def apply(self, change: torch.Tensor, number: int) -> None:
-        """Applies the mean change of a round; the replica continues from the common parameters."""
+    def apply(self, change: torch.Tensor, number: int, fragment: int = 0, alpha: float = 0.0) -> None:
+        """Applies the mean change of a fragment's round; the replica continues from the common parameters, mixed with ``alpha``
+        of its own."""
         self.round, self.base = number + 1, self.step
+        places = self._places[fragment]
+        common, parameters = self._common[places], self._parameters[places]
+        changes = _parts(change, parameters)
         if self.outer is None:
-            self.common.add_(change)
+            for one, mean in zip(common, changes):
+                one.add_(mean.view(one.shape))
         else:
-            for common, gradient in zip(self._common, self._parts(change.neg_())):
-                common.grad = gradient.view(common.shape)
+            # It leaves parameters without a gradient as they are.
+            for one, mean in zip(common, changes):
+                one.grad = mean.neg().view(one.shape)
             self.outer.step()
             self.outer.zero_grad(set_to_none=True)
-        self._set(self.common)
+        for parameter, one in zip(parameters, common):
+            own = parameter.detach().to("cpu", torch.float32) if alpha else one
+            parameter.copy_(torch.lerp(one, own, alpha) if alpha else one)
         if self._mask:
-            self._mask_momentum()
+            self._mask_momentum(places)
 
     def pack(self) -> Dict[str, Any]:
         """What another replica needs to continue as this one."""
@@ -164,26 +190,17 @@ class Replica:
         self.load_outer(packed["outer"])
         self.step = self.base = packed["base"]
         self.round = packed["round"]
-        self._set(self.common if ahead is None else self.common + ahead)
+        start = self.common if ahead is None else self.common + ahead
+        for parameter, values in zip(self._parameters, _parts(start, self._parameters)):
+            parameter.copy_(values.view(parameter.shape))
         if new:
             for tensor, values in zip(self._rest, packed["rest"]):
                 tensor.copy_(values)
             if packed["optimizer"] is not None:
                 self.optimizer.load_state_dict(packed["optimizer"])
 
-    def _flat(self) -> torch.Tensor:
-        parts = [p.detach().to("cpu", torch.float32).reshape(-1) for p in self._parameters]
-        return torch.cat(parts)
-
-    def _parts(self, flat: torch.Tensor) -> Sequence[torch.Tensor]:
-        return flat.split([parameter.numel() for parameter in self._parameters])
-
-    def _set(self, flat: torch.Tensor) -> None:
-        for parameter, values in zip(self._parameters, self._parts(flat)):
-            parameter.copy_(values.view(parameter.shape))
-
-    def _mask_momentum(self) -> None:
-        for name, parameter in zip(self.names, self._parameters):
+    def _mask_momentum(self, places: slice) -> None:
+        for name, parameter in zip(self.names[places], self._parameters[places]):
             state = self.optimizer.state.get(parameter, {})
             momenta = [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
             sent = self.reducer.sent(name) if momenta else None
@@ -193,6 +210,14 @@ class Replica:
                 mask.view(-1)[torch.frombuffer(bytearray(sent), dtype=torch.int32).long()] = True
                 for momentum in momenta:
                     momentum.masked_fill_(mask.to(momentum.device), 0.0)
+
+
+def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([one.detach().to("cpu", torch.float32).reshape(-1) for one in parameters])
+
+
+def _parts(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    return flat.split([parameter.numel() for parameter in parameters])
 
 
 def _hold(change: torch.Tensor) -> None:

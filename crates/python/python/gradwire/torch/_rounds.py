@@ -1,0 +1,112 @@
+"""When the fragments of a replica are exchanged, and when their means are applied."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
+
+import torch
+
+from .. import _core
+from ._replica import Replica
+
+
+@dataclass
+class _Pending:
+    """A fragment's exchange under way, or its mean that is not applied yet."""
+
+    fragment: int
+    # The change of this replica at first; the mean of all once the exchange is done.
+    change: torch.Tensor
+    number: int
+    # The step after which the mean is applied.
+    due: int
+
+
+class Rounds:
+    """Exchanges each fragment of a replica once in ``every`` steps, the fragments evenly spaced in between.
+
+    The mean of a fragment is applied ``delay`` steps after its exchange began, which goes on in the background meanwhile;
+    ``alpha`` of the replica's own parameters stays. At the first ``sync_until`` steps all fragments are exchanged, without
+    delay.
+    """
+
+    def __init__(self, replica: Replica, every: int, sync_until: int, delay: int, alpha: Optional[float]) -> None:
+        fragments = replica.fragments
+        if every < fragments:
+            raise _core.ConfigError(
+                f"{fragments} fragments are exchanged once in {every} steps; give fewer fragments, or every of at least {fragments}"
+            )
+        if not 0 <= delay < every // fragments:
+            raise _core.ConfigError(
+                f"fragment_sync_delay={delay} is impossible: {fragments} fragments in {every} steps leave "
+                f"{every // fragments} steps from one to the next; give 0 to {every // fragments - 1}"
+            )
+        if alpha is not None and not 0.0 <= alpha < 1.0:
+            raise _core.ConfigError(f"fragment_update_alpha={alpha} is impossible; give a number from 0, below 1")
+        self._replica, self._every, self._sync_until, self._delay = replica, every, sync_until, delay
+        self._alpha = alpha if alpha is not None else 0.5 if delay else 0.0
+        self._pending: Optional[_Pending] = None
+        # The seconds for which training waited for the last exchange.
+        self.waited = 0.0
+
+    def starting(self) -> List[int]:
+        """The fragments whose exchange begins after the present step."""
+        replica = self._replica
+        step, fragments = replica.step - self._sync_until, replica.fragments
+        if step <= 0:
+            return list(range(fragments))
+        starts = lambda at: (step - (at + 1) * self._every // fragments) % self._every == 0
+        return [at for at in range(fragments) if starts(at)]
+
+    def advance(self) -> None:
+        """Applies the mean that is due after the present step, and begins the exchange that is."""
+        step = self._replica.step
+        if self._pending is not None and step >= self._pending.due:
+            self._finish()
+        starting = self.starting()
+        if self._delay == 0 or step <= self._sync_until:
+            self.exchange(starting)
+        elif starting:
+            [at] = starting
+            change = self._replica.change(at)
+            number = self._replica.send(change, at)
+            self._pending = _Pending(at, change, number, step + self._delay)
+
+    def exchange(self, fragments: List[int]) -> None:
+        """Exchanges these fragments now, after what is under way, and applies their means."""
+        if self._pending is not None:
+            self._finish()
+        replica = self._replica
+        changes = [(at, replica.change(at)) for at in fragments]
+        sent = [(at, change, replica.send(change, at)) for at, change in changes]
+        if sent:
+            self._wait()
+        for at, change, number in sent:
+            replica.apply(change, number, at)
+
+    def _finish(self) -> None:
+        pending, self._pending = self._pending, None
+        assert pending is not None
+        self._wait()
+        self._replica.apply(pending.change, pending.number, pending.fragment, self._alpha)
+
+    def _wait(self) -> None:
+        start = time.perf_counter()
+        self._replica.reducer.wait()
+        self.waited = time.perf_counter() - start
+
+    def pack(self) -> Optional[Dict[str, Any]]:
+        """The mean that is not applied yet, after waiting for its exchange."""
+        if self._pending is None:
+            return None
+        self._replica.reducer.wait()
+        one = self._pending
+        return {"fragment": one.fragment, "mean": one.change.clone(), "number": one.number, "due": one.due}
+
+    def load(self, packed: Optional[Dict[str, Any]]) -> None:
+        """Restores what ``pack`` returned."""
+        self._pending = None
+        if packed is not None:
+            self._pending = _Pending(packed["fragment"], packed["mean"].clone(), packed["number"], packed["due"])

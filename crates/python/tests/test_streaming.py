@@ -1,0 +1,159 @@
+"""Tests local steps whose layers are exchanged in fragments, while training goes on."""
+
+import copy
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import gradwire.torch
+from gradwire.torch._fragments import strided
+from models import Net, data, flat
+from test_local import local
+from world import ranks
+
+
+def by_hand(size, steps, every, layers, delay, alpha, outer_rate):
+    """The ranks' parameters after Streaming DiLoCo with plain SGD as the outer optimizer."""
+    torch.manual_seed(0)
+    common = dict(Net().named_parameters())
+    nets = []
+    for _ in range(size):
+        torch.manual_seed(0)
+        nets.append(Net())
+    inners = [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in nets]
+    means, due = {}, -1
+    for step in range(1, steps + 1):
+        for rank, net in enumerate(nets):
+            x, labels = data(rank, step - 1)
+            inners[rank].zero_grad()
+            nn.functional.cross_entropy(net(x), labels).backward()
+            inners[rank].step()
+        with torch.no_grad():
+            if step == due:
+                for name, mean in means.items():
+                    common[name].add_(mean, alpha=outer_rate)
+                    for net in nets:
+                        own = dict(net.named_parameters())[name]
+                        own.copy_((1 - alpha) * common[name] + alpha * own)
+            for at, layer in enumerate(layers):
+                if step % every == (at + 1) * every // len(layers) % every:
+                    names = [name for name in common if name.split(".")[0] in layer]
+                    changes = [[dict(net.named_parameters())[name] - common[name] for net in nets] for name in names]
+                    means, due = {name: sum(of) / size for name, of in zip(names, changes)}, step + delay
+    return [flat(net) for net in nets]
+
+
+@pytest.mark.parametrize("delay, alpha", [(1, None), (2, 0.25), (2, 0.0)])
+def test_fragments_equal_streaming_diloco_by_hand(delay, alpha):
+    options = {
+        "every": 6,
+        "compressor": "none",
+        "outer": lambda parameters: torch.optim.SGD(parameters, lr=0.7),
+        "fragments": 2,
+        "fragment_sync_delay": delay,
+        "fragment_update_alpha": alpha,
+    }
+    found = ranks(2, trained, 20, options)
+    # The second of three layers is in the second fragment.
+    layers = [("first", "second"), ("norm",)]
+    expected = by_hand(2, 20, 6, layers, delay, 0.5 if alpha is None else alpha, 0.7)
+    for parameters, by_rank in zip(found, expected):
+        numpy.testing.assert_allclose(parameters, by_rank, rtol=1e-4, atol=1e-5)
+
+
+def trained(rank, size, steps, options):
+    torch.manual_seed(0)
+    net = Net()
+    inner = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    wrapped = gradwire.torch.LocalSteps(net, inner, **options)
+    for step in range(steps):
+        x, labels = data(rank, step)
+        wrapped.zero_grad()
+        nn.functional.cross_entropy(net(x), labels).backward()
+        wrapped.step()
+    return flat(net)
+
+
+FRAGMENTS = [
+    {"every": 6, "compressor": "eden", "fragments": 3, "fragment_sync_delay": 1, "outer": gradwire.torch.Nesterov()},
+    {"every": 4, "compressor": "sbc:p=0.1", "fragments": 2, "sync_until": 5},
+    {"every": 5, "compressor": "3lc", "fragment_sync_delay": 4, "median_clip": True},
+]
+
+
+@pytest.mark.parametrize("options", FRAGMENTS)
+@pytest.mark.parametrize("at", [20, 23])
+def test_runs_resume_in_the_middle_of_an_exchange(options, at):
+    whole = ranks(2, local, range(40), options)
+    half = ranks(2, local, range(at), options)
+    resumed = ranks(2, local, range(at, 40), options, "sgd", [one[2] for one in half])
+    for rank in range(2):
+        assert (resumed[rank][0] == whole[rank][0]).all()
+    assert numpy.mean(whole[0][1][-5:]) < 0.6 * numpy.mean(whole[0][1][:3])
+    assert whole[0][3]["wait_seconds"] >= 0.0
+
+
+def synchronized(rank, size):
+    torch.manual_seed(rank)
+    net = Net()
+    inner = torch.optim.SGD(net.parameters(), lr=0.1)
+    steps = gradwire.torch.LocalSteps(net, inner, every=4, compressor="onebit", fragments=2, fragment_sync_delay=1)
+    for step in range(6):
+        x, labels = data(rank, step)
+        steps.zero_grad()
+        nn.functional.cross_entropy(net(x), labels).backward()
+        steps.step()
+    # The fragment that was sent after the sixth step is under way.
+    steps.synchronize()
+    parameters = flat(net)
+    steps.close()
+    return parameters
+
+
+def test_synchronize_makes_all_fragments_equal():
+    first, second = ranks(2, synchronized)
+    assert (first == second).all()
+
+
+def refusals(rank, size):
+    net = Net()
+    make = lambda **options: gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), **options)
+    for options, part in [
+        ({"fragments": 4}, "this model has 3 layers"),
+        ({"fragments": 0}, "give 1 to 3"),
+        ({"fragments": 3, "every": 2}, "every of at least 3"),
+        ({"fragments": 2, "every": 6, "fragment_sync_delay": 3}, "give 0 to 2"),
+        ({"fragment_sync_delay": -1}, "give 0 to"),
+        ({"fragment_update_alpha": 1.0}, "from 0, below 1"),
+        ({"fragments": 2, "lighthouse": "http://localhost:1"}, "remove fragments"),
+    ]:
+        with pytest.raises(gradwire.ConfigError, match=part):
+            make(**options)
+    saved = make(fragments=2, every=4).state_dict()
+    with pytest.raises(gradwire.StateError, match="saved with fragments=2, and this run has 3"):
+        make(fragments=3, every=4).load_state_dict(copy.deepcopy(saved))
+
+
+def test_what_cannot_work_is_refused():
+    ranks(2, refusals)
+
+
+def test_layers_are_dealt_out_in_turn():
+    parameter = nn.Parameter(torch.zeros(1))
+    names = [
+        "transformer.wte.weight",
+        *(f"transformer.h.{layer}.{part}.weight" for layer in range(3) for part in ("attn.0", "mlp")),
+        "lm_head.weight",
+    ]
+    fragments = strided([(name, parameter) for name in names], 2)
+    assert [[name for name, _ in fragment] for fragment in fragments] == [
+        ["transformer.wte.weight", "transformer.h.1.attn.0.weight", "transformer.h.1.mlp.weight", "lm_head.weight"],
+        [
+            "transformer.h.0.attn.0.weight",
+            "transformer.h.0.mlp.weight",
+            "transformer.h.2.attn.0.weight",
+            "transformer.h.2.mlp.weight",
+        ],
+    ]
