@@ -34,9 +34,9 @@ pub(crate) struct Reducer {
     exchange: String,
     #[pyo3(get)]
     spec: String,
-    /// For each compressor of the schedule, the number of steps from one exchange to the next.
+    /// For each compressor of the schedule, its first step and the number of steps from one exchange to the next.
     #[pyo3(get)]
-    every: Vec<u64>,
+    stages: Vec<(u64, u64)>,
 }
 
 /// Shared by the thread and the caller.
@@ -160,7 +160,8 @@ impl Reducer {
         let config =
             ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
         let spec = config.policy.push.first.to_string();
-        let every = config.policy.push.specs().map(Spec::every).collect();
+        let stages = config.policy.push.stages();
+        let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
         let averages = Averages::new(Box::new(channel), config).map_err(Failure::from)?;
         let background = ReducerThread::new("gradwire", averages).map_err(Failure::from)?;
         Ok(Self {
@@ -171,7 +172,7 @@ impl Reducer {
             size,
             exchange: name,
             spec,
-            every,
+            stages,
         })
     }
 

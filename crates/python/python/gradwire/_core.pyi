@@ -49,7 +49,7 @@ class Reducer:
     size: int
     exchange: str
     spec: str
-    every: List[int]
+    stages: List[Tuple[int, int]]
     def __init__(
         self,
         channel: Any,

@@ -24,7 +24,8 @@ from ._setup import State
 class LocalSteps(torch.optim.Optimizer):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
-    ``every`` defaults to that of the compressor, or to 50. Use it instead of the optimizer, with a plain model (not
+    ``every`` defaults to that of the compressor, or to 50. The stages of a schedule may differ in it, as in
+    ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. Use it instead of the optimizer, with a plain model (not
     DistributedDataParallel)::
 
         steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5))
@@ -116,8 +117,8 @@ class LocalSteps(torch.optim.Optimizer):
             for tensor in self._replica.tensors():
                 dist.broadcast(tensor.data, source, group=process_group)
             self._replica.start()
-        length = _round_length(every, compressor, self._replica.reducer.every)
-        self._rounds = Rounds(self._replica, length, sync_until, fragment_sync_delay, fragment_update_alpha)
+        lengths = _round_lengths(every, self._replica.reducer.stages)
+        self._rounds = Rounds(self._replica, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
 
     @property
     def completed_steps(self) -> int:
@@ -285,15 +286,14 @@ def _check_outer(state: State, replica: Replica) -> None:
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")
 
 
-def _round_length(every: Optional[int], compressor: str, stages: Sequence[int]) -> int:
-    """The number of steps of a round: ``every``, or that of all stages of the compressor, or 50."""
-    own = list(dict.fromkeys(stages))
-    if every is None and len(own) > 1:
-        raise _core.ConfigError(
-            f"the stages of '{compressor}' exchange every {' and '.join(map(str, own))} steps, but all rounds must "
-            "have the same length; pass every=N, which then applies to all stages"
-        )
-    return every if every is not None else own[0] if own[0] > 1 else 50
+def _round_lengths(every: Optional[int], stages: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """The steps from which rounds have another length, with the length: ``every``, or that of each stage, or 50."""
+    if every is not None:
+        return [(0, every)]
+    if len({steps for _, steps in stages}) > 1:
+        return stages
+    _, steps = stages[0]
+    return [(0, steps if steps > 1 else 50)]
 
 
 def _check_elastic(

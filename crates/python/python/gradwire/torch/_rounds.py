@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
 from .. import _core
 from ._replica import Replica
+
+
+# First steps, ascending from 0, with numbers of steps.
+Lengths = List[Tuple[int, int]]
 
 
 @dataclass
@@ -25,15 +29,19 @@ class _Pending:
 
 
 class Rounds:
-    """Exchanges each fragment of a replica once in ``every`` steps, the fragments evenly spaced in between.
+    """Exchanges each fragment of a replica once in a round, the fragments evenly spaced in between.
+
+    ``lengths`` are the steps from which rounds have another number of steps, with that number. All fragments are exchanged
+    just before such a step, without delay.
 
     The mean of a fragment is applied ``delay`` steps after its exchange began, which goes on in the background meanwhile;
     ``alpha`` of the replica's own parameters stays. At the first ``sync_until`` steps all fragments are exchanged, without
     delay.
     """
 
-    def __init__(self, replica: Replica, every: int, sync_until: int, delay: int, alpha: Optional[float]) -> None:
+    def __init__(self, replica: Replica, lengths: Lengths, sync_until: int, delay: int, alpha: Optional[float]) -> None:
         fragments = replica.fragments
+        every = min(steps for _, steps in lengths)
         if every < fragments:
             raise _core.ConfigError(
                 f"{fragments} fragments are exchanged once in {every} steps; give fewer fragments, or every of at least {fragments}"
@@ -45,7 +53,7 @@ class Rounds:
             )
         if alpha is not None and not 0.0 <= alpha < 1.0:
             raise _core.ConfigError(f"fragment_update_alpha={alpha} is impossible; give a number from 0, below 1")
-        self._replica, self._every, self._sync_until, self._delay = replica, every, sync_until, delay
+        self._replica, self._lengths, self._sync_until, self._delay = replica, lengths, sync_until, delay
         self._alpha = alpha if alpha is not None else 0.5 if delay else 0.0
         self._pending: Optional[_Pending] = None
         # The seconds for which training waited for the last exchange.
@@ -53,12 +61,22 @@ class Rounds:
 
     def starting(self) -> List[int]:
         """The fragments whose exchange begins after the present step."""
-        replica = self._replica
-        step, fragments = replica.step - self._sync_until, replica.fragments
-        if step <= 0:
+        fragments = self._replica.fragments
+        if self._all_at_once():
             return list(range(fragments))
-        starts = lambda at: (step - (at + 1) * self._every // fragments) % self._every == 0
+        first, every = self._length(self._replica.step - 1)
+        done = self._replica.step - max(first, self._sync_until)
+        starts = lambda at: (done - (at + 1) * every // fragments) % every == 0
         return [at for at in range(fragments) if starts(at)]
+
+    def _length(self, step: int) -> Tuple[int, int]:
+        """The first step at which rounds have the length that they have at ``step``, and this length."""
+        return [one for one in self._lengths if one[0] <= step][-1]
+
+    def _all_at_once(self) -> bool:
+        """Whether all fragments are exchanged after the present step, without delay."""
+        step = self._replica.step
+        return step <= self._sync_until or self._length(step) != self._length(step - 1)
 
     def advance(self) -> None:
         """Applies the mean that is due after the present step, and begins the exchange that is."""
@@ -66,7 +84,7 @@ class Rounds:
         if self._pending is not None and step >= self._pending.due:
             self._finish()
         starting = self.starting()
-        if self._delay == 0 or step <= self._sync_until:
+        if self._delay == 0 or self._all_at_once():
             self.exchange(starting)
         elif starting:
             [at] = starting

@@ -92,7 +92,7 @@ def every_step(
     if not isinstance(compressor, str):
         raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
     created = reducer(named, compressor, channel, **options)
-    every = max(created.every)
+    every = max(steps for _, steps in created.stages)
     if every > 1:
         created.close()
         raise _core.ConfigError(
