@@ -6,5 +6,18 @@ from ._checkpoint import read_checkpoint
 from ._handle import Handle
 from ._hook import Hook, hook, register
 from ._local import LocalSteps, Nesterov
+from ._onebit_adam import OneBitAdam
 
-__all__ = ["Advice", "Handle", "Hook", "LocalSteps", "Nesterov", "advise", "fsdp", "hook", "read_checkpoint", "register"]
+__all__ = [
+    "Advice",
+    "Handle",
+    "Hook",
+    "LocalSteps",
+    "Nesterov",
+    "OneBitAdam",
+    "advise",
+    "fsdp",
+    "hook",
+    "read_checkpoint",
+    "register",
+]

@@ -16,6 +16,7 @@ from . import _setup
 from ._channel import connect
 from ._custom import Custom
 from ._handle import Handle
+from ._onebit_adam import OneBitAdam
 from ._staging import Staging
 
 
@@ -33,6 +34,7 @@ def register(
     raw_below: int = 256,
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
+    optimizer: Optional[OneBitAdam] = None,
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
@@ -47,6 +49,8 @@ def register(
     With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: all
     gradients of the step become NaN, and residuals do not change. Pass the ``scaler`` of mixed precision training, so
     that residuals do not depend on its scale. ``total_steps`` is needed for schedules with fractions of the run.
+
+    With ``optimizer``, a ``OneBitAdam``, ranks exchange its momentum in place of gradients after its freeze.
 
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.
@@ -66,6 +70,7 @@ def register(
         raw_below=raw_below,
         raw_names=raw_names,
         total_steps=total_steps,
+        optimizer=optimizer,
     )
     model.register_comm_hook(state, hook)
     return state
@@ -109,8 +114,13 @@ class Hook(Handle):
         *,
         process_group: Optional[Any] = None,
         scaler: Optional[Any] = None,
+        optimizer: Optional[OneBitAdam] = None,
         **options: Any,
     ) -> None:
+        if optimizer is not None and not isinstance(optimizer, OneBitAdam):
+            raise _core.ConfigError(
+                f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
+            )
         named = _setup.trainable(module)
         _setup.check_gradients(module)
         self._names = {id(parameter): name for name, parameter in named}
@@ -121,6 +131,7 @@ class Hook(Handle):
             Custom.check(compressor, {"scaler": scaler, **options})
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make), scaler)
+        self._optimizer = optimizer
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}
@@ -133,6 +144,8 @@ class Hook(Handle):
         """Averages a bucket over ranks, in place and in the background."""
         if bucket.index() == 0:
             self._begin()
+        if self._optimizer is not None:
+            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), self._scale)
         tensor = bucket.buffer()
         group = self._group(bucket, tensor)
         if self._custom is not None:

@@ -1,0 +1,88 @@
+"""1-bit Adam: ranks exchange momentum, which compresses better than gradients ahead of Adam."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _core
+
+
+class OneBitAdam(torch.optim.Optimizer):
+    """AdamW whose ranks exchange their momentum in place of gradients after ``freeze`` steps (Tang et al. 2021).
+
+    Compression with error feedback harms Adam, because residuals enlarge its mean squares. Here the first ``freeze`` steps are
+    those of AdamW. Then the mean squares stay what they are, and ranks exchange what the momentum would be with their own
+    gradient; the mean of that becomes the momentum. Give it to ``register``, too, with a schedule that compresses from the freeze on::
+
+        optimizer = gradwire.torch.OneBitAdam(model.parameters(), lr=1e-3, freeze=1000)
+        gradwire.torch.register(model, "none until 1000 then onebit", optimizer=optimizer)
+
+    The paper freezes when mean squares have become stable, for BERT after a sixth of the steps. After the freeze ``grad`` is the
+    momentum once ``backward()`` has returned, so do not clip it; log gradient norms before.
+
+    ``betas``, ``eps`` and ``weight_decay`` are those of ``torch.optim.AdamW``. Raises ``ConfigError`` for values out of range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: Tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        *,
+        freeze: int,
+    ) -> None:
+        if freeze < 1:
+            raise _core.ConfigError(f"freeze={freeze} is too small; mean squares need at least 1 step")
+        if not all(0.0 <= beta < 1.0 for beta in betas):
+            raise _core.ConfigError(f"betas={betas} are impossible; give two numbers from 0, below 1")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self._freeze = freeze
+
+    @torch.no_grad()
+    def to_exchange(
+        self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor], scale: float
+    ) -> None:
+        """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks exchange, in place."""
+        groups = {id(one): group for group in self.param_groups for one in group["params"]}
+        for parameter, gradient in zip(parameters, gradients):
+            state: Dict[str, Any] = self.state.get(parameter, {})
+            group = groups.get(id(parameter))
+            if group is not None and state and state["step"] >= self._freeze:
+                beta, _ = group["betas"]
+                gradient.mul_(1.0 - beta).add_(state["exp_avg"], alpha=beta * scale)
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Any] = None) -> Any:
+        """Takes a step. After the freeze gradients are the mean momentum of all ranks."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+        return loss
+
+    def _update(self, parameter: torch.nn.Parameter, group: Dict[str, Any]) -> None:
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
+        if not state:
+            state["step"] = 0
+            state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
+        state["step"] += 1
+        first, second = group["betas"]
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        if state["step"] > self._freeze:
+            mean.copy_(gradient)
+        else:
+            mean.lerp_(gradient, 1.0 - first)
+            square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
+        parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
+        corrected = 1.0 - second ** min(state["step"], self._freeze)
+        root = (square / corrected).sqrt_().add_(group["eps"])
+        parameter.addcdiv_(mean, root, value=-group["lr"] / (1.0 - first ** state["step"]))

@@ -1,0 +1,91 @@
+"""Tests 1-bit Adam: momentum is exchanged in place of gradients after the freeze."""
+
+import copy
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import gradwire.torch
+from models import Net, build, data, flat
+from world import ranks
+
+FREEZE = 6
+SETTINGS = {"lr": 0.01, "betas": (0.8, 0.99), "weight_decay": 0.1}
+
+
+def by_hand(size, steps):
+    """One process: AdamW up to the freeze, then with the mean squares that it had."""
+    torch.manual_seed(0)
+    net = Net()
+    adam = torch.optim.AdamW(net.parameters(), **SETTINGS)
+    for step in range(steps):
+        adam.zero_grad()
+        for rank in range(size):
+            x, labels = data(rank, step)
+            (nn.functional.cross_entropy(net(x), labels) / size).backward()
+        if step < FREEZE:
+            adam.step()
+            continue
+        first, second = SETTINGS["betas"]
+        with torch.no_grad():
+            for parameter in net.parameters():
+                state = adam.state[parameter]
+                state["exp_avg"].mul_(first).add_(parameter.grad, alpha=1 - first)
+                mean = state["exp_avg"] / (1 - first ** (step + 1))
+                root = (state["exp_avg_sq"] / (1 - second**FREEZE)).sqrt() + 1e-8
+                parameter.sub_(SETTINGS["lr"] * (SETTINGS["weight_decay"] * parameter + mean / root))
+    return flat(net)
+
+
+def trained(rank, size, compressor, steps, scaled=False, resume=None, **options):
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=FREEZE)
+    handle = gradwire.torch.register(model, compressor, optimizer=optimizer, scaler=scaler if scaled else None, **options)
+    if resume is not None:
+        model.load_state_dict(resume[rank]["model"])
+        optimizer.load_state_dict(resume[rank]["optimizer"])
+        handle.load_state_dict(resume[rank]["handle"])
+    losses = []
+    for step in steps:
+        x, labels = data(rank, step)
+        loss = nn.functional.cross_entropy(model(x), labels)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "handle": handle.state_dict()}
+    return flat(model), losses, copy.deepcopy(saved)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_uncompressed_momentum_is_adam_with_frozen_mean_squares(scaled):
+    found = ranks(2, trained, "none", range(15), scaled)
+    assert (found[0][0] == found[1][0]).all()
+    numpy.testing.assert_allclose(found[0][0], by_hand(2, 15), rtol=2e-4, atol=2e-5)
+
+
+def test_compressed_momentum_trains_and_resumes():
+    compressor = f"none until {FREEZE} then onebit"
+    whole = ranks(2, trained, compressor, range(40))
+    assert (whole[0][0] == whole[1][0]).all()
+    assert numpy.mean(whole[0][1][-5:]) < 0.5 * numpy.mean(whole[0][1][:3])
+    half = ranks(2, trained, compressor, range(17))
+    resumed = ranks(2, trained, compressor, range(17, 40), False, [one[2] for one in half])
+    assert (resumed[1][0] == whole[1][0]).all()
+
+
+def refusals(rank, size):
+    model, _ = build()
+    for options, part in [({"freeze": 0}, "at least 1 step"), ({"freeze": 1, "betas": (0.9, 1.0)}, "from 0, below 1")]:
+        with pytest.raises(gradwire.ConfigError, match=part):
+            gradwire.torch.OneBitAdam(model.parameters(), **options)
+    with pytest.raises(gradwire.ConfigError, match="is a SGD, not gradwire.torch.OneBitAdam"):
+        gradwire.torch.register(model, "onebit", optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_what_cannot_work_is_refused():
+    ranks(2, refusals)
