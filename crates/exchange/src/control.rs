@@ -222,6 +222,10 @@ fn verdict(
     let all = gather(transport, ranks, operation, own)?;
     let mut verdict = all.and_then(|all| compare(&all)).unwrap_or_default().into_bytes();
     broadcast(transport, ranks, operation, &mut verdict)?;
+    if !verdict.is_empty() {
+        // This rank fails next, and may end before the verdict has left it.
+        transport.flush()?;
+    }
     Ok(verdict)
 }
 
