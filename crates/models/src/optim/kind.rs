@@ -29,8 +29,14 @@ pub enum OptimizerKind {
 }
 
 const MOMENTUM: f32 = 0.9;
-const ADAM: AdamConfig =
-    AdamConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decoupled: false, freeze: None, exchanges_momentum: false };
+const ADAM: AdamConfig = AdamConfig {
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-8,
+    decoupled: false,
+    freeze: None,
+    exchanges_momentum: false,
+};
 const MUON: MuonConfig =
     MuonConfig { momentum: 0.95, others: AdamConfig { decoupled: true, ..ADAM } };
 const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon: 1e-8 };
@@ -172,7 +178,11 @@ impl fmt::Display for OptimizerKind {
                 printer.unless("beta2", beta2, ADAM.beta2)?;
                 printer.unless("eps", epsilon, ADAM.epsilon)?;
                 freeze.map_or(Ok(()), |updates| printer.item("freeze", updates))?;
-                if config.exchanges_momentum { printer.item("exchange", "momentum") } else { Ok(()) }
+                if config.exchanges_momentum {
+                    printer.item("exchange", "momentum")
+                } else {
+                    Ok(())
+                }
             }
             Self::Muon(MuonConfig { momentum, others }) => {
                 let mut printer = Printer::new(f, "muon")?;

@@ -98,8 +98,7 @@ fn one_bit_adam(compressor: &str, exchange: &str) -> gradwire_train::RunConfig {
 fn momentum_that_nothing_compresses_is_as_good_as_gradients() {
     for exchange in ["all-reduce", "all-gather", "scatter-reduce"] {
         let momentum = one_bit_adam("none", exchange);
-        let gradients =
-            momentum.clone().with(|c| c.optimizer = "adam:freeze=4".parse().unwrap());
+        let gradients = momentum.clone().with(|c| c.optimizer = "adam:freeze=4".parse().unwrap());
         let all = losses(&train(&gradients)).into_iter().zip(losses(&train(&momentum)));
         for (gradient, momentum) in all {
             assert!((gradient - momentum).abs() < 1e-3, "{exchange}: {gradient}, not {momentum}");

@@ -89,8 +89,7 @@ impl RandomK {
     ) {
         let Workspace { positions, own, .. } = workspace;
         let Drawn(words) = own.get();
-        let rng =
-            if self.independent { context.rng(stream) } else { context.shared_rng(stream) };
+        let rng = if self.independent { context.rng(stream) } else { context.shared_rng(stream) };
         draw_set(rng, fraction::kept(self.ratio, elements), elements, words);
         positions.clear();
         positions.reserve(fraction::kept(self.ratio, elements));
