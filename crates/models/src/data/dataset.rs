@@ -11,7 +11,7 @@ use crate::TaskKind;
 pub struct Dataset {
     /// The name: that of its folder or archive, or of a generated set.
     pub name: String,
-    /// SHA-256, in hexadecimal, over the files read (see [`load`]) or the bytes generated.
+    /// SHA-256, in hexadecimal, over the files read (see [`load`](super::load())) or the bytes generated.
     pub checksum: String,
     /// The images, the text or the ratings.
     pub content: Content,

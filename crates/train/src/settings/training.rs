@@ -168,8 +168,8 @@ settings! {
     /// Images, or windows or streams of text, per worker and step [default: 32, 12 for gpt, 5 for LSTMs]
     batch: usize = 32, "batch" "N";
 
-    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], adamw, muon[:m=0.95],
-    /// rmsprop[:rho=0.9,m=0], adagrad [default: momentum, adamw for gpt, sgd for LSTMs]
+    /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], adamw, 1-bit Adam as
+    /// adamw:freeze=N,exchange=momentum, muon[:m=0.95], rmsprop[:rho=0.9,m=0], adagrad [default: momentum, adamw for gpt, sgd for LSTMs]
     optimizer: OptimizerKind = known("momentum"), "optimizer" "NAME";
 
     /// A number, or a schedule such as cosine:from=0.1,to=0.001,scale=on or
