@@ -40,7 +40,7 @@ def network():
     return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-client = ClientApp(mods=[gradwire.flower.Compression("topk:ratio=0.05", raw_vectors=False)])
+client = ClientApp(mods=[gradwire.flower.CompressionMod("topk:ratio=0.05", raw_vectors=False)])
 
 
 @client.train()
@@ -58,7 +58,7 @@ def train(message: Message, context: Context) -> Message:
     return Message(RecordDict({"arrays": trained, "metrics": metrics}), reply_to=message)
 
 
-class Strategy(gradwire.flower.Compressed, FedAvg):
+class Strategy(gradwire.flower.CompressedStrategy, FedAvg):
     """Federated averaging of compressed updates, which counts their bytes."""
 
     sent_bytes = 0

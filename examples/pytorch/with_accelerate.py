@@ -13,7 +13,7 @@ import gradwire.torch
 def train(folder, steps, resume):
     accelerator = Accelerator(cpu=True)
     net = task.model()
-    model, optimizer = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=0.01))
+    model, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9))
     handle = gradwire.torch.register(model, "3lc")
     # The checkpoint contains the residuals of all ranks.
     accelerator.register_for_checkpointing(handle.all_ranks)

@@ -22,7 +22,7 @@ class Module(pl.LightningModule):
         return self.net(*task.batch(self.global_rank, self.global_step))["loss"]
 
     def configure_optimizers(self):
-        return torch.optim.AdamW(self.net.parameters(), lr=0.01)
+        return torch.optim.SGD(self.net.parameters(), lr=0.05, momentum=0.9)
 
 
 def train(folder, steps, resume):

@@ -22,7 +22,7 @@ def on_every_worker(options):
     context = ray.train.get_context()
     rank = context.get_world_rank()
     net = task.model()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     # It is DistributedDataParallel.
     model = ray.train.torch.prepare_model(net)
     handle = gradwire.torch.register(model, "3lc")

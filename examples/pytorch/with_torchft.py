@@ -23,7 +23,7 @@ def train(folder, steps, resume):
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT=str(store.port))
     net = task.model()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
 
     def state():
         return {"model": net.state_dict(), "optimizer": optimizer.state_dict()}

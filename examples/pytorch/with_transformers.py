@@ -22,10 +22,12 @@ class Points(torch.utils.data.Dataset):
 def train(folder, steps, resume):
     arguments = TrainingArguments(
         output_dir=folder, max_steps=steps, save_strategy="steps", save_steps=max(1, steps // 4), per_device_train_batch_size=1,
-        use_cpu=True, ddp_backend="gloo", learning_rate=0.01, lr_scheduler_type="constant", max_grad_norm=0.0, report_to=[],
+        use_cpu=True, ddp_backend="gloo", lr_scheduler_type="constant", max_grad_norm=0.0, report_to=[],
         disable_tqdm=True,
     )
-    trainer = Trainer(task.model(), arguments, train_dataset=Points())
+    net = task.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    trainer = Trainer(net, arguments, train_dataset=Points(), optimizers=(optimizer, None))
     # Each checkpoint contains the residuals of every rank.
     trainer.add_callback(Compression(trainer, "3lc"))
     trainer.train(resume_from_checkpoint=resume)

@@ -10,7 +10,7 @@
 //!    measures the error that remains after error feedback.
 //! 2. The [timeline](Cluster::step_seconds) puts a step together: buckets become ready during the backward pass, and
 //!    one thread compresses, sends and decompresses them in this order.
-//! 3. A step that was measured with an exchange corrects the timeline, where there is one ([`Rehearsal`]).
+//! 3. A step that was measured with an exchange corrects the timeline, where there is one ([`MeasuredStep`]).
 //! 4. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
 //!
 //! What it cannot know is what compression does to the trained model. [`Candidate::doubt`] says where gradwire's own
@@ -20,22 +20,22 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | 3 | `advice`, `rehearsal`, `text` |
+//! | 3 | `advice`, `measured_step`, `text` |
 //! | 2 | `timeline` |
 //! | 1 | `trial` |
 //! | 0 | `candidate`, `recording` |
 
 mod advice;
 mod candidate;
+mod measured_step;
 mod recording;
-mod rehearsal;
 mod text;
 mod timeline;
 mod trial;
 
 pub use advice::{Advice, OnLink, Prediction, TensorAdvice, advise};
 pub use candidate::{Candidate, OptimizerKind};
+pub use measured_step::MeasuredStep;
 pub use recording::{Bucket, Recording};
-pub use rehearsal::Rehearsal;
 pub use timeline::{Cluster, Messages, parse_link};
 pub use trial::{BucketCost, Costs, TensorCost};

@@ -22,8 +22,8 @@ pub struct Cluster {
     /// Seconds by which a step becomes longer when ranks exchange messages that carry almost nothing: they wait for the
     /// slowest of them, and threads for cores.
     pub synchronization: f64,
-    /// Seconds to add to a step that compresses and exchanges, which a rehearsal has shown; see
-    /// [`Rehearsal`](crate::Rehearsal). May be negative.
+    /// Seconds to add to a step that compresses and exchanges, which a measured step has shown; see
+    /// [`MeasuredStep`](crate::MeasuredStep). May be negative.
     pub correction: f64,
     /// gradwire's messages.
     pub messages: Messages,

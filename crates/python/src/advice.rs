@@ -2,7 +2,7 @@
 
 use gradwire::Tensor;
 use gradwire_advice::{
-    Candidate, Cluster, Messages, OptimizerKind, Recording, Rehearsal, advise, parse_link,
+    Candidate, Cluster, MeasuredStep, Messages, OptimizerKind, Recording, advise, parse_link,
 };
 use gradwire_exchange::{Exchange, ExchangeError, ParseExchangeError, Rule, RuleError};
 use pyo3::prelude::*;
@@ -14,16 +14,16 @@ use crate::errors::Failure;
 /// A candidate from Python: spec, exchange or `auto`, rules.
 type Asked = (String, String, Vec<String>);
 
-/// A rehearsal from Python: spec, ranks, link, seconds and sent bytes of a step.
+/// A step with a real exchange: spec, ranks, link, seconds and sent bytes of a step.
 type Measured = (String, usize, String, f64, f64);
 
 /// Predicts the steps of candidates; returns the advice as JSON and as text.
 ///
 /// `tensors` have names, shapes and the seconds after which their gradients are ready; `gradients` are those of each
-/// recorded step. `cluster` has the fields of `Cluster` but for the ranks and the correction. `rehearsal` is the spec, the
+/// recorded step. `cluster` has the fields of `Cluster` but for the ranks and the correction. `measured` is the spec, the
 /// ranks, the link, the seconds and the sent bytes of a step that was measured with an exchange.
 #[pyfunction]
-#[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates, rehearsal))]
+#[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates, measured))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
 pub(crate) fn advice(
     py: Python<'_>,
@@ -35,7 +35,7 @@ pub(crate) fn advice(
     links: Vec<String>,
     optimizer: &str,
     candidates: Option<Vec<Asked>>,
-    rehearsal: Option<Measured>,
+    measured: Option<Measured>,
 ) -> PyResult<(String, String)> {
     let number = |key: &str| -> PyResult<f64> {
         cluster.get_item(key)?.map_or(Ok(0.0), |value| value.extract())
@@ -75,10 +75,10 @@ pub(crate) fn advice(
         gradients: gradients.iter().map(wide).collect(),
         step_seconds,
     };
-    let rehearsal = rehearsal.map(rehearsed).transpose()?;
+    let measured = measured.map(measured_step).transpose()?;
     let advice = py.detach(|| {
-        let cluster = match &rehearsal {
-            Some(rehearsal) => rehearsal.correct(&recording, cluster)?,
+        let cluster = match &measured {
+            Some(measured) => measured.correct(&recording, cluster)?,
             None => cluster,
         };
         advise(&recording, &cluster, optimizer, &links, &candidates)
@@ -99,9 +99,11 @@ pub(crate) fn buckets(tensors: Vec<(String, Vec<usize>, f64)>) -> Vec<Vec<usize>
     recording.buckets().into_iter().map(|bucket| bucket.tensors).collect()
 }
 
-fn rehearsed((spec, ranks, link, step_seconds, bytes_up): Measured) -> Result<Rehearsal, Failure> {
+fn measured_step(
+    (spec, ranks, link, step_seconds, bytes_up): Measured,
+) -> Result<MeasuredStep, Failure> {
     let candidate = candidate(&(spec, "auto".to_owned(), Vec::new()))?;
-    Ok(Rehearsal { candidate, ranks, link: parse_link(&link)?, step_seconds, bytes_up })
+    Ok(MeasuredStep { candidate, ranks, link: parse_link(&link)?, step_seconds, bytes_up })
 }
 
 fn candidate((spec, exchange, rules): &Asked) -> Result<Candidate, Failure> {

@@ -101,10 +101,31 @@ impl Shared {
             progress.failure.get_or_insert(failure);
         }
     }
+}
 
-    fn finished(&self) {
-        self.lock().pending -= 1;
-        self.news.notify_all();
+/// An average or a flush that is submitted and not done. It counts as done, too, if the thread panics or has ended.
+struct Pending(Arc<Shared>);
+
+impl Pending {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.lock().pending += 1;
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut progress = self.0.lock();
+        progress.pending -= 1;
+        if std::thread::panicking() {
+            progress.failure.get_or_insert_with(|| {
+                Failure::config(
+                    "gradwire has a fault: its thread has panicked, with the message above",
+                )
+            });
+        }
+        drop(progress);
+        self.0.news.notify_all();
     }
 }
 
@@ -176,44 +197,42 @@ impl Reducer {
         })
     }
 
-    /// Names a group of tensors, in the order of their values, and returns its number.
+    /// The number of a group of tensors, which are in the order of their values.
     fn group(&mut self, names: Vec<String>) -> usize {
-        self.groups.push(names.into());
-        self.groups.len() - 1
+        let known = self.groups.iter().position(|group| **group == *names);
+        known.unwrap_or_else(|| {
+            self.groups.push(names.into());
+            self.groups.len() - 1
+        })
     }
 
     /// Averages a group's values in place, in the background thread, which calls `ready()` before and `done()` after
     /// it.
     ///
     /// The values are divided by `scale` before, and their mean is multiplied by it.
-    #[pyo3(signature = (group, step, tensor, done, *, scale = 1.0, ready = None))]
+    #[pyo3(signature = (group, step, tensor, done = None, *, scale = 1.0, ready = None))]
     fn average(
         &self,
         group: usize,
         step: u64,
         tensor: Buffer,
-        done: Py<PyAny>,
+        done: Option<Py<PyAny>>,
         scale: f32,
         ready: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let names = self.groups.get(group).cloned();
         let names = names.ok_or_else(|| Failure::config(format!("there is no group {group}")))?;
-        let shared = Arc::clone(&self.shared);
-        self.shared.lock().pending += 1;
+        let pending = Pending::new(&self.shared);
         let submitted = self.background.submit(move |averages| {
+            let shared = &pending.0;
             let mut job = Job { names, step, tensor, scale };
             let result = call(ready).and_then(|()| job.run(averages));
             shared.done(step, tensor.len(), averages, result);
-            if let Err(failure) = call(Some(done)) {
+            if let Err(failure) = call(done) {
                 shared.lock().failure.get_or_insert(failure);
             }
-            shared.finished();
         });
-        if !submitted {
-            self.shared.lock().pending -= 1;
-            return Err(gone().into());
-        }
-        Ok(())
+        if submitted { Ok(()) } else { Err(gone().into()) }
     }
 
     /// Waits until all averages are done, and the other ranks have received all messages of this one.
@@ -344,18 +363,14 @@ impl Reducer {
 impl Reducer {
     /// Submits a flush of all messages.
     fn flush(&self) {
-        let shared = Arc::clone(&self.shared);
-        self.shared.lock().pending += 1;
+        let pending = Pending::new(&self.shared);
         let submitted = self.background.submit(move |averages| {
             if let Err(error) = averages.flush() {
-                shared.lock().failure.get_or_insert(error.into());
+                pending.0.lock().failure.get_or_insert(error.into());
             }
-            shared.finished();
         });
         if !submitted {
-            let mut progress = self.shared.lock();
-            progress.pending = 0;
-            progress.failure.get_or_insert_with(gone);
+            self.shared.lock().failure.get_or_insert_with(gone);
         }
     }
 

@@ -32,8 +32,8 @@ def build(compressor=None, seed=0, small_buckets=True, module=None, dtype=None, 
     net = (module or Net)()
     if dtype is not None:
         net = net.to(dtype)
-    # Several buckets, so that buckets are rebuilt and overlap.
-    model = DistributedDataParallel(net, bucket_cap_mb=0.012 if small_buckets else 25)
+    # Three buckets, so that buckets are rebuilt and overlap.
+    model = DistributedDataParallel(net, bucket_cap_mb=0.001 if small_buckets else 25)
     handle = None if compressor is None else gradwire.torch.register(model, compressor, **options)
     return model, handle
 

@@ -138,6 +138,8 @@ def of_another_kind(rank, size):
         sharded,
         wrapped(Net().double()),
         wrapped(nn.Sequential(nn.Embedding(10, 40, sparse=True), nn.Linear(40, 10))),
+        torch.compile(wrapped(Net()), backend="eager"),
+        build("none")[0],
     ]:
         try:
             gradwire.torch.register(model)
@@ -149,6 +151,7 @@ def of_another_kind(rank, size):
 
 def test_models_of_another_kind_are_refused_with_what_to_do():
     expected = ["LocalSteps with the plain model", "fsdp.register", "'first.weight' has the type torch.float64", "sparse=False"]
+    expected += ["before torch.compile", "has a communication hook already"]
     for result in outcomes(2, of_another_kind):
         assert result[0] == "ok", result
         assert len(result[1]) == len(expected)

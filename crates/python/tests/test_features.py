@@ -7,11 +7,12 @@ import numpy
 import pytest
 import torch
 import torch.distributed.algorithms.join
+import torch.utils.checkpoint
 from torch import nn
 
 import gradwire.torch
 from models import Net, build, data, exchange_bytes, flat, train
-from world import ranks
+from world import outcomes, ranks
 
 
 def accumulate(rank, size, compressor):
@@ -124,6 +125,36 @@ def test_an_overflow_on_one_rank_is_skipped_by_all():
     assert clean[0][1][-1] == 1024.0 and clean[0][3] == 0 and not clean[0][2]
 
 
+class Checkpointed(Net):
+    """A net that computes its layers again in the backward pass, by backward passes inside the backward pass."""
+
+    def forward(self, x):
+        x = torch.utils.checkpoint.checkpoint(self.first, x.requires_grad_(), use_reentrant=True)
+        return torch.utils.checkpoint.checkpoint(lambda x: self.second(torch.relu(self.norm(x))), x, use_reentrant=True)
+
+
+def checkpointed(rank, size, compressor, poison):
+    model, handle = build(compressor, module=Checkpointed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(4))
+    if poison:
+        if rank == 1:
+            # This layer is in the last bucket.
+            model.module.first.weight.register_hook(lambda gradient: gradient + float("inf"))
+        model(data(rank, 4)[0]).sum().backward()
+    return flat(model)
+
+
+def test_reentrant_checkpoints_wait_for_averages_and_raise_errors():
+    plain, hooked = ranks(2, checkpointed, None, False), ranks(2, checkpointed, "none", False)
+    numpy.testing.assert_allclose(hooked[0], plain[0], rtol=1e-4, atol=1e-5)
+    compressed = ranks(2, checkpointed, "topk:ratio=0.1", False)
+    assert (compressed[0] == compressed[1]).all()
+    failed = outcomes(2, checkpointed, "topk:ratio=0.1", True)
+    assert failed[1][1] == "NonFiniteError" and "first.weight" in failed[1][2], failed[1]
+    assert failed[0][1] == "PeerLostError", failed[0]
+
+
 def rules(rank, size):
     model, handle = build(
         "none until 3 then topk:ratio=0.01",
@@ -194,15 +225,58 @@ def custom(rank, size):
     model, handle = build(Mine(), deadline=60.0, rules={}, raw_names=[])
     losses = train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(30))
     state = handle.state_dict()
+    # Some file formats make tuples lists.
+    state["exchange"] = {name: list(one) for name, one in state["exchange"].items()}
     handle.load_state_dict(state)
-    return flat(model), losses, handle.stats()
+    plan = {one.name: one.message_bytes for one in handle.describe().tensors}
+    return flat(model), losses, handle.stats(), repr(handle), str(handle.describe()), plan
 
 
 def test_a_compressor_written_in_python_trains():
     found = ranks(2, custom)
     assert (found[0][0] == found[1][0]).all()
     assert numpy.mean(found[0][1][-5:]) < 0.6 * numpy.mean(found[0][1][:3])
-    assert found[0][2]["ratio"] > 20
+    _, _, stats, name, table, plan = found[0]
+    assert stats["ratio"] > 20
+    assert "Mine by all-gather over 2 ranks" in name and "expected ?" in table, (name, table)
+    # Four bytes of scale, and a bit an element.
+    assert plan["first.weight"] == 4 + 64 * 96 // 8 and sum(plan.values()) == stats["message_bytes"]
+
+
+class Other(Mine):
+    pass
+
+
+def other(rank, size):
+    build(Mine() if rank == 0 else Other())
+
+
+def test_ranks_with_compressors_of_other_classes_are_refused():
+    for failed in outcomes(2, other):
+        assert failed[1] == "ConfigError" and "Mine, Other" in failed[2], failed
+
+
+def grown(rank, size, states):
+    model, handle = build(Mine())
+    if states is None:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))
+    else:
+        handle.load_state_dict(states)
+    return handle.state_dict(), handle._custom._residuals
+
+
+@pytest.mark.parametrize("before, after", [(1, 2), (3, 2)])
+def test_residuals_of_a_python_compressor_move_to_other_ranks(before, after):
+    saved = ranks(before, grown, None)
+    moved = ranks(after, grown, [state for state, _ in saved])
+    for name in saved[0][1]:
+        # The mean over ranks of what is still to be sent stays.
+        mean = sum(residuals[name] for _, residuals in saved) / before
+        found = sum(residuals.get(name, torch.zeros_like(mean)) for _, residuals in moved) / after
+        torch.testing.assert_close(found, mean)
+    if before == 3:
+        failed = outcomes(after, grown, [saved[0][0]])
+        assert all("all 3 ranks" in one[2] for one in failed), failed
 
 
 def arguments(rank, size, options):
@@ -224,6 +298,7 @@ def test_arguments_that_a_python_compressor_does_not_support_are_refused():
         {"on_nonfinite": "skip", "scaler": torch.amp.GradScaler("cpu")},
         {"raw_vectors": False, "raw_below": 0},
         {"raw_names": ["norm"], "total_steps": 100},
+        {"optimizer": gradwire.torch.OneBitAdam(Net().parameters(), freeze=3)},
     ]
     (messages,) = ranks(1, arguments, options)
     for option, message in zip(options, messages):

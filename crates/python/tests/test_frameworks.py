@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -52,6 +53,31 @@ def test_an_example_resumes_from_its_frameworks_checkpoint(framework, tmp_path):
     whole_and_resumed(resumable, f"with_{framework}", tmp_path)
 
 
+def trained_twice(rank, size, folder):
+    """Trains two times with the same Trainer of Transformers."""
+    import task
+    import with_transformers
+    from gradwire.torch.transformers import Compression
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        output_dir=folder, max_steps=2, per_device_train_batch_size=1, use_cpu=True, ddp_backend="gloo", report_to=[],
+        disable_tqdm=True, save_strategy="no",
+    )
+    trainer = Trainer(task.model(), arguments, train_dataset=with_transformers.Points())
+    trainer.add_callback(Compression(trainer, "3lc"))
+    trainer.train()
+    first = flat(trainer.model)
+    trainer.train()
+    return first, flat(trainer.model)
+
+
+def test_a_trainer_may_train_again(tmp_path):
+    pytest.importorskip("transformers")
+    one, two = ranks(2, together, trained_twice, str(tmp_path))
+    assert (one[1] == two[1]).all() and (one[0] != one[1]).any()
+
+
 def in_ray(rank, size, folder):
     """Runs Ray's example stopped and resumed; Ray starts processes of its own."""
     import ray
@@ -67,7 +93,7 @@ def without_ray(rank, size):
     import task
 
     net = task.model()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     model = torch.nn.parallel.DistributedDataParallel(net)
     gradwire.torch.register(model, "3lc")
     for step in range(STEPS):
@@ -98,7 +124,8 @@ class Node:
         from gradwire.flower import unpack
 
         def app(message, context):
-            end = [values + step for values in message.content["arrays"].to_numpy_ndarrays()]
+            # A mask is replaced, not added to.
+            end = [numpy.asarray(values + step if values.dtype != bool else ~values) for values in message.content["arrays"].to_numpy_ndarrays()]
             return Message(RecordDict({"arrays": ArrayRecord(end)}), reply_to=message)
 
         message = Message(RecordDict({"arrays": ArrayRecord([start])}), dst_node_id=5, message_type="train")
@@ -108,13 +135,12 @@ class Node:
 
 def test_flower_sends_later_what_a_message_leaves_out():
     pytest.importorskip("flwr")
-    import numpy
     from flwr.supercore.task_identity import TaskIdentity
-    from gradwire.flower import Compression
+    from gradwire.flower import CompressionMod
 
     # Flower's own processes would set these.
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 0
-    node, compression = Node(), Compression("topk:ratio=0.25")
+    node, compression = Node(), CompressionMod("topk:ratio=0.25")
     start = numpy.zeros((4, 8), "float32")
     step = numpy.arange(32, dtype="float32").reshape(4, 8)
     sent = [node.round(compression, start, step) for _ in range(3)]
@@ -122,8 +148,11 @@ def test_flower_sends_later_what_a_message_leaves_out():
     residual = node.context.state["gradwire.residual"].to_numpy_ndarrays()[0]
     numpy.testing.assert_allclose(sum(sent) + residual, 3 * step, rtol=1e-6)
     # Without error feedback each message is the same.
-    alone, plain = Node(), Compression("topk:ratio=0.25", error_feedback=False)
+    alone, plain = Node(), CompressionMod("topk:ratio=0.25", error_feedback=False)
     assert (alone.round(plain, start, step) == alone.round(plain, start, step)).all()
     assert len(alone.context.state.array_records) == 0
-    # A vector is sent whole.
+    # A vector is sent whole, as is a scalar, and the values of a mask take the place of the old ones.
     assert (Node().round(compression, start[0], step[0]) == step[0]).all()
+    scalar = Node().round(compression, numpy.array(2, "float32"), numpy.array(3, "float32"))
+    assert scalar.shape == () and scalar == 3
+    assert (Node().round(compression, numpy.array([True, False]), None) == [False, True]).all()

@@ -421,6 +421,8 @@ def refused(rank, size, case):
         register(shard(mesh), exchange="all-gather")
     elif case == "every":
         register(shard(mesh), "sbc2")
+    elif case == "parameters":
+        register(shard(mesh), parameters="topk:ratio=0.1")
     elif case == "python":
         register(shard(mesh), object())
     elif case == "mesh":
@@ -451,6 +453,7 @@ def refused(rank, size, case):
         ("columns", "sharded over dimension 1"),
         ("exchange", "needs replicas"),
         ("every", "use gradwire.torch.LocalSteps"),
+        ("parameters", "give a quantizer"),
         ("python", "DistributedDataParallel only"),
         ("mesh", "mesh of one dimension"),
         ("replicas", "in common"),

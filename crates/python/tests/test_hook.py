@@ -4,6 +4,7 @@ import numpy
 import pytest
 import torch
 
+import gradwire.torch
 from models import Net, build, flat, train
 from world import ranks
 
@@ -13,6 +14,27 @@ def run(rank, size, compressor, steps, options):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = train(model, optimizer, rank, range(steps))
     return flat(model), losses, handle and handle.stats()
+
+
+def indices(rank, size):
+    """The numbers of the buckets of the second step, after DistributedDataParallel has formed them again."""
+    model, _ = build()
+    state, seen = gradwire.torch.Hook(model.module, "none"), []
+
+    def hook(state, bucket):
+        seen.append(bucket.index())
+        return gradwire.torch.hook(state, bucket)
+
+    model.register_comm_hook(state, hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, [0])
+    seen.clear()
+    train(model, optimizer, rank, [1])
+    return seen
+
+
+def test_the_model_of_these_tests_has_several_buckets():
+    assert ranks(2, indices) == [[0, 1, 2]] * 2
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -262,6 +262,7 @@ def refused(rank, size):
         ("sbc2", {"rules": {"*.weight": "sbc3"}}),
         ("topk", {"every": 0}),
         ("topk", {"on_nonfinite": "skip"}),
+        ("topk", {"fragment": 2}),
     ]:
         try:
             one_layer(compressor, **options)
@@ -297,7 +298,7 @@ def test_stages_have_rounds_of_their_own_length(compressor, options, ends):
 
 def test_arguments_that_cannot_work_are_refused():
     (messages,) = ranks(1, refused)
-    for message, says in zip(messages, ["every", "at least 1", "scaler and on_nonfinite"]):
+    for message, says in zip(messages, ["every", "at least 1", "scaler and on_nonfinite", "did you mean 'fragments'"]):
         assert says in message, message
 
 

@@ -127,6 +127,9 @@ def refused(log, address):
     for create, says in [
         (lambda: DistributedDataParallel(manager, Net(), "3lc:every=2"), "every"),
         (lambda: DistributedDataParallel(manager, Net(), "3lc", exchange="all-reduce"), "exchange="),
+        (lambda: DistributedDataParallel(manager, Net(), "3lc", sed=1), "did you mean 'seed'"),
+        (lambda: DistributedDataParallel(manager, Net(), "3lc", rules=["first.* -> topk:ef=ef21"]), "ef=ef21 is impossible"),
+        (lambda: DistributedDataParallel(manager, Net().to("meta")), "is on meta"),
         (model.residuals, "no step yet"),
     ]:
         try:

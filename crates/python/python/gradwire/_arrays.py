@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple, Union
+from functools import partial
+from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
 from . import _core
 
@@ -50,6 +51,15 @@ def _snapshot(array: Any) -> Any:
         return array.clone()
     buffer(array)
     return array.copy()
+
+
+def keeping(array: Any) -> Callable[[], None]:
+    """A callback that does nothing and keeps an array alive for the averaging thread, even if Ctrl-C ends the wait."""
+    return partial(_nothing, array)
+
+
+def _nothing(array: Any) -> None:
+    pass
 
 
 def compress(

@@ -25,7 +25,7 @@ def advice(
     links: Sequence[str],
     optimizer: str,
     candidates: Optional[Sequence[Tuple[str, str, Sequence[str]]]],
-    rehearsal: Optional[Tuple[str, int, str, float, float]],
+    measured: Optional[Tuple[str, int, str, float, float]],
 ) -> Tuple[str, str]: ...
 def buckets(tensors: Sequence[Tuple[str, Sequence[int], float]]) -> List[List[int]]: ...
 def encode(
@@ -72,7 +72,7 @@ class Reducer:
         group: int,
         step: int,
         tensor: Buffer,
-        done: Callable[[], Any],
+        done: Optional[Callable[[], Any]] = None,
         *,
         scale: float = 1.0,
         ready: Optional[Callable[[], Any]] = None,

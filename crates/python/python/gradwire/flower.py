@@ -3,9 +3,9 @@
 Clients send the compressed change of the model that they received, with error feedback, and the server the compressed
 model. On the client, a mod does so around an app that knows nothing of it; on the server, a mixin for a strategy::
 
-    client = ClientApp(mods=[gradwire.flower.Compression("topk:ratio=0.05")])
+    client = ClientApp(mods=[gradwire.flower.CompressionMod("topk:ratio=0.05")])
 
-    class Strategy(gradwire.flower.Compressed, FedAvg):
+    class Strategy(gradwire.flower.CompressedStrategy, FedAvg):
         pass
 """
 
@@ -20,7 +20,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from . import _core
 from ._arrays import compress, decompress
 
-__all__ = ["Compressed", "Compression"]
+__all__ = ["CompressedStrategy", "CompressionMod", "pack", "unpack"]
 
 # The serialization type of an array that is a frame.
 _FRAME = "gradwire.frame"
@@ -30,7 +30,7 @@ _RESIDUAL, _ROUNDS = "gradwire.residual", "gradwire.rounds"
 Named = Dict[str, numpy.ndarray]
 
 
-class Compression:
+class CompressionMod:
     """A client mod that sends the compressed change of the model, and keeps what a message leaves out for the next.
 
     The app receives and returns whole models as usual. ``key`` is the array record of the model in both messages, and
@@ -72,18 +72,21 @@ class Compression:
         state = context.state
         left = _arrays(state[_RESIDUAL]) if _RESIDUAL in state else {}
         rounds = int(state[_ROUNDS]["rounds"]) if _ROUNDS in state else 0
-        changes = {name: values - start[name] + left.get(name, 0) for name, values in end.items()}
+        changes = {name: _change(values, start[name], left.get(name)) for name, values in end.items()}
         key = {"step": rounds, "seed": self._seed, "rank": _rank(message)}
         packed = pack(changes, self._compressor, raw_vectors=self._raw_vectors, **key)
         state[_ROUNDS] = MetricRecord({"rounds": rounds + 1})
         if self._error_feedback:
             sent = unpack(packed)
-            state[_RESIDUAL] = _record({name: change - sent[name] for name, change in changes.items()})
+            floats = {name: change for name, change in changes.items() if name in left or _is_float(change)}
+            state[_RESIDUAL] = _record({name: change - sent[name] for name, change in floats.items()})
         return packed
 
 
-class Compressed:
-    """A mixin for Flower's strategies: the server sends compressed models and takes compressed changes.
+class CompressedStrategy:
+    """A mixin for strategies such as Flower's ``FedAvg``: the server sends compressed models and takes compressed changes.
+
+    Not for strategies that read the model before they send it, such as ``FedAdam``, ``FedAvgM`` and ``QFedAvg``.
 
     Put it before the strategy among the base classes. ``compressor`` is that of the models; clients start from what they
     decompress, and so does the mean of their changes.
@@ -109,7 +112,8 @@ class Compressed:
             for key, record in reply.content.array_records.items():
                 if any(array.stype == _FRAME for array in record.values()):
                     changes = unpack(record)
-                    reply.content[key] = _record({name: sent[name] + change for name, change in changes.items()})
+                    ends = {name: sent[name] + change if _adds(change) else change for name, change in changes.items()}
+                    reply.content[key] = _record(ends)
         result: Tuple[Any, Any] = super().aggregate_train(server_round, replies)  # type: ignore[misc]
         return result
 
@@ -121,7 +125,7 @@ def pack(arrays: Named, compressor: str, *, raw_vectors: bool = True, **key: int
         if values.dtype not in (numpy.float32, numpy.float16):
             return Array(values)
         spec = "none" if raw_vectors and values.ndim < 2 else compressor
-        frame = compress(numpy.ascontiguousarray(values), spec, name=name, **key)
+        frame = compress(numpy.require(values, requirements="C"), spec, name=name, **key)
         return Array(str(values.dtype), tuple(values.shape), _FRAME, frame)
 
     return ArrayRecord({name: packed(name, values) for name, values in arrays.items()})
@@ -140,7 +144,23 @@ def _arrays(record: ArrayRecord) -> Named:
 
 
 def _record(arrays: Named) -> ArrayRecord:
-    return ArrayRecord({name: Array(numpy.ascontiguousarray(values)) for name, values in arrays.items()})
+    return ArrayRecord({name: Array(numpy.require(values, requirements="C")) for name, values in arrays.items()})
+
+
+def _adds(values: numpy.ndarray) -> bool:
+    """Whether changes of such values can be added; booleans are sent as they are."""
+    return values.dtype != numpy.bool_
+
+
+def _is_float(values: numpy.ndarray) -> bool:
+    return values.dtype in (numpy.float32, numpy.float16)
+
+
+def _change(end: numpy.ndarray, start: numpy.ndarray, left: Optional[numpy.ndarray]) -> numpy.ndarray:
+    """What a client sends of an array: the change in training, and what earlier messages left out."""
+    if not _adds(end):
+        return end
+    return end - start if left is None else end - start + left
 
 
 def _rank(message: Message) -> int:

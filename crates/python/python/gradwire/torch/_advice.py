@@ -13,7 +13,7 @@ from .._arrays import buffer
 from . import _setup
 from ._link import MeasuredLink, cores
 from ._recording import TIMED, Alone, Recording, Restored
-from ._rehearsal import Rehearsal
+from ._trial_exchange import TrialExchange
 
 Candidate = Union[str, Dict[str, Any]]
 
@@ -33,7 +33,7 @@ class Advice:
 
     @property
     def crossover(self) -> Optional[float]:
-        """The bandwidth in bits per second above which no compression of gradients is faster that is not doubted."""
+        """The bandwidth in bits per second above which no compressor of gradients that is not in doubt is faster."""
         found: Optional[float] = self.data["crossover"]
         return found
 
@@ -99,7 +99,7 @@ def advise(
         with Restored(model, optimizer):
             recording = Recording(model, step, steps, measured or Alone())
             waits = recording.seconds_with(measured) - recording.alone if measured else 0.0
-            rehearsal = _rehearsed(recording, measured, process_group, deadline) if measured else None
+            exchanged = _measured_step(recording, measured, process_group, deadline) if measured else None
         if measured and not links:
             links = [_link(measured)]
         options = {
@@ -108,7 +108,7 @@ def advise(
             "links": links,
             "optimizer": type(optimizer).__name__ if optimizer is not None else "adam",
             "candidates": asked,
-            "rehearsal": rehearsal,
+            "measured": exchanged,
         }
         if measured is None:
             return Advice(*_predict(recording, options))
@@ -138,10 +138,11 @@ def _predict(recording: Recording, options: Dict[str, Any]) -> Any:
     return json.loads(data), text
 
 
-def _rehearsed(recording: Recording, measured: MeasuredLink, process_group: Optional[Any], deadline: float) -> Any:
-    with Rehearsal(recording.named, process_group, deadline) as rehearsal:
-        seconds = recording.seconds_with(rehearsal)
-        return rehearsal.spec, measured.ranks, _link(measured), seconds, rehearsal.bytes_up(TIMED)
+def _measured_step(recording: Recording, measured: MeasuredLink, process_group: Optional[Any], deadline: float) -> Any:
+    """The time and bytes of a step with a real exchange."""
+    with TrialExchange(recording.named, process_group, deadline) as trial:
+        seconds = recording.seconds_with(trial)
+        return trial.spec, measured.ranks, _link(measured), seconds, trial.bytes_up(TIMED)
 
 
 def _link(measured: MeasuredLink) -> str:
@@ -183,9 +184,7 @@ def _size(process_group: Optional[Any]) -> int:
 def _check(model: Any, steps: int) -> None:
     if steps < 1:
         raise _core.ConfigError(f"steps={steps}: record at least one step")
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel) or any(
-        base.__name__ == "FSDPModule" for module in model.modules() for base in type(module).__mro__
-    ):
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel) or _setup.is_sharded(model):
         raise _core.ConfigError(
             f"the model is a {type(model).__name__}, whose gradients are already averages; pass the model before it is wrapped"
         )

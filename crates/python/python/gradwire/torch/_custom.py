@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 import time
 from inspect import signature
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
 from torch.futures import Future
@@ -17,11 +18,8 @@ from . import _setup
 # The arguments that only gradwire's own compressors support, with their defaults.
 _FOREIGN: Dict[str, Any] = {
     "scaler": None,
-    **{
-        name: option.default
-        for name, option in signature(_setup.reducer).parameters.items()
-        if option.kind is option.KEYWORD_ONLY and name != "deadline"
-    },
+    "optimizer": None,
+    **{name: signature(_setup.reducer).parameters[name].default for name in _setup.OPTIONS if name != "deadline"},
 }
 
 
@@ -39,6 +37,13 @@ class Custom:
         self._reducer = reducer
         self._residuals: Dict[str, torch.Tensor] = {}
         self._stats: Dict[str, Any] = {"step": None, "elements": 0, "message_bytes": 0}
+        # The bytes of each tensor's last message.
+        self._sizes: Dict[str, int] = {}
+
+    @property
+    def spec(self) -> str:
+        """The name of the compressor's class."""
+        return type(self._compressor).__name__
 
     @staticmethod
     def check(compressor: Any, options: Dict[str, Any]) -> None:
@@ -65,6 +70,7 @@ class Custom:
             self._stats = {"step": step, "elements": 0, "message_bytes": 0, "seconds": 0.0}
         start = time.perf_counter()
         messages = [self._message(name, gradient) for name, gradient in zip(names, gradients)]
+        self._sizes.update(zip(names, map(len, messages)))
         own = b"".join(struct.pack("<I", len(message)) + message for message in messages)
         everyone = self._reducer.gather(step, own)
         for gradient in gradients:
@@ -110,10 +116,14 @@ class Custom:
         stats["ratio"] = 4.0 * stats["elements"] / max(stats["message_bytes"], 1)
         return stats
 
+    def plan(self, tensors: Sequence[Tuple[str, int, str, float, int]]) -> List[Tuple[str, int, str, float, int]]:
+        """The result of ``Reducer.plan``, with this compressor, whose messages have unknown sizes."""
+        return [(name, elements, self.spec, math.nan, self._sizes.get(name, 0)) for name, elements, *_ in tensors]
+
     def save(self) -> bytes:
         """The residuals."""
         file = io.BytesIO()
-        torch.save({"rank": self._reducer.rank, "residuals": self._residuals}, file)
+        torch.save({"rank": self._reducer.rank, "size": self._reducer.size, "residuals": self._residuals}, file)
         return file.getvalue()
 
     def save_all(self) -> List[bytes]:
@@ -124,18 +134,19 @@ class Custom:
         """Restores residuals, by the rule of ``Hook.load_state_dict``."""
         loaded = [torch.load(io.BytesIO(state), weights_only=True) for state in states]
         rank, size = self._reducer.rank, self._reducer.size
+        saved = loaded[0].get("size", len(loaded))
         own = [state["residuals"] for state in loaded if state["rank"] == rank]
-        if len(loaded) == 1 or len(loaded) == size:
-            if not own:
-                raise _core.StateError(f"there is no state of rank {rank}; pass the states of all ranks")
+        if saved == size and own:
             self._residuals = own[0]
             return
-        self._residuals = {}
+        if len(loaded) != saved or saved == size:
+            raise _core.StateError(f"there is no state of rank {rank} of {size}; pass the states of all {saved} ranks that saved them")
+        residuals: Dict[str, torch.Tensor] = {}
         for state in loaded:
             if state["rank"] % size == rank:
                 for name, residual in state["residuals"].items():
-                    sum_ = self._residuals.get(name, torch.zeros_like(residual))
-                    self._residuals[name] = sum_ + residual * (size / len(loaded))
+                    residuals[name] = residuals.get(name, torch.zeros_like(residual)) + residual * (size / saved)
+        self._residuals = residuals
 
 
 def _differs(option: Any, default: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import List
 
@@ -13,7 +14,7 @@ class TensorPlan:
     name: str
     elements: int
     compressor: str
-    # Of normally distributed values, in place of gradients.
+    # Of normally distributed values, in place of gradients; NaN for compressors written in Python.
     expected_bytes: float
     # Of this rank's last messages; 0 before the first.
     message_bytes: int
@@ -43,8 +44,12 @@ class Description:
         rows = [("tensor", "elements", "compressor", "expected", "last")]
         for one in self.tensors:
             last = f"{4.0 * one.elements / one.message_bytes:.1f}x" if one.message_bytes else "-"
-            rows.append((one.name, str(one.elements), one.compressor, f"{one.expected_ratio:.1f}x", last))
+            rows.append((one.name, str(one.elements), one.compressor, _expected(one.expected_ratio), last))
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-        head = f"{self.exchange} over {self.ranks} ranks, step {self.step}, expected {self.expected_ratio:.1f}x"
+        head = f"{self.exchange} over {self.ranks} ranks, step {self.step}, expected {_expected(self.expected_ratio)}"
         return "\n".join([head, *lines])
+
+
+def _expected(ratio: float) -> str:
+    return "?" if math.isnan(ratio) else f"{ratio:.1f}x"

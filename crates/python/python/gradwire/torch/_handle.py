@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any, Dict, Iterator, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch.distributed as dist
 from torch.autograd import Variable
@@ -30,7 +30,6 @@ class Handle:
         self._scaler = scaler
         self._step = 0
         self._scale = 1.0
-        self._waits_at_end = False
         self._wait_seconds = 0.0
 
     @property
@@ -57,18 +56,33 @@ class Handle:
         """The object that saves and loads the state of the exchange."""
         return self._reducer
 
+    def _compare(self, what: str, own: str) -> None:
+        """Closes the handle and raises ``ConfigError`` unless all ranks have the same value."""
+        values = {value.decode() for value in self._reducer.gather(0, own.encode())}
+        # Ranks that end now must have sent their values.
+        self._reducer.wait()
+        if len(values) > 1:
+            self.close()
+            raise _core.ConfigError(f"{what} differs between ranks: {', '.join(sorted(values))}")
+
     def _begin(self) -> None:
-        """Begins a step, whose averages the end of the backward pass waits for."""
+        """Begins a step."""
         self._step += 1
         self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
         self._wait_seconds = 0.0
+
+    def _wait_at_end(self) -> None:
+        """Has the end of the backward pass wait for all averages of the step.
+
+        With reentrant checkpointing there are backward passes in the backward pass; then it is the end of the one that calls
+        this.
+        """
         try:
             # Errors of this callback leave backward() unchanged; DistributedDataParallel would wrap those of a future.
             Variable._execution_engine.queue_callback(self._wait)
-            self._waits_at_end = True
         except RuntimeError:
             # There is no backward pass: in torch's Join a rank without data sends zeros.
-            self._waits_at_end = False
+            self._wait()
 
     def _wait(self) -> None:
         start = time.perf_counter()
@@ -77,11 +91,17 @@ class Handle:
         self._wait_seconds += time.perf_counter() - start
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step for this rank.
+        """The cost of the last step for this rank, and totals of all steps.
 
-        Bytes sent and received, including headers; seconds that the background thread spent compressing, decompressing
-        and waiting for other ranks; seconds that backward() waited for the background thread; bytes of all steps so far.
-        ``ratio`` is the size of the gradients in float32 divided by the size of this rank's messages.
+        - ``step``: its number, from 0; None before the first. ``skipped``: whether it was skipped
+        - ``elements``: the number of averaged elements
+        - ``message_bytes``: the size of this rank's messages. ``ratio``: 4 ``elements`` / ``message_bytes``
+        - ``bytes_up``, ``bytes_down``, ``messages_up``, ``messages_down``: what this rank sent and received, headers included;
+          a message to several ranks counts once for each
+        - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: what the background thread spent on compressing, on
+          decompressing, and on sending and waiting for other ranks
+        - ``wait_seconds``: the time for which ``backward()`` waited for the background thread
+        - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: of all steps so far
         """
         stats: Dict[str, Any] = self._reducer.stats()
         stats["wait_seconds"] = self._wait_seconds
@@ -104,12 +124,19 @@ class Handle:
         The expectation is the size of a message for normally distributed values; gradients of other distributions differ.
         Call it between two steps.
         """
-        plan = [TensorPlan(*one) for one in self._reducer.plan(self._step)]
+        plan = [TensorPlan(*one) for one in self._plan()]
         return Description(self._reducer.exchange, self._reducer.size, self._step, plan)
+
+    def _plan(self) -> List[Tuple[str, int, str, float, int]]:
+        return self._reducer.plan(self._step)
+
+    @property
+    def _spec(self) -> str:
+        return self._reducer.spec
 
     def __repr__(self) -> str:
         reducer = self._reducer
-        return f"<{type(self).__name__.lstrip('_')} {reducer.spec} by {reducer.exchange} over {reducer.size} ranks, step {self._step}>"
+        return f"<{type(self).__name__} {self._spec} by {reducer.exchange} over {reducer.size} ranks, step {self._step}>"
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[tuple[str, float, int]]:
         """The statistics of the last step as arguments of ``SummaryWriter.add_scalar``: tag, value, step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch.futures import Future
@@ -46,9 +46,10 @@ def register(
     ``exchange`` is ``all-gather``, ``scatter-reduce``, ``all-reduce`` or ``auto``. The run fails if another rank does not
     answer within ``deadline`` seconds.
 
-    With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: all
-    gradients of the step become NaN, and residuals do not change. Pass the ``scaler`` of mixed precision training, so
-    that residuals do not depend on its scale. ``total_steps`` is needed for schedules with fractions of the run.
+    With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: residuals do
+    not change, and gradients become NaN from the bucket with the first such value on, so that ``GradScaler`` skips the step of
+    an optimizer that has all parameters. Pass the ``scaler`` of mixed precision training, so that residuals do not depend on
+    its scale. ``total_steps`` is needed for schedules with fractions of the run.
 
     With ``optimizer``, a ``OneBitAdam``, ranks exchange its momentum in place of gradients after its freeze.
 
@@ -79,10 +80,16 @@ def register(
 def _check(model: Any) -> None:
     """Refuses models that are not DistributedDataParallel, with what to do."""
     if isinstance(model, DistributedDataParallel):
+        if getattr(model, "_comm_hooks", None):
+            raise _core.ConfigError(
+                "the model has a communication hook already, and PyTorch allows one; wrap the model in "
+                "DistributedDataParallel again to register another"
+            )
         return
+    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        raise _core.ConfigError("the model is compiled; register its DistributedDataParallel before torch.compile")
     kind = type(model).__name__
-    modules = model.modules() if isinstance(model, torch.nn.Module) else []
-    if any(base.__name__ == "FSDPModule" for module in modules for base in type(module).__mro__):
+    if isinstance(model, torch.nn.Module) and _setup.is_sharded(model):
         remedy = "for a model that fully_shard has sharded use gradwire.torch.fsdp.register"
     elif kind == "FullyShardedDataParallel":
         remedy = "shard it with fully_shard instead, and use gradwire.torch.fsdp.register"
@@ -128,17 +135,28 @@ class Hook(Handle):
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
         if not isinstance(compressor, str):
-            Custom.check(compressor, {"scaler": scaler, **options})
+            Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, **options})
+            options["exchange"] = "all-gather"
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make), scaler)
         self._optimizer = optimizer
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
+        if self._custom is not None:
+            self._compare("the compressor", self._custom.spec)
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}
 
     @property
     def _states(self) -> Any:
         return self._custom if self._custom is not None else self._reducer
+
+    def _plan(self) -> List[Tuple[str, int, str, float, int]]:
+        plan = super()._plan()
+        return plan if self._custom is None else self._custom.plan(plan)
+
+    @property
+    def _spec(self) -> str:
+        return super()._spec if self._custom is None else self._custom.spec
 
     def average(self, bucket: Any) -> Future:
         """Averages a bucket over ranks, in place and in the background."""
@@ -162,8 +180,8 @@ class Hook(Handle):
         self._reducer.average(
             group, self._step - 1, buffer(values, "a bucket"), done, scale=self._scale, ready=ready
         )
-        if not self._waits_at_end:
-            self._wait()
+        if bucket.is_last():
+            self._wait_at_end()
         return future
 
     def _group(self, bucket: Any, tensor: torch.Tensor) -> int:

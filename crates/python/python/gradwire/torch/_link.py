@@ -87,7 +87,7 @@ class MeasuredLink:
 
     def post(self, bucket: Sequence[int]) -> None:
         """Sends a message that carries almost nothing, in the background, in place of a bucket."""
-        self._reducer.average(self._reducer.group([str(_SMALL)]), self._next(), buffer(self._values[_SMALL]), int)
+        self._reducer.average(self._reducer.group([str(_SMALL)]), self._next(), buffer(self._values[_SMALL]))
 
     def settle(self) -> None:
         """Waits until all such messages are exchanged."""
@@ -107,7 +107,8 @@ class MeasuredLink:
             seconds = self._slowest(lambda: send(size))
             if seconds > _LONG:
                 break
-        short = max(size // 8, self._sizes[0])
+        # On a very slow link the smallest size is long already.
+        short = max(size // 8, self._sizes[0]) if size > self._sizes[0] else size // 2
         long, part = (statistics.median(self._slowest(lambda: send(at)) for _ in range(5)) for at in (size, short))
         bits_per_second = 32.0 * copies * (size - short) / max(long - part, 1e-9)
         start = part - overhead - 32.0 * copies * short / bits_per_second

@@ -6,6 +6,7 @@ import hashlib
 import re
 import weakref
 from functools import partial
+from inspect import signature
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -13,20 +14,21 @@ import torch.distributed as dist
 
 from .. import _core
 from . import _setup
-from ._channel import Channel, connect, release
+from ._channel import connect, release
 from ._elastic import Elastic
-from ._fragments import strided
+from ._fragments import Named, strided
 from ._membership import Membership
 from ._replica import Nesterov, Outer, Replica
 from ._rounds import Rounds
 from ._setup import State
 
+
 class LocalSteps(torch.optim.Optimizer):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
     ``every`` defaults to that of the compressor, or to 50. The stages of a schedule may differ in it, as in
-    ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. Use it instead of the optimizer, with a plain model (not
-    DistributedDataParallel)::
+    ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. Use it instead of
+    the optimizer, with a plain model (not DistributedDataParallel)::
 
         steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5))
         loss.backward()
@@ -41,11 +43,11 @@ class LocalSteps(torch.optim.Optimizer):
     sent is set to zero, as in sparse binary compression. With ``median_clip`` a change is scaled down to the median norm
     of all workers' changes where it is longer, as in SparseLoCo.
 
-    With ``fragments`` the layers of the model are dealt out to so many fragments, each of which is exchanged once in
-    ``every`` steps, at times of their own: the same bytes, a part of them at a time. With ``fragment_sync_delay`` training
-    does not wait for a fragment's exchange: it takes as many more local steps meanwhile. Then the fragment continues from the
-    common parameters, of which ``fragment_update_alpha`` (0.5 by default) is replaced by its own parameters (Streaming DiLoCo).
-    Both need all workers to stay; they do not go with ``lighthouse``.
+    With ``fragments``, a number, the layers of the model are dealt out to this many fragments. Each is exchanged once in
+    ``every`` steps, one after the other. With ``fragment_sync_delay``, a number of steps, training goes on for these steps
+    while a fragment is exchanged. Then the fragment's parameters become the common ones, mixed with the worker's own, which
+    have the weight ``fragment_update_alpha`` (0.5 by default with a delay), as in Streaming DiLoCo (Douillard et al. 2025).
+    Neither works with ``lighthouse``.
 
     The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues
     from them rounded; changes too small for its type still add up over rounds. Schedules count steps, not rounds: the last
@@ -95,6 +97,7 @@ class LocalSteps(torch.optim.Optimizer):
             _check_elastic(compressor, options, min_workers, process_group)
         elif min_workers is not None:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
+        _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
         _setup.check_replicated(options)
         named = _setup.trainable(model)
         parts = strided(named, fragments)
@@ -102,23 +105,24 @@ class LocalSteps(torch.optim.Optimizer):
         self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, make)
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
-            deadline = float(options.get("deadline", 300.0))
-            shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
-            options.pop("deadline", None)
-            applied = self._replica.outer and (type(self._replica.outer).__name__, self._replica.outer.defaults)
-            equal = repr((shapes, compressor, every, applied, sync_until, median_clip, min_workers, sorted(options.items())))
+            deadline = float(options.pop("deadline", 300.0))
+            settings = (compressor, every, sync_until, median_clip, min_workers, sorted(options.items()))
             membership = Membership(lighthouse, min_workers or 1, deadline)
-            self._elastic = Elastic(self._replica, membership, hashlib.sha256(equal.encode()).hexdigest(), deadline)
+            self._elastic = Elastic(self._replica, membership, _fingerprint(named, self._replica, settings), deadline)
         else:
-            _, groups = connect(process_group, self._replica.connect)
-            self._release = weakref.finalize(self, release, self._replica.reducer, groups)
-            self._release.atexit = False
-            source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
-            for tensor in self._replica.tensors():
-                dist.broadcast(tensor.data, source, group=process_group)
-            self._replica.start()
+            self._connect(process_group)
         lengths = _round_lengths(every, self._replica.reducer.stages)
         self._rounds = Rounds(self._replica, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
+
+    def _connect(self, process_group: Optional[Any]) -> None:
+        """Connects the ranks of a group, which all start from the model of the first."""
+        _, groups = connect(process_group, self._replica.connect)
+        self._release = weakref.finalize(self, release, self._replica.reducer, groups)
+        self._release.atexit = False
+        source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
+        for tensor in self._replica.tensors():
+            dist.broadcast(tensor.data, source, group=process_group)
+        self._replica.start()
 
     @property
     def completed_steps(self) -> int:
@@ -205,8 +209,8 @@ class LocalSteps(torch.optim.Optimizer):
     def stats(self) -> Dict[str, Any]:
         """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, for which training waited for it.
 
-        With ``lighthouse`` also ``workers``, the number of workers, and ``lost_workers`` and ``joined_workers``, those
-        that were lost and that have joined since this one started.
+        With ``lighthouse`` there is no ``wait_seconds``, but ``workers``, the number of workers, and ``lost_workers`` and
+        ``joined_workers``, the numbers of those that were lost and that have joined since this one started.
         """
         if self._elastic is not None:
             return self._elastic.stats()
@@ -234,7 +238,8 @@ class LocalSteps(torch.optim.Optimizer):
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``, as ``Hook.load_state_dict`` does: on all ranks, or on none.
 
-        Restore the model and the optimizer, too: each rank its own, if they were saved between two rounds.
+        Restore the model and the optimizer, too: each rank its own, if they were saved between two rounds. Do it after the
+        ``LocalSteps`` was created, since that makes all models equal to the first.
 
         A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
         state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
@@ -286,6 +291,17 @@ def _check_outer(state: State, replica: Replica) -> None:
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")
 
 
+# The keyword arguments of ``LocalSteps`` of its own.
+_ARGUMENTS = [name for name, one in signature(LocalSteps).parameters.items() if one.kind is one.KEYWORD_ONLY]
+
+
+def _fingerprint(named: Sequence[Named], replica: Replica, settings: Tuple[Any, ...]) -> str:
+    """Equal for two workers if their models and settings are."""
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
+    outer = replica.outer and (type(replica.outer).__name__, replica.outer.defaults)
+    return hashlib.sha256(repr((shapes, outer, settings)).encode()).hexdigest()
+
+
 def _round_lengths(every: Optional[int], stages: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
     """The steps from which rounds have another length, with the length: ``every``, or that of each stage, or 50."""
     if every is not None:
@@ -302,7 +318,9 @@ def _check_elastic(
     """Refuses arguments that cannot be combined with ``lighthouse``, and sets the exchange."""
     if process_group is not None:
         raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
-    if any(re.search(r"ef\s*=\s*ef21", spec) for spec in (compressor, *dict(options.get("rules") or {}).values())):
+    rules = options.get("rules") or []
+    specs = rules.values() if isinstance(rules, dict) else rules
+    if any(re.search(r"ef\s*=\s*ef21", spec) for spec in (compressor, *specs)):
         raise _core.ConfigError(
             "with lighthouse ef=ef21 is impossible: the sum of changes contains those of lost workers; use ef=on"
         )

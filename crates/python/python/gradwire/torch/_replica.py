@@ -7,13 +7,12 @@ import itertools
 import statistics
 import struct
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
 from .. import _core
-from .._arrays import buffer
+from .._arrays import buffer, keeping
 from ._channel import Channel
 from ._fragments import Named
 
@@ -125,7 +124,7 @@ class Replica:
         number = max(self.step - 1, self.round)
         if self._median_clip:
             self._clip(change, number)
-        self.reducer.average(self._groups[fragment], number, buffer(change), partial(_hold, change))
+        self.reducer.average(self._groups[fragment], number, buffer(change), keeping(change))
         return number
 
     def _clip(self, change: torch.Tensor, number: int) -> None:
@@ -218,10 +217,3 @@ def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _parts(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     return flat.split([parameter.numel() for parameter in parameters])
-
-
-def _hold(change: torch.Tensor) -> None:
-    """The callback of the averaging thread, which only has the address of the change.
-
-    The pending callback keeps the tensor alive, even if Ctrl-C ends the wait.
-    """

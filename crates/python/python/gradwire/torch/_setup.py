@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import torch
@@ -41,6 +43,11 @@ def check_gradients(model: torch.nn.Module) -> None:
             continue
         if module.sparse and module.weight.requires_grad:
             raise _core.ConfigError(f"the gradient of '{plain(name)}' is sparse; create the embedding with sparse=False")
+
+
+def is_sharded(model: torch.nn.Module) -> bool:
+    """Whether ``fully_shard`` has sharded a part of the model; by name, because PyTorch before 2.6 has no such class."""
+    return any(base.__name__ == "FSDPModule" for module in model.modules() for base in type(module).__mro__)
 
 
 def plain(name: str) -> str:
@@ -83,6 +90,19 @@ def reducer(
         deadline=deadline,
         steps=total_steps,
     )
+
+
+# The keyword arguments of ``reducer``.
+OPTIONS = [name for name, one in signature(reducer).parameters.items() if one.kind is one.KEYWORD_ONLY]
+
+
+def check_options(options: Iterable[str], known: Sequence[str] = OPTIONS) -> None:
+    """Refuses keyword arguments that nobody knows."""
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise _core.ConfigError(f"there is no argument {name!r}; {remedy}")
 
 
 def every_step(
@@ -146,8 +166,8 @@ def _pack(state: bytes) -> Tuple[torch.Tensor]:
 
 
 def _unpack(state: Any) -> bytes:
-    """Bytes from ``_pack``, or from earlier versions, which had no tuple."""
-    tensor = state[0] if isinstance(state, tuple) else state
+    """Bytes from ``_pack``, whose tuple a file format may have made a list; earlier versions had none."""
+    tensor = state[0] if isinstance(state, (list, tuple)) else state
     unpacked: bytes = tensor.cpu().numpy().tobytes()
     return unpacked
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.profiler import record_function
 
 from .. import _core
-from .._arrays import buffer
+from .._arrays import buffer, keeping
 from . import _setup
 from ._channel import connect, release
 from ._handle import Handle
@@ -24,22 +24,15 @@ class _Groups:
 
     def __init__(self, reducer: _core.Reducer) -> None:
         self.reducer = reducer
-        self._groups: Dict[Tuple[str, ...], int] = {}
 
     def exchange(self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0) -> None:
         """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it returns."""
-        group = self._groups.get(tuple(names))
-        if group is None:
-            group = self._groups[tuple(names)] = self.reducer.group(names)
         host = values if values.device.type == "cpu" else values.cpu()
-        self.reducer.average(group, step, buffer(host, "a group of shards"), partial(_keep, host), scale=scale)
+        group = self.reducer.group(names)
+        self.reducer.average(group, step, buffer(host, "a group of shards"), keeping(host), scale=scale)
         self.reducer.wait()
         if host is not values:
             values.copy_(host)
-
-
-def _keep(values: torch.Tensor) -> None:
-    """The callback of the averaging thread, which only has the address of the values."""
 
 
 class Sharded(Handle):
@@ -63,12 +56,6 @@ class Sharded(Handle):
         self._installed: List[Tuple[Any, str, Any]] = []
         # The number of the backward pass in progress, as autograd counts them.
         self._backward = -1
-
-    def compare(self, what: str, own: str) -> None:
-        """Raises ``ConfigError`` unless all ranks that this one averages with have the same value."""
-        values = {value.decode() for value in self._reducer.gather(0, own.encode())}
-        if len(values) > 1:
-            raise _core.ConfigError(f"{what} differs among the ranks of replicas: {', '.join(sorted(values))}")
 
     def gather(self, named: Named, compressor: str, group: Any, options: Dict[str, Any]) -> None:
         """Compresses the parameters that the ranks of ``group`` gather."""
@@ -103,6 +90,7 @@ class Sharded(Handle):
         if backward != self._backward or backward == -1:
             self._backward = backward
             self._begin()
+            self._wait_at_end()
         start = time.perf_counter()
         with record_function("gradwire::exchange"):
             self._gradients.exchange(self._step - 1, names, values, self._scale)

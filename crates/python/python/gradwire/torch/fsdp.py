@@ -78,7 +78,7 @@ def register(
     for unit in units:
         check_free(unit)
     if parameters is not None:
-        _core.canonical(parameters)
+        _check_quantizer(parameters)
         _units.check_gathering(units)
     shards = _units.shard_group(units)
     if replicas is None:
@@ -88,7 +88,7 @@ def register(
     else:
         group = _units.replica_group(replicas, units)
         handle = Sharded(_units.shards(units), compressor, group, exchange, options, scaler)
-        handle.compare("the shard that a rank holds", str(shards.rank()))
+        handle._compare("the shard that a rank of replicas holds", str(shards.rank()))
     if parameters is not None:
         handle.gather(_units.whole(units), parameters, shards, common)
     for unit in units:
@@ -99,6 +99,18 @@ def register(
         if parameters is not None:
             handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
     return handle
+
+
+def _check_quantizer(parameters: str) -> None:
+    """Refuses compressors of which nothing but error feedback would make parameters again."""
+    words = {word.split(":")[0] for word in _core.canonical(parameters).split()}
+    for entry in _core.compressors():
+        whole = entry["family"] in ("baseline", "quantization") and entry["aggregation"] != "vote"
+        if entry["id"] in words and not whole:
+            raise _core.ConfigError(
+                f"parameters='{parameters}' would leave out parts of the parameters, which no later message brings; give a "
+                "quantizer, such as int8 or fp16"
+            )
 
 
 def _check(replicas: Optional[Any], exchange: str) -> None:

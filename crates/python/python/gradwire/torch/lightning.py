@@ -29,7 +29,8 @@ class Compression(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Registers with the model that the strategy has wrapped, and restores what a checkpoint contained."""
         self.handle = register(trainer.strategy.model, self._compressor, **self._options)
-        if self._saved:
+        # What is left of a training before is not of one that begins.
+        if self._saved and trainer.global_step > 0:
             self.handle.load_state_dict(self._saved)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

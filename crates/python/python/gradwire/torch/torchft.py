@@ -86,6 +86,14 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
                 f"the Manager has a {type(group).__name__}; create it with pg=gradwire.torch.torchft.ProcessGroupGloo()"
             )
         _setup.check_gradients(module)
+        for name, parameter in module.named_parameters():
+            if parameter.device.type != "cpu":
+                # In a step the Manager would take the error for a lost replica, and try again without end.
+                raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft gradwire averages on the CPU alone")
+        if "ef21" in repr((compressor, options.get("rules"))):
+            raise _core.ConfigError(
+                "with torchft ef=ef21 is impossible: a step that is not committed cannot be taken back; use ef=on"
+            )
         compression = _Compression(module, compressor, {**options, "deadline": group.deadline})
         super().__init__(manager, module)
         self._compression = compression
@@ -127,9 +135,9 @@ class _Compression:
     """The reducer of a replica in the present quorum, and its residuals from quorum to quorum."""
 
     def __init__(self, module: torch.nn.Module, compressor: str, options: Dict[str, Any]) -> None:
-        unknown = {"exchange", "scaler"} & set(options)
-        if unknown:
-            raise _core.ConfigError(f"{sorted(unknown)[0]}= is not supported under torchft")
+        for name in {"exchange", "scaler"} & set(options):
+            raise _core.ConfigError(f"{name}= is not supported under torchft")
+        _setup.check_options(options)
         named = _setup.trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
         self._make = partial(_setup.every_step, named, compressor, exchange="all-gather", **options)
@@ -138,7 +146,6 @@ class _Compression:
         self._make(Channel((alone, alone))).close()
         self._channel: Optional[Channel] = None
         self._reducer: Optional[_core.Reducer] = None
-        self._groups: Dict[Tuple[int, ...], int] = {}
         self._residuals: Optional[bytes] = None
         # The last step that was tried, and the residuals before it.
         self._tried: Optional[Tuple[int, bytes]] = None
@@ -151,18 +158,15 @@ class _Compression:
         assert reducer is not None
         if first:
             self._begin(reducer, step)
-        key = tuple(map(id, parameters))
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = reducer.group([self._names[one] for one in key])
-        reducer.average(group, step, buffer(tensor, "a bucket"), int)
+        group = reducer.group([self._names[id(parameter)] for parameter in parameters])
+        reducer.average(group, step, buffer(tensor, "a bucket"))
         reducer.wait()
 
     def _connect(self, channel: Channel) -> None:
         residuals = self.save() if self._reducer is not None else self._residuals
         if self._reducer is not None:
             self._reducer.close()
-        self._reducer, self._channel, self._groups = self._make(channel), channel, {}
+        self._reducer, self._channel = self._make(channel), channel
         if residuals is not None:
             self._reducer.adopt(residuals)
         self._residuals = None

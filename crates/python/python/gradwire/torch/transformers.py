@@ -53,10 +53,12 @@ class Compression(TrainerCallback):
             torch.save(self.handle.state_dict(), _folder(args, state) / f"gradwire-rank{dist.get_rank()}.pt")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Ends the exchange. A later ``train`` wraps the model again."""
+        """Ends the exchange. A later ``train`` wraps the model again, and begins with empty residuals."""
         if self.handle is not None:
             self.handle.close()
             self.handle = None
+            # The Trainer would take its DistributedDataParallel again, which has a hook.
+            self._trainer.model_wrapped = self._trainer.model
 
 
 def _folder(args: Any, state: Any) -> Path:

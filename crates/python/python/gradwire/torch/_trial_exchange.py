@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -12,7 +12,7 @@ from . import _setup
 from ._channel import connect, release
 
 
-class Rehearsal:
+class TrialExchange:
     """Averages the gradients of a model between ranks, as the hook for DistributedDataParallel does.
 
     All ranks must create it at the same time, with the same buckets.
@@ -29,7 +29,6 @@ class Rehearsal:
             process_group, lambda channel: _setup.reducer(named, self.spec, channel, deadline=deadline)
         )
         self._step = 0
-        self._groups: Dict[Tuple[int, ...], int] = {}
         self._bytes: List[int] = []
         self._posted: List[Tuple[Sequence[int], torch.Tensor]] = []
 
@@ -37,10 +36,8 @@ class Rehearsal:
         """Averages the gradients of some parameters in the background."""
         gradients = [self._gradient(index).detach().flatten().float().cpu() for index in bucket]
         values = torch.cat(gradients)
-        key = tuple(bucket)
-        if key not in self._groups:
-            self._groups[key] = self._reducer.group([self._named[index][0] for index in bucket])
-        self._reducer.average(self._groups[key], self._step, buffer(values), int)
+        group = self._reducer.group([self._named[index][0] for index in bucket])
+        self._reducer.average(group, self._step, buffer(values))
         self._posted.append((bucket, values))
 
     def settle(self) -> None:
@@ -63,7 +60,7 @@ class Rehearsal:
         parameter = self._named[index][1]
         return parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
 
-    def __enter__(self) -> Rehearsal:
+    def __enter__(self) -> TrialExchange:
         return self
 
     def __exit__(self, *error: Any) -> None:

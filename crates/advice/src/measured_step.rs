@@ -6,9 +6,9 @@ use crate::{Candidate, Cluster, Costs, Recording};
 
 /// A training step that was measured while a candidate exchanged its buckets.
 ///
-/// What the timeline does not know, a rehearsal shows: threads that wait for cores, caches that they share.
+/// It shows what the timeline does not know: threads that wait for cores, caches that they share.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rehearsal {
+pub struct MeasuredStep {
     /// What exchanged the buckets, at every step.
     pub candidate: Candidate,
     /// Ranks that took part.
@@ -22,19 +22,19 @@ pub struct Rehearsal {
     pub bytes_up: f64,
 }
 
-impl Rehearsal {
-    /// The cluster with the correction by which the step of the rehearsal is predicted as it was measured.
+impl MeasuredStep {
+    /// The cluster with the correction by which this step is predicted as it was measured.
     ///
     /// # Errors
     /// Those of [`Costs::measure`].
     pub fn correct(&self, recording: &Recording, cluster: Cluster) -> Result<Cluster> {
-        let rehearsed = Cluster { ranks: self.ranks, correction: 0.0, ..cluster };
+        let trial = Cluster { ranks: self.ranks, correction: 0.0, ..cluster };
         let mut costs = Costs::measure(recording, &self.candidate, self.ranks)?.buckets;
         let longer = self.bytes_up / costs.iter().map(|cost| cost.up).sum::<f64>().max(1.0);
         for cost in &mut costs {
             (cost.up, cost.down) = (longer * cost.up, longer * cost.down);
         }
-        let predicted = rehearsed.step_seconds(recording, &costs, self.link, false);
+        let predicted = trial.step_seconds(recording, &costs, self.link, false);
         Ok(Cluster { correction: self.step_seconds - predicted, ..cluster })
     }
 }
@@ -45,7 +45,7 @@ mod tests {
     use gradwire::Tensor;
 
     #[test]
-    fn a_rehearsed_step_is_predicted_as_it_was_measured() {
+    fn a_measured_step_is_predicted_as_it_was_measured() {
         let recording = Recording {
             tensors: vec![Tensor::new("a", &[1000])],
             gradients: vec![vec![vec![0.5; 1000]]],
@@ -57,13 +57,13 @@ mod tests {
         let link = Link::mbit(0.064);
         let costs = Costs::measure(&recording, &none, 2).unwrap();
         let bytes_up = costs.buckets[0].up;
-        let rehearsal =
-            Rehearsal { candidate: none.clone(), ranks: 2, link, step_seconds: 3.0, bytes_up };
-        let corrected = rehearsal.correct(&recording, Cluster::of(4)).unwrap();
+        let measured =
+            MeasuredStep { candidate: none.clone(), ranks: 2, link, step_seconds: 3.0, bytes_up };
+        let corrected = measured.correct(&recording, Cluster::of(4)).unwrap();
         assert_eq!(corrected.ranks, 4);
         assert!((1.0..1.5).contains(&corrected.correction), "{}", corrected.correction);
         // Twice the bytes explain half a second more of it.
-        let longer = Rehearsal { bytes_up: 2.0 * bytes_up, ..rehearsal.clone() };
+        let longer = MeasuredStep { bytes_up: 2.0 * bytes_up, ..measured.clone() };
         let less = longer.correct(&recording, Cluster::of(4)).unwrap();
         let explained = corrected.correction - less.correction;
         assert!((explained - 8.0 * bytes_up / 64e3).abs() < 0.05, "{explained}");
